@@ -14,7 +14,7 @@ from orchestrator.bootstrap import alone
 from orchestrator.errors import Conflict
 from orchestrator.identity.files import AuthorityDir, encoded_key
 from orchestrator.settings import Settings
-from orchestrator.store.backups.backup import AuthorityFiles, Contents, Progress, back_up, opened
+from orchestrator.store.backups.backup import AuthorityFiles, Contents, Progress, back_up, open_backup
 from orchestrator.store.backups.restore import Restored, restore
 
 
@@ -41,7 +41,7 @@ def restore_service(settings: Settings, file: Path, *, replace: bool, now: dt.da
     """
     place = AuthorityDir(settings.authority_dir)
     with alone(settings):
-        with opened(file) as (contents, _):
+        with open_backup(file) as (contents, _):
             authority = contents.authority
         if authority is not None and not replace:
             _check_same(place, authority)

@@ -13,7 +13,7 @@ from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath,
 from api.limits import SmallBody
 from api.schemas.fleet import FleetChanges, NewCapacity, TrialAnswer, TrialBody
 from orchestrator.compile.filters.rows import Plane
-from orchestrator.control.fleet.prediction import predicted
+from orchestrator.control.fleet.prediction import predict_load
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.lifecycle import TRIED
 from orchestrator.store.firewalls.capacities import model_of
@@ -205,7 +205,7 @@ def _body(unit: Unit, domain: str, cloud: str | None) -> Fleet:
         look.record,
         settings=look.record.settings.to_json(),
         wanted=look.record.size,
-        prediction=predicted(look, unit.fleets.rules([domain])[domain], model),
+        prediction=predict_load(look, unit.fleets.rules([domain])[domain], model),
         cloud=cloud,
         members=tuple(map(_seen, look.members)),
     )

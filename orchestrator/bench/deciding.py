@@ -21,7 +21,7 @@ from sqlalchemy import create_engine, insert, update
 
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.compile.filters.rows import Plane
-from orchestrator.control.fleet.deciding import Ground, decided, grounds
+from orchestrator.control.fleet.deciding import Ground, decide_size, grounds
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store import Store, open_store
@@ -53,7 +53,7 @@ def measure(results: Results, *, rounds: int, domains: int = DOMAINS) -> None:
             store.close()
     results.figures[f"decide_{domains}_ms"] = Figure.of(deciding, "ms", TARGET)
     results.figures[f"decide_{domains}_read_ms"] = Figure.of(reading, "ms")
-    changes = [decided(each).size - each.fleet.size for each in known]
+    changes = [decide_size(each).size - each.fleet.size for each in known]
     grow, shrink = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
     results.notes.append(
         f"of {domains} fleets {grow} were to grow and {shrink} to shrink; CPU time of one core, reading apart"
@@ -72,7 +72,7 @@ def _time_rounds(store: Store, rounds: int) -> tuple[list[float], list[float], S
         known = [replace(each, samples=each.samples[:-1]) for each in read]  # nobody is there who would tell a load now
         began = time.process_time()
         for ground in known:
-            decided(ground)
+            decide_size(ground)
         ended = time.process_time()
         reading.append((read_by - started) * 1e3)
         deciding.append((ended - began) * 1e3)

@@ -40,7 +40,7 @@ def measure(results: Results, *, rounds: int, progress: Progress) -> None:
         progress(f"findings and differences of {name}")
         seconds = [_cpu_seconds(check, acl) for _ in range(rounds)]
         slowest = max(slowest, seconds, key=sum)
-        changes += [_cpu_seconds(difference, acl, changed(acl, turn)) for turn in range(rounds)]
+        changes += [_cpu_seconds(difference, acl, change_rules(acl, turn)) for turn in range(rounds)]
         results.figures[f"findings_{name}_s"] = Figure.of(seconds, "s", FINDINGS_10K)
         results.notes.append(_describe_findings(name, acl))
     if slowest:
@@ -56,7 +56,7 @@ def measure(results: Results, *, rounds: int, progress: Progress) -> None:
     results.notes.append(_describe_findings("100,000 synthetic rules", many))
 
 
-def changed(acl: Acl, seed: int) -> Acl:
+def change_rules(acl: Acl, seed: int) -> Acl:
     """The list with ten of its rules turned round, others for every seed."""
     rules = list(acl.rules)
     for place in random.Random(seed).sample(range(len(rules)), _CHANGED):  # noqa: S311  (no secret)

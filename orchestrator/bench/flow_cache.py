@@ -19,7 +19,7 @@ from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line
 from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import TRAFFIC_RULES, Listed
-from orchestrator.bench.traffic.site import served
+from orchestrator.bench.traffic.site import serve_line
 from orchestrator.compile.filters.flowcache import flow_cache
 from orchestrator.enforce.drivers.bpf.front import NO_STAMP
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
@@ -42,14 +42,14 @@ class Rates:
     by_way: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in (_ROUTING, _RULES, _CACHED)})
 
 
-def measured(place: Layout, rounds: int, seconds: int, step: Callable[[str], None]) -> Rates:
+def measure(place: Layout, rounds: int, seconds: int, step: Callable[[str], None]) -> Rates:
     """Measure so many rounds, after one that warms everything up. Raises Missing, Refused, Unreachable, Drifted."""
     wanted = policy(Listed(RULES).acl(), server_port=RIGHT)
     text = filters.text_of(Filter.IPTABLES_LEGACY, wanted)
     rates = Rates()
     with ExitStack() as stack:
         names = zip(rates.by_way, ("routing", "rules", "cached"), strict=True)
-        lines = {way: stack.enter_context(served(place, name)) for way, name in names}
+        lines = {way: stack.enter_context(serve_line(place, name)) for way, name in names}
         for way in (_RULES, _CACHED):
             filters.load(lines[way], Filter.IPTABLES_LEGACY, text)
         decided = stack.enter_context(ahead(lines[_CACHED], wanted, _CHOSEN))

@@ -134,12 +134,12 @@ def channels(lab: Lab) -> Iterator[dict[str, Channel]]:
     """Connections to every host's switch, as the controller has them: by host name."""
     address, port = lab.controller_address
     wanted = {int(host.datapath_id, 16): host.name for host in lab.spec.hosts}
-    with connected(lambda observer: Launcher(Listen(address, port), observer), wanted) as found:
+    with wait_connected(lambda observer: Launcher(Listen(address, port), observer), wanted) as found:
         yield {wanted[number]: channel for number, channel in found.items()}
 
 
 @contextmanager
-def connected(
+def wait_connected(
     listening: Callable[[SwitchObserver], Launcher], wanted: Collection[int]
 ) -> Iterator[Mapping[int, Channel]]:
     """Connections to the switches of some datapath ids, once all are there. Raises Unreachable."""

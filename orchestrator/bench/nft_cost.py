@@ -86,7 +86,7 @@ def permitting(acl: Acl) -> Acl:
     return replace(acl, rules=rules, ingress_default=Action.PERMIT)
 
 
-def uncounted(script: str) -> str:
+def drop_counters(script: str) -> str:
     """A script without its counters and comments, to see what they cost."""
     return _COUNTING.sub("", script)
 
@@ -126,7 +126,7 @@ def _word(way: str) -> str:
 def _load(routers: Mapping[str, Router], policy: Policy) -> None:
     script = nftables_script(policy)
     routers[_OURS].run("nft", "-f", "-", text=script)
-    routers[_UNCOUNTED].run("nft", "-f", "-", text=uncounted(script))
+    routers[_UNCOUNTED].run("nft", "-f", "-", text=drop_counters(script))
     routers[LINEAR[0]].run("nft", "-f", "-", text=nftables_script(policy, planned=row_by_row))
     text = iptables_texts(policy)[Family.IPV4]
     for way in LINEAR[1:]:

@@ -49,7 +49,7 @@ SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
 """Each is called with `quick` (a shorter run of the same measurements) and `progress` (told what is being done)."""
 
 JOURNALLED: Mapping[str, Callable[..., Expected]] = MappingProxyType(
-    {"acl-size": acl_size.expected, "promotion": promotion.expected}
+    {"acl-size": acl_size.expect_length, "promotion": promotion.expect_length}
 )
 """Those that take hours unless they are quick, and how long they are: they are also called with a `journal` to go on
 from, or None."""
@@ -88,7 +88,7 @@ def warning(name: str, *, quick: bool, journal: Path | None) -> str | None:
     return length if quick else f"{length}; with --journal FILE a run that is cut off goes on where it was"
 
 
-def qualified(inventory: Path, limits: Path | None, *, quick: bool, progress: Progress = _quiet) -> Results:
+def run_qualify(inventory: Path, limits: Path | None, *, quick: bool, progress: Progress = _quiet) -> Results:
     """Run the suite over an inventory's machines.
 
     Raises BadInput and Missing with the file as the place, before anything is done; then as `qualify.suite.run`.

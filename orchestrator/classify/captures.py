@@ -113,7 +113,7 @@ class Capture:
 
 
 @contextmanager
-def opened(name: str, told: Callable[[int], None] = lambda _: None) -> Iterator[Capture]:
+def open_capture(name: str, told: Callable[[int], None] = lambda _: None) -> Iterator[Capture]:
     """A capture by its path, or standard input for `-`. Raises Missing, BadInput."""
     if name == STDIN:
         yield Capture("standard input", sys.stdin.buffer, told)

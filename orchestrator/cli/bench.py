@@ -17,7 +17,7 @@ from rich.progress import Progress as Bars
 from orchestrator.bench import report, suites
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.qualify import handover
-from orchestrator.bench.qualify.suite import missed
+from orchestrator.bench.qualify.suite import missed_figures
 from orchestrator.bench.results import Results
 from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import complain, printable, remark, say_json
@@ -73,7 +73,7 @@ def bench(
         remark(length)
     with _telling() as progress:
         if inventory is not None:
-            results = suites.qualified(inventory, limits, quick=quick, progress=progress)
+            results = suites.run_qualify(inventory, limits, quick=quick, progress=progress)
         else:
             results = suites.run(suite, quick=quick, progress=progress, journal=journal)
     if out is not None:
@@ -82,7 +82,7 @@ def bench(
         say_json(results.document())
     else:
         report.show(results, Console(width=None if sys.stdout.isatty() else _FILE_WIDTH))
-    if beyond and (short := missed(results)):
+    if beyond and (short := missed_figures(results)):
         complain(f"not passed: {', '.join(short)}")
         raise typer.Exit(_ANSWER_IS_NO)
 

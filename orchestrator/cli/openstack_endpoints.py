@@ -15,7 +15,7 @@ from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import complain, say, say_json, say_table
 from orchestrator.client import Client
 from orchestrator.client.transport import ANY_VERSION
-from orchestrator.cloud.endpoints import Comparison, Whereabouts, compared
+from orchestrator.cloud.endpoints import Comparison, Whereabouts, compare_endpoints
 from orchestrator.cloud.heat.api import OpenStack
 from orchestrator.errors import ChangeTheRequest, TryAgain
 from orchestrator.policy.model import TenantId
@@ -99,7 +99,7 @@ class _Desk:
         domain = self.client.tenant(self.tenant).domain
         ports = self.openstack.machine_ports(self.looking.project or self.tenant)
         hosts = [host.name for host in self.client.hosts(domain)]
-        return compared(ports, self.tenant, self.client.endpoints(domain), hosts)
+        return compare_endpoints(ports, self.tenant, self.client.endpoints(domain), hosts)
 
     def write(self, found: Comparison) -> Mapping[str, str]:
         """Bring the service to what OpenStack has; which endpoints it does not take, and why."""

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from orchestrator.classify.captures import STDIN, Capture, opened
+from orchestrator.classify.captures import STDIN, Capture, open_capture
 from orchestrator.classify.deciding import Decider, Deciding
 from orchestrator.classify.devices.choice import C, choose_device
 from orchestrator.classify.devices.guarded import OnDevice
@@ -160,7 +160,7 @@ def _replayed(names: Sequence[str], deciding: Deciding, against: Deciding | None
         def captures() -> Iterator[Capture]:
             for number, name in enumerate(names):
                 behind = sum(sizes[:number])
-                with opened(name, partial(_tell, told, behind, whole)) as capture:
+                with open_capture(name, partial(_tell, told, behind, whole)) as capture:
                     yield capture
 
         return replayed(captures(), deciding, against)

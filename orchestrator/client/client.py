@@ -28,7 +28,7 @@ from orchestrator.client.points import PointCalls
 from orchestrator.client.pops import PopCalls
 from orchestrator.client.records import Page, Written
 from orchestrator.client.spread import SpreadCalls
-from orchestrator.client.stream import followed
+from orchestrator.client.stream import follow_events
 from orchestrator.client.tokens import TokenCalls
 from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, json_of, trust_of, written
 from orchestrator.errors import AclflowError
@@ -270,7 +270,7 @@ class Client(
         An event of kind ``missed`` says that some were forgotten before they could be read. Raises NotFound (tenant),
         Unauthenticated, and Unreachable when the service does not answer at the beginning.
         """
-        return followed(lambda headers: self._service.stream("/v1/events", {"tenant": tenant}, headers), after)
+        return follow_events(lambda headers: self._service.stream("/v1/events", {"tenant": tenant}, headers), after)
 
 
 def _seen(response: Answer) -> AclSeen:

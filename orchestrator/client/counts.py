@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.client.paths import enforcer_path, quoted
+from orchestrator.client.paths import enforcer_path, quote_segment
 from orchestrator.client.transport import Transport, document_of
 from orchestrator.program.countframes import MEDIA_TYPE, CountClaim
 from orchestrator.wire.hits import RefusedHosts
@@ -20,7 +20,7 @@ class CountCalls:
 
         Raises NotFound, and Conflict: somebody later counts it.
         """
-        answer = self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/counts/{quoted(host)}/claim")
+        answer = self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/counts/{quote_segment(host)}/claim")
         return CountClaim.of(answer.content)
 
     def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:

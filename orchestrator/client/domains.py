@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.client.paths import domain_path, once_header, quoted
+from orchestrator.client.paths import domain_path, once_header, quote_segment
 from orchestrator.client.records import Json, Written
 from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, json_of, written
 from orchestrator.policy.addresses import Prefix
@@ -92,7 +92,7 @@ class DomainCalls:
 
     def remove_host(self, domain: str, host: str) -> None:
         """Raises NotFound."""
-        self._service.write("DELETE", f"{domain_path(domain)}/hosts/{quoted(host)}", etag=ANY_VERSION)
+        self._service.write("DELETE", f"{domain_path(domain)}/hosts/{quote_segment(host)}", etag=ANY_VERSION)
 
     def endpoints(self, domain: str) -> tuple[Endpoint, ...]:
         """The endpoints of a domain, by name."""
@@ -106,12 +106,12 @@ class DomainCalls:
             "mac": endpoint.mac.to_bytes(6, "big").hex(":"),
             "prefixes": list(map(str, endpoint.prefixes)),
         }
-        path = f"{domain_path(domain)}/endpoints/{quoted(endpoint.name)}"
+        path = f"{domain_path(domain)}/endpoints/{quote_segment(endpoint.name)}"
         return written(self._service.write("PUT", path, body=body, etag=etag))
 
     def remove_endpoint(self, domain: str, endpoint: str, *, etag: str = ANY_VERSION) -> int:
         """Returns the generation without it. Raises NotFound, Stale."""
-        path = f"{domain_path(domain)}/endpoints/{quoted(endpoint)}"
+        path = f"{domain_path(domain)}/endpoints/{quote_segment(endpoint)}"
         return generation_of(self._service.write("DELETE", path, etag=etag))
 
     def operator_rules(self, domain: str) -> tuple[Rule, ...]:

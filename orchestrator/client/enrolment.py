@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.client.paths import domain_path, enforcer_path, quoted
+from orchestrator.client.paths import domain_path, enforcer_path, quote_segment
 from orchestrator.client.transport import ANY_VERSION, Transport, document_of
 from orchestrator.wire.enrolment import (
     Authority,
@@ -91,7 +91,7 @@ class EnrolmentCalls:
 
         Raises NotFound, BadInput, Conflict.
         """
-        path = f"{domain_path(domain)}/hosts/{quoted(host)}/certificate"
+        path = f"{domain_path(domain)}/hosts/{quote_segment(host)}/certificate"
         return document_of(Certificate, self._service.write("POST", path, body={"csr": csr, "also": [*also]}))
 
     def revoked_switches(self, domain: str) -> frozenset[str]:
@@ -104,4 +104,4 @@ class EnrolmentCalls:
 
     def revoke_certificate(self, serial: str) -> None:
         """Make a certificate invalid, at once. Raises NotFound."""
-        self._service.write("DELETE", f"/v1/certificates/{quoted(serial)}", etag=ANY_VERSION)
+        self._service.write("DELETE", f"/v1/certificates/{quote_segment(serial)}", etag=ANY_VERSION)

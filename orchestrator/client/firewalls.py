@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from orchestrator.client.paths import domain_path, enforcer_path, once_header, quoted
+from orchestrator.client.paths import domain_path, enforcer_path, once_header, quote_segment
 from orchestrator.client.transport import ANY_VERSION, Transport, generation_of
 from orchestrator.wire.firewalls import Firewall, Load
 
@@ -27,7 +27,7 @@ class FirewallCalls:
 
     def remove_firewall(self, domain: str, name: str) -> int:
         """Returns the new generation. Raises NotFound."""
-        path = f"{domain_path(domain)}/firewalls/{quoted(name)}"
+        path = f"{domain_path(domain)}/firewalls/{quote_segment(name)}"
         return generation_of(self._service.write("DELETE", path, etag=ANY_VERSION))
 
     def report_load(self, domain: str, enforcer: int, load: Load) -> None:

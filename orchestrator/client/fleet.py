@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any
 
-from orchestrator.client.paths import domain_path, enforcer_path, quoted
+from orchestrator.client.paths import domain_path, enforcer_path, quote_segment
 from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, Transport, document_of, json_of
 from orchestrator.errors import NotFound
@@ -62,7 +62,7 @@ class FleetCalls:
 
     def drain_member(self, domain: str, name: str) -> FleetMember:
         """Have a VNF drained and removed."""
-        path = f"{_fleet_path(domain)}/members/{quoted(name)}/drain"
+        path = f"{_fleet_path(domain)}/members/{quote_segment(name)}/drain"
         return document_of(FleetMember, self._service.write("POST", path))
 
     def fleet_decisions(self, domain: str) -> Iterator[FleetDecision]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from orchestrator.client.paths import domain_path, once_header, quoted
+from orchestrator.client.paths import domain_path, once_header, quote_segment
 from orchestrator.client.transport import Transport, document_of
 from orchestrator.wire.onboarding import MachineOnboarding
 
@@ -38,4 +38,4 @@ class OnboardingCalls:
 
 
 def _path(domain: str, host: str) -> str:
-    return f"{domain_path(domain)}/onboardings/{quoted(host)}"
+    return f"{domain_path(domain)}/onboardings/{quote_segment(host)}"

@@ -5,29 +5,29 @@ from __future__ import annotations
 from urllib.parse import quote
 
 
-def quoted(name: str) -> str:
+def quote_segment(name: str) -> str:
     """A name as a part of a path."""
     return quote(name, safe="")
 
 
 def tenant_path(tenant: str) -> str:
     """A tenant."""
-    return f"/v1/tenants/{quoted(tenant)}"
+    return f"/v1/tenants/{quote_segment(tenant)}"
 
 
 def rule_path(tenant: str, rule: str) -> str:
     """A rule of a tenant's list."""
-    return f"{tenant_path(tenant)}/acl/rules/{quoted(rule)}"
+    return f"{tenant_path(tenant)}/acl/rules/{quote_segment(rule)}"
 
 
 def group_path(tenant: str, group: str) -> str:
     """An address group of a tenant's list."""
-    return f"{tenant_path(tenant)}/acl/groups/{quoted(group)}"
+    return f"{tenant_path(tenant)}/acl/groups/{quote_segment(group)}"
 
 
 def domain_path(domain: str) -> str:
     """A security domain."""
-    return f"/v1/domains/{quoted(domain)}"
+    return f"/v1/domains/{quote_segment(domain)}"
 
 
 def enforcer_path(domain: str, enforcer: int) -> str:

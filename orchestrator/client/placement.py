@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.client.paths import domain_path, quoted
+from orchestrator.client.paths import domain_path, quote_segment
 from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, Transport, json_of
 
@@ -88,9 +88,11 @@ class PlacementCalls:
 
     def wish(self, domain: str, tenant: str, rule: str, wish: str) -> PlacedRule:
         """Pin a rule above its list, or forbid that it is lifted. Raises NotFound, BadInput."""
-        path = f"{domain_path(domain)}/placement/rules/{quoted(tenant)}/{quoted(rule)}"
+        path = f"{domain_path(domain)}/placement/rules/{quote_segment(tenant)}/{quote_segment(rule)}"
         return PlacedRule.of(json_of(self._service.write("PUT", path, body={"wish": wish})))
 
     def leave_to_chooser(self, domain: str, tenant: str, rule: str) -> None:
         """Raises NotFound where nothing was wished."""
-        self._service.write("DELETE", f"{domain_path(domain)}/placement/rules/{quoted(tenant)}/{quoted(rule)}")
+        self._service.write(
+            "DELETE", f"{domain_path(domain)}/placement/rules/{quote_segment(tenant)}/{quote_segment(rule)}"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from orchestrator.client.domains import Host
-from orchestrator.client.paths import domain_path, once_header, quoted
+from orchestrator.client.paths import domain_path, once_header, quote_segment
 from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, Transport, generation_of, json_of
 
@@ -51,7 +51,7 @@ class PopCalls:
 
     def remove_edge(self, name: str, edge: str) -> int:
         """Raises NotFound."""
-        return generation_of(self._service.write("DELETE", f"{_path(name)}/edges/{quoted(edge)}"))
+        return generation_of(self._service.write("DELETE", f"{_path(name)}/edges/{quote_segment(edge)}"))
 
     def add_pop_server(self, name: str, server: str, port: str, mac: str, *, key: str | None = None) -> int:
         """Bring in a firewall server; the generation in which it has its tenants. Raises Conflict."""
@@ -60,12 +60,12 @@ class PopCalls:
 
     def set_pop_server(self, name: str, server: str, state: str) -> int:
         """Say whether a server is serving, draining or lost; the generation of that. Raises NotFound."""
-        path = f"{_path(name)}/servers/{quoted(server)}"
+        path = f"{_path(name)}/servers/{quote_segment(server)}"
         return generation_of(self._service.write("PUT", path, body={"state": state}))
 
     def remove_pop_server(self, name: str, server: str) -> int:
         """Raises NotFound."""
-        return generation_of(self._service.write("DELETE", f"{_path(name)}/servers/{quoted(server)}"))
+        return generation_of(self._service.write("DELETE", f"{_path(name)}/servers/{quote_segment(server)}"))
 
     def place_tenants(self, name: str, places: Mapping[str, str]) -> int:
         """Have tenants served by servers, by their names; the generation of that. Raises NotFound."""
@@ -87,7 +87,7 @@ class PopCalls:
 
 
 def _path(name: str) -> str:
-    return f"/v1/pops/{quoted(name)}"
+    return f"/v1/pops/{quote_segment(name)}"
 
 
 def ways(seen: Json) -> list[tuple[str, str, str]]:

@@ -66,7 +66,7 @@ def messages(lines: Iterable[str]) -> Iterator[Message]:
             data.append(value)
 
 
-def followed(
+def follow_events(
     connect: Connect, after: int | None, *, retry_s: float = 1.0, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Event]:
     """Events after an id (None: from now on), for ever.

@@ -74,7 +74,7 @@ class Comparison:
         return tuple(each for each in self.where if each.host is not None and not each.inside)
 
 
-def compared(
+def compare_endpoints(
     ports: Sequence[MachinePort], tenant: TenantId, known: Iterable[Endpoint], hosts: Iterable[str]
 ) -> Comparison:
     """A project's ports beside the endpoints of its tenant and the hosts of its domain.

@@ -89,7 +89,7 @@ CloudOf = Callable[[str], Cloud | None]
 _THERE = frozenset({VnfState.COMING, VnfState.RUNNING})
 
 
-def vouched(cloud: Cloud, group: str, instance: str, address: str) -> str | None:
+def name_by_cloud(cloud: Cloud, group: str, instance: str, address: str) -> str | None:
     """Return the name of a group's instance with an address, by its cloud, or None.
 
     Raises what the cloud raises.

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import structlog
 
-from orchestrator.control.applicants import Attempts, CloudOf, vouched
+from orchestrator.control.applicants import Attempts, CloudOf, name_by_cloud
 from orchestrator.control.control import Control
 from orchestrator.errors import BadInput, ChangeTheRequest, Forbidden, NotAllowed, NotFound, TryAgain
 from orchestrator.identity.authority import MACHINE_LASTS, SWITCH_LASTS, Authority, Issued
@@ -210,7 +210,7 @@ class EnrolmentDesk:
         cloud = self._cloud_of(group.domain)
         if signer is None or cloud is None:
             raise Forbidden("there is no cloud that vouches for machines of this domain", place="token")
-        name = vouched(cloud, group.name, instance, address)
+        name = name_by_cloud(cloud, group.name, instance, address)
         if name is None:
             raise Forbidden(
                 f"the cloud has no instance '{instance}' with the address {address} in the group '{group.name}'",

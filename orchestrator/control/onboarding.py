@@ -24,7 +24,7 @@ import structlog
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, Conflict, Refused, TryAgain
 from orchestrator.hosts.installer import Installers
-from orchestrator.hosts.request import Onboarding, merged
+from orchestrator.hosts.request import Onboarding, merge_rules
 from orchestrator.store.points.onboardings import OnboardingRecord, OnboardingState
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
@@ -214,7 +214,7 @@ def _join(unit: Unit, asked: Onboarding) -> int:
     """Add the host and its essential services; return the generation to reach."""
     switch = asked.switch
     before = unit.domains.operator_rules(switch.domain).rules
-    unit.domains.set_operator_rules(switch.domain, merged(before, asked.rules()))
+    unit.domains.set_operator_rules(switch.domain, merge_rules(before, asked.rules()))
     wanted = HostRecord(switch.host, switch.datapath_id, switch.uplink)
     known = next((host for host in unit.domains.hosts(switch.domain) if host.name == switch.host), None)
     if known != wanted:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from orchestrator.compile.spread import Member, MemberState, Spread, spread_program
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.errors import TryAgain
-from orchestrator.scaling.buckets import NOBODY, assign, moved, share
+from orchestrator.scaling.buckets import NOBODY, assign, count_moved, share
 from orchestrator.store import Store
 from orchestrator.store.firewalls.spreads import SpreadRecord
 
@@ -52,7 +52,9 @@ class Spreading:
             spread = _after(before, tuple(members), stateful=stateful)
             generation = unit.spreads.put(domain, spread)
             if known is None or generation != known.generation:
-                unit.events.append("spread.changed", domain, _event_detail(spread, moved(before.owners, spread.owners)))
+                unit.events.append(
+                    "spread.changed", domain, _event_detail(spread, count_moved(before.owners, spread.owners))
+                )
         self._publish(domain, SpreadRecord(spread, generation))
         return generation
 

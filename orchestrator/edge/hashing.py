@@ -30,7 +30,7 @@ _ROUNDS = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14)
 """lookup3's final mix of (a, b, c): each round is ``x ^= y; x -= rotate(y, bits)``."""
 
 
-def hashed(keys: U64, basis: int) -> U32:
+def hash_keys(keys: U64, basis: int) -> U32:
     """The hash of each key, below 2^48, taken as six octets in network order."""
     start = np.uint32((_START + basis) & 0xFFFFFFFF)
     swapped = keys.astype(np.uint64).byteswap()  # the key's octets are now the upper six of eight, the first lowest
@@ -54,7 +54,7 @@ def positions(keys: U64, bases: Sequence[int], width: int) -> U16:
         raise BadInput(f"a chunk of more than {KEY_BITS} bits does not fit the field that is hashed", place="chunk")
     found = np.empty((len(keys), len(bases)), np.uint16)
     for column, basis in enumerate(bases):
-        found[:, column] = hashed(keys, basis) % np.uint32(width)
+        found[:, column] = hash_keys(keys, basis) % np.uint32(width)
     return found
 
 

@@ -41,7 +41,7 @@ def groups(allocations: Iterable[Allocation]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(found[first]) for first in sorted(found))
 
 
-def settled(
+def settle_tenants(
     allocations: Sequence[Allocation],
     servers: Mapping[int, bool],
     before: Places,

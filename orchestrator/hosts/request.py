@@ -121,7 +121,7 @@ def controller_name(machine: Machine) -> str:
     return f"controller-{machine.address}"
 
 
-def merged(before: Sequence[Rule], added: Iterable[Rule]) -> tuple[Rule, ...]:
+def merge_rules(before: Sequence[Rule], added: Iterable[Rule]) -> tuple[Rule, ...]:
     """Return an operator's rules with the missing ones, by id, at the end."""
     known = {rule.id for rule in before}
     return (*before, *(rule for rule in added if rule.id not in known))

@@ -126,7 +126,7 @@ def demo(
 ) -> None:
     """Bring up a cloud in namespaces with a real access list, and show what real packets come of it."""
     need_root()
-    scene = scenes.shipped() if acl is None else scenes.of_file(acl, format_name, tuple(lists or ()))
+    scene = scenes.shipped_scene() if acl is None else scenes.of_file(acl, format_name, tuple(lists or ()))
     with Screen(_wide_console()) as screen:
         good = run(Layout(prefix), scene, screen, once=once)
     raise typer.Exit(0 if good else 1)

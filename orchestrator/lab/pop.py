@@ -293,7 +293,7 @@ def _remove(layout: Layout) -> Removed:
     layout.state_file.unlink(missing_ok=True)  # first, for whoever watches over the lab would start again what ends
     stopped: list[str] = []
     for _ in range(_ROUNDS):
-        running = processes.marked(layout.run_dir)
+        running = processes.marked_processes(layout.run_dir)
         if not running:
             break
         processes.stop(running)

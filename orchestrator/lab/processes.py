@@ -83,7 +83,7 @@ def alive(process: Process) -> bool:
     return True
 
 
-def marked(mark: Path) -> tuple[Process, ...]:
+def marked_processes(mark: Path) -> tuple[Process, ...]:
     """Every running process of one lab but the caller."""
     wanted = f"{MARK}={mark}".encode()
     found = []

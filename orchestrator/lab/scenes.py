@@ -71,7 +71,7 @@ def _summary(imported: Imported) -> tuple[str, ...]:
     return (f"not carried over exactly: {count}; their safe approximation is used",) if count else ()
 
 
-def shipped() -> Scene:
+def shipped_scene() -> Scene:
     """The lists that ship, tried with conversations."""
     read = {TenantId(tenant): read_file(POLICIES / file, None, lists) for tenant, (file, lists) in SHIPPED.items()}
     return Scene(

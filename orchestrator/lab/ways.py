@@ -40,7 +40,7 @@ def gather(lab: Lab, plane: ControlPlane, policy: Policy, act: Callable[[Lab, Po
         with Wire(lab) as wire:
             landed = wire.fire(strays(lab, policy))
         chosen = tuple(f"{each['tenant']}/{each['rule']}" for each in round_["chosen"])
-        return Ways(chosen, again, _count_arrived(landed), settled(client))
+        return Ways(chosen, again, _count_arrived(landed), settled_traffic(client))
 
 
 def strays(lab: Lab, policy: Policy) -> list[Shot]:
@@ -58,7 +58,7 @@ def _count_arrived(landed: tuple[Landing, ...]) -> int:
     return sum(1 for landing in landed if landing.nodes)
 
 
-def settled(client: Client) -> Json:
+def settled_traffic(client: Client) -> Json:
     """Where packets went, once the switches' counters have come in."""
     changed = time.monotonic()
     until = changed + _PATIENCE_S

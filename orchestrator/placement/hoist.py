@@ -93,7 +93,7 @@ def hoist(rows: RuleList, row: int, *, most_entries: int, cost: Cost = _one) -> 
     return together
 
 
-def arranged(hoisted: Iterable[Hoisted]) -> tuple[Entry, ...]:
+def arrange_entries(hoisted: Iterable[Hoisted]) -> tuple[Entry, ...]:
     """Return the entries of several hoisted rules of one list in matching order, each once."""
     entries = dict.fromkeys(entry for each in hoisted for entry in each.entries)
     return tuple(sorted(entries, key=lambda entry: entry.row))

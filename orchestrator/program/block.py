@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from orchestrator.errors import Stale
-from orchestrator.program.canonical import HEAD_BYTES, canonical, flow_of, hashed, line_of, longest_match
+from orchestrator.program.canonical import HEAD_BYTES, canonical, flow_of, hash_bytes, line_of, longest_match
 from orchestrator.program.flows import Flow, FlowTable
 
 
@@ -89,7 +89,7 @@ def lines_of(rows: FlowTable) -> list[Line]:
     return [Line(octets, lists[index]) for octets, index in pairs]
 
 
-def edited(lines: Sequence[Line], gone: Iterable[Line], come: Iterable[Line]) -> list[Line]:
+def edit_lines(lines: Sequence[Line], gone: Iterable[Line], come: Iterable[Line]) -> list[Line]:
     """Return ascending lines without some and with others.
 
     Raises Stale if a line to be removed is not there.
@@ -106,4 +106,4 @@ def edited(lines: Sequence[Line], gone: Iterable[Line], come: Iterable[Line]) ->
 
 
 def _digest(octets: bytes, longest: int) -> bytes:
-    return hashed(longest.to_bytes(1, "big") + octets)
+    return hash_bytes(longest.to_bytes(1, "big") + octets)

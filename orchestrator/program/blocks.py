@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from orchestrator.program.block import Block, Line, edited
+from orchestrator.program.block import Block, Line, edit_lines
 from orchestrator.program.buckets import (
     COOKIE_BITS,
     PARTS,
@@ -34,7 +34,7 @@ from orchestrator.program.buckets import (
     part_of,
     parts_of,
 )
-from orchestrator.program.canonical import canonical, hashed, positions
+from orchestrator.program.canonical import canonical, hash_bytes, positions
 from orchestrator.program.flows import U64, Flow, FlowTable
 
 _SHELF_BITS = 6
@@ -54,7 +54,7 @@ class _Blocks:
 
     def __init__(self, by_name: Mapping[tuple[int, int], Block]) -> None:
         self.by_name = by_name
-        self.digest = hashed(b"".join([by_name[name].digest for name in sorted(by_name)]))
+        self.digest = hash_bytes(b"".join([by_name[name].digest for name in sorted(by_name)]))
 
     def of_bucket(self, upper: int) -> Parts:
         """The blocks of one bucket."""
@@ -99,7 +99,7 @@ class Blocks:
     def digest(self, ports: tuple[str, ...]) -> bytes:
         """The 16-byte digest of the rows together with what their symbols stand for."""
         shelves = b"".join([self._shelves[name].digest for name in sorted(self._shelves)])
-        return hashed(hashed("\0".join(ports).encode()) + shelves)
+        return hash_bytes(hash_bytes("\0".join(ports).encode()) + shelves)
 
     def joined(self) -> FlowTable:
         """Return all rows as one table, in one order for the same rows.
@@ -203,7 +203,7 @@ def _after(parts: Parts, gone: list[Line], come: list[Line]) -> Parts:
     if parts and WHOLE not in parts and is_divided(rows):
         return _after_by_part(parts, gone, come)
     lines = parts[WHOLE].lines if WHOLE in parts else sorted(line for block in parts.values() for line in block.lines)
-    return parts_of(edited(lines, gone, come))
+    return parts_of(edit_lines(lines, gone, come))
 
 
 def _after_by_part(parts: Parts, gone: list[Line], come: list[Line]) -> Parts:
@@ -214,7 +214,7 @@ def _after_by_part(parts: Parts, gone: list[Line], come: list[Line]) -> Parts:
             changes.setdefault(part_of(line.octets), ([], []))[which].append(line)
     after = dict(parts)
     for part, change in changes.items():
-        kept = edited(parts[part].lines if part in parts else (), *change)
+        kept = edit_lines(parts[part].lines if part in parts else (), *change)
         after.pop(part, None)
         after.update({part: Block.of_lines(kept)} if kept else {})
     return after

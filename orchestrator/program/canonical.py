@@ -46,14 +46,14 @@ _LINE = struct.Struct(f">IQHB{DIGEST_BYTES}sB")
 """The head of one row."""
 
 
-def hashed(data: bytes | memoryview) -> bytes:
+def hash_bytes(data: bytes | memoryview) -> bytes:
     """The 16-byte BLAKE2b of some bytes."""
     return blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
 @lru_cache(maxsize=1 << 14)
 def _list_digest(instructions: bytes) -> bytes:
-    return hashed(instructions)
+    return hash_bytes(instructions)
 
 
 def canonical(flows: FlowTable) -> Rows:

@@ -57,7 +57,7 @@ def share(owners: Owners) -> Mapping[str, int]:
     return Counter(owner for owner in owners if owner is not None)
 
 
-def moved(before: Owners, after: Owners) -> int:
+def count_moved(before: Owners, after: Owners) -> int:
     """How many buckets have another owner."""
     return sum(old != new for old, new in zip(before, after, strict=True))
 

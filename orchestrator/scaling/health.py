@@ -33,7 +33,7 @@ class Health:
         return max(until_s - self.sick_since_s, 1e-6)
 
 
-def looked(health: Health, looks_well: bool, now_s: float, *, steady_s: float, window_s: float) -> Health:
+def look_again(health: Health, looks_well: bool, now_s: float, *, steady_s: float, window_s: float) -> Health:
     """How a VNF is after another look at it."""
     lately = tuple(time for time in health.fell_sick_s if now_s - time <= window_s)
     if health.sick_since_s is None:

@@ -79,7 +79,7 @@ class Replicator:
         """The replicator of this network namespace. Raises NotFound where none is attached."""
         for number, _ in socket.if_nameindex():
             for egress in (False, True):
-                program = libbpf.attached(number, PRIORITY, egress=egress)
+                program = libbpf.attached_program(number, PRIORITY, egress=egress)
                 loaded = None if program is None else libbpf.loaded_as(program)
                 if loaded is not None and loaded.maps.keys() >= SIZES.keys():
                     return cls(loaded.maps)

@@ -14,12 +14,12 @@ from orchestrator.bench.rulesets import synthetic
 def test_ten_rules_are_turned_round_and_others_for_every_seed() -> None:
     acl = synthetic(200)
     turned = [
-        [old.id for old, new in zip(acl.rules, findings.changed(acl, seed).rules, strict=True) if old != new]
+        [old.id for old, new in zip(acl.rules, findings.change_rules(acl, seed).rules, strict=True) if old != new]
         for seed in (1, 2)
     ]
     assert [len(each) for each in turned] == [10, 10]
     assert turned[0] != turned[1]
-    assert findings.changed(acl, 1) == findings.changed(acl, 1)
+    assert findings.change_rules(acl, 1) == findings.change_rules(acl, 1)
 
 
 @pytest.mark.parametrize("there", [True, False])

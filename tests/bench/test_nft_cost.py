@@ -22,14 +22,14 @@ from orchestrator.policy.model import Action, Policy
 def test_every_way_decides_alike(policy: Policy) -> None:
     counting = nft_ruleset(nftables_script(policy))
     others = [
-        nft_ruleset(nft_cost.uncounted(nftables_script(policy))),
+        nft_ruleset(nft_cost.drop_counters(nftables_script(policy))),
         nft_ruleset(nftables_script(policy, planned=row_by_row)),
     ]
     for packet in policy_packets(policy):
         if packet.protocol not in NO_PACKETS[packet.family]:
             accepted = counting.send(packet).accepted
             assert [each.send(packet).accepted for each in others] == [accepted, accepted]
-    assert "counter" not in nft_cost.uncounted(nftables_script(policy))
+    assert "counter" not in nft_cost.drop_counters(nftables_script(policy))
 
 
 def test_sets_that_are_not_there_are_absent_with_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from orchestrator.bench.qualify import inventory, limits
 from orchestrator.bench.qualify.handover import write
 from orchestrator.bench.qualify.inventory import Host
 from orchestrator.bench.qualify.limits import Measure
-from orchestrator.bench.qualify.suite import missed
+from orchestrator.bench.qualify.suite import missed_figures
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.errors import BadInput, Missing
 
@@ -145,7 +145,7 @@ def _results() -> Results:
 def test_what_misses_its_limit_or_could_not_be_measured_does_not_pass() -> None:
     results = _results()
     results.absent["refused_answered alice web1"] = "no port"
-    assert missed(results) == ["connect_ms alice web1", "refused_answered alice web1"]
+    assert missed_figures(results) == ["connect_ms alice web1", "refused_answered alice web1"]
 
 
 def test_the_report_to_hand_over_needs_nothing_beside_it(tmp_path: Path) -> None:

@@ -79,9 +79,9 @@ def test_frames_are_counted_at_the_right_interface() -> None:
         "    lo:     100       1    0    0    0     0          0         0      100       1    0\n"
         "  eth0: 2098452    1393    0    0    0     0          0         0     4242      51    0\n"
     )
-    assert iperf.received(text, "eth0") == 1393
+    assert iperf.received_frames(text, "eth0") == 1393
     with pytest.raises(Refused):
-        iperf.received(text, "eth1")
+        iperf.received_frames(text, "eth1")
 
 
 def test_the_switchs_words_about_its_cache() -> None:
@@ -94,11 +94,11 @@ def test_the_switchs_words_about_its_cache() -> None:
         "  miss with success upcall: 30\n"
         "  miss with failed upcall: 0\n"
     )
-    assert vnf.missed(stats) == 39
+    assert vnf.missed_packets(stats) == 39
     shown = "netdev@ovs-netdev:\n  lookups: hit:5 missed:3 lost:1\n  flows: 258\n  port 0: x\n"
     assert vnf.megaflows(shown) == 258
-    assert vnf.handled(shown) == 9
-    for reader in (vnf.missed, vnf.megaflows, vnf.handled):
+    assert vnf.handled_packets(shown) == 9
+    for reader in (vnf.missed_packets, vnf.megaflows, vnf.handled_packets):
         with pytest.raises(Refused):
             reader("ovs-vswitchd: no such thing")
 
@@ -107,7 +107,7 @@ def test_a_baseline_carries_no_comments_and_all_its_rules() -> None:
     rule = Rule(RuleId("r"), Action.DENY, protocol=6)
     tenant = Tenant(TenantId("t"), 1, (Prefix.parse("198.18.0.0/16"),), Acl((rule,)), {"r": 1})
     text = iptables_texts(Policy((tenant,)))[Family.IPV4]
-    plain = filters.uncommented(text)
+    plain = filters.drop_comments(text)
     assert "--comment" in text
     assert "comment" not in plain
     assert [line.split()[-1] for line in plain.splitlines()] == [line.split()[-1] for line in text.splitlines()]
@@ -131,7 +131,7 @@ def _sources(library: Path, block: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_connections_take_the_addresses_of_a_block_in_turn(tmp_path: Path) -> None:
-    library = httperf.compiled(tmp_path)
+    library = httperf.compile_library(tmp_path)
     for text in ("127.64.0.0/10", "127.0.0.9/32"):
         done = _sources(library, text)
         assert tuple(done.stdout.split()) == in_turn(Prefix.parse(text), 6), done.stderr

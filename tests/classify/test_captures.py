@@ -26,7 +26,7 @@ from classify.recorded import (
 
 from orchestrator.classify import captures as reading
 from orchestrator.classify import records
-from orchestrator.classify.captures import Capture, opened
+from orchestrator.classify.captures import Capture, open_capture
 from orchestrator.errors import BadInput, Missing
 
 FRAMES = [web(f"192.0.2.{number}") + bytes(number) for number in range(9)]
@@ -267,7 +267,7 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         (str(tmp_path), BadInput, "it is a directory"),
         ("a\0b", Missing, "null"),
     ):
-        with pytest.raises(error, match=words), opened(name):
+        with pytest.raises(error, match=words), open_capture(name):
             pass
 
 

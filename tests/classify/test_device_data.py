@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from models_world import SETUPS, oracle_row, pocl, records
 
-from orchestrator.classify.captures import opened
+from orchestrator.classify.captures import open_capture
 from orchestrator.classify.devices.models import Model
 from orchestrator.classify.devices.search import DeviceSearch, Setup
 from orchestrator.classify.frames import read_frames
@@ -96,7 +96,7 @@ def captured() -> Packets:
     """All packets of the captures that were read."""
     found = []
     for path in sorted(FOLDERS[1].rglob("*.pcap*")):
-        with opened(str(path)) as capture:
+        with open_capture(str(path)) as capture:
             found += [read_frames(frames) for frames in capture.frames()]
     packets = np.concatenate(found)
     return packets[packets["unread"] == Unread.READ.value]

@@ -13,7 +13,7 @@ from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroup, AlarmGroups, AlarmLimits
 from orchestrator.cloud.heat.fleets import HeatCloud
 from orchestrator.compile.filters.rows import Plane
-from orchestrator.control.applicants import vouched
+from orchestrator.control.applicants import name_by_cloud
 from orchestrator.errors import Busy, NotFound, TooLarge
 
 DOMAIN = "pop2"
@@ -85,7 +85,7 @@ class AlarmContract:
             assert (vnf.fleet, vnf.state, vnf.autonomous) == (DOMAIN, VnfState.RUNNING, True)
             assert vnf.left != vnf.right
             assert vnf.instance_id is not None
-            assert vouched(bench.cloud, DOMAIN, vnf.instance_id, vnf.addresses[0]) == vnf.name
+            assert name_by_cloud(bench.cloud, DOMAIN, vnf.instance_id, vnf.addresses[0]) == vnf.name
         assert there[first.name] == first
         assert {vnf.name for vnf in bench.cloud.list() if vnf.fleet == DOMAIN} == set(there)
         with pytest.raises(TooLarge, match="2 are the most"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cloud.endpoints import MachinePort, compared, device_of
+from orchestrator.cloud.endpoints import MachinePort, compare_endpoints, device_of
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Endpoint, TenantId
 
@@ -41,11 +41,11 @@ def test_what_is_written_makes_them_the_same_and_nothing_else_is_touched(
         "theirs": Endpoint("theirs", OTHER, device_of(IDS[0]), 2, (Prefix.parse("10.9.0.2/32"),)),
     }
     there = known([each for each in before if each.prefixes], called="web-" if named_by_hand else "") | by_hand
-    found = compared(ports, SHOP, there.values(), HOSTS)
+    found = compare_endpoints(ports, SHOP, there.values(), HOSTS)
     after = {name: each for name, each in there.items() if name not in found.gone}
     after |= {each.name: each for each in found.written}
     assert {name: after.get(name) for name in by_hand} == by_hand
-    assert compared(ports, SHOP, after.values(), HOSTS).is_same
+    assert compare_endpoints(ports, SHOP, after.values(), HOSTS).is_same
     mine = {each.port: each for each in after.values() if each.tenant == SHOP and each.name not in by_hand}
     assert {device: (each.mac, set(each.prefixes)) for device, each in mine.items()} == {
         device_of(each.id): (each.mac, set(each.prefixes)) for each in ports if each.prefixes
@@ -59,7 +59,7 @@ def test_what_is_written_makes_them_the_same_and_nothing_else_is_touched(
 def test_a_migration_changes_where_they_are_and_nothing_else(ports: list[MachinePort], data: st.DataObject) -> None:
     there = known([each for each in ports if each.prefixes])
     moved = [replace(each, host=data.draw(st.sampled_from([*HOSTS, "elsewhere", None]))) for each in ports]
-    found = compared(moved, SHOP, there.values(), HOSTS)
+    found = compare_endpoints(moved, SHOP, there.values(), HOSTS)
     assert found.is_same
     assert {each.endpoint.name: each.host for each in found.where} == {
         each.id: each.host for each in moved if each.prefixes

@@ -19,7 +19,7 @@ from orchestrator.program.delta import between
 from orchestrator.program.flows import GROUPS, Flow
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import decode_delta, decode_program, encode_delta, encode_program
-from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners, assign, moved
+from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners, assign, count_moved
 
 STAGE_OF = {stage.table: stage for stage in SPREAD_STAGES}
 SUBSETS = st.sets(st.integers(0, 5))
@@ -86,7 +86,7 @@ def test_of_a_stateful_spread_only_rows_of_buckets_that_move_change(old: set[int
     one, two = (program(Spread(member_of(everybody, each), each.owners, stateful=True)) for each in (before, after))
     delta = between(one, two)
     assert {row.table for row in delta.added.rows()} <= {SpreadTable.OWNERS}
-    assert len(delta.added) == len(delta.removed) == moved(before.owners, after.owners)
+    assert len(delta.added) == len(delta.removed) == count_moved(before.owners, after.owners)
     assert len(decode_delta(encode_delta(delta)).added) == len(delta.added)
 
 

@@ -253,13 +253,13 @@ def test_traffic_tells_the_ways_apart(site: Site) -> None:
 
 def test_what_hosts_count_is_a_tenants_traffic_when_it_is_placed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Mapping[int, float]] = []
-    whole = edges.settled
+    whole = edges.settle_tenants
 
     def noted(*asked: Any) -> Places:
         seen.append(asked[-1])
         return whole(*asked)
 
-    monkeypatch.setattr(edges, "settled", noted)
+    monkeypatch.setattr(edges, "settle_tenants", noted)
     with_servers(site, "fs1")
     counted(site, "web", 5000)
     with_servers_too = NewServer("fs2", "to-fs2", 0x0AAC1F040002)

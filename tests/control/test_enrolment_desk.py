@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cloud.base import Cloud, Vnf, VnfOrder, VnfState
-from orchestrator.control.applicants import Attempts, vouched
+from orchestrator.control.applicants import Attempts, name_by_cloud
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.enrolment import Applicant, EnrolmentDesk
@@ -152,7 +152,7 @@ def test_a_cloud_vouches_for_what_it_has_in_the_group_just_now(desk: Desk, vnf: 
 def test_an_address_is_the_same_in_other_words() -> None:
     sky = Sky()
     for same in ("192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "2001:0db8:0:0::0007", "2001:DB8::7%eth0"):
-        assert vouched(sky, "pop", "i-1", same) == "vnf-1", same
+        assert name_by_cloud(sky, "pop", "i-1", same) == "vnf-1", same
 
 
 def test_where_the_cloud_does_not_answer_nobody_is_let_in_and_nothing_is_held_against_them(desk: Desk) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from strategies import policies
 
-from orchestrator.control.fleet.trials import choose, judged, outdated
+from orchestrator.control.fleet.trials import choose, is_outdated, judge_trial
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Policy, Tenant, TenantId
@@ -34,11 +34,11 @@ def test_packets_are_what_a_router_forwards_and_expected_is_what_the_oracle_says
 @given(policies())
 def test_right_answers_pass_and_any_wrong_one_fails_and_says_which(policy: Policy) -> None:
     sheet = choose(policy, 7)
-    assert judged(sheet, policy) == (Trial.WAITING, "")
-    assert judged(replace(sheet, answer=sheet.expected), policy) == (Trial.PASSED, "")
+    assert judge_trial(sheet, policy) == (Trial.WAITING, "")
+    assert judge_trial(replace(sheet, answer=sheet.expected), policy) == (Trial.PASSED, "")
     for wrong in range(len(sheet.packets)):
         answer = tuple(each != (at == wrong) for at, each in enumerate(sheet.expected))
-        verdict, words = judged(replace(sheet, answer=answer), policy)
+        verdict, words = judge_trial(replace(sheet, answer=answer), policy)
         assert verdict is Trial.FAILED
         assert ("dropped" if sheet.expected[wrong] else "came through") in words
 
@@ -54,7 +54,7 @@ def test_a_policy_that_says_only_one_thing_is_tried_with_that(action: str) -> No
     policy = policy_of(*({"id": way, "direction": way, "action": action} for way in ("ingress", "egress")))
     sheet = choose(policy, 1)
     assert (action == "permit") in sheet.expected
-    assert judged(replace(sheet, answer=sheet.expected), policy)[0] is Trial.PASSED
+    assert judge_trial(replace(sheet, answer=sheet.expected), policy)[0] is Trial.PASSED
 
 
 def test_what_has_changed_meanwhile_is_no_verdict() -> None:
@@ -62,6 +62,6 @@ def test_what_has_changed_meanwhile_is_no_verdict() -> None:
     before = policy_of({"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": "80"})
     sheet = choose(before, 1)
     after = policy_of({"id": "none", "action": "deny"}, {"id": "out", "direction": "egress", "action": "deny"})
-    assert outdated(sheet, after)
+    assert is_outdated(sheet, after)
     for answer in (sheet.expected, tuple(not each for each in sheet.expected)):
-        assert judged(replace(sheet, answer=answer), after) == (Trial.WAITING, "")
+        assert judge_trial(replace(sheet, answer=answer), after) == (Trial.WAITING, "")

@@ -17,7 +17,7 @@ from orchestrator.control.spreading import Spreading
 from orchestrator.errors import BadInput, NotFound, Stale, Unreachable
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import decode
-from orchestrator.scaling.buckets import BUCKETS, moved, share
+from orchestrator.scaling.buckets import BUCKETS, count_moved, share
 from orchestrator.store import Store, open_store
 
 
@@ -83,7 +83,7 @@ def test_what_another_process_stored_goes_on_from_its_owners(store: Store, sprea
     after = successor.current("shop")
     assert before is not None
     assert after is not None
-    assert moved(before.spread.owners, after.spread.owners) == BUCKETS // 3
+    assert count_moved(before.spread.owners, after.spread.owners) == BUCKETS // 3
     assert program(successor).generation == 2
     assert program(spreading).generation == 2
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.edge.hashing import hashed, positions
+from orchestrator.edge.hashing import hash_keys, positions
 from orchestrator.errors import BadInput
 
 WORD = 0xFFFFFFFF
@@ -35,7 +35,7 @@ def lookup3(octets: bytes, basis: int) -> int:
 
 @given(st.lists(KEYS, min_size=1, max_size=20), BASES)
 def test_each_key_is_hashed_as_six_octets_in_network_order(keys: list[int], basis: int) -> None:
-    found = hashed(np.array(keys, np.uint64), basis)
+    found = hash_keys(np.array(keys, np.uint64), basis)
     assert found.tolist() == [lookup3(key.to_bytes(6, "big"), basis) for key in keys]
 
 

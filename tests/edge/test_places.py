@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.edge.chunks import Allocation, allocate
-from orchestrator.edge.places import settled
+from orchestrator.edge.places import settle_tenants
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.policy.addresses import Family, Prefix
 
@@ -21,17 +21,17 @@ def allocations() -> list[Allocation]:
 @pytest.mark.parametrize("one", OWNED)
 def test_two_tenants_that_have_all_the_traffic_get_a_server_each(allocations: list[Allocation], one: int) -> None:
     for other in OWNED.keys() - {one}:
-        places = settled(allocations, BOTH, {}, {}, {one: 5000.0, other: 5000.0})
+        places = settle_tenants(allocations, BOTH, {}, {}, {one: 5000.0, other: 5000.0})
         assert places[one] != places[other]
         assert places.keys() == OWNED.keys()
 
 
 def test_rules_count_as_much_as_traffic_does(allocations: list[Allocation]) -> None:
-    places = settled(allocations, BOTH, {}, {1: 10_000}, {2: 5000.0})
+    places = settle_tenants(allocations, BOTH, {}, {1: 10_000}, {2: 5000.0})
     assert places[1] != places[2]
 
 
 def test_who_is_placed_stays_while_the_load_is_in_bounds(allocations: list[Allocation]) -> None:
-    before = settled(allocations, BOTH, {}, {})
+    before = settle_tenants(allocations, BOTH, {}, {})
     little = {tenant: 100.0 + tenant for tenant in OWNED}
-    assert settled(allocations, BOTH, before, {}, little) == before
+    assert settle_tenants(allocations, BOTH, before, {}, little) == before

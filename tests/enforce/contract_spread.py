@@ -23,7 +23,7 @@ from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.program.delta import between
 from orchestrator.program.program import Program
-from orchestrator.scaling.buckets import NOBODY, Owners, assign, moved
+from orchestrator.scaling.buckets import NOBODY, Owners, assign, count_moved
 
 NAMES = ("a", "b", "c")
 MEMBERS = tuple(
@@ -134,7 +134,7 @@ class SpreadContract:
         for generation, stateful in enumerate((False, True)):
             before = spread("a", "b", stateful=stateful)
             after = spread(*NAMES, stateful=stateful, before=before.owners)
-            assert moved(before.owners, after.owners) == 85
+            assert count_moved(before.owners, after.owners) == 85
             old = self._hold(bench, before, 10 * generation + 1)
             met = self._met(bench, map(begins, connections()), "l")
             new = spread_program(after, domain="shop", generation=10 * generation + 2)

@@ -28,7 +28,7 @@ from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.pipelines.page import edge_page
 from orchestrator.edge.chunks import allocate
 from orchestrator.edge.lines import Lines, Shape
-from orchestrator.edge.places import servers_of, settled
+from orchestrator.edge.places import servers_of, settle_tenants
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.edge.upkeep import keep
 from orchestrator.enforce import gap
@@ -68,7 +68,7 @@ class Pop:
         self.policy = policy
         owned = {tenant.number: tenant.prefixes for tenant in policy.tenants}
         allocations = [allocate(laid_out.chunking(family), owned) for family in Family]
-        self.places = settled(allocations, {way.number: True for way in WAYS}, {}, {})
+        self.places = settle_tenants(allocations, {way.number: True for way in WAYS}, {}, {})
         self.chunks = {each.chunking.family: (each.chunking, set(each.key.tolist())) for each in allocations}
         families = []
         for each in allocations:

@@ -39,7 +39,7 @@ FLOWS = FlowTable.of([row(number) for number in range(ROWS)])
 
 def test_what_is_written_is_read() -> None:
     channel = channel_to(FakeSwitch({}))
-    adds = flowmods.bundled(Command.ADD, FLOWS, bundle=1, first_xid=1)
+    adds = flowmods.bundle_flows(Command.ADD, FLOWS, bundle=1, first_xid=1)
     xids = channel.reserve(3)
     channel.exchange(
         messages.bundle_control(xids[0], 1, messages.BundleControl.OPEN)

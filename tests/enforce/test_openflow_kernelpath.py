@@ -62,9 +62,9 @@ def test_all_other_rows_stay_as_they_are() -> None:
         Policy((SHOP,), endpoints=(replace(WEB, mac=0x021000040102),)), domain="pop1", generation=1
     ).flows
     (answer,) = answers(wanted)
-    adapted = kernelpath.adapted(wanted)
+    adapted = kernelpath.adapt_rows(wanted)
     assert adapted.rows() == [kernelpath.adapted_row(row) if row == answer else row for row in wanted.rows()]
-    assert kernelpath.adapted(adapted) is adapted
+    assert kernelpath.adapt_rows(adapted) is adapted
 
 
 def test_it_asks_back_and_holds_all_else_as_it_is() -> None:

@@ -125,7 +125,7 @@ def test_a_flow_in_a_bundle_is_written_as_os_ken_writes_it() -> None:
         ],
     )  # fmt: skip
     bundled = osken.OFPBundleAddMsg(DATAPATH, 9, 3, theirs, [])
-    ours = flowmods.bundled(Command.ADD, FlowTable.of([flow]), bundle=9, first_xid=5)
+    ours = flowmods.bundle_flows(Command.ADD, FlowTable.of([flow]), bundle=9, first_xid=5)
     assert ours.data == written(bundled, 5)
 
 
@@ -142,7 +142,7 @@ def test_ovs_ofctl_reads_what_the_samples_say() -> None:
         if sample.name in expected:
             rewritten = sample.flow.instructions.replace(bytes.fromhex("fe000001"), bytes(3) + b"\2")
             flow = Flow(sample.flow.table, 77, sample.flow.match, rewritten, 0xAC11)
-            encoded = flowmods.bundled(Command.ADD, FlowTable.of([flow]), bundle=9, first_xid=5)
+            encoded = flowmods.bundle_flows(Command.ADD, FlowTable.of([flow]), bundle=9, first_xid=5)
             shown = ofp_print(encoded.data)
             table = f"table:{flow.table} " if flow.table else ""
             wanted = expected[sample.name].replace("output:4261412865", "output:2")
@@ -152,7 +152,7 @@ def test_ovs_ofctl_reads_what_the_samples_say() -> None:
 
 def test_deletes_name_the_key_alone() -> None:
     flow = Flow(30, 77, oxm.pack([Term(oxm.ETH_TYPE, 0x0800)]), instructions([output(3)]), 0xAC11)
-    shown = ofp_print(flowmods.bundled(Command.DELETE_STRICT, FlowTable.of([flow]), bundle=9, first_xid=5).data)
+    shown = ofp_print(flowmods.bundle_flows(Command.DELETE_STRICT, FlowTable.of([flow]), bundle=9, first_xid=5).data)
     assert "DEL_STRICT table:30 priority=77,ip actions=drop" in shown
     shown = ofp_print(flowmods.bundled_delete(253, 0xAC1F << 48, 0xFFFF << 48, bundle=9, xid=5))
     assert "DEL table:253 priority=0 cookie:0xac1f000000000000/0xffff000000000000 actions=drop" in shown
@@ -176,7 +176,7 @@ def test_every_row_becomes_one_message_and_is_found_again_by_its_number(
     flows: list[Flow], command: Command, at_a_time: int
 ) -> None:
     with patch.object(flowmods, "PIECE_ROWS", at_a_time):
-        encoded = flowmods.bundled(command, FlowTable.of(flows), bundle=7, first_xid=100)
+        encoded = flowmods.bundle_flows(command, FlowTable.of(flows), bundle=7, first_xid=100)
     assert all(1 <= len(split(part)) <= at_a_time for part in encoded.parts())
     wrappers = split(encoded.data)
     assert sorted(encoded.rows.tolist()) == list(range(len(flows)))
@@ -322,7 +322,7 @@ def test_actions_are_read_by_ovs_ofctl_as_they_were_meant() -> None:
         goto=9,
     )
     flow = FlowTable.of([Flow(0, 1, oxm.pack([Term(oxm.ETH_TYPE, 0x0806)]), raw, 1)])
-    shown = ofp_print(flowmods.bundled(Command.ADD, flow, bundle=1, first_xid=1).data)
+    shown = ofp_print(flowmods.bundle_flows(Command.ADD, flow, bundle=1, first_xid=1).data)
     actions = shown.strip().rpartition("actions=")[2]
     assert actions == (
         "move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],set_field:2->arp_op,set_field:0x9->reg4,"
@@ -331,7 +331,7 @@ def test_actions_are_read_by_ovs_ofctl_as_they_were_meant() -> None:
 
 
 def test_empty_tables_make_no_messages() -> None:
-    encoded = flowmods.bundled(Command.ADD, FlowTable.of([]), bundle=1, first_xid=1)
+    encoded = flowmods.bundle_flows(Command.ADD, FlowTable.of([]), bundle=1, first_xid=1)
     assert encoded.data == b""
     assert encoded.rows.dtype == np.intp
     assert len(flowdesc.decode([]).flows) == 0

@@ -23,7 +23,7 @@ from orchestrator.errors import AclflowError
 from orchestrator.program.flows import Flow, FlowTable
 
 bundled_row, read_counters = flowmods.bundled_row, flowstats.read_counters
-bundled, decode, request, resolved = flowmods.bundled, flowdesc.decode, flowdesc.request, resolve.resolve
+bundled, decode, request, resolved = flowmods.bundle_flows, flowdesc.decode, flowdesc.request, resolve.resolve
 
 
 class Suite(DriverContract):

@@ -37,7 +37,7 @@ SYMBOLIC = [
 @settings(max_examples=150, deadline=None)
 @given(flows() | st.sampled_from(ROWS), st.sampled_from([Command.ADD, Command.DELETE_STRICT]), st.integers(1, 2**31))
 def test_a_row_goes_out_as_it_does_by_column(flow: Flow, command: Command, xid: int) -> None:
-    encoded = flowmods.bundled(command, FlowTable.of([flow]), bundle=9, first_xid=xid)
+    encoded = flowmods.bundle_flows(command, FlowTable.of([flow]), bundle=9, first_xid=xid)
     assert flowmods.bundled_row(command, flow, bundle=9, xid=xid) == encoded.data
 
 
@@ -77,7 +77,7 @@ def described(rows: list[Flow]) -> list[bytes]:
     channel = channel_to(switch)
     placed = resolve(FlowTable.of(rows), SYMBOLS, switch.ports, "wan0")
     xids = channel.reserve(len(placed) + 3)
-    adds = flowmods.bundled(Command.ADD, placed, bundle=1, first_xid=xids[0]).data
+    adds = flowmods.bundle_flows(Command.ADD, placed, bundle=1, first_xid=xids[0]).data
     commit = message(Type.BUNDLE_CONTROL, xids[-3], struct.pack("!IHH", 1, 4, 3)) if len(placed) else b""
     asked = flowdesc.request(xids[-2]) + message(Type.BARRIER_REQUEST, xids[-1])
     answers = channel.exchange(adds + commit + asked, xids, timeout_s=PATIENCE_S)

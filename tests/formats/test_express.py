@@ -9,7 +9,7 @@ from strategies import acls
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.corners import around
 from orchestrator.policy.formats.express import NO_PACKETS, flag_matches_of, matches_of, prefixes_of
-from orchestrator.policy.formats.names import masked
+from orchestrator.policy.formats.names import masked_addresses
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.oracle import matches
 from orchestrator.policy.space import LATER, boxes_of, everything
@@ -79,7 +79,7 @@ def test_prefixes_make_up_the_spans(ends: list[tuple[int, int]]) -> None:
 @given(st.integers(0, 2**32 - 1), st.sets(st.integers(0, 31), max_size=8), st.integers(0, 2**32 - 1))
 def test_masks_with_gaps(address: int, wild: set[int], other: int) -> None:
     mask = 0xFFFFFFFF & ~sum(1 << bit for bit in wild)
-    spans = masked(address, mask)
+    spans = masked_addresses(address, mask)
     for candidate in (other, address, address ^ 1, address & mask, address | ~mask & 0xFFFFFFFF):
         inside = any(span.low <= candidate <= span.high for span in spans)
         assert inside == (candidate & mask == address & mask)

@@ -9,7 +9,7 @@ from strategies import acls
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.formats import permits_only
-from orchestrator.policy.formats.permits_only import permitted
+from orchestrator.policy.formats.permits_only import reduce_permits
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.oracle import first_match
 from orchestrator.policy.ports import PortRange
@@ -22,7 +22,7 @@ slow = settings(max_examples=80, deadline=None, suppress_health_check=list(Healt
 def test_a_whole_packet_passes_by_a_permit_less_the_denies_above(acl: Acl) -> None:
     for direction in Direction:
         rules = [rule for rule in acl.rules if rule.direction is direction]
-        pieces = list(permitted(rules, acl))
+        pieces = list(reduce_permits(rules, acl))
         assert [rule for rule, _ in pieces] == [rule for rule in rules if rule.action is Action.PERMIT]
         for packet in some_corners(acl):
             if not packet.later_fragment:
@@ -36,5 +36,5 @@ def test_a_permit_in_too_many_pieces_is_refused(monkeypatch: pytest.MonkeyPatch)
     port = (PortRange(22, 22),)
     deny = Rule(RuleId("deny"), Action.DENY, protocol=6, source_ports=port, destination_ports=port)
     with pytest.raises(TooLarge, match="what the denies above leave of it") as caught:
-        list(permitted([deny, Rule(RuleId("permit"), Action.PERMIT)], Acl()))
+        list(reduce_permits([deny, Rule(RuleId("permit"), Action.PERMIT)], Acl()))
     assert caught.value.place == "permit"

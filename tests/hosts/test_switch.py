@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput
-from orchestrator.hosts.request import Machine, Onboarding, merged
+from orchestrator.hosts.request import Machine, Onboarding, merge_rules
 from orchestrator.hosts.switch import (
     MADE,
     OWNER,
@@ -211,7 +211,7 @@ def test_essential_services_become_rules_once() -> None:
     asked = Onboarding(Machine("192.0.2.11"), ONE, None, {"dns": ("192.0.2.53",), "dhcp": ("192.0.2.67",)})
     rules = tuple(asked.rules())
     assert len(rules) == 2 * (2 + 1)
-    assert merged(merged((), rules), rules) == rules
+    assert merge_rules(merge_rules((), rules), rules) == rules
     with pytest.raises(BadInput, match=r"essential_services\.dns\[0\]"):
         Onboarding(Machine("192.0.2.11"), ONE, None, {"dns": ("nonsense",)})
     with pytest.raises(BadInput, match="none of dhcp, dns, ntp"):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from images.guest import HERE, Guest
 
-from orchestrator.bench.ground import connected
+from orchestrator.bench.ground import wait_connected
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
@@ -28,7 +28,7 @@ def check_it_takes(guest: Guest, name: str, tier: Tier, program: Program, ports:
     done = guest.ssh("sudo", "ovs-vsctl", *words)
     assert done.returncode == 0, done.stderr
     try:
-        with connected(lambda observer: Launcher(listening, observer), {_DATAPATH}) as channels:
+        with wait_connected(lambda observer: Launcher(listening, observer), {_DATAPATH}) as channels:
             device = Switch(channels[_DATAPATH], uplink="wan", tier=tier)
             assert device.claim(1)
             device.apply(gap.correction(device.observe(), program, device.resolve), gap.stamp_of(program))

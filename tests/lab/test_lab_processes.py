@@ -28,7 +28,7 @@ STUBBORN = [
 @pytest.fixture
 def mark(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    processes.stop(processes.marked(tmp_path), patience_s=0.1)
+    processes.stop(processes.marked_processes(tmp_path), patience_s=0.1)
 
 
 def started(arguments: list[str], mark: Path, name: str = "sleeper") -> Process:
@@ -69,8 +69,8 @@ def test_a_number_used_again_is_never_signalled(mark: Path) -> None:
 def test_marked_processes_are_found_without_being_remembered(mark: Path, tmp_path: Path) -> None:
     shell = ["sh", "-c", f"exec {sys.executable} -c 'import time; print(\"up\", flush=True); time.sleep(60)'"]
     one, two = started(SLEEPER, mark, "one"), started(shell, mark, "two")
-    assert {process.pid for process in processes.marked(mark)} == {one.pid, two.pid}
-    assert processes.marked(tmp_path / "other") == ()
+    assert {process.pid for process in processes.marked_processes(mark)} == {one.pid, two.pid}
+    assert processes.marked_processes(tmp_path / "other") == ()
 
 
 def test_what_is_gone_can_be_stopped_again(mark: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_is_gone_can_be_stopped_again(mark: Path) -> None:
     processes.kill(process)
     processes.stop([process], patience_s=0.1)
     assert processes.wait(process, 0)
-    assert processes.marked(mark) == ()
+    assert processes.marked_processes(mark) == ()
 
 
 def test_a_program_that_is_not_installed_is_named(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ ip access-list extended LONG
 
 
 def test_the_shipped_scene_fits_its_point_of_presence() -> None:
-    scene = scenes.shipped()
+    scene = scenes.shipped_scene()
     assert set(scene.acls) == {tenant.id for tenant in scene.spec.tenants}
     for tenant in scene.spec.tenants:
         check_ownership(scene.acls[tenant.id], tenant.prefixes)
@@ -105,7 +105,7 @@ def test_counters_of_rules_return_traffic_and_defaults_are_read() -> None:
 
 
 def test_every_line_of_a_scene_can_be_named() -> None:
-    scene = scenes.shipped()
+    scene = scenes.shipped_scene()
     lines = counters.lines_of(policy_of(scene.spec, scene.acls))
     assert len(lines) == sum(len(acl.rules) for acl in scene.acls.values()) + 8
     assert len(set(lines)) == len(lines)

@@ -211,7 +211,7 @@ def forgotten_removals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def misplaced_atoms(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes stands behind its neighbour."""
-    real = exchange.merged
+    real = exchange.merge_runs
 
     def merged(whole: pieces.Run, gone: pieces.Run, come: pieces.Run) -> pieces.Places:
         order = real(whole, gone, come)
@@ -219,7 +219,7 @@ def misplaced_atoms(monkeypatch: pytest.MonkeyPatch) -> None:
             order[[place, place + 1]] = order[[place + 1, place]]
         return order
 
-    monkeypatch.setattr(exchange, "merged", merged)
+    monkeypatch.setattr(exchange, "merge_runs", merged)
 
 
 def stale_covers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from orchestrator.compile._index import alike
 from orchestrator.compile.conjunctions import covers
 from orchestrator.compile.conjunctions.covers import Cover, PrefixChange
 from orchestrator.compile.lists import edits, labels
-from orchestrator.compile.lists.edits import Hunk, hunks, widened
+from orchestrator.compile.lists.edits import Hunk, hunks, widen_hunks
 from orchestrator.compile.lists.labels import Labels
 from orchestrator.policy.addresses import Family, Prefix, aggregate
 from orchestrator.policy.numbers import RuleNumbers
@@ -58,7 +58,7 @@ def test_edits_lead_from_one_list_to_the_other_and_are_the_shortest(old: tuple[i
 def test_a_wider_edit_is_the_same_edit(old: tuple[int, ...], new: tuple[int, ...], data: st.DataObject) -> None:
     edit = hunks(old, new)
     if edit:
-        wider = widened(edit, data.draw(st.integers(0, len(edit) - 1)), data.draw(st.integers(0, 4)), len(old))
+        wider = widen_hunks(edit, data.draw(st.integers(0, len(edit) - 1)), data.draw(st.integers(0, 4)), len(old))
         assert carried_out(old, new, wider) == new
 
 

@@ -20,7 +20,7 @@ from realbench import REAL, RealBench, settings_for, until
 from orchestrator.cloud.base import VnfOrder, VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroups, AlarmLimits
 from orchestrator.compile.filters.rows import Plane
-from orchestrator.control.applicants import vouched
+from orchestrator.control.applicants import name_by_cloud
 from orchestrator.scaling.lifecycle import Patience
 from orchestrator.store.unit import Unit
 
@@ -64,7 +64,7 @@ class RealWorld(World):
         for vnf in self.bench.cloud.list(DOMAIN):
             if vnf.state is not VnfState.RUNNING or vnf.name not in self.members() or vnf.name in self.agents:
                 continue
-            name = vouched(self.bench.cloud, DOMAIN, vnf.instance_id or "", vnf.addresses[0])
+            name = name_by_cloud(self.bench.cloud, DOMAIN, vnf.instance_id or "", vnf.addresses[0])
             assert name == vnf.name
             expires = self.wall.now + dt.timedelta(hours=1)
             token = self.write(partial(_invited, expires, name))

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import acls, corner_packets_of
 
-from orchestrator.placement.hoist import Entry, Form, Hoisted, NotTheSame, Stays, arranged, hoist, proof
+from orchestrator.placement.hoist import Entry, Form, Hoisted, NotTheSame, Stays, arrange_entries, hoist, proof
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Packet, Rule
 from orchestrator.policy.ports import PortRange
@@ -67,7 +67,7 @@ def test_any_rules_are_hoisted_beside_each_other(acl: Acl, data: st.DataObject) 
     for rows, packets in lists(acl):
         numbers = data.draw(st.sets(st.integers(0, len(rows) - 1)))
         found = [hoist(rows, number, most_entries=20) for number in numbers]
-        entries = arranged(each for each in found if isinstance(each, Hoisted))
+        entries = arrange_entries(each for each in found if isinstance(each, Hoisted))
         proof(rows, entries)
         assert agree(rows, entries, packets)
 

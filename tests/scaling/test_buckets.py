@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput
-from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners, assign, moved, share
+from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners, assign, count_moved, share
 
 NAMES = st.sampled_from([f"fw{index}" for index in range(9)])
 MEMBERS = st.sets(NAMES, max_size=9)
@@ -40,7 +40,7 @@ def test_the_fewest_buckets_move(before: Owners, members: set[str]) -> None:
     low, more = divmod(BUCKETS, len(members))
     held = sorted((share(before).get(name, 0) for name in members), reverse=True)
     kept = sum(min(count, low + (place < more)) for place, count in enumerate(held))
-    assert moved(before, assign(before, equal(members))) == BUCKETS - kept
+    assert count_moved(before, assign(before, equal(members))) == BUCKETS - kept
 
 
 @given(OWNERS, WEIGHTS, WEIGHTS)
@@ -81,7 +81,7 @@ def test_whose_weight_stays_keeps_its_buckets_where_another_goes(before: Owners,
 )
 def test_one_by_one_they_take_just_their_share(members: tuple[str, ...], steps: int) -> None:
     before = assign(NOBODY, equal(set(members[:-1])))
-    assert moved(before, assign(before, equal(set(members)))) == steps
+    assert count_moved(before, assign(before, equal(set(members)))) == steps
 
 
 def test_what_makes_no_sense_is_refused() -> None:

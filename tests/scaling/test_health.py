@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.scaling.health import Health, looked
+from orchestrator.scaling.health import Health, look_again
 
 STEADY_S, WINDOW_S = 5.0, 60.0
 LOOKS = st.lists(st.tuples(st.floats(0.1, 4.0), st.booleans()), max_size=60)
@@ -15,7 +15,7 @@ def after(looks: list[tuple[float, bool]]) -> tuple[list[tuple[float, bool]], li
     now_s, health, times, found = 0.0, Health(), [], []
     for later_s, well in looks:
         now_s += later_s
-        health = looked(health, well, now_s, steady_s=STEADY_S, window_s=WINDOW_S)
+        health = look_again(health, well, now_s, steady_s=STEADY_S, window_s=WINDOW_S)
         times.append((now_s, well))
         found.append(health)
     return times, found
@@ -43,8 +43,8 @@ def test_relapses_are_the_turns_from_well_to_sick_within_the_window(looks: list[
 
 
 def test_how_long_it_is_sick_stops_growing_while_it_looks_well() -> None:
-    health = looked(Health(), False, 10.0, steady_s=STEADY_S, window_s=WINDOW_S)
+    health = look_again(Health(), False, 10.0, steady_s=STEADY_S, window_s=WINDOW_S)
     assert health.sick_for_s(10.0) > 0
-    health = looked(health, True, 12.0, steady_s=STEADY_S, window_s=WINDOW_S)
+    health = look_again(health, True, 12.0, steady_s=STEADY_S, window_s=WINDOW_S)
     assert (health.sick_for_s(16.0), health.is_well) == (2.0, False)
-    assert looked(health, True, 17.0, steady_s=STEADY_S, window_s=WINDOW_S).is_well
+    assert look_again(health, True, 17.0, steady_s=STEADY_S, window_s=WINDOW_S).is_well

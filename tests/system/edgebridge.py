@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from pyroute2 import IPRoute
 
-from orchestrator.bench.ground import connected
-from orchestrator.bench.traffic.vnf import handled
+from orchestrator.bench.ground import wait_connected
+from orchestrator.bench.traffic.vnf import handled_packets
 from orchestrator.compile.edge import packets_of_lines
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import flowdesc, messages
@@ -65,7 +65,7 @@ class EdgeBridge:
             assert time.monotonic() < until, f"{self._handled()} of {self.sent} packets were dealt with"
 
     def _handled(self) -> int:
-        return handled(self.lab.ovs.appctl("dpctl/show"))
+        return handled_packets(self.lab.ovs.appctl("dpctl/show"))
 
     def forget(self) -> None:
         """Empty the switch's cache, which brings the counters up to date."""
@@ -100,7 +100,7 @@ def edge_bridge(lab: Lab, servers: Sequence[str]) -> Iterator[EdgeBridge]:
         commands += ["--", "add-port", BRIDGE, name]
     lab.ovs.vsctl(*commands)
     sender = namespaces.inside(lab.layout.ovs_namespace, _open)
-    with connected(lambda observer: Launcher(Listen(address, port), observer), {_DATAPATH}) as channels:
+    with wait_connected(lambda observer: Launcher(Listen(address, port), observer), {_DATAPATH}) as channels:
         device = Switch(channels[_DATAPATH], uplink="wan", tier=Tier.EDGE)
         assert device.claim(1)
         bridge = EdgeBridge(lab, channels[_DATAPATH], device, sender)

@@ -9,6 +9,6 @@ from orchestrator.lab.layout import Layout
 def leftovers(layout: Layout) -> list[str]:
     """Everything on this machine that belongs to a lab."""
     left = [f"namespace {name}" for name in namespaces.with_prefix(layout.prefix)]
-    left += [f"process {process.name}" for process in processes.marked(layout.run_dir)]
+    left += [f"process {process.name}" for process in processes.marked_processes(layout.run_dir)]
     left += ["management link"] * network.has_management(layout)
     return left + [str(layout.run_dir)] * layout.run_dir.exists()

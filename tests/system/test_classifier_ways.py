@@ -16,9 +16,9 @@ MOST_CELLS = 1 << 20
 
 def test_all_ways_find_the_same_rows_and_a_wrong_one_is_noticed(tmp_path: Path) -> None:
     programs = ways.build(tmp_path, 4 * MOST_CELLS)
-    made = suite.prepared(synthetic(60), MOST_CELLS)
+    made = suite.prepare_rows(synthetic(60), MOST_CELLS)
     results = Results("classifiers", {})
-    spent = suite.measured(results, programs, "few", made, rounds=1, times=256)
+    spent = suite.measure_list(results, programs, "few", made, rounds=1, times=256)
     assert spent.keys() == {suite.VECTORS, suite.TUPLES, suite.CLASSES}
     assert {f"few_{word}_ns" for word in ("vectors", "tuples", "recursive")} == results.figures.keys()
     with ways.vectors(programs, made.packets, made.rows[1:]) as without_the_first, pytest.raises(Drifted):

@@ -52,7 +52,7 @@ WEB = "198.51.100.10"
 @pytest.fixture(scope="module")
 def busy(layout: Layout) -> ControlPlane:
     """The demonstration's lab after its trials, with traffic that goes on."""
-    scene = scenes.shipped()
+    scene = scenes.shipped_scene()
     lab = pop.up(layout, scene.spec)
     plane = ControlPlane(lab)
     plane.start(scene.acls)

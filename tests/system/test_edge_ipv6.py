@@ -15,7 +15,7 @@ from orchestrator.lab.expect import policy_of
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.service import POP, ControlPlane
 from orchestrator.lab.spec import PopSpec
-from orchestrator.lab.ways import settled
+from orchestrator.lab.ways import settled_traffic
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.ports import PortRange
@@ -40,7 +40,7 @@ def _of_ipv6(spec: PopSpec) -> PopSpec:
 
 @pytest.fixture(scope="module")
 def site(layout: Layout) -> Iterator[Site]:
-    spec = _of_ipv6(scenes.shipped().spec)
+    spec = _of_ipv6(scenes.shipped_scene().spec)
     acls = {tenant.id: Acl((WEB,)) for tenant in spec.tenants}
     with pop.temporary(layout, spec) as lab:
         plane = ControlPlane(lab)
@@ -58,11 +58,11 @@ def test_tenants_without_ipv4_are_reached_by_lines_and_as_heavy_hitters(site: Si
     assert permitted > 0
     with site.plane.client() as client:
         assert client.pop(POP)["lines"]["ipv6"]["chunks"] > 0
-        assert _served(settled(client)) == tried
+        assert _served(settled_traffic(client)) == tried
         until(lambda: client.choose_heavy_hitters(POP)["chosen"], PATIENCE_S)  # once hosts have told what they counted
         site.plane.wait_enforced(client, client.domain(client.pop(POP)["domain"]).generation, PATIENCE_S)
         assert check(site) == permitted
-        seen = settled(client)
+        seen = settled_traffic(client)
     bypassed = sum(each["packets"] for each in seen["heavy"])
     assert 0 < bypassed <= permitted
     assert _served(seen) + bypassed == 2 * tried

@@ -19,7 +19,7 @@ from orchestrator.lab import pop, scenes
 from orchestrator.lab.expect import policy_of
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.service import EDGE_CONTROLLER, POP, SERVICE, ControlPlane
-from orchestrator.lab.ways import STRAYS, settled, strays
+from orchestrator.lab.ways import STRAYS, settled_traffic, strays
 from orchestrator.lab.wire import Wire
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.ports import PortRange
@@ -31,7 +31,7 @@ FS1_AGENT = "agent-fs1"
 
 @pytest.fixture(scope="module")
 def site(layout: Layout) -> Iterator[Site]:
-    scene = scenes.shipped()
+    scene = scenes.shipped_scene()
     with pop.temporary(layout, scene.spec) as lab:
         plane = ControlPlane(lab)
         plane.start(scene.acls)
@@ -40,7 +40,7 @@ def site(layout: Layout) -> Iterator[Site]:
 
 def counted(site: Site) -> Json:
     with site.plane.client() as client:
-        return settled(client)
+        return settled_traffic(client)
 
 
 def test_packets_arrive_where_the_policy_permits_and_are_counted_by_their_way(site: Site) -> None:

@@ -34,7 +34,7 @@ def median(results: Results, name: str) -> float:
 
 def test_the_edge_counts_as_the_model_says_and_leaks_nothing(layout: Layout) -> None:
     sizes = EdgeSizes((_NARROW,), (1,), rounds=1, seconds=0.2, draws=64_000, build=1_000, hosts=400, every=20)
-    results = edge.measured(sizes, quiet, layout)
+    results = edge.measure(sizes, quiet, layout)
     for of in ("", "ipv6_"):
         assert median(results, f"{of}lines_off_model") == 0
         assert median(results, f"{of}lines_compared") == 16
@@ -68,7 +68,7 @@ def test_an_emptied_cache_takes_entries_at_once(layout: Layout) -> None:
 
 
 def test_floods_reach_the_wan_as_theory_says(layout: Layout) -> None:
-    results = attack.measured(attack.Sizes(rounds=1, seconds=0.5, per_s=2_000, world=_NARROW), quiet, layout)
+    results = attack.measure(attack.Sizes(rounds=1, seconds=0.5, per_s=2_000, world=_NARROW), quiet, layout)
     for flood in ("sweep", "one_target", "one_tenant"):
         for mode in ("rehome", "drop"):
             assert median(results, f"wan_octets_s_{flood}_{mode}") == 0
@@ -97,7 +97,7 @@ def test_a_firewall_server_is_measured_beside_a_tunnel(layout: Layout) -> None:
         tenants=8,
         sixes=(100, 1_000),
     )
-    results = firewall_server.measured(sizes, quiet, layout)
+    results = firewall_server.measure(sizes, quiet, layout)
     assert {
         "gb_2000",
         "add_one_us_2000",

@@ -133,7 +133,11 @@ def processes_of(lab: Lab) -> list[int]:
     """The agents that run in VNFs: what is the lab's, and neither in our own network namespace nor in its switches'."""
     ours = [Path("/proc/self/ns/net"), Path("/run/netns", lab.layout.ovs_namespace)]
     known = {path.stat().st_ino for path in ours}
-    return [process.pid for process in processes.marked(lab.layout.run_dir) if _network_of(process.pid) not in known]
+    return [
+        process.pid
+        for process in processes.marked_processes(lab.layout.run_dir)
+        if _network_of(process.pid) not in known
+    ]
 
 
 def _network_of(pid: int) -> int:

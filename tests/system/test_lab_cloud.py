@@ -42,7 +42,7 @@ def bench(lab: Lab) -> Iterator[Bench]:
     bench.cloud.delete(bench.fleet, list(bench.there()))
     bench.cloud.close()
     assert [name for name in namespaces.with_prefix(lab.layout.prefix) if "-fw-" in name] == []
-    agents = [each.name for each in processes.marked(lab.layout.run_dir) if not each.name.startswith("ov")]
+    agents = [each.name for each in processes.marked_processes(lab.layout.run_dir) if not each.name.startswith("ov")]
     assert agents == []
     assert "fl-fw" not in lab.ovs.vsctl("list-ports", "spread")
 
@@ -110,7 +110,10 @@ def test_the_second_agent_was_loaded_beforehand(bench: Bench, lab: Lab) -> None:
     bench.until(runs("fw-1", "fw-2"))
 
     def lines() -> list[bytes]:
-        return [Path("/proc", str(each.pid), "cmdline").read_bytes() for each in processes.marked(lab.layout.run_dir)]
+        return [
+            Path("/proc", str(each.pid), "cmdline").read_bytes()
+            for each in processes.marked_processes(lab.layout.run_dir)
+        ]
 
     # one is an agent, two wait
     until(lambda: sum(b"orchestrator.cli.standby" in line for line in lines()) == 3, what=lines)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.bench.firewall_server.managed import DOMAIN, managed
-from orchestrator.bench.firewall_server.updates import Updates, burst, check, name, owned, pair
+from orchestrator.bench.firewall_server.managed import DOMAIN, run_servers
+from orchestrator.bench.firewall_server.updates import Updates, burst, check, name, pair, tenant_prefixes
 from orchestrator.bench.traffic.site import site
 from orchestrator.lab.layout import Layout
 from orchestrator.policy.model import Acl
@@ -14,7 +14,7 @@ TENANTS, UPDATES = 10, 20
 def test_a_burst_ends_in_the_right_state_in_fewer_programs_than_updates(layout: Layout) -> None:
     """200 updates of 10 tenants; then the service is killed with changes in its windows, and nothing is lost."""
     found = Updates()
-    with site(layout) as place, managed(place, 2, owned(TENANTS)) as servers:
+    with site(layout) as place, run_servers(place, 2, tenant_prefixes(TENANTS)) as servers:
         burst(servers, TENANTS, UPDATES, found)  # raises for an update that is not enforced, and another state
         assert len(found.burst_ms) == TENANTS * UPDATES
         assert len(found.generations) < TENANTS * UPDATES * 3 / 4

@@ -11,7 +11,7 @@ from orchestrator.bench.promotion.ways import LIFTED
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.planes import KernelPlane, Plane, SwitchPlane
 from orchestrator.bench.traffic.rules import Kind, Listed, Position
-from orchestrator.bench.traffic.site import served, site
+from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, vnf_acl
 from orchestrator.errors import Drifted, Unreachable
 from orchestrator.lab.layout import Layout
@@ -22,8 +22,8 @@ RULES = 20
 @pytest.fixture(scope="module")
 def planes(layout: Layout) -> Iterator[dict[str, Plane]]:
     with site(layout) as place, ExitStack() as stack:
-        kernel = stack.enter_context(served(place, "kernel"))
-        line = stack.enter_context(served(place, "vnf"))
+        kernel = stack.enter_context(serve_line(place, "kernel"))
+        line = stack.enter_context(serve_line(place, "vnf"))
         vnf = stack.enter_context(vnf_acl(line, Ports.SYSTEM))
         yield {
             "kernel": KernelPlane(kernel, Filter.IPTABLES_LEGACY),

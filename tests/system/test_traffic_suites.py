@@ -47,11 +47,11 @@ def test_acl_size_measures_every_way_and_goes_on_where_it_was_cut_off(layout: La
             raise CutOffError
 
     with pytest.raises(CutOffError):
-        acl_size.measured(sizes, cut, layout, journal=kept)
+        acl_size.measure(sizes, cut, layout, journal=kept)
     assert leftovers(layout) == []
     begun = kept.read_text()
     assert len(begun.splitlines()) == 1 + CUT_AFTER
-    results = acl_size.measured(sizes, quiet, layout, journal=kept)
+    results = acl_size.measure(sizes, quiet, layout, journal=kept)
     assert kept.read_text().startswith(begun)
     names = [json.loads(line)[0] for line in kept.read_text().splitlines()[1:]]
     assert len(set(names)) == len(names) > CUT_AFTER  # nothing was measured again
@@ -63,7 +63,7 @@ def test_acl_size_measures_every_way_and_goes_on_where_it_was_cut_off(layout: La
 
 
 def test_promotion_measures_with_and_without_the_lift(layout: Layout) -> None:
-    results = promotion.measured(PromotionSizes((RULES,), rounds=1, lifts=2, load=LOAD, step_s=1), quiet, layout)
+    results = promotion.measure(PromotionSizes((RULES,), rounds=1, lifts=2, load=LOAD, step_s=1), quiet, layout)
     for name in ("requests", "rtt", "cpu"):
         assert f"{name}_lifted_vs_not" in results.figures
     lifted, unlifted = (results.figures[f"upcalls_per_connection_{word}"].median for word in ("lifted", "unlifted"))
@@ -74,7 +74,7 @@ def test_promotion_measures_with_and_without_the_lift(layout: Layout) -> None:
 
 def test_packet_log_measures_beside_both_floods(layout: Layout) -> None:
     sizes = packet_log.Sizes(rounds=1, seconds=1, rules=RULES, per_s=500, sources=4)
-    results = packet_log.measured(sizes, quiet, layout)
+    results = packet_log.measure(sizes, quiet, layout)
     assert {"permitted_logged_vs_unlogged_flood", "switch_cpu_logged_vs_unlogged_flood"} <= results.figures.keys()
     assert results.figures["flood_logged"].median > 250
     _positive(results)
@@ -82,7 +82,7 @@ def test_packet_log_measures_beside_both_floods(layout: Layout) -> None:
 
 def test_fw_vnf_measures_one_and_several(layout: Layout) -> None:
     sizes = FwVnfSizes((0, RULES), (64, 1024), (10,), (1, 5), cap=5, offered=(5,), rounds=1, seconds=1)
-    results = fw_vnf.measured(sizes, quiet, layout)
+    results = fw_vnf.measure(sizes, quiet, layout)
     assert {"five_vnfs_vs_one", f"reception_{RULES}_rules_vs_none", "capacity_base_ns"} <= results.figures.keys()
     assert results.figures["five_vnfs_vs_one"].median > 2
     assert len({line.y_label for line in results.series}) == 4

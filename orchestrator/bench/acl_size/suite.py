@@ -29,11 +29,11 @@ from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import Clients
 from orchestrator.bench.traffic.gauges import Gauges, Sample
-from orchestrator.bench.traffic.httperf import compiled
+from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.measured import Measured
 from orchestrator.bench.traffic.planes import KernelPlane, Plane, SwitchPlane
-from orchestrator.bench.traffic.site import served, site
+from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, vnf_acl
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
@@ -45,10 +45,10 @@ def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Resu
 
     `quick` takes fewer rounds of fewer numbers of rules; a run continues from its `journal`.
     """
-    return measured(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
+    return measure(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
 
 
-def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, journal: Path | None = None) -> Results:
+def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, journal: Path | None = None) -> Results:
     """Measure.
 
     Raises Missing where a tool is not installed, Drifted where a list is not enforced.
@@ -57,7 +57,7 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, 
     results = Results("acl-size", {**settings, "connections": sizes.load.connections, "at_once": sizes.load.at_once})
     kept = Journal(journal, {"suite": results.suite, **results.settings})
     with site(layout) as place:
-        gauges, steps = Gauges(sizes.load, compiled(place.run_dir)), Steps(progress, _steps(sizes))
+        gauges, steps = Gauges(sizes.load, compile_library(place.run_dir)), Steps(progress, _steps(sizes))
         bench = _Bench(place, sizes, gauges, steps, kept)
         bench.kernel_and_switch()
         bench.libc_malloc()
@@ -67,7 +67,7 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, 
     return results
 
 
-def expected(*, quick: bool) -> Expected:
+def expect_length(*, quick: bool) -> Expected:
     """How long a run is."""
     sizes = Sizes.quick() if quick else Sizes.full()
     return Expected(_steps(sizes), sizes.step_s)
@@ -101,7 +101,7 @@ class _Bench:
         """Packet filters and the VNF-ACL on system ports, in turns."""
         with ExitStack() as stack:
             planes: dict[str, Plane] = {
-                family: KernelPlane(stack.enter_context(served(self.place, kind.value)), kind)
+                family: KernelPlane(stack.enter_context(serve_line(self.place, kind.value)), kind)
                 for kind, family in FAMILIES.items()
             }
             planes[VNF_ACL] = stack.enter_context(_switch(self.place, Ports.SYSTEM))
@@ -159,7 +159,7 @@ class _Bench:
 @contextmanager
 def _switch(place: Layout, ports: Ports, allocator: Allocator = Allocator.JEMALLOC) -> Iterator[SwitchPlane]:
     name = f"vnf-{ports.value}-{allocator.name.lower()}"
-    with served(place, name) as line, vnf_acl(line, ports, allocator=allocator) as vnf:
+    with serve_line(place, name) as line, vnf_acl(line, ports, allocator=allocator) as vnf:
         yield SwitchPlane(line, vnf)
 
 

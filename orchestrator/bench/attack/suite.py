@@ -73,10 +73,10 @@ _Case = tuple[Attack, Misdirect]
 
 def run(*, quick: bool, progress: Progress) -> Results:
     """Measure. `quick` takes fewer and shorter rounds."""
-    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+    return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
-def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
     """Measure.
 
     Raises Missing where a tool is not installed, Drifted where a program is not held.

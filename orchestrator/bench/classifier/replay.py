@@ -13,7 +13,7 @@ import numpy as np
 from orchestrator.bench.classifier.lists import generated
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.classify.captures import opened
+from orchestrator.classify.captures import open_capture
 from orchestrator.classify.deciding import Deciding
 from orchestrator.classify.replay import replay
 from orchestrator.policy.addresses import Addresses, Family, Prefix
@@ -44,7 +44,7 @@ def measure(results: Results, *, quick: bool, progress: Progress) -> None:
 
 def _seconds(path: Path, deciding: Deciding, cores: int, packets: int) -> float:
     began = time.perf_counter()
-    with opened(str(path)) as capture:
+    with open_capture(str(path)) as capture:
         found = replay([capture], deciding, threads=cores)
     assert found.all.packets == packets
     return time.perf_counter() - began

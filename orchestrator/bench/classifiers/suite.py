@@ -77,8 +77,8 @@ def run(*, quick: bool, progress: Progress) -> Results:
             if name in _LEFT_OUT:
                 continue
             progress(f"{name}: {len(acl.rules)} rules")
-            made = prepared(acl, _MOST_CELLS[quick])
-            spent[name] = measured(results, programs, name, made, rounds, times)
+            made = prepare_rows(acl, _MOST_CELLS[quick])
+            spent[name] = measure_list(results, programs, name, made, rounds, times)
             results.notes.append(sizes(name, made))
     for way in (VECTORS, TUPLES, CLASSES):
         found = [(float(place), costs[way]) for place, costs in enumerate(spent.values()) if way in costs]
@@ -89,7 +89,7 @@ def run(*, quick: bool, progress: Progress) -> Results:
     return results
 
 
-def prepared(acl: Acl, most_cells: int) -> Rows:
+def prepare_rows(acl: Acl, most_cells: int) -> Rows:
     """Build each search's tables of a list.
 
     Raises TooLarge.
@@ -154,7 +154,7 @@ def firsts(rows: Sequence[CacheRow], packets: Sequence[Masked]) -> list[int]:
     return found
 
 
-def measured(
+def measure_list(
     results: Results, programs: Programs, name: str, made: Rows, rounds: int, times: int
 ) -> Mapping[str, float]:
     """Record what each way costs a packet; their medians. Raises Drifted for a wrong row."""
@@ -186,7 +186,7 @@ def _ways(programs: Programs, stack: ExitStack, results: Results, name: str, mad
     except Missing as error:
         results.absent[f"{name}_{_WORDS[TUPLES]}_ns"] = str(error)
     if isinstance(made.combined, Recursive):
-        running[CLASSES] = stack.enter_context(ways.combined(programs, made.packets, made.rows, made.combined))
+        running[CLASSES] = stack.enter_context(ways.combined_ways(programs, made.packets, made.rows, made.combined))
     else:
         results.absent[f"{name}_{_WORDS[CLASSES]}_ns"] = f"not made here: {made.combined}"
     return running

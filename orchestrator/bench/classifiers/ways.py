@@ -69,13 +69,13 @@ class Way:
     def row(self, place: int) -> int:
         """The row that is found for the packet of a place."""
         libbpf.put(self._loaded.maps["shown"], 0, _SHOWN.pack(place, 0))
-        libbpf.repeated(self._loaded.program, _FRAME, 1)
+        libbpf.run_repeatedly(self._loaded.program, _FRAME, 1)
         return int(_SHOWN.unpack(libbpf.value(self._loaded.maps["shown"], 0, _SHOWN.size))[1])
 
     def ns(self, times: int) -> int:
         """Nanoseconds a packet, over so many."""
         libbpf.put(self._loaded.maps["shown"], 0, _SHOWN.pack(0, 0))
-        return libbpf.repeated(self._loaded.program, _FRAME, times)
+        return libbpf.run_repeatedly(self._loaded.program, _FRAME, times)
 
 
 @contextmanager
@@ -108,7 +108,9 @@ def vectors(programs: Programs, packets: Sequence[Masked], rows: Sequence[CacheR
 
 
 @contextmanager
-def combined(programs: Programs, packets: Sequence[Masked], rows: Sequence[CacheRow], made: Recursive) -> Iterator[Way]:
+def combined_ways(
+    programs: Programs, packets: Sequence[Masked], rows: Sequence[CacheRow], made: Recursive
+) -> Iterator[Way]:
     """Recursive flow classification."""
     cells = np.concatenate([table.ravel() for table in made.tables]).astype("<u4")
     with _loaded(programs[_CLASSES]) as loaded:

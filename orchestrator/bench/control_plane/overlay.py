@@ -19,7 +19,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 
-from orchestrator.bench.control_plane.rest import PATIENCE_S, more_rules, timed
+from orchestrator.bench.control_plane.rest import PATIENCE_S, more_rules, time_write
 from orchestrator.bench.control_plane.sizes import TENANT, Sizes, name_of
 from orchestrator.bench.ground import settle
 from orchestrator.bench.ovn import HIGHEST_PRIORITY, Ovn, ovn
@@ -77,10 +77,10 @@ class _Pair:
         ours, theirs = [], []
         for turn in range(rounds + 1):
             progress(f"against OVN, round {turn} of {rounds}")
-            timed(self._client.put_acl, TENANT, Acl())
+            time_write(self._client.put_acl, TENANT, Acl())
             self._baseline.clear()
             settle()
-            seconds, _ = timed(self._client.put_acl, TENANT, body)
+            seconds, _ = time_write(self._client.put_acl, TENANT, body)
             settle()
             slow = self._baseline.replace(acl)
             if turn:  # a first round warms both sides up
@@ -104,7 +104,8 @@ class _Pair:
             series = more[start : start + _SERIES]
             settle()
             ours += [
-                timed(self._client.insert_rule, TENANT, rule, position=draw.randrange(rules))[0] for _, rule in series
+                time_write(self._client.insert_rule, TENANT, rule, position=draw.randrange(rules))[0]
+                for _, rule in series
             ]
             settle()
             theirs += [self._baseline.insert(rule, HIGHEST_PRIORITY - rules - number) for number, rule in series]

@@ -24,7 +24,7 @@ _HEAVY = 25
 _PACKETS = 20_000
 
 
-def measured(results: Results, world: World, links: Links, switch: EdgeSwitch) -> None:
+def measure(results: Results, world: World, links: Links, switch: EdgeSwitch) -> None:
     """Send packets by the paper's curve; the 25 heaviest rules bypass the servers."""
     curve = Popularity()
     weights = [curve.decided(place + 1) - curve.decided(place) for place in range(len(world.tenants))]

@@ -49,7 +49,7 @@ class Leak:
     misdirected: int
 
 
-def measured(
+def measure(
     worlds: Mapping[str, World], place: Place, every: int, step: Callable[[str], None]
 ) -> dict[tuple[str, Misdirect], Leak]:
     """Every world under every mode; swept is every so many-th block."""

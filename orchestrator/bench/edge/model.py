@@ -24,7 +24,7 @@ _PAPERS_LINES = Model(lines=1_024, width=288, per_line=11, functions=18)
 """As many chunks a line as the paper's cloud gives it, in as many lines as can be sampled."""
 
 
-def planned(results: Results) -> None:
+def measure_planner(results: Results) -> None:
     """The planner's points, and the paper's figures 7 to 10."""
     for vms in (10**12, 10**13):
         for name, size in (("papers_chunks", PAPERS_CHUNK), ("larger_chunks", LARGER_CHUNK)):
@@ -61,7 +61,7 @@ def built(results: Results, chunks: int) -> None:
     results.figures[f"build_{chunks}_chunks_s"] = Figure.of([seconds], "s", _BUILD_S)
 
 
-def sampled(results: Results, draws: int, step: Callable[[str], None]) -> None:
+def measure_samples(results: Results, draws: int, step: Callable[[str], None]) -> None:
     """Formulas against real lines: Student's t of each, and of those that are usually taken."""
     for name, model in (("papers_lines", _PAPERS_LINES), ("narrow_lines", Model())):
         step(f"{draws:,} draws against {model.lines} lines of {model.width} bits")

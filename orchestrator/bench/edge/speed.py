@@ -10,14 +10,14 @@ from orchestrator.bench.pop.edge import edge_switch
 from orchestrator.bench.pop.links import SERVICE, Links, server
 from orchestrator.bench.pop.world import World
 from orchestrator.bench.results import Figure, Results
-from orchestrator.bench.traffic.iperf import received
+from orchestrator.bench.traffic.iperf import received_frames
 from orchestrator.bench.traffic.vnf import Ports
 from orchestrator.errors import Missing, Refused, Unreachable
 
 _NAMES = {Ports.SYSTEM: "system_ports", Ports.AF_XDP: "af_xdp"}
 
 
-def measured(
+def measure(
     results: Results, world: World, links: Links, ports: Ports, rounds: int, seconds: float, step: Callable[[str], None]
 ) -> None:
     """Send at full speed to every block of one server; count at its interface."""
@@ -42,4 +42,4 @@ def measured(
 
 def _count_received(links: Links) -> int:
     text = links.inside(server(1), lambda: Path("/proc/thread-self/net/dev").read_text(encoding="ascii"))
-    return received(text, SERVICE)
+    return received_frames(text, SERVICE)

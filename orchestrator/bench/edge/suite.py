@@ -52,10 +52,10 @@ class _Worlds:
 
 def run(*, quick: bool, progress: Progress) -> Results:
     """Measure. `quick` compares fewer worlds and draws fewer chunks."""
-    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+    return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
-def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
     """Measure.
 
     Raises Missing where a tool is not installed, Drifted where a program is not held.
@@ -63,8 +63,8 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
     results = Results("edge", {"seeds": list(sizes.seeds), "draws": sizes.draws, "rounds": sizes.rounds})
     steps = Steps(progress, _steps(sizes))
     steps.next("the planner")
-    model.planned(results)
-    model.sampled(results, sizes.draws, steps.next)
+    model.measure_planner(results)
+    model.measure_samples(results, sizes.draws, steps.next)
     steps.next(f"lines for {sizes.build:,} chunks")
     model.built(results, sizes.build)
     versions = [_Worlds.of(grid, sizes) for grid in _GRIDS]
@@ -78,7 +78,7 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
         links.close_servers()
         for ports in Ports:
             world = versions[0].leaking["repaired"]
-            speed.measured(results, world, links, ports, sizes.rounds, sizes.seconds, steps.next)
+            speed.measure(results, world, links, ports, sizes.rounds, sizes.seconds, steps.next)
     results.notes += _NOTES
     return results
 
@@ -93,8 +93,8 @@ def _with_packets(results: Results, worlds: _Worlds, place: Place, sizes: Sizes,
     upcalls = counters.upcalls_a_chunk(worlds.compared[0], links, switch, sizes.hosts)
     counters.conclude(results, worlds.grid, found, upcalls)
     step(f"heavy hitters, IPv{version}")
-    bypass.measured(results, worlds.popular, links, switch)
-    leaks.conclude(results, worlds.grid, leaks.measured(worlds.leaking, place, sizes.every, step))
+    bypass.measure(results, worlds.popular, links, switch)
+    leaks.conclude(results, worlds.grid, leaks.measure(worlds.leaking, place, sizes.every, step))
 
 
 def _steps(sizes: Sizes) -> int:

@@ -65,10 +65,10 @@ _DECIDING_ROUNDS = 7
 
 def run(*, quick: bool, progress: Progress) -> Results:
     """Measure. `quick` goes through one rise and fall, smaller and faster."""
-    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+    return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
-def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
     """Measure. Raises Missing for anybody but root, Unreachable where the fleet does not come up."""
     need_root()
     results = Results(
@@ -189,7 +189,9 @@ class _Run:
         _wait_for(lambda: len(_owners(self.client)) == 2 and _is_spread(self.client), "two firewalls do not serve")
         victim = max(_owners(self.client))
         namespace = self.lab.layout.namespace(f"{POP.domain}-{victim}")
-        running = [each for each in processes.marked(self.lab.layout.run_dir) if _is_inside(each.pid, namespace)]
+        running = [
+            each for each in processes.marked_processes(self.lab.layout.run_dir) if _is_inside(each.pid, namespace)
+        ]
         began = time.monotonic()
         for each in running:
             processes.kill(each)

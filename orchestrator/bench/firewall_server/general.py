@@ -20,7 +20,7 @@ from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line
 from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import Listed
-from orchestrator.bench.traffic.site import served
+from orchestrator.bench.traffic.site import serve_line
 from orchestrator.compile.filters.cacherows import CacheRow
 from orchestrator.compile.filters.lists import operator_list, tenant_lists
 from orchestrator.compile.servers.generalrows import general_rows
@@ -54,12 +54,12 @@ class Rates:
     by_way: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
 
 
-def measured(place: Layout, rules: int, rounds: int, seconds: int, step: Callable[[str], None]) -> Rates:
+def measure(place: Layout, rules: int, rounds: int, seconds: int, step: Callable[[str], None]) -> Rates:
     """So many rounds, after one that warms everything up. Raises Missing, Refused, Unreachable, Drifted."""
     policy, rates = alone(Listed(rules).acl()), Rates(rules)
     with ExitStack() as stack:
         names = zip(rates.by_way, ("plain", "anew", "cached", "lines"), strict=True)
-        lines = {way: stack.enter_context(served(place, name)) for way, name in names}
+        lines = {way: stack.enter_context(serve_line(place, name)) for way, name in names}
         filters.load(lines[_LINES], Filter.IPTABLES_LEGACY, filters.text_of(Filter.IPTABLES_LEGACY, policy))
         decided = {
             way: stack.enter_context(_classifying(lines[way], policy, remembers=way is _CACHED))
@@ -114,7 +114,7 @@ def _classifying(line: Line, policy: Policy, *, remembers: bool) -> Iterator[Cal
 
 def _check(line: Line, way: str) -> None:
     """Raises Drifted where what gets through is not what the list says."""
-    passes = netcat.reached(line, [(Clients.ONE.address, UNSERVED), (EXCLUDED_ADDRESS, ECHO)])
+    passes = netcat.reached_sources(line, [(Clients.ONE.address, UNSERVED), (EXCLUDED_ADDRESS, ECHO)])
     if any(passes):
         raise Drifted(f"{way}: a port that no rule permits: {passes[0]}, a client that is shut out: {passes[1]}")
 

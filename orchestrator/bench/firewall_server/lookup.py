@@ -53,7 +53,7 @@ def check(router: Router, count: int) -> None:
         raise Drifted(f"of {count} pairs {sum(passing)} of {len(passing)} pass, and {sum(strange)} that are none")
 
 
-def measured(
+def measure(
     routers: Mapping[int, Router], ranged: Mapping[int, Router], rounds: int, spread: int, step: Callable[[str], None]
 ) -> Lookups:
     """Measure some rounds after a warm-up.

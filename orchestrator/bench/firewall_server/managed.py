@@ -114,7 +114,7 @@ class Managed:
 
 
 @contextmanager
-def managed(
+def run_servers(
     place: Layout, servers: int, tenants: Mapping[str, Sequence[Prefix]], settings: Mapping[str, str] | None = None
 ) -> Iterator[Managed]:
     """Run a service with servers that hold the tenants' empty lists, during the block.

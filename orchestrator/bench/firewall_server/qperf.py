@@ -17,7 +17,7 @@ from pathlib import Path
 from orchestrator.bench.ground import ran_s
 from orchestrator.bench.traffic.line import CLIENT, SERVER, Line
 from orchestrator.errors import Refused
-from orchestrator.lab.processes import Process, marked
+from orchestrator.lab.processes import Process, marked_processes
 
 _PATTERNS = {
     "tcp_bw": r"^\s*bw\s+=\s+([\d.]+) bytes/sec",
@@ -82,7 +82,7 @@ def _servers(line: Line) -> list[Process]:
 
     Each has a session of its own; only this line's carries traffic now.
     """
-    found = [process for process in marked(line.layout.run_dir) if process.name == "qperf"]
+    found = [process for process in marked_processes(line.layout.run_dir) if process.name == "qperf"]
     return [process for process in found if _session(process.pid) == process.pid]
 
 

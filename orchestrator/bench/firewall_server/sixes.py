@@ -60,7 +60,7 @@ def packets(keys: Keys) -> list[Packet]:
     return [Packet(Family.IPV6, a << 64 | b, c << 64 | d, UDP, *_PORTS) for a, b, c, d in halves]
 
 
-def measured(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Sixes:
+def measure(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Sixes:
     """Load each set, compare what passes with it, then look up. Raises Missing, Refused, Drifted."""
     found = Sixes()
     with ExitStack() as stack:

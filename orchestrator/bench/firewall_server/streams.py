@@ -19,7 +19,7 @@ from orchestrator.bench.firewall_server.tunnel import SERVER_INSIDE, tunnel
 from orchestrator.bench.traffic import netcat
 from orchestrator.bench.traffic.addresses import ECHO, EXCLUDED_ADDRESS, SERVER_ADDRESS
 from orchestrator.bench.traffic.line import MIDDLE, Line
-from orchestrator.bench.traffic.site import served
+from orchestrator.bench.traffic.site import serve_line
 from orchestrator.errors import AclflowError, Drifted, Missing, Unreachable
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.processes import Process
@@ -53,7 +53,7 @@ class _Way:
     beside: Sequence[Process] = ()
 
 
-def measured(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Streams:
+def measure(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Streams:
     """All rounds. Raises Missing, Refused, Unreachable, Drifted."""
     found = Streams()
     with ExitStack() as stack:
@@ -86,7 +86,7 @@ def steps(sizes: Sizes) -> int:
 
 @contextmanager
 def _line(place: Layout, name: str) -> Iterator[Line]:
-    with served(place, name) as line:
+    with serve_line(place, name) as line:
         qperf.start(line)
         yield line
 
@@ -102,7 +102,7 @@ def _permit(line: Line, count: int) -> None:
     line.inside(MIDDLE, lambda: held.load(pairs(count - 1)))
     line.inside(MIDDLE, lambda: held.load(traffic()))
     try:
-        strangers = netcat.reached(line, [(EXCLUDED_ADDRESS, ECHO)])
+        strangers = netcat.reached_sources(line, [(EXCLUDED_ADDRESS, ECHO)])
     except AclflowError as error:
         raise Drifted(f"{hash_set(count)}: the permitted pair is not heard: {error}") from None
     if any(strangers):

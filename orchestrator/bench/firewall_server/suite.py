@@ -20,10 +20,10 @@ from orchestrator.lab.router import Router
 
 def run(*, quick: bool, progress: Progress) -> Results:
     """Measure. `quick` takes fewer rounds of fewer sizes."""
-    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+    return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
-def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
     """Measure.
 
     Raises Missing where a tool is not installed, Drifted where a set decides wrongly.
@@ -33,10 +33,10 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
     steps = Steps(progress, _steps(sizes))
     with site(layout) as place:
         _sets(results, sizes, steps, place)
-        sixes.record(results, sixes.measured(place, sizes, steps.next), sizes)
-        conclude_streams(results, streams.measured(place, sizes, steps.next), sizes.counts)
+        sixes.record(results, sixes.measure(place, sizes, steps.next), sizes)
+        conclude_streams(results, streams.measure(place, sizes, steps.next), sizes.counts)
         _general(results, sizes, steps, place)
-        updates.record(results, updates.measured(place, sizes, steps.next), sizes)
+        updates.record(results, updates.measure(place, sizes, steps.next), sizes)
     results.notes += _NOTES
     return results
 
@@ -49,7 +49,7 @@ def _steps(sizes: Sizes) -> int:
 def _general(results: Results, sizes: Sizes, steps: Steps, place: Layout) -> None:
     """Rules that are no pairs, where this machine can run the classifier."""
     try:
-        rates = general.measured(place, sizes.general, sizes.rounds, sizes.seconds, steps.next)
+        rates = general.measure(place, sizes.general, sizes.rounds, sizes.seconds, steps.next)
     except (Missing, Refused) as error:
         general.absent(results, sizes.general, error)
     else:
@@ -77,7 +77,7 @@ def _sets(results: Results, sizes: Sizes, steps: Steps, place: Layout) -> None:
             grown[count] = growth.interval_set(ranged[count], count, sizes)
         for count in sizes.counts:
             lookup.check(routers[count], count)
-        found = lookup.measured(routers, ranged, sizes.lookups, sizes.spread, steps.next)
+        found = lookup.measure(routers, ranged, sizes.lookups, sizes.spread, steps.next)
     conclude_growth(results, hashed, grown)
     conclude_lookups(results, found, sizes.counts)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.bench.firewall_server.managed import Managed, managed
+from orchestrator.bench.firewall_server.managed import Managed, run_servers
 from orchestrator.bench.firewall_server.sizes import Sizes
 from orchestrator.bench.results import Figure, Results, Stack, Target
 from orchestrator.client import Written
@@ -49,13 +49,13 @@ class Updates:
     programs: int = 0
 
 
-def measured(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Updates:
+def measure(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Updates:
     """Measure single updates, then the burst.
 
     Raises Missing, Unreachable, and Drifted where a set does not hold in the end what was acknowledged.
     """
     found = Updates()
-    with managed(place, _SERVERS, owned(sizes.tenants)) as servers:
+    with run_servers(place, _SERVERS, tenant_prefixes(sizes.tenants)) as servers:
         step(f"one of {sizes.held:,} pairs more, from REST")
         _singles(servers, sizes, found)
         step(f"{sizes.burst:,} updates of {sizes.tenants} tenants at once")
@@ -66,7 +66,7 @@ def measured(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Update
 STEPS = 2
 
 
-def owned(tenants: int) -> Mapping[str, Sequence[Prefix]]:
+def tenant_prefixes(tenants: int) -> Mapping[str, Sequence[Prefix]]:
     """Tenants with 256 addresses each."""
     return {name(number): (Prefix(Family.IPV4, _TENANTS + _A_TENANT * number, 24),) for number in range(tenants)}
 

@@ -48,7 +48,7 @@ def unload(line: Line) -> None:
         filters.clear(line, kind)
 
 
-def measured(line: Line, *, octets: int, seconds: int, rate: int = 0) -> Rates:
+def measure_firewall(line: Line, *, octets: int, seconds: int, rate: int = 0) -> Rates:
     """Send datagrams of a size at `rate` Mb/s, or at full speed."""
     found = iperf.flood(line, seconds=seconds, octets=octets, bits_per_s=rate * MEGABIT)
     bits = octets * 8 / found.seconds / MEGABIT

@@ -23,10 +23,10 @@ _OVER = 1.6
 
 def run(*, quick: bool, progress: Progress) -> Results:
     """Measure. `quick` takes fewer rounds of fewer numbers of everything."""
-    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+    return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
-def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
     """Measure.
 
     Raises Missing where a tool is not installed, Drifted where the switch spreads otherwise.
@@ -44,16 +44,16 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
                     steps.next(f"round {turn + 1} of {sizes.rounds}: one VNF, {rules} rules")
                     alone.load(line, rules)
                     for octets in sizes.octets:
-                        found = alone.measured(line, octets=octets, seconds=sizes.seconds)
+                        found = alone.measure_firewall(line, octets=octets, seconds=sizes.seconds)
                         values.by_size.setdefault((rules, octets), []).append(found)
                     for rate in sizes.rates:
-                        found = alone.measured(line, octets=PAPER_OCTETS, seconds=sizes.seconds, rate=rate)
+                        found = alone.measure_firewall(line, octets=PAPER_OCTETS, seconds=sizes.seconds, rate=rate)
                         values.by_rate.setdefault((rules, rate), []).append(found)
                 for rules in sizes.lists:
                     steps.next(f"round {turn + 1} of {sizes.rounds}: one VNF with nftables, {rules} rules")
                     alone.load(line, rules, Filter.NFTABLES)
                     for octets in sizes.octets:
-                        found = alone.measured(line, octets=octets, seconds=sizes.seconds)
+                        found = alone.measure_firewall(line, octets=octets, seconds=sizes.seconds)
                         values.nftables.setdefault((rules, octets), []).append(found)
         with yard(place, max(sizes.vnfs)) as ground:
             ground.load(max(sizes.rules), sizes.cap)

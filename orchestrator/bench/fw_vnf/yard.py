@@ -23,10 +23,10 @@ from pyroute2 import IPRoute
 
 from orchestrator.bench.fw_vnf.lists import filter_text
 from orchestrator.bench.fw_vnf.sizes import MEGABIT, PAPER_OCTETS
-from orchestrator.bench.ground import connected
+from orchestrator.bench.ground import wait_connected
 from orchestrator.bench.traffic.addresses import OWNED, SERVER_ADDRESS, THROUGHPUT, Clients
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.iperf import received
+from orchestrator.bench.traffic.iperf import received_frames
 from orchestrator.bench.traffic.servers import until_listening
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
@@ -115,7 +115,7 @@ class Yard:
         text = namespaces.inside(
             self.layout.namespace(RECEIVERS), lambda: Path("/proc/thread-self/net/dev").read_text(encoding="ascii")
         )
-        return received(text, INTERFACE)
+        return received_frames(text, INTERFACE)
 
 
 def _read_complaint(process: subprocess.Popen[str]) -> str:
@@ -225,7 +225,7 @@ def _driven(layout: Layout, switch: OpenVSwitch) -> Iterator[Switch]:
         return inside
 
     namespaces.inside(layout.namespace(SWITCHES), _loopback)
-    with connected(launcher, {_DATAPATH}) as channels:
+    with wait_connected(launcher, {_DATAPATH}) as channels:
         device = Switch(channels[_DATAPATH], uplink=INSIDE_PORT, tier=Tier.SPREAD)
         if not device.claim(1):
             raise Refused("the switch has another master")

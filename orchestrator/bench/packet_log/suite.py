@@ -21,7 +21,7 @@ from orchestrator.bench.traffic.flooder import flooding
 from orchestrator.bench.traffic.line import RIGHT, Line
 from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import Listed
-from orchestrator.bench.traffic.site import served, site
+from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
 from orchestrator.compile.host import compile_host
 from orchestrator.errors import Drifted
@@ -77,10 +77,10 @@ class _Values:
 
 def run(*, quick: bool, progress: Progress) -> Results:
     """Measure. `quick` takes fewer and shorter rounds."""
-    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+    return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
-def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
     """Measure.
 
     Raises Missing where a tool is not installed, Drifted where a denied packet gets through.
@@ -90,7 +90,7 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
     programs = {case: _program(sizes, log=case is Beside.LOGGED) for case in Beside}
     found = {case: _Values() for case in Beside}
     steps = Steps(progress, sizes.rounds * len(Beside))
-    with site(layout) as place, served(place, "vnf") as line, vnf_acl(line, Ports.SYSTEM) as vnf:
+    with site(layout) as place, serve_line(place, "vnf") as line, vnf_acl(line, Ports.SYSTEM) as vnf:
         for turn in range(sizes.rounds):
             for case in _order(turn):
                 steps.next(f"round {turn + 1} of {sizes.rounds}: {case.value}")
@@ -117,7 +117,7 @@ def _program(sizes: Sizes, *, log: bool) -> Program:
 
 def _load(line: Line, vnf: VnfAcl, program: Program) -> None:
     vnf.load(program)
-    if netcat.reached(line, [(Clients.ONE.address, UNSERVED)]) != [False]:
+    if netcat.reached_sources(line, [(Clients.ONE.address, UNSERVED)]) != [False]:
         raise Drifted("what is to be denied gets through")
 
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from orchestrator.bench.ground import connected
+from orchestrator.bench.ground import wait_connected
 from orchestrator.bench.pop.links import EDGE, OUT, UPLINK, Links
 from orchestrator.bench.pop.world import World
-from orchestrator.bench.traffic.vnf import Ports, handled, megaflows, missed
+from orchestrator.bench.traffic.vnf import Ports, handled_packets, megaflows, missed_packets
 from orchestrator.compile.edge import Edge, FamilyLines, edge_program, packets_of_lines
 from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.edge.lines import I64
@@ -78,11 +78,11 @@ class EdgeSwitch:
 
         What the switch has taken from its ports may still be on its way.
         """
-        return handled(self._switch.appctl("dpctl/show"))
+        return handled_packets(self._switch.appctl("dpctl/show"))
 
     def upcalls(self) -> int:
         """Packets that no cache entry knew, so far."""
-        return missed(self._switch.appctl("dpif-netdev/pmd-stats-show"))
+        return missed_packets(self._switch.appctl("dpif-netdev/pmd-stats-show"))
 
     def cached(self) -> int:
         """Entries of the cache."""
@@ -117,7 +117,7 @@ def edge_switch(links: Links, ports: Ports = Ports.SYSTEM, *, name: str = "ovs")
     try:
         running.append(switch.start_switch())
         _build(switch, links, ports)
-        with connected(lambda observer: _launcher(links, switch, observer), {_DATAPATH}) as channels:
+        with wait_connected(lambda observer: _launcher(links, switch, observer), {_DATAPATH}) as channels:
             device = Switch(channels[_DATAPATH], uplink=UPLINK, tier=Tier.EDGE, timeout_s=_PATIENCE_S)
             if not device.claim(1):
                 raise Refused("the switch has another master")

@@ -23,7 +23,7 @@ from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy
 
 
-def measured(vnf: VnfAcl, rules: int, turns: int) -> Lifts:
+def measure_lifts(vnf: VnfAcl, rules: int, turns: int) -> Lifts:
     """Lift one rule and lower it again, `turns` times after a first."""
     bench = _Bench(vnf, policy(Listed(rules).acl(), server_port=RIGHT))
     found = Lifts(bench.milliseconds(LIFTED[:1]))

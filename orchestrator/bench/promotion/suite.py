@@ -22,11 +22,11 @@ from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS, Clients
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.gauges import Gauges, Sample
-from orchestrator.bench.traffic.httperf import compiled
+from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.measured import Measured
 from orchestrator.bench.traffic.planes import KernelPlane, Plane, SwitchPlane
-from orchestrator.bench.traffic.site import served, site
+from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, vnf_acl
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
@@ -40,10 +40,10 @@ def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Resu
 
     `quick` takes fewer rounds of fewer numbers of rules; a run continues from its `journal`.
     """
-    return measured(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
+    return measure(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
 
 
-def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, journal: Path | None = None) -> Results:
+def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, journal: Path | None = None) -> Results:
     """Measure.
 
     Raises Missing where a tool is not installed, Drifted where a list is not enforced.
@@ -53,16 +53,16 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, 
     most = max(sizes.counts)
     kept = Journal(journal, {"suite": results.suite, **results.settings})
     with site(layout) as place:
-        bench = _Bench(sizes, Gauges(sizes.load, compiled(place.run_dir)), Steps(progress, _steps(sizes)), kept)
+        bench = _Bench(sizes, Gauges(sizes.load, compile_library(place.run_dir)), Steps(progress, _steps(sizes)), kept)
         with ExitStack() as stack:
-            kernel = stack.enter_context(served(place, "first"))
-            line = stack.enter_context(served(place, "vnf"))
+            kernel = stack.enter_context(serve_line(place, "first"))
+            line = stack.enter_context(serve_line(place, "vnf"))
             vnf = stack.enter_context(vnf_acl(line, Ports.SYSTEM, neighbours=NEIGHBOURS_PORTS))
             first: _Planes = {(FIRST_MATCH, False): KernelPlane(kernel, Filter.IPTABLES_LEGACY)}
             planes = {**first, **_both(SYSTEM, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))}
             bench.values.join(bench.rounds(planes, _ways()))
             bench.steps.next(f"one rule among {most}, lifted and lowered")
-            lifts(results, onelift.measured(vnf, most, sizes.lifts))
+            lifts(results, onelift.measure_lifts(vnf, most, sizes.lifts))
         _af_xdp(bench, place, results)
         _before_a_filter(bench, place, results)
     conclude(results, bench.values, most)
@@ -75,7 +75,7 @@ def _ways() -> tuple[Sequence[Way], Sequence[Way]]:
     return (Way(FIRST_MATCH), *curves(SYSTEM)), besides(SYSTEM)
 
 
-def expected(*, quick: bool) -> Expected:
+def expect_length(*, quick: bool) -> Expected:
     """How long a run is."""
     sizes = Sizes.quick() if quick else Sizes.full()
     return Expected(_steps(sizes), sizes.step_s)
@@ -94,7 +94,7 @@ def _both(firewall: str, plain: Plane, lifting: Plane) -> _Planes:
 def _af_xdp(bench: _Bench, place: Layout, results: Results) -> None:
     """Measure the largest number of rules on AF_XDP ports, where this machine can."""
     try:
-        with served(place, "afxdp") as line, vnf_acl(line, Ports.AF_XDP) as vnf:
+        with serve_line(place, "afxdp") as line, vnf_acl(line, Ports.AF_XDP) as vnf:
             planes = _both(AF_XDP, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))
             bench.values.join(bench.rounds(planes, ((), curves(AF_XDP))))
     except (Missing, Refused, Unreachable) as error:
@@ -104,7 +104,7 @@ def _af_xdp(bench: _Bench, place: Layout, results: Results) -> None:
 def _before_a_filter(bench: _Bench, place: Layout, results: Results) -> None:
     """Measure popular rules in a flow cache before a filter, where possible."""
     try:
-        rates = flow_cache.measured(place, bench.sizes.rounds, bench.sizes.load.seconds, bench.steps.next)
+        rates = flow_cache.measure(place, bench.sizes.rounds, bench.sizes.load.seconds, bench.steps.next)
     except (Missing, Refused) as error:
         results.absent["bpf_cache_vs_routing"] = str(error)
     else:

@@ -101,7 +101,7 @@ class Pair:
         if not found:
             host = self.server.host
             raise Refused(f"no interface has {address} (aclflow_bench_address)", place=f"{host.name} ({host.address})")
-        return iperf.received(self.server.run("cat", "/proc/net/dev"), found[0]["ifname"])
+        return iperf.received_frames(self.server.run("cat", "/proc/net/dev"), found[0]["ifname"])
 
     def _requests(self, load: Load) -> Sample:
         host = self.server.host

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.bench.qualify.suite import missed
+from orchestrator.bench.qualify.suite import missed_figures
 from orchestrator.bench.results import Figure, Results, Target, in_digits
 
 _STYLE = """
@@ -23,7 +23,7 @@ _HEADINGS = ("figure", "client", "server", "median", "95 % interval", "runs", "u
 
 def write(results: Results, plots: Sequence[Path], path: Path, now: dt.datetime) -> None:
     """Write the file; `plots` are SVG and become part of it."""
-    short = missed(results)
+    short = missed_figures(results)
     verdict = f"Not passed: {', '.join(short)}." if short else "Passed: every limit is kept."
     lines = [
         "<!DOCTYPE html>",

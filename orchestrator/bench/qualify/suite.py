@@ -44,7 +44,7 @@ def run(inventory: Inventory, limits: Limits, *, quick: bool, progress: Progress
     return results
 
 
-def missed(results: Results) -> list[str]:
+def missed_figures(results: Results) -> list[str]:
     """Return the figures beyond their limits, and limited ones not measured."""
     fell_short = [
         name for name, figure in results.figures.items() if figure.target and not figure.target.met(figure.median)

@@ -30,7 +30,7 @@ def text_of(kind: Filter, policy: Policy) -> str:
     """Return the text of a filter for a policy."""
     if kind is Filter.NFTABLES:
         return nftables_script(policy)
-    return uncommented(iptables_texts(policy)[Family.IPV4])
+    return drop_comments(iptables_texts(policy)[Family.IPV4])
 
 
 def load(line: Line, kind: Filter, text: str) -> None:
@@ -54,6 +54,6 @@ def clear(line: Line, kind: Filter) -> None:
         line.run(MIDDLE, f"{kind.value}-restore", text=text)
 
 
-def uncommented(text: str) -> str:
+def drop_comments(text: str) -> str:
     """iptables lines without the comments that name their rules."""
     return _COMMENT.sub("", text)

@@ -86,7 +86,7 @@ def requests(
     return read(text)
 
 
-def compiled(folder: Path) -> Path:
+def compile_library(folder: Path) -> Path:
     """The library that gives connections their source addresses, compiled into `folder`. Raises Missing, Refused."""
     library = folder / "sources.so"
     command = ["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library), str(_SOURCE), "-ldl"]

@@ -63,7 +63,7 @@ def flood(line: Line, *, seconds: int, octets: int = DATAGRAM_OCTETS, bits_per_s
     return Datagrams(sent, arrived, took)
 
 
-def received(text: str, interface: str) -> int:
+def received_frames(text: str, interface: str) -> int:
     """Return an interface's received frames from /proc/net/dev.
 
     Raises Refused without the interface.
@@ -77,4 +77,4 @@ def received(text: str, interface: str) -> int:
 
 def _count_received(line: Line) -> int:
     text = line.inside(SERVER, lambda: Path("/proc/thread-self/net/dev").read_text(encoding="ascii"))
-    return received(text, INTERFACE)
+    return received_frames(text, INTERFACE)

@@ -40,7 +40,7 @@ def first_round_trips(line: Line, sources: Sequence[str]) -> list[float]:
         return [_round_trip(netcat) for netcat in netcats]
 
 
-def reached(line: Line, doubtful: Sequence[tuple[str, int]]) -> list[bool]:
+def reached_sources(line: Line, doubtful: Sequence[tuple[str, int]]) -> list[bool]:
     """Which of some sources hear the server's echo on a port each.
 
     They ask before somebody does whom every list permits, and whose answer proves that the way is open: what the

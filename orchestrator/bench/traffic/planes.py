@@ -32,7 +32,7 @@ class Plane(abc.ABC):
         """
         self._put(listed)
         unserved, excluded = (Clients.ONE.address, UNSERVED), (EXCLUDED_ADDRESS, ECHO)
-        passes = netcat.reached(self.line, [unserved, excluded])
+        passes = netcat.reached_sources(self.line, [unserved, excluded])
         if passes != [not listed.rules] * 2:
             wrong = f"a port that no rule permits: {passes[0]}, a client that is shut out: {passes[1]}"
             raise Drifted(

@@ -34,7 +34,7 @@ def site(layout: Layout | None = None) -> Iterator[Layout]:
 
 
 @contextmanager
-def served(layout: Layout, name: str) -> Iterator[Line]:
+def serve_line(layout: Layout, name: str) -> Iterator[Line]:
     """Provide a line whose server answers all tools, during the block.
 
     Raises Missing, Unreachable.

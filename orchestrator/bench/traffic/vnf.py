@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from orchestrator.bench.ground import connected
+from orchestrator.bench.ground import wait_connected
 from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line
 from orchestrator.enforce import gap
 from orchestrator.enforce.changing import FEW_ROWS, finish
@@ -102,7 +102,7 @@ class VnfAcl:
 
     def work(self) -> Work:
         """Return the work so far."""
-        upcalls = missed(self._switch.appctl("dpif-netdev/pmd-stats-show"))
+        upcalls = missed_packets(self._switch.appctl("dpif-netdev/pmd-stats-show"))
         return Work(upcalls, time.clock_gettime_ns(self._clock))
 
 
@@ -127,7 +127,7 @@ def vnf_acl(
         if not allocator.used_by(running[-1].pid):
             raise Missing(f"the library {allocator.value} is not installed: apt-get install libjemalloc2")
         _build(switch, ports, neighbours)
-        with connected(lambda observer: _launcher(line, switch, observer), {_DATAPATH}) as channels:
+        with wait_connected(lambda observer: _launcher(line, switch, observer), {_DATAPATH}) as channels:
             device = Switch(channels[_DATAPATH], uplink=LEFT)
             if not device.claim(1):
                 raise Refused("the switch has another master")
@@ -142,7 +142,7 @@ def megaflows(text: str) -> int:
     return _number(r"^\s*flows: (\d+)", text)
 
 
-def handled(text: str) -> int:
+def handled_packets(text: str) -> int:
     """Return the handled packets of `dpctl/show`.
 
     A packet that missed the cache counts once its entry was made.
@@ -153,7 +153,7 @@ def handled(text: str) -> int:
     return sum(map(int, found.groups()))
 
 
-def missed(text: str) -> int:
+def missed_packets(text: str) -> int:
     """Of `dpif-netdev/pmd-stats-show`: packets that no cache knew, of all threads together. Raises Refused."""
     found = re.findall(r"^\s*miss with (?:success|failed) upcall: (\d+)", text, re.MULTILINE)
     if not found:

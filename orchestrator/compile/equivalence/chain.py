@@ -43,13 +43,13 @@ SET_REG3 = struct.pack(">HHHBBI4x", 25, 16, 0x0001, 3 << 1, 4, 1)
 """Action: write 1 into reg3."""
 
 
-def applied(*actions: bytes) -> bytes:
+def apply_actions(*actions: bytes) -> bytes:
     """The instruction list that applies actions; nothing without any."""
     body = b"".join(actions)
     return struct.pack(">HHI", 4, 8 + len(body), 0) + body if body else b""
 
 
-def reported(tenant: int) -> bytes:
+def report_action(tenant: int) -> bytes:
     """Return the action that reports 128 bytes of a packet by a tenant's meter.
 
     Tenant 0 is the operator.
@@ -71,10 +71,10 @@ class Stage:
 
         A deny has none, except for reporting the packet if the rule logs.
         """
-        report = (reported(tenant),) if log else ()
+        report = (report_action(tenant),) if log else ()
         if action is Action.DENY:
-            return applied(*report)
-        return applied(*report, self.writes) + goto(self.to)
+            return apply_actions(*report)
+        return apply_actions(*report, self.writes) + goto(self.to)
 
 
 STAGES = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.cover import COVERED, OUTSIDE, cover
 from orchestrator.compile.equivalence.items import Items
-from orchestrator.compile.equivalence.known import NO_ITEMS, Known, joined
+from orchestrator.compile.equivalence.known import NO_ITEMS, Known, join_items
 from orchestrator.compile.equivalence.order import Pair
 from orchestrator.compile.equivalence.rows import check_verdict
 from orchestrator.compile.equivalence.wanted import wanted
@@ -37,7 +37,7 @@ def check_changed(chain: Chain, changed: Mapping[int, Known]) -> None:
         each.items["rule"] = len(rules)
         rules.append(each.rule)
         items.append(each.items)
-    check_cover(chain, tuple(rules), joined(items))
+    check_cover(chain, tuple(rules), join_items(items))
 
 
 def check_cover(chain: Chain, rules: tuple[Rule, ...], items: Items) -> None:

@@ -39,7 +39,7 @@ from orchestrator.compile.equivalence.conjunctions import (
 from orchestrator.compile.equivalence.cover import COVERED, cover
 from orchestrator.compile.equivalence.edits import edits_of
 from orchestrator.compile.equivalence.items import Items
-from orchestrator.compile.equivalence.known import NO_ITEMS, content, joined, replaced
+from orchestrator.compile.equivalence.known import NO_ITEMS, content, join_items, replace_items
 from orchestrator.compile.equivalence.memberproof import prefixes_of
 from orchestrator.compile.equivalence.membersets import Regrouped, outermost
 from orchestrator.compile.equivalence.order import index_of
@@ -252,10 +252,10 @@ def _check_clause(clause: int, was: Unit | None, now: Unit | None, moved: _Moved
         return None
     left = moved.left
     if was is not None and was.side_of(clause) is None:
-        left = replaced(left, moved.gone, NO_ITEMS, change.old.place)
+        left = replace_items(left, moved.gone, NO_ITEMS, change.old.place)
     elif was is not None:
         _check_exact(was.factors(change.old)[clause], was, moved.gone, change.old)
-    items = joined((left, moved.come))
+    items = join_items((left, moved.come))
     if now is None:
         if len(items):
             raise NotEquivalent(f"a clause is left of no conjunction, {clause}", place=change.new.place)

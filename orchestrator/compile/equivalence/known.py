@@ -94,7 +94,7 @@ def _names_groups(rule: Rule) -> bool:
     return bool(rule.source.groups or rule.destination.groups)
 
 
-def joined(parts: Sequence[Items]) -> Items:
+def join_items(parts: Sequence[Items]) -> Items:
     """Concatenate items; a copy.
 
     As bytes: NumPy compares the fields of two arrays anew each time.
@@ -102,18 +102,18 @@ def joined(parts: Sequence[Items]) -> Items:
     return np.frombuffer(bytearray().join(parts), ITEM)  # type: ignore[arg-type]  # arrays are buffers
 
 
-def replaced(items: Items, going: Items, coming: Items, place: str) -> Items:
+def replace_items(items: Items, going: Items, coming: Items, place: str) -> Items:
     """Return a rule's items after a change; a copy.
 
     Raises NotEquivalent if one to remove is not there.
     """
     if not len(going):
-        return joined((items, coming))
+        return join_items((items, coming))
     gone = {content(each) for each in going}
     stays = np.array([content(each) not in gone for each in items], np.bool_)
     if len(items) - int(stays.sum()) != len(going):
         raise NotEquivalent("flow entries are to be removed that were never there", place=place)
-    return joined((items[stays], coming))
+    return join_items((items[stays], coming))
 
 
 def alike(items: Items, item: np.void) -> npt.NDArray[np.intp]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from orchestrator.compile.equivalence.checks import check_order
 from orchestrator.compile.equivalence.items import Items
-from orchestrator.compile.equivalence.known import NO_ITEMS, Base, Known, Place, alike, joined
+from orchestrator.compile.equivalence.known import NO_ITEMS, Base, Known, Place, alike, join_items
 from orchestrator.compile.equivalence.order import clash, clash_among, overlapping
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Rule
@@ -53,7 +53,7 @@ class Ledger:
             return since
         mine = slice(self.base.first[place], self.base.first[place + 1])
         base: Items = self.base.items[mine][~self.gone[mine]]
-        return joined((base, since)) if len(since) else base
+        return join_items((base, since)) if len(since) else base
 
     def met_by(self, items: Items) -> list[tuple[int, Rule]]:
         """Return the rules whose rows share packets with items, in order, with cookies."""
@@ -86,7 +86,7 @@ class Ledger:
             else:
                 since[cookie] = Place(each.rule, each.key)
         gone, others_cookies, others = self._without(changed, going, place)
-        items = joined([NO_ITEMS, *[each.items for each in fresh.values()]])
+        items = join_items([NO_ITEMS, *[each.items for each in fresh.values()]])
         check_order(clash_among(items), items, items, place)
         check_order(clash(items, others), items, others, place)
         check_order(self.base.index.conflict_of(items, gone), items, self.base.items, place)
@@ -96,7 +96,7 @@ class Ledger:
             gone,
             since,
             np.concatenate((others_cookies, np.array(cookies, np.uint64))),
-            joined((others, items)),
+            join_items((others, items)),
         )
 
     def _without(

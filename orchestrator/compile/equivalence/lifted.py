@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.compile.equivalence.chain import SET_REG3, TABLE_OF, applied, goto, reported
+from orchestrator.compile.equivalence.chain import SET_REG3, TABLE_OF, apply_actions, goto, report_action
 from orchestrator.compile.equivalence.items import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items, decode
 from orchestrator.compile.equivalence.lines import Line, Lines
 from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, STATIC_PRIORITY, Table
@@ -180,11 +180,11 @@ def _does(line: Line, direction: Direction) -> bytes:
 
     Egress lets a packet go on to the receiver's list, the operator and ingress let it arrive.
     """
-    report = (reported(line.reports),) if line.reports is not None else ()
+    report = (report_action(line.reports),) if line.reports is not None else ()
     if not line.permits:
-        return applied(*report)
+        return apply_actions(*report)
     arrives = line.is_operators or direction is Direction.INGRESS
-    return applied(*report, SET_REG3 if arrives else b"") + goto(Table.LOCAL)
+    return apply_actions(*report, SET_REG3 if arrives else b"") + goto(Table.LOCAL)
 
 
 def _check_home(policy: Policy, tenant: Tenant, rows: Sequence[Row]) -> None:

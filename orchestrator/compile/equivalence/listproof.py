@@ -24,7 +24,7 @@ from orchestrator.compile.equivalence.checks import check_actions, check_changed
 from orchestrator.compile.equivalence.edits import edits_of
 from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.keys import first_keys, keys_between
-from orchestrator.compile.equivalence.known import NO_ITEMS, Base, Known, Users, replaced
+from orchestrator.compile.equivalence.known import NO_ITEMS, Base, Known, Users, replace_items
 from orchestrator.compile.equivalence.ledger import Ledger
 from orchestrator.compile.equivalence.memberproof import check_members
 from orchestrator.compile.equivalence.membersets import Regrouped, sides_of
@@ -196,7 +196,7 @@ class ListProof:
         for cookie in placed.keys() | going.keys() | coming.keys() | both_sides:
             now = placed.get(cookie) or self._as_before(cookie, chain)
             gone = going.get(cookie, NO_ITEMS)
-            items = replaced(now.items, gone, coming.get(cookie, NO_ITEMS), chain.place)
+            items = replace_items(now.items, gone, coming.get(cookie, NO_ITEMS), chain.place)
             if len(now.items) > len(gone):
                 self._check_still_does(cookie, now.rule, chain)
             items["key"] = now.key

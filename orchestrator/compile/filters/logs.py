@@ -26,7 +26,7 @@ def measure(tenant: int) -> str:
     return f"logs_{tenant}"
 
 
-def measured(limit: LogLimit) -> str:
+def limit_text(limit: LogLimit) -> str:
     """Return an nftables limit as nft lists it.
 
     It leaves out a burst of 5 packets.

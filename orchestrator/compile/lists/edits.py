@@ -96,7 +96,7 @@ def _join_steps(steps: Iterator[Hunk]) -> list[Hunk]:
     return found
 
 
-def widened(edit: Sequence[Hunk], which: int, by: int, length: int) -> list[Hunk]:
+def widen_hunks(edit: Sequence[Hunk], which: int, by: int, length: int) -> list[Hunk]:
     """Widen each hunk of an edit by up to `by` elements on each side."""
     hunk = edit[which]
     first, end = max(0, hunk.first - by), min(length, hunk.first + hunk.gone + by)

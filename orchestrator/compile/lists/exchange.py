@@ -16,7 +16,7 @@ import numpy as np
 from orchestrator.compile import _index
 from orchestrator.compile.lists.labels import LabelColumn
 from orchestrator.compile.lists.levels import Levels
-from orchestrator.compile.lists.pieces import NO_ROWS, Piece, Pieces, Places, Run, merged
+from orchestrator.compile.lists.pieces import NO_ROWS, Piece, Pieces, Places, Run, merge_runs
 from orchestrator.program.delta import difference
 from orchestrator.program.flows import FlowTable
 
@@ -43,7 +43,7 @@ class Exchanged:
     change: RowChange
 
 
-def exchanged(
+def exchange_atoms(
     pieces: Pieces, index: _index.Index, gone: Run, come: Piece, highest: int, lowest: int
 ) -> Exchanged | None:
     """Replace the atoms `gone` by `come`, both in list order.
@@ -132,7 +132,7 @@ class _Draft:
     @classmethod
     def of(cls, old: Piece, gone: Run, come: Piece) -> _Draft:
         """`gone` are atoms of the piece."""
-        order = merged(old.run, gone, come.run)
+        order = merge_runs(old.run, gone, come.run)
         label, atoms = np.concatenate((old.label, come.label)), np.concatenate((old.atoms, come.atoms))
         return cls(old, come, order, Run(label[order], atoms[order]))
 

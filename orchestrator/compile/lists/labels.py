@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.lists.edits import Hunk, widened
+from orchestrator.compile.lists.edits import Hunk, widen_hunks
 
 LabelColumn = npt.NDArray[np.uint64]
 
@@ -76,7 +76,7 @@ class Labels:
                     labels, new = labels._spliced(hunks[hunk])
                     fresh.append(new)
             except _NoRoomError:
-                hunks = widened(hunks, hunk, wider, len(self))
+                hunks = widen_hunks(hunks, hunk, wider, len(self))
                 wider *= 4
             else:
                 return Relabelled(labels, tuple(hunks), tuple(reversed(fresh)))

@@ -20,7 +20,7 @@ from orchestrator.compile.conjunctions.members import Members
 from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.lists.atoms import MOST_ATOMS, atoms, atoms_one_by_one
-from orchestrator.compile.lists.exchange import RowChange, exchanged
+from orchestrator.compile.lists.exchange import RowChange, exchange_atoms
 from orchestrator.compile.lists.labels import LabelColumn, Labels
 from orchestrator.compile.lists.levels import Levels, few_packed, levels, packed
 from orchestrator.compile.lists.pieces import NO_LEVEL, Piece, Pieces, Run
@@ -189,7 +189,7 @@ class CompiledList:
         except AclflowError:
             return None
         among = _RANGES[self.returns]
-        found = exchanged(self.pieces, self.index, gone, come, among.highest, among.lowest)
+        found = exchange_atoms(self.pieces, self.index, gone, come, among.highest, among.lowest)
         if found is None or found.pieces.how_many_atoms > MOST_ATOMS or found.pieces.how_many_rows > MOST_FLOWS:
             return None
         return CompiledList(

@@ -181,7 +181,7 @@ class Pieces:
 _NO_PIECES = Pieces((), (), (), Run.joined(()), 0, 0)
 
 
-def merged(whole: Run, gone: Run, come: Run) -> Places:
+def merge_runs(whole: Run, gone: Run, come: Run) -> Places:
     """Return a run without some atoms and with others, as rows.
 
     Rows of new atoms are counted behind the run's own.

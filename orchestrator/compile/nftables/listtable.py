@@ -51,7 +51,7 @@ class ListTable:
     def list_chain(self, each: FilterList, world: World, suffix: str = "", first: Sequence[str] = ()) -> None:
         """The chain of a list, behind some rules."""
         space = Space.of(tuple(each.rows(world).lines()), world.family)
-        name = named(each.name + suffix, world)
+        name = world_name(each.name + suffix, world)
         if not suffix and any(line.log for line in space.lines):
             self.declared.measure(each.tenant, self.limit)
         writer = PlanWriter(self.declared, name, space, each.tenant, counted=not suffix)
@@ -67,7 +67,7 @@ class ListTable:
         for each in self.operator:
             if len(each.rows(world).rules):
                 self.list_chain(each, world, suffix)
-                jumps.append(f"jump {named(each.name + suffix, world)}")
+                jumps.append(f"jump {world_name(each.name + suffix, world)}")
         return jumps
 
     def prefixes(self, each: FilterList) -> list[str]:
@@ -75,6 +75,6 @@ class ListTable:
         return [str(prefix) for prefix in each.prefixes if prefix.family is self.family]
 
 
-def named(name: str, world: World) -> str:
+def world_name(name: str, world: World) -> str:
     """A chain's or map's name in a world."""
     return f"{name}_late" if world.later else name

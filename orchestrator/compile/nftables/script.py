@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.compile.filters.lists import Stage, World, filter_lists
-from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, named
+from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan
 from orchestrator.compile.nftables.words import IP
 from orchestrator.compile.nftables.write import block
@@ -79,15 +79,15 @@ class _Table(ListTable):
         name, hook, side = _HOOKS[stage]
         field = f"{IP[self.family]} {side}"
         lists = [each for each in self.tenants if each.stage is stage]
-        jumps = [f"{prefix} : jump {named(each.name, world)}" for each in lists for prefix in self.prefixes(each)]
-        self.declared.map(named(name, world), [field], jumps, "flags interval")
+        jumps = [f"{prefix} : jump {world_name(each.name, world)}" for each in lists for prefix in self.prefixes(each)]
+        self.declared.map(world_name(name, world), [field], jumps, "flags interval")
         counted_before = "" if stage is Stage.EGRESS else "_again"
-        way = [*self.operators(world, counted_before), f"{field} vmap @{named(name, world)}"]
+        way = [*self.operators(world, counted_before), f"{field} vmap @{world_name(name, world)}"]
         if stage is Stage.INGRESS:
             way.append(f"{IP[self.family]} saddr @ours accept")
         later = f"{LATER[self.family]} goto {name}_late"
         if world.later:
-            self.declared.chain(named(name, world), way)
+            self.declared.chain(world_name(name, world), way)
         elif stage is Stage.INGRESS:
             self.declared.chain(name, [hook, later, *way])
         else:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.filters.comments import comment
 from orchestrator.compile.filters.lists import FilterList, World
-from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, named
+from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan
 from orchestrator.compile.nftables.words import IP
 from orchestrator.policy.addresses import Family, Prefix
@@ -104,9 +104,9 @@ class _Frame(ListTable):
     def _receivers(self, world: World, tail: Sequence[str]) -> None:
         """The chain at the hook, or the one that it sends later fragments to."""
         self.operators(world)
-        field, name = f"{IP[self.family]} daddr", named("receivers", world)
+        field, name = f"{IP[self.family]} daddr", world_name("receivers", world)
         jumps = [
-            f"{prefix} : goto {named(each.name, world)}" for each in self.tenants for prefix in self.prefixes(each)
+            f"{prefix} : goto {world_name(each.name, world)}" for each in self.tenants for prefix in self.prefixes(each)
         ]
         self.declared.map(name, [field], jumps, "flags interval")
         way = [f"{field} vmap @{name}", *tail]
@@ -135,7 +135,7 @@ class _Part(ListTable):
         """To the operator's rules, where there are any."""
         for each in self.operator:
             if len(each.rows(world).rules):
-                yield f"jump {named(each.name, world)}"
+                yield f"jump {world_name(each.name, world)}"
 
 
 def _established_rules(tenant: int) -> list[str]:

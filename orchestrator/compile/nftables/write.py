@@ -52,7 +52,7 @@ class Declarations:
 
     def measure(self, tenant: int, limit: LogLimit) -> None:
         """Declare the limit of a tenant's log reports."""
-        self._block(f"limit {filterlogs.measure(tenant)}", [filterlogs.measured(limit)])
+        self._block(f"limit {filterlogs.measure(tenant)}", [filterlogs.limit_text(limit)])
 
     def chain(self, name: str, rules: Iterable[str]) -> None:
         self._block(f"chain {name}", rules)

@@ -133,7 +133,7 @@ def keys_of(rows: FlowTable, kind: PairSet) -> Keys:
     return np.ascontiguousarray(rows.match[rows.table == kind.table, : kind.key_bytes])
 
 
-def joined(parts: Iterable[Keys], kind: PairSet) -> Keys:
+def join_keys(parts: Iterable[Keys], kind: PairSet) -> Keys:
     """Several together."""
     return np.concatenate([np.empty((0, kind.key_bytes), np.uint8), *parts])
 

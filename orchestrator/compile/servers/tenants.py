@@ -26,7 +26,7 @@ from orchestrator.compile.lists.steps import same_numbers
 from orchestrator.compile.nftables.listtable import Objects
 from orchestrator.compile.nftables.served import tenant_objects
 from orchestrator.compile.servers.bitvectors import MOST_RULES
-from orchestrator.compile.servers.exactpairs import Keys, PairSet, is_met, joined, pairs_alone, taken_out
+from orchestrator.compile.servers.exactpairs import Keys, PairSet, is_met, join_keys, pairs_alone, taken_out
 from orchestrator.compile.servers.generalrows import general_rows
 from orchestrator.compile.servers.pairset import NO_ROWS, Pairs, RowChange
 from orchestrator.errors import AclflowError
@@ -210,4 +210,4 @@ def _pairs_of(tenant: Tenant, places: Iterable[tuple[int, int]], denies: _Denies
             return None
         for kind, keys in pairs.items():
             found.setdefault(kind, []).append(keys)
-    return {kind: joined(parts, kind) for kind, parts in found.items()}
+    return {kind: join_keys(parts, kind) for kind, parts in found.items()}

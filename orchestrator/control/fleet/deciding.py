@@ -99,7 +99,7 @@ def sample_of(look: FleetLook, rules: int, now: dt.datetime) -> FleetSample:
     )
 
 
-def decided(ground: Ground) -> Decision:
+def decide_size(ground: Ground) -> Decision:
     """How many there should be, and why."""
     settings, fleet, newest = ground.look.record.settings, ground.fleet, ground.samples[-1]
     if settings.alarms:

@@ -62,7 +62,7 @@ class FleetGauges(Collector):
             in_use = prediction.busy(look)
             if in_use is not None:
                 busy.add_metric([domain], in_use)
-            by_model = prediction.predicted(look, sample.rules, models.get(look.record.settings.plane))
+            by_model = prediction.predict_load(look, sample.rules, models.get(look.record.settings.plane))
             if by_model is not None:
                 predicted.add_metric([domain], by_model.predicted)
         yield from (vnfs, wanted, sick, packets, bits, busy, predicted, error)

@@ -26,7 +26,7 @@ from orchestrator.compile.spread import Member as SpreadMember
 from orchestrator.control.fleet import deciding
 from orchestrator.control.fleet.effects import AUTHOR, CloudHand
 from orchestrator.control.fleet.lookout import Lookout, Wait
-from orchestrator.control.fleet.news import Known, News, View, carriers, known_fleets, news_of, noted
+from orchestrator.control.fleet.news import Known, News, View, carriers, known_fleets, news_of, note_changes
 from orchestrator.control.fleet.sights import Sky
 from orchestrator.control.fleet.sweep import Sweep
 from orchestrator.control.pauses import Resting
@@ -185,7 +185,7 @@ class FleetKeeper:
             view = View(self._sky or Sky(None), self._listens_since, refused)
             news = self._units.read(lambda unit: news_of(unit, known, view))
             if news:
-                self._write(lambda unit: noted(unit, news))
+                self._write(lambda unit: note_changes(unit, news))
             self._give_traffic(known, news)
         except TryAgain as error:  # the others have their turn all the same
             log.info("fleet.tries_again", fleet=known.domain, error=str(error))
@@ -253,7 +253,7 @@ class FleetKeeper:
         grounds = self._units.read(
             lambda unit: deciding.grounds(unit, [look for look in unit.fleets.looks() if look.record.domain in due])
         )
-        made = [(ground, deciding.decided(ground)) for ground in grounds]
+        made = [(ground, deciding.decide_size(ground)) for ground in grounds]
         changes = [each for each in made if each[1].size != each[0].fleet.size]
         if len(changes) < len(made):
             self._write(lambda unit: _kept_decisions(unit, [each for each in made if each not in changes]))

@@ -98,10 +98,10 @@ def _trial(unit: Unit, member: Member, news: News) -> tuple[Trial, str]:
     One is written for it where there is none, or where the policy has changed.
     """
     policy = unit.domains.policy(member.domain)
-    if member.trial is None or trials.outdated(member.trial, policy.policy):
+    if member.trial is None or trials.is_outdated(member.trial, policy.policy):
         news.sheets.append((member, trials.choose(policy.policy, policy.generation)))
         return Trial.WAITING, ""
-    return trials.judged(member.trial, policy.policy)
+    return trials.judge_trial(member.trial, policy.policy)
 
 
 def _is_spread(known: Known) -> bool:
@@ -142,7 +142,7 @@ def carriers(look: FleetLook, news: News) -> tuple[SpreadMember, ...]:
     return tuple(carrier for carrier, is_well in found if is_well or not somebody)
 
 
-def noted(unit: Unit, news: News) -> None:
+def note_changes(unit: Unit, news: News) -> None:
     """Write it down."""
     for member, progress, place in news.notes:
         unit.fleets.note(member, progress=progress, place=place)

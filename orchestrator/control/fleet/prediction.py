@@ -20,7 +20,7 @@ def busy(look: FleetLook) -> float | None:
     return fmean(load.cpu_permille / 1000 for load in loads) if loads else None
 
 
-def predicted(look: FleetLook, rules: int, model: CapacityModel | None) -> Prediction | None:
+def predict_load(look: FleetLook, rules: int, model: CapacityModel | None) -> Prediction | None:
     """Return a model's prediction for a fleet's load.
 
     None without a model, or a VNF that serves.

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass, replace
 
 from orchestrator.cloud.base import Vnf, VnfState
-from orchestrator.scaling.health import Health, looked
+from orchestrator.scaling.health import Health, look_again
 from orchestrator.scaling.lifecycle import CARRYING, MemberState, Patience, Seen, Sight, Trial
 from orchestrator.store.firewalls.records import Member, MemberLook, Place
 from orchestrator.store.points.records import PointState
@@ -65,7 +65,7 @@ def health_of(
     elif look.point in _NOT_WELL:
         trouble = look.error or f"it is {look.point.value}"
     steady = {"steady_s": patience.steady_s, "window_s": patience.relapse_window_s}
-    return looked(look.member.health, not trouble, now.timestamp(), **steady), trouble
+    return look_again(look.member.health, not trouble, now.timestamp(), **steady), trouble
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,9 @@ def choose(policy: Policy, generation: int) -> TrialSheet:
     return TrialSheet(generation, packets, tuple(decide(policy, packet).permitted for packet in packets))
 
 
-def judged(sheet: TrialSheet, policy: Policy) -> tuple[Trial, str]:
+def judge_trial(sheet: TrialSheet, policy: Policy) -> tuple[Trial, str]:
     """Judge a trial by the present policy; WAITING without a useful answer."""
-    if sheet.answer is None or outdated(sheet, policy):
+    if sheet.answer is None or is_outdated(sheet, policy):
         return Trial.WAITING, ""
     for packet, expected, came in zip(sheet.packets, sheet.expected, sheet.answer, strict=True):
         if expected != came:
@@ -52,7 +52,7 @@ def judged(sheet: TrialSheet, policy: Policy) -> tuple[Trial, str]:
     return Trial.PASSED, ""
 
 
-def outdated(sheet: TrialSheet, policy: Policy) -> bool:
+def is_outdated(sheet: TrialSheet, policy: Policy) -> bool:
     """Whether a packet's fate is another by the policy of now."""
     return any(
         decide(policy, packet).permitted != expected

@@ -24,7 +24,7 @@ from orchestrator.compile.lifting.edgeheavy import Heavy, HeavyTable
 from orchestrator.control.publisher import PublishedTier
 from orchestrator.edge.chunks import Allocation, Chunking, allocate
 from orchestrator.edge.lines import Lines
-from orchestrator.edge.places import Places, servers_of, settled
+from orchestrator.edge.places import Places, servers_of, settle_tenants
 from orchestrator.edge.report import LinesReport, report
 from orchestrator.edge.upkeep import Kept, Standing, keep, rebuild, standing_of
 from orchestrator.errors import AclflowError, NotEquivalent
@@ -174,7 +174,7 @@ def _place_tenants(unit: Unit, pop: Pop, policy: Policy, allocations: list[Alloc
     if not unit.pops.writing and _stand(pop.places, servers, allocations):
         return pop.places
     rules = {tenant.number: len(tenant.acl.rules) for tenant in policy.tenants}
-    places = settled(allocations, servers, pop.places, rules, _traffic(unit, pop.domain, policy))
+    places = settle_tenants(allocations, servers, pop.places, rules, _traffic(unit, pop.domain, policy))
     if places != pop.places and unit.pops.writing:
         unit.pops.keep_places(pop.name, places)
         moved = sum(1 for tenant, server in pop.places.items() if places.get(tenant) not in (None, server))

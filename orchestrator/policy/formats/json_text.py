@@ -37,7 +37,7 @@ def json_document(raw: bytes) -> object:
         raise BadInput(f"not JSON: {error.msg} at byte {error.pos}", place="body") from None
 
 
-def quoted(value: object) -> str:
+def quote_value(value: object) -> str:
     """Quote a value for an error message: short, and never nested.
 
     The text of a nested value could be endless.

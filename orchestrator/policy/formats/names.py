@@ -126,7 +126,7 @@ def _byte(word: str) -> int:
     return int(word)
 
 
-def masked(address: int, mask: int) -> Spans:
+def masked_addresses(address: int, mask: int) -> Spans:
     """Return the IPv4 addresses equal to `address` in the bits of `mask`.
 
     Raises BadInput beyond MOST_BLOCKS.
@@ -155,7 +155,7 @@ def prefix_spans(text: str, family: Family) -> Spans:
     if mask_text.count(".") == 3:
         if family is Family.IPV6:
             raise BadInput(f"'{text}' is not a prefix")
-        return masked(address, parse_address(mask_text)[1])
+        return masked_addresses(address, parse_address(mask_text)[1])
     if not (mask_text.isascii() and mask_text.isdigit() and len(mask_text) <= 3 and int(mask_text) <= family.bits):
         raise BadInput(f"'{text}' is not a prefix: its length must be 0..{family.bits}")
     length = int(mask_text)

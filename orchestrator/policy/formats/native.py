@@ -27,7 +27,7 @@ import orjson
 
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
-from orchestrator.policy.formats.json_text import quoted
+from orchestrator.policy.formats.json_text import quote_value
 from orchestrator.policy.formats.native_bulk import bulk
 from orchestrator.policy.formats.native_values import (
     CACHED_TEXTS,
@@ -65,7 +65,7 @@ def acl_from_json(document: object) -> Acl:
     top = an_object(document, "an access list")
     unknown = next((key for key in top if key not in _TOP_KEYS), None)
     if unknown is not None:
-        raise BadInput(f"{quoted(unknown)} is no key of an access list: {', '.join(_TOP_KEYS)}")
+        raise BadInput(f"{quote_value(unknown)} is no key of an access list: {', '.join(_TOP_KEYS)}")
     if "rules" not in top:
         raise BadInput("an access list needs its `rules` (an empty list has none)", place="rules")
     if "version" in top:
@@ -117,7 +117,7 @@ def rule_from_json(document: object, place: str = "") -> Rule:
     for key, value in at(place, an_object, document, "a rule").items():
         reader = _RULE_READERS.get(key)
         if reader is None:
-            raise BadInput(f"{quoted(key)} is no key of a rule: {', '.join(_RULE_READERS)}", place=place or None)
+            raise BadInput(f"{quote_value(key)} is no key of a rule: {', '.join(_RULE_READERS)}", place=place or None)
         try:
             fields[key] = reader(value)
         except AclflowError as error:
@@ -137,7 +137,7 @@ def group_from_json(name: str, document: object, place: str = "") -> AddressGrou
         fields = an_object(document, "an address group")
         unknown = next((key for key in fields if key not in ("prefixes", "description")), None)
         if unknown is not None:
-            raise BadInput(f"{quoted(unknown)} is no key of an address group: prefixes, description")
+            raise BadInput(f"{quote_value(unknown)} is no key of an address group: prefixes, description")
         if "prefixes" not in fields:
             raise BadInput("an address group needs its `prefixes` (an empty list has none)")
         texts = at("prefixes", a_list, fields["prefixes"])
@@ -150,7 +150,7 @@ def group_from_json(name: str, document: object, place: str = "") -> AddressGrou
 
 def _version(value: object) -> None:
     if value != VERSION or isinstance(value, bool):
-        raise BadInput(f"{quoted(value)} is not a version of this format: the only one is {VERSION}")
+        raise BadInput(f"{quote_value(value)} is not a version of this format: the only one is {VERSION}")
 
 
 def _groups(value: object) -> Mapping[str, AddressGroup]:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
-from orchestrator.policy.formats.json_text import LONGEST_QUOTED, quoted
+from orchestrator.policy.formats.json_text import LONGEST_QUOTED, quote_value
 from orchestrator.policy.model import Action, Direction, RuleId
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import parse_protocol
@@ -59,20 +59,20 @@ def inside(place: str, key: str) -> str:
 def an_object(value: object, what: str) -> Mapping[str, object]:
     """`what` says for an error what it was to be."""
     if not isinstance(value, dict):
-        raise BadInput(f"{quoted(value)} cannot be {what}: it must be an object")
+        raise BadInput(f"{quote_value(value)} cannot be {what}: it must be an object")
     return value
 
 
 def a_list(value: object) -> list[object]:
     """Of anything."""
     if not isinstance(value, list):
-        raise BadInput(f"{quoted(value)} is not a list")
+        raise BadInput(f"{quote_value(value)} is not a list")
     return value
 
 
 def _a_string(value: object) -> str:
     if not isinstance(value, str):
-        raise BadInput(f"{quoted(value)} is not a string")
+        raise BadInput(f"{quote_value(value)} is not a string")
     return value
 
 
@@ -80,28 +80,28 @@ def _a_word(value: object) -> str:
     """A string short enough for an error to quote whole."""
     word = _a_string(value)
     if len(word) > LONGEST_QUOTED:
-        raise BadInput(f"{quoted(word)} cannot be read: it is {len(word)} characters long")
+        raise BadInput(f"{quote_value(word)} cannot be read: it is {len(word)} characters long")
     return word
 
 
 def a_truth(value: object) -> bool:
     """``true`` or ``false``."""
     if value is not True and value is not False:
-        raise BadInput(f"{quoted(value)} is not true or false")
+        raise BadInput(f"{quote_value(value)} is not true or false")
     return value is True
 
 
 def a_number(value: object) -> int:
     """A whole number."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise BadInput(f"{quoted(value)} is not a whole number")
+        raise BadInput(f"{quote_value(value)} is not a whole number")
     return value
 
 
 def _a_port(value: object) -> int:
     port = a_number(value)
     if not 0 <= port <= HIGHEST_PORT:
-        raise BadInput(f"port {quoted(port)} is not in 0..{HIGHEST_PORT}")
+        raise BadInput(f"port {quote_value(port)} is not in 0..{HIGHEST_PORT}")
     return port
 
 
@@ -109,7 +109,7 @@ def an_action(value: object) -> Action:
     """``"permit"`` or ``"deny"``."""
     found = _ACTIONS.get(value) if isinstance(value, str) else None
     if found is None:
-        raise BadInput(f"{quoted(value)} is not an action: permit or deny")
+        raise BadInput(f"{quote_value(value)} is not an action: permit or deny")
     return found
 
 
@@ -117,7 +117,7 @@ def a_direction(value: object) -> Direction:
     """``"ingress"`` or ``"egress"``."""
     found = _DIRECTIONS.get(value) if isinstance(value, str) else None
     if found is None:
-        raise BadInput(f"{quoted(value)} is not a direction: ingress or egress")
+        raise BadInput(f"{quote_value(value)} is not a direction: ingress or egress")
     return found
 
 
@@ -132,7 +132,7 @@ def a_protocol(value: object) -> int | None:
         return _protocol_from_text(_a_word(value))
     number = a_number(value)
     if not 0 <= number <= 255:
-        raise BadInput(f"protocol {quoted(number)} is not in 0..255")
+        raise BadInput(f"protocol {quote_value(number)} is not in 0..255")
     return number
 
 
@@ -156,7 +156,7 @@ def some_addresses(value: object) -> Addresses:
     if isinstance(value, str):
         return _addresses_from_text(_a_word(value))
     if not isinstance(value, list):
-        raise BadInput(f"{quoted(value)} is not any, a prefix, @group, or a list of the last two")
+        raise BadInput(f"{quote_value(value)} is not any, a prefix, @group, or a list of the last two")
     if not value:
         raise BadInput("an empty list matches nothing; leave it out, or write any, to match every address")
     parts = [at(f"[{index}]", _addresses_of_list, item) for index, item in enumerate(value)]
@@ -212,7 +212,7 @@ def some_flags(value: object) -> FlagMatch:
     fields = an_object(value, "a match of TCP flags")
     unknown = next((key for key in fields if key not in ("set", "clear")), None)
     if unknown is not None:
-        raise BadInput(f"{quoted(unknown)} is no key of a match of TCP flags: set, clear")
+        raise BadInput(f"{quote_value(unknown)} is no key of a match of TCP flags: set, clear")
     wanted = at("set", _flags, fields.get("set", []))
     unwanted = at("clear", _flags, fields.get("clear", []))
     if wanted & unwanted:
@@ -227,7 +227,7 @@ def _flags(value: object) -> int:
     for item in a_list(value):
         name = _a_string(item)
         if name.upper() not in TcpFlag.__members__:
-            raise BadInput(f"{quoted(name)} is not a TCP flag: {', '.join(flag_names(0xFF))}")
+            raise BadInput(f"{quote_value(name)} is not a TCP flag: {', '.join(flag_names(0xFF))}")
         flags |= TcpFlag[name.upper()].value
     return flags
 
@@ -238,7 +238,7 @@ def a_time(value: object) -> dt.datetime:
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
-        raise BadInput(f"{quoted(text)} is not a time such as 2030-01-31T12:00:00Z") from None
+        raise BadInput(f"{quote_value(text)} is not a time such as 2030-01-31T12:00:00Z") from None
 
 
 def flag_names(flags: int) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.policy.addresses import ANY
 from orchestrator.policy.formats.express import NO_PACKETS, prefixes_of
 from orchestrator.policy.formats.results import Effect, Loss, Notes
-from orchestrator.policy.formats.tailor import EXPIRES, NO_FLAGS, WHOLE_PACKETS, Limit, tailored
+from orchestrator.policy.formats.tailor import EXPIRES, NO_FLAGS, WHOLE_PACKETS, Limit, tailor_rule
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, WITH_PORTS
@@ -58,7 +58,7 @@ class Draft:
         for number, rule in enumerate(self.acl.rules, 1):
             if rule.direction is not direction:
                 continue
-            found = tailored(rule, number, self.limits, self.losses, self.system)
+            found = tailor_rule(rule, number, self.limits, self.losses, self.system)
             if found is not None:
                 kept.append(found)
             if rule.log:

@@ -19,7 +19,7 @@ MOST_PIECES = 10_000
 """A permit that falls into more pieces than this is refused."""
 
 
-def permitted(rules: Sequence[Rule], acl: Acl) -> Iterator[tuple[Rule, tuple[Box, ...]]]:
+def reduce_permits(rules: Sequence[Rule], acl: Acl) -> Iterator[tuple[Rule, tuple[Box, ...]]]:
     """Yield each permit of one direction, with its packets that no earlier deny matches.
 
     `acl` resolves the rules' groups. Raises TooLarge, with the rule as its place.

@@ -82,7 +82,7 @@ def add_lines(text: list[_T], lines: Iterable[_T], place: str) -> None:
         raise TooLarge(f"it takes more than {MOST_LINES} lines to write this list", place=place)
 
 
-def tailored(rule: Rule, number: int, limits: Sequence[Limit], losses: list[Loss], file: str) -> Rule | None:
+def tailor_rule(rule: Rule, number: int, limits: Sequence[Limit], losses: list[Loss], file: str) -> Rule | None:
     """Return the rule within some limits, or None if it is left out.
 
     Adds the cost to `losses`.
@@ -107,7 +107,7 @@ def tailored_rules(acl: Acl, limits: Sequence[Limit], system: str, losses: list[
     """
     kept = []
     for number, rule in enumerate(acl.rules, 1):
-        found = tailored(rule, number, limits, losses, system)
+        found = tailor_rule(rule, number, limits, losses, system)
         if found is None:
             continue
         kept.append(found)

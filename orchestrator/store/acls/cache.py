@@ -180,7 +180,7 @@ def _change_rules(
 ) -> tuple[array[int], Listed[Rule]]:
     if len(ended) + len(begun) > _FEW:
         come = [(row.order_key, row.rule) for row in begun]
-        keys, whole = spliced(keys, tuple(rules), [row.order_key for row in ended], come)
+        keys, whole = splice_rows(keys, tuple(rules), [row.order_key for row in ended], come)
         return keys, Listed.of(whole)
     for gone in ended:
         index = bisect.bisect_left(keys, gone.order_key)
@@ -193,7 +193,7 @@ def _change_rules(
     return keys, rules
 
 
-def spliced(
+def splice_rows(
     keys: array[int], values: Sequence[T], ended: Sequence[int], begun: Sequence[tuple[int, T]]
 ) -> tuple[array[int], tuple[T, ...]]:
     """Ascending keys and their values after the rows at some keys ended and others began."""

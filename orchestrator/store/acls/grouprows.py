@@ -19,7 +19,7 @@ from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native_values import at, read_text
 from orchestrator.policy.model import AddressGroup, GroupName
-from orchestrator.store.acls.cache import KeyedGroup, spliced
+from orchestrator.store.acls.cache import KeyedGroup, splice_rows
 from orchestrator.store.acls.spans import ended_after, held_at, holds_now
 from orchestrator.store.schema.acls import acl_group_members, acl_groups
 from orchestrator.store.sql.keys import keys_between, longest_increasing, spread
@@ -127,7 +127,7 @@ def _update_members(
         return old
     keys = old.keys if old is not None else array("q")
     prefixes = old.group.prefixes if old is not None else ()
-    keys, prefixes = spliced(keys, prefixes, ended, begun)
+    keys, prefixes = splice_rows(keys, prefixes, ended, begun)
     return KeyedGroup(keys, AddressGroup(GroupName(name), prefixes, description))
 
 

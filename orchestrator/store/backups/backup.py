@@ -110,7 +110,7 @@ def tables_of(connection: Connection) -> list[Table]:
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[tuple[Contents, BinaryIO]]:
+def open_backup(file: Path) -> Iterator[tuple[Contents, BinaryIO]]:
     """A backup, read once and found whole. Raises Missing, and BadInput for what is no backup or is damaged."""
     try:
         raw = file.open("rb")

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, MetaData, func, select, text, true, update
 from orchestrator.errors import BadInput, Conflict, Missing
 from orchestrator.store import migrate
 from orchestrator.store.acls.cache import AclCache
-from orchestrator.store.backups.backup import Contents, Progress, numbered_column, opened, rows_of, tables_of
+from orchestrator.store.backups.backup import Contents, Progress, numbered_column, open_backup, rows_of, tables_of
 from orchestrator.store.events import Events
 from orchestrator.store.intersections import leave_open
 from orchestrator.store.policycache import PolicyCache
@@ -58,7 +58,7 @@ def restore(url: str, file: Path, *, replace: bool, now: dt.datetime, progress: 
     Raises BadInput for what is no backup or damaged, Missing for one of a newer schema, Conflict where the store is in
     use or not empty (unless it is to be replaced), TryAgain where the disk is full, Unreachable; nothing is changed.
     """
-    with opened(file) as (contents, raw):
+    with open_backup(file) as (contents, raw):
         if contents.schema > HEAD:
             raise Missing(
                 f"the backup has schema {contents.schema}, this program needs {HEAD}: take aclflow "

@@ -377,7 +377,7 @@ def detach(interface: int, priority: int, *, egress: bool = False) -> None:
     _call("bpf_tc_detach", byref(hook), byref(options), fine=_NONE_THERE)
 
 
-def attached(interface: int, priority: int, *, egress: bool = False) -> int | None:
+def attached_program(interface: int, priority: int, *, egress: bool = False) -> int | None:
     """The id of the program with this priority at an interface."""
     hook, options = _at(interface, priority, egress)
     found = _call("bpf_tc_query", byref(hook), byref(options), fine=_NONE_THERE)
@@ -392,7 +392,7 @@ def _at(interface: int, priority: int, egress: bool = False) -> tuple[_Hook, _Op
 # --------------------------------------------------------------------------------------------------------------- trying
 
 
-def repeated(program: int, frame: bytes, times: int) -> int:
+def run_repeatedly(program: int, frame: bytes, times: int) -> int:
     """Run a tc program on a frame repeatedly; return mean nanoseconds by the kernel's clock."""
     given = ctypes.create_string_buffer(frame, len(frame))
     test = _TestRun(

@@ -192,7 +192,7 @@ class KernelProgram:
 
     def _attached(self) -> dict[int, int]:
         """The programs that have our place, by interface, of this network namespace."""
-        found = {number: libbpf.attached(number, self._kind.priority) for number, _ in socket.if_nameindex()}
+        found = {number: libbpf.attached_program(number, self._kind.priority) for number, _ in socket.if_nameindex()}
         return {number: program for number, program in found.items() if program is not None}
 
     def _loaded_as(self, programs: Iterable[int]) -> list[libbpf.Loaded]:

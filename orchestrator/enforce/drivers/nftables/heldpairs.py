@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.servers.exactpairs import PAIR_SETS, Keys, PairSet, joined
+from orchestrator.compile.servers.exactpairs import PAIR_SETS, Keys, PairSet, join_keys
 from orchestrator.enforce.drivers.nftables.pairs import NAMES, PairTable
 
 READABLE = 50_000
@@ -90,7 +90,7 @@ class HeldPairs:
         self._table.remove()
         self._table.close()
         self._table = fresh
-        self._know({kind: pairs.get(kind, joined((), kind)) for kind in PAIR_SETS}, label)
+        self._know({kind: pairs.get(kind, join_keys((), kind)) for kind in PAIR_SETS}, label)
 
     def change(self, added: Change, removed: Change, label: bytes | None) -> None:
         """Add and remove elements and set the label, in one transaction unless large.
@@ -103,7 +103,7 @@ class HeldPairs:
         assert held is not None
         done = self._table.change(added, removed, label, self.label)
         for kind in {*added, *removed}:
-            none = joined((), kind)
+            none = join_keys((), kind)
             held[kind].change(added.get(kind, none), removed.get(kind, none))
         self._held, self.label = held, label
         self.moved_on(done)

@@ -46,7 +46,7 @@ def attribute(kind: int, octets: bytes) -> bytes:
     return struct.pack("=HH", 4 + len(octets), kind) + octets + bytes(-len(octets) % 4)
 
 
-def nested(kind: int, *inside: bytes) -> bytes:
+def nest_attributes(kind: int, *inside: bytes) -> bytes:
     """An attribute made of attributes."""
     return attribute(kind | NESTED, b"".join(inside))
 

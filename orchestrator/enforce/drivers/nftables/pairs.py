@@ -25,7 +25,7 @@ from orchestrator.compile.servers.exactpairs import (
     SERVICES6,
     Keys,
     PairSet,
-    joined,
+    join_keys,
 )
 from orchestrator.enforce.drivers.nftables.netlink import (
     APPEND,
@@ -49,7 +49,7 @@ from orchestrator.enforce.drivers.nftables.netlink import (
     attributes,
     batch,
     message,
-    nested,
+    nest_attributes,
     number,
     text,
 )
@@ -192,7 +192,7 @@ class PairTable:
                     return None
         except NotThere:
             pass
-        return joined(found, kind)
+        return join_keys(found, kind)
 
     def close(self) -> None:
         """Let go of the kernel; the table stays."""
@@ -208,7 +208,7 @@ class PairTable:
         return self._link
 
     def _holds(self, kind: PairSet, key: bytes) -> bool:
-        element = nested(3, nested(1, nested(1, attribute(1, key))))
+        element = nest_attributes(3, nest_attributes(1, nest_attributes(1, attribute(1, key))))
         body = text(1, self.name) + text(2, kind.name) + element
         try:
             return bool(list(self._netlink().ask(GETSETELEM, 0, _FAMILIES[kind.family], body)))
@@ -246,7 +246,7 @@ def _table(table: str, family: Family) -> Iterator[bytes]:
     for place, kind in enumerate(_sets(family), 1):
         body = text(1, table) + text(2, kind.name) + number(3, 0) + number(4, _type(kind)) + number(5, kind.key_bytes)
         yield message(NEWSET, CREATE, number_of, body + number(10, place))
-    hook = nested(4, number(1, _FORWARD), number(2, _PRIORITY))
+    hook = nest_attributes(4, number(1, _FORWARD), number(2, _PRIORITY))
     yield message(
         NEWCHAIN, CREATE, number_of, text(1, table) + text(3, CHAIN) + hook + number(5, 1) + text(7, "filter")
     )

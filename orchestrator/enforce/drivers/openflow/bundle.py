@@ -120,10 +120,10 @@ class Bundle:
         return next((flow for flow in found if flow is not None), None)
 
     def _flows(self, command: Command, rows: FlowTable, first: int) -> _Part:
-        return _Part(rows, flowmods.bundled(command, rows, bundle=self.number, first_xid=first), first)
+        return _Part(rows, flowmods.bundle_flows(command, rows, bundle=self.number, first_xid=first), first)
 
     def _groups(self, command: GroupCommand, rows: FlowTable, first: int) -> _Part:
-        return _Part(rows, groupmods.bundled(command, rows, bundle=self.number, first_xid=first), first)
+        return _Part(rows, groupmods.bundle_groups(command, rows, bundle=self.number, first_xid=first), first)
 
 
 def _part_rows(rows: FlowTable) -> tuple[FlowTable, FlowTable]:

@@ -108,7 +108,7 @@ class OpenFlowDriver:
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
         """Return a program's rows as this switch should hold them, to compare with `observe`."""
         if self._in_kernel:
-            flows = kernelpath.adapted(flows)
+            flows = kernelpath.adapt_rows(flows)
         return resolve(flows, symbols, self._channel.ports, self._uplink)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
@@ -132,7 +132,7 @@ class OpenFlowDriver:
         if cookies is None or (cookies >> np.uint64(48) == self._group_cookies()).any():
             flows = FlowTable.joined((flows, self._read_groups()))
         if (flows.table == Table.METERS).any():
-            flows = meters.held(flows, self._read_meters())
+            flows = meters.rows_in_force(flows, self._read_meters())
         if cookies is not None:
             flows = flows.take(np.isin(flows.cookie, cookies))
         return Observed(flows, read_stamp(stats.flows.take(stamps).rows()))
@@ -145,7 +145,7 @@ class OpenFlowDriver:
         """
         removed, added = self.resolve(delta.removed, delta.removed_ports), self.resolve(delta.added, delta.ports)
         own = self._own.change(stamp, marked=not self._in_kernel)
-        self._make_meters(meters.declared(added))
+        self._make_meters(meters.declared_meters(added))
         change = Bundle(
             number=next(self._bundles),
             xids=self._channel.reserve(bundle.numbers_needed(removed, added) + len(own.removed) + len(own.added)),
@@ -165,7 +165,7 @@ class OpenFlowDriver:
             raise change.refused(errors)
         messages.only(answers, Type.BUNDLE_CONTROL, change.xids[-2])
         self._own.changed(own)
-        self._forget_meters(meters.declared(removed).keys() - meters.declared(added).keys())
+        self._forget_meters(meters.declared_meters(removed).keys() - meters.declared_meters(added).keys())
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """Apply a few rows of a program, and read them back.

@@ -67,7 +67,7 @@ class Encoded:
         return b"".join(self.parts())
 
 
-def bundled(command: Command, flows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
+def bundle_flows(command: Command, flows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
     """Encode a bundle-add message for every row: add it, or delete its key."""
     instructed = command is Command.ADD
     sizes = np.array([len(each) if instructed else 0 for each in flows.instruction_set] or [0], np.uint32)

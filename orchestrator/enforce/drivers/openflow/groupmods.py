@@ -47,7 +47,7 @@ _MOD_AT = 16
 _DESCRIPTION = struct.Struct("!HBxIH6x")
 
 
-def bundled(command: GroupCommand, rows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
+def bundle_groups(command: GroupCommand, rows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
     """A bundle-add message for every row, all of which are groups, in their order."""
     data = [_message(command, row, bundle, xid) for xid, row in enumerate(rows.rows(), first_xid)]
     return Encoded(np.arange(len(data)), lambda: iter(data))

@@ -52,7 +52,7 @@ TRIAL = Flow(
 """A row that is only ever put into a bundle that is thrown away: a switch that refuses it forwards in the kernel."""
 
 
-def adapted(flows: FlowTable) -> FlowTable:
+def adapt_rows(flows: FlowTable) -> FlowTable:
     """Rows of a program as a switch that forwards in the kernel holds them."""
     answering = [
         index

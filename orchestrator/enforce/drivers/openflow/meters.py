@@ -36,7 +36,7 @@ _BAND = struct.Struct("!HHII4x")
 _DESCRIPTION = struct.Struct("!HHI")
 
 
-def declared(rows: FlowTable) -> dict[int, Meter]:
+def declared_meters(rows: FlowTable) -> dict[int, Meter]:
     """The meters that some rows declare, by number."""
     mine = rows.take(rows.table == Table.METERS).rows()
     return {meter.number: meter for row in mine if (meter := meter_in(row.match)) is not None}
@@ -79,9 +79,9 @@ def read(replies: Iterable[bytes]) -> dict[int, Meter]:
     return found
 
 
-def held(rows: FlowTable, there: Mapping[int, Meter]) -> FlowTable:
+def rows_in_force(rows: FlowTable, there: Mapping[int, Meter]) -> FlowTable:
     """Return the rows in force: those whose meter is as their row declares."""
-    wanted = declared(rows)
+    wanted = declared_meters(rows)
     lost = {number for number, meter in wanted.items() if there.get(number) != meter}
     if not lost:
         return rows

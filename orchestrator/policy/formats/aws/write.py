@@ -19,7 +19,7 @@ from orchestrator.policy.formats.aws.acls import BLOCKS, LAST_NUMBER
 from orchestrator.policy.formats.aws.groups import PERMISSIONS, RANGES
 from orchestrator.policy.formats.aws.services import EVERY, PORTED, ends_of, word_of
 from orchestrator.policy.formats.one_sided import LIMITS, Draft, Service, far_prefixes, services_of
-from orchestrator.policy.formats.permits_only import permitted
+from orchestrator.policy.formats.permits_only import reduce_permits
 from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.formats.tailor import Limit, add_lines
 from orchestrator.policy.model import Acl, Action, Direction, Rule
@@ -48,7 +48,7 @@ def write_security_group(acl: Acl) -> Exported:
     body: dict[str, object] = {"GroupId": GROUP_ID, "GroupName": "aclflow", "Description": "written by aclflow"}
     for direction, key in PERMISSIONS.items():
         found: list[Json] = []
-        for rule, boxes in permitted(draft.rules(direction), acl):
+        for rule, boxes in reduce_permits(draft.rules(direction), acl):
             add_lines(found, _permissions(rule, boxes, direction), rule.id)
         body[key] = found
     return _exported({"SecurityGroups": [body]}, draft)

@@ -18,7 +18,15 @@ from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.cisco.accesslist import Config
 from orchestrator.policy.formats.cisco.fields import PORT_OPERATORS, PROTOCOLS, Words, port_spans
 from orchestrator.policy.formats.cisco.groups import address_range, members
-from orchestrator.policy.formats.names import CISCO_ICMP, PORTS, IcmpKind, PortNames, icmp_kind, masked, prefix_spans
+from orchestrator.policy.formats.names import (
+    CISCO_ICMP,
+    PORTS,
+    IcmpKind,
+    PortNames,
+    icmp_kind,
+    masked_addresses,
+    prefix_spans,
+)
 from orchestrator.policy.formats.unified import Sides, sides_of
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP, WITH_PORTS
 from orchestrator.policy.space import WHOLE
@@ -65,7 +73,7 @@ def addresses(words: Words, config: Config) -> Sides:
     family, value = parse_address(_group_name(first, config))
     if family is Family.IPV6:
         raise BadInput(f"'{first[:80]}' needs a length, as in {first[:80]}/64")
-    return {family: masked(value, _subnet_mask(words.take("a subnet mask")))}
+    return {family: masked_addresses(value, _subnet_mask(words.take("a subnet mask")))}
 
 
 def network_object(name: str, config: Config) -> Sides:

@@ -12,7 +12,15 @@ from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.axes import Axes
-from orchestrator.policy.formats.names import CISCO_ICMP, PORTS, PortNames, icmp_kind, masked, port_number, prefix_spans
+from orchestrator.policy.formats.names import (
+    CISCO_ICMP,
+    PORTS,
+    PortNames,
+    icmp_kind,
+    masked_addresses,
+    port_number,
+    prefix_spans,
+)
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, WITH_PORTS
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_PORTS, WHOLE
@@ -116,7 +124,7 @@ def wildcard(value: int, mask_text: str) -> Spans:
     """Return the addresses that match `value` in every bit that a wildcard mask leaves clear."""
     mask = address(mask_text, Family.IPV4)
     try:
-        return masked(value, ~mask & 0xFFFFFFFF)
+        return masked_addresses(value, ~mask & 0xFFFFFFFF)
     except BadInput as error:
         hint = "; it looks like a subnet mask: write its complement" if mask >> 31 and not mask & 1 else ""
         raise BadInput(f"{error.reason}{hint}") from None

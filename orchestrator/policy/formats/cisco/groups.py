@@ -16,7 +16,7 @@ from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.cisco.accesslist import Group, Groups
 from orchestrator.policy.formats.cisco.fields import Words, address, port_spans, protocol, transport, wildcard
-from orchestrator.policy.formats.names import masked, prefix_spans
+from orchestrator.policy.formats.names import masked_addresses, prefix_spans
 from orchestrator.policy.space import ALL_ADDRESSES
 from orchestrator.policy.spans import Span, Spans, union
 
@@ -130,7 +130,7 @@ def _network_line(words: Words, family: Family, *, by_wildcard: bool) -> list[Sp
     elif by_wildcard:
         found = wildcard(address(first, Family.IPV4), words.take("a wildcard mask"))
     else:
-        found = masked(address(first, Family.IPV4), address(words.take("a mask"), Family.IPV4))
+        found = masked_addresses(address(first, Family.IPV4), address(words.take("a mask"), Family.IPV4))
     words.done()
     return list(found)
 

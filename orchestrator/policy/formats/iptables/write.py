@@ -20,7 +20,7 @@ from orchestrator.policy.formats.tailor import (
     EXPIRES,
     Limit,
     add_lines,
-    tailored,
+    tailor_rule,
     versions,
     without_flags,
     without_icmp_type,
@@ -78,7 +78,7 @@ class _Writer:
             if self.family not in versions(rule, self.acl):
                 self.notes.add(f"they match no IPv{self.family.value} packet and are left out", number)
                 continue
-            kept = tailored(rule, number, LIMITS[self.family], self.losses, self._name)
+            kept = tailor_rule(rule, number, LIMITS[self.family], self.losses, self._name)
             if kept is not None:
                 self._note(kept, number)
                 add_lines(lines[rule.direction], self._lines_of(kept), f"rules[{number - 1}]")

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from orchestrator.policy.formats.kubernetes.read import API_VERSION, IDS, KIND, PROTOCOLS, TYPES
 from orchestrator.policy.formats.one_sided import LIMITS, Draft, Service, far_prefixes, services_of
-from orchestrator.policy.formats.permits_only import permitted
+from orchestrator.policy.formats.permits_only import reduce_permits
 from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.formats.tailor import Limit, add_lines, all_may_pass
 from orchestrator.policy.model import Acl, Direction, Rule
@@ -36,7 +36,7 @@ def write_kubernetes(acl: Acl) -> Exported:
     spoken = [direction for direction in Direction if not all_may_pass(acl, direction)] or [Direction.INGRESS]
     found: dict[Direction, list[tuple[str, Json]]] = {direction: [] for direction in spoken}
     for direction in spoken:
-        for rule, boxes in permitted(draft.rules(direction), acl):
+        for rule, boxes in reduce_permits(draft.rules(direction), acl):
             add_lines(found[direction], _rules(rule, boxes, direction, draft), rule.id)
             if rule.description:
                 draft.notes.add("a policy has no room for descriptions")

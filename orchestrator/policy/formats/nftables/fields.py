@@ -11,7 +11,7 @@ from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import shown
 from orchestrator.policy.formats.draft import Draft
-from orchestrator.policy.formats.json_text import quoted
+from orchestrator.policy.formats.json_text import quote_value
 from orchestrator.policy.formats.nftables import values
 from orchestrator.policy.formats.nftables.document import single
 from orchestrator.policy.formats.nftables.values import Number
@@ -178,5 +178,5 @@ def narrow_flags(draft: Draft, test: str, value: object, mask: int = 0xFF) -> No
     elif test in ("in", "!") and mask == 0xFF:
         found = sum(1 << flags for flags in range(256) if bool(flags & wanted) == (test == "in"))
     else:
-        raise BadInput(f"the test {quoted(test)} of TCP flags is not known here")
+        raise BadInput(f"the test {quote_value(test)} of TCP flags is not known here")
     draft.narrow("tcp_flags", found & ALL_BYTES)

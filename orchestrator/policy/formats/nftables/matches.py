@@ -15,8 +15,8 @@ from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.draft import Draft
-from orchestrator.policy.formats.json_text import quoted
-from orchestrator.policy.formats.names import masked
+from orchestrator.policy.formats.json_text import quote_value
+from orchestrator.policy.formats.names import masked_addresses
 from orchestrator.policy.formats.nftables.document import TableKey, single
 from orchestrator.policy.formats.nftables.fields import (
     TRANSPORT,
@@ -121,7 +121,7 @@ def _field(draft: Draft, found: Field, op: object, right: object, scope: Scope) 
         named = scope.spans(right, found.number)
         wanted = spans.intersect(universe, named) if op == "==" else spans.minus(universe, named)
     else:
-        raise BadInput(f"the test {quoted(op)} is not known here")
+        raise BadInput(f"the test {quote_value(op)} is not known here")
     narrow_field(draft, found, wanted)
 
 
@@ -143,7 +143,7 @@ def _masked_match(draft: Draft, inner: object, op: object, right: object) -> Non
         narrow_flags(draft, str(op)[:10], right, flag_byte(inner[1]))
     elif found.header.family is Family.IPV4 and found.axis in ("source", "destination") and op in ("==", "!="):
         mask, wanted = found.number(inner[1]), found.number(right)
-        blocks = masked(wanted, mask) if wanted & ~mask == 0 else ()
+        blocks = masked_addresses(wanted, mask) if wanted & ~mask == 0 else ()
         whole = universe_of(found.axis, Family.IPV4)
         narrow_field(draft, found, blocks if op == "==" else spans.minus(whole, blocks))
     else:
@@ -183,7 +183,7 @@ def _states(draft: Draft, op: object, right: object, scope: Scope) -> None:
     if not named <= STATES:
         raise BadInput("these connection states are not known here")
     if op not in ("==", "in", "!=", "!") or (isinstance(right, list) and op in ("==", "!=") and len(right) != 1):
-        raise BadInput(f"the test {quoted(op)} of connection states is not known here")
+        raise BadInput(f"the test {quote_value(op)} of connection states is not known here")
     narrow_states(draft, named if op in ("==", "in") else STATES - named)
 
 

@@ -12,7 +12,7 @@ from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.assemble import shown
-from orchestrator.policy.formats.json_text import quoted
+from orchestrator.policy.formats.json_text import quote_value
 from orchestrator.policy.formats.names import port_number
 from orchestrator.policy.formats.nftables.document import RawSet, TableKey
 from orchestrator.policy.ports import HIGHEST_PORT
@@ -137,7 +137,7 @@ def _prefix(body: Mapping[str, object], number: Number) -> Span:
     bits = (Family.IPV6 if ":" in str(body.get("addr")) else Family.IPV4).bits
     length = body.get("len")
     if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= bits:
-        raise BadInput(f"{quoted(length)} is not the length of a prefix")
+        raise BadInput(f"{quote_value(length)} is not the length of a prefix")
     size = 1 << (bits - length)
     low = address & ~(size - 1)
     return Span(low, low + size - 1)
@@ -149,7 +149,7 @@ def address_in(family: Family) -> Number:
     def read(value: object) -> int:
         found, address = parse_address(value[:80]) if isinstance(value, str) else (None, 0)
         if found is not family:
-            raise BadInput(f"{quoted(value)} is not an IPv{family.value} address")
+            raise BadInput(f"{quote_value(value)} is not an IPv{family.value} address")
         return address
 
     return read
@@ -208,11 +208,11 @@ def version(value: object) -> int:
     """
     found = _VERSIONS.get(value) if isinstance(value, str) else None
     if found is None:
-        raise BadInput(f"{quoted(value)} is not an IP version that is known here")
+        raise BadInput(f"{quote_value(value)} is not an IP version that is known here")
     return found
 
 
 def _whole(value: object, highest: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
-        raise BadInput(f"{quoted(value)} is not {what} that is known here")
+        raise BadInput(f"{quote_value(value)} is not {what} that is known here")
     return value

@@ -16,7 +16,7 @@ from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate, 
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.nftables.matches import OFFSET_IPV4, OFFSET_IPV6, TRANSPORT_HEADER
 from orchestrator.policy.formats.results import Exported, Loss, Notes
-from orchestrator.policy.formats.tailor import EXPIRES, Limit, add_lines, tailored, versions
+from orchestrator.policy.formats.tailor import EXPIRES, Limit, add_lines, tailor_rule, versions
 from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
@@ -63,7 +63,7 @@ class _Writer:
                 self.notes.add("they match no packet and are left out", number)
                 continue
             limits = (EXPIRES, _HIDDEN) if Family.IPV6 in families else (EXPIRES,)
-            kept = tailored(rule, number, limits, self.losses, "nftables")
+            kept = tailor_rule(rule, number, limits, self.losses, "nftables")
             if kept is not None:
                 self._note(kept, number)
                 add_lines(rules, self._lines_of(kept, sorted(families)), f"rules[{number - 1}]")

@@ -15,7 +15,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.one_sided import Draft, Service, far_prefixes, services_of
 from orchestrator.policy.formats.openstack.groups import ETHERTYPES
-from orchestrator.policy.formats.permits_only import permitted
+from orchestrator.policy.formats.permits_only import reduce_permits
 from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.formats.tailor import (
     EXPIRES,
@@ -55,7 +55,7 @@ def write_security_group(acl: Acl) -> Exported:
     draft = Draft(acl, "openstack-sg")
     found: list[Json] = []
     for direction in Direction:
-        for rule, boxes in permitted(draft.rules(direction), acl):
+        for rule, boxes in reduce_permits(draft.rules(direction), acl):
             add_lines(found, _group_rules(rule, boxes, direction, draft), rule.id)
     draft.notes.add("Neutron puts fragments together before it decides")
     group = {"id": "aclflow", "name": "aclflow", "security_group_rules": found}

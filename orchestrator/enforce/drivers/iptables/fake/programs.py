@@ -36,7 +36,7 @@ class FakeIptables:
             return "\n".join(_save_lines(self.tables[family])) + "\n"
         if not program.endswith("-restore"):
             raise Refused(f"iptables: not done here: {' '.join(command)}")
-        after = restored(self.tables[family], text, is_flushed="--noflush" not in options)
+        after = restore_table(self.tables[family], text, is_flushed="--noflush" not in options)
         if "--test" not in options:
             if self.fails:
                 raise Refused(f"iptables-restore: {self.fails.pop(0)}")
@@ -46,10 +46,10 @@ class FakeIptables:
 
 def table_of(text: str) -> Table:
     """Return a fresh machine's table after a full restore."""
-    return restored(Table.fresh(), text, is_flushed=True)
+    return restore_table(Table.fresh(), text, is_flushed=True)
 
 
-def restored(before: Table, text: str, *, is_flushed: bool) -> Table:
+def restore_table(before: Table, text: str, *, is_flushed: bool) -> Table:
     """A table after a restore. Raises Refused for a text that would not be taken."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     if lines[:1] != ["*filter"] or lines[-1:] != ["COMMIT"]:

@@ -11,7 +11,7 @@ ALL_METERS = 0xFFFFFFFF
 _ADD, _MODIFY, _DELETE = range(3)
 
 
-def changed(meters: Mapping[int, bytes], raw: bytes) -> dict[int, bytes]:
+def change_meters(meters: Mapping[int, bytes], raw: bytes) -> dict[int, bytes]:
     """The meters after a meter-mod: flags and bands by number. Raises Complaint."""
     command, flags, number = struct.unpack_from("!HHI", raw, 8)
     described = struct.pack("!H", flags) + raw[16:]

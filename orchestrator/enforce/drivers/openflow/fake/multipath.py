@@ -22,10 +22,10 @@ _IPV4, _IPV6 = 0x0800, 0x86DD
 _ONES = 0xFFFFFFFF
 
 
-def hashed(fields: int, basis: int, values: Mapping[str, int]) -> int:
+def hash_fields(fields: int, basis: int, values: Mapping[str, int]) -> int:
     """The hash of a packet with these header values."""
     if fields == ETH_SRC:
-        return int(hashing.hashed(np.array([values.get("eth_src", 0)], np.uint64), basis)[0])
+        return int(hashing.hash_keys(np.array([values.get("eth_src", 0)], np.uint64), basis)[0])
     return _symmetric_l3l4(basis, values)
 
 

@@ -135,7 +135,7 @@ class Journey:
 
     def _hash(self, action: Multipath) -> None:
         kept = self._values.get(action.register, 0) >> action.bits << action.bits
-        found = multipath.hashed(action.fields, action.basis, self._values) % action.modulo
+        found = multipath.hash_fields(action.fields, action.basis, self._values) % action.modulo
         self._values[action.register] = kept | found
 
     def _send(self, port: int) -> None:

@@ -174,7 +174,7 @@ class Session:
             self._push(replies.packet_in(entry, frame))
 
     def _meter_mod(self, raw: bytes) -> bytes:
-        self.switch.meters = metering.changed(self.switch.meters, raw)
+        self.switch.meters = metering.change_meters(self.switch.meters, raw)
         return b""
 
     def _describe(self, raw: bytes) -> bytes:
