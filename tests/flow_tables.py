@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -47,6 +49,11 @@ def content(table: FlowTable) -> set[Flow]:
     rows = set(table.rows())
     assert len(rows) == len(table)
     return rows
+
+
+def rows_by_tenant(table: FlowTable) -> Callable[[int], FlowTable]:
+    """The rows that bear a tenant's number, as a program gives them out."""
+    return lambda number: table.take(table.tenant == number)
 
 
 def same_columns(left: FlowTable, right: FlowTable) -> bool:

@@ -21,13 +21,13 @@ from orchestrator.compile.lifting.lifts import Lift
 from orchestrator.compile.lists.exchange import RowChange, together
 from orchestrator.compile.lists.lists import operator_rows
 from orchestrator.compile.openflow.meters import meter_row
-from orchestrator.compile.openflow.symbols import port_table, symbols
+from orchestrator.compile.openflow.symbols import UPLINK_SYMBOL
+from orchestrator.compile.pipelines.sites import Sites
 from orchestrator.compile.pipelines.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
-from orchestrator.errors import AclflowError, BadPolicy
+from orchestrator.errors import AclflowError
 from orchestrator.placement.lifting import LiftedRule
-from orchestrator.policy.addresses import Prefix, aggregate
 from orchestrator.policy.loglimit import LogLimit
-from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant, find_replaced
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta, delta_of, difference
 from orchestrator.program.flows import FlowTable
@@ -61,8 +61,9 @@ class CompileCache:
 
     def __init__(self) -> None:
         self._policy = Policy()
-        self._sites = _Sites.of(self._policy)
+        self._sites = Sites.of(self._policy)
         self._parts: Mapping[_Name, _Part] = {}
+        self._logging: frozenset[int] = frozenset()
         self._program: Program | None = None
         self.change: Delta | None = None
         """From the program that was compiled before to the last one; None when there was none before."""
@@ -75,17 +76,23 @@ class CompileCache:
 
     def compiled(self, policy: Policy, *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()) -> Program:
         """The program of a policy; see `compile_host`. Parts that the policy lacks are forgotten."""
-        sites = self._sites.followed_by(policy)
-        parts = dict(self._untouched(policy, sites))
-        touched = [tenant for tenant in policy.tenants if (_Ends, tenant.id) not in parts]
-        parts |= {name: self._part(name, source) for name, source in _sources(policy, touched, sites)}
-        logging = _logging(policy, parts)
-        if logging or _METERS in self._parts:
-            parts[_METERS] = self._part(_METERS, _Meters(logging, policy.log_limit))
+        sites = self._sites.after(self._policy, policy)
+        gone, come = self._touched(policy)
+        parts = dict(self._parts)
+        dropped = [(kind, tenant.id) for tenant in gone for kind in _OF_TENANTS]
+        for name in dropped:
+            del parts[name]
+        sources = dict(_sources(policy, come, sites)) | _moved_places(parts, come, sites)
+        made = {name: self._part(name, source) for name, source in sources.items()}
+        parts |= made
+        logging = self._logging_after(gone, made)
+        reporting = _reporting(policy, logging)
+        if reporting or _METERS in self._parts:
+            parts[_METERS] = made[_METERS] = self._part(_METERS, _Meters(reporting, policy.log_limit))
         if lifted or _LIFTED in self._parts:
-            parts[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
-        steps: list[_Step] = [(self._parts.get(name), part) for name, part in parts.items()]
-        steps += [(part, None) for name, part in self._parts.items() if name not in parts]
+            parts[_LIFTED] = made[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
+        steps: list[_Step] = [(self._parts.get(name), part) for name, part in made.items()]
+        steps += [(self._parts[name], None) for name in dropped]
         changes = [_change(old, new) for old, new in steps if old is not new]
         removed = together(change.removed for change in changes).compacted()
         added = together(change.added for change in changes).compacted()
@@ -93,22 +100,25 @@ class CompileCache:
         blocks = Blocks.of(added) if before is None else before.blocks.replaced(removed, added)
         program = Program.of(domain, Tier.HOST, generation, blocks, sites.ports)
         self.change = None if before is None else delta_of(before, program, removed, added)
-        self._sites, self._parts, self._program = sites, parts, program
+        self._sites, self._parts, self._logging, self._program = sites, parts, logging, program
         self._policy = policy
         return program
 
-    def _untouched(self, policy: Policy, sites: _Sites) -> Iterator[tuple[_Name, _Part]]:
-        """Yield the parts of unchanged tenants, if their other inputs are unchanged.
+    def _touched(self, policy: Policy) -> tuple[list[Tenant], list[Tenant]]:
+        """Return the tenants that went, and those that are not the same objects as before."""
+        before = self._policy
+        if policy.return_traffic is before.return_traffic:
+            left, come = find_replaced(before.tenants, policy.tenants)
+        else:
+            left, come = list(before.tenants), list(policy.tenants)
+        known = {tenant.id for tenant in come}
+        return [tenant for tenant in left if tenant.id not in known], come
 
-        Tenants are compared by identity.
-        """
-        if sites is not self._sites or policy.return_traffic is not self._policy.return_traffic:
-            return
-        before = {tenant.id: tenant for tenant in self._policy.tenants}
-        for tenant in policy.tenants:
-            if before.get(tenant.id) is tenant:
-                for kind in _OF_TENANTS:
-                    yield (kind, tenant.id), self._parts[kind, tenant.id]
+    def _logging_after(self, gone: Iterable[Tenant], made: Mapping[_Name, _Part]) -> frozenset[int]:
+        """Return the numbers of the tenants with rules that log."""
+        lists = [part.rules for part in made.values() if part.rules is not None]
+        numbers = {tenant.number for tenant in gone} | {each.tenant.number for each in lists}
+        return self._logging - numbers | {each.tenant.number for each in lists if each.logging}
 
     def _part(self, name: _Name, source: _Source) -> _Part:
         known = self._parts.get(name)
@@ -187,15 +197,13 @@ class _Operator:
 
     rules: tuple[Rule, ...]
     numbers: Mapping[str, int]
-    uplink: int
 
     def is_same(self, other: _Source) -> bool:
         """Whether the rows would be the same."""
-        mine = (self.rules, self.numbers, self.uplink)
-        return isinstance(other, _Operator) and mine == (other.rules, other.numbers, other.uplink)
+        return isinstance(other, _Operator) and (self.rules, self.numbers) == (other.rules, other.numbers)
 
     def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
-        fixed = FlowTable.of(fixed_rows({UPLINK: self.uplink}))
+        fixed = FlowTable.of(fixed_rows({UPLINK: UPLINK_SYMBOL}))
         try:
             operator = operator_rows(Policy(operator=self.rules, operator_numbers=self.numbers))
         except AclflowError as error:
@@ -278,66 +286,27 @@ def _change(before: _Part | None, after: _Part | None) -> RowChange:
     return after.rules.change
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sites:
-    """The endpoints of a policy: the program's ports, and each tenant's places."""
-
-    endpoints: tuple[Endpoint, ...]
-    tenants: tuple[str, ...]
-    ports: tuple[str, ...]
-    uplink: int
-    places: Mapping[str, tuple[tuple[Endpoint, int], ...]]
-
-    @classmethod
-    def of(cls, policy: Policy) -> _Sites:
-        """Raises BadPolicy where endpoints contradict each other."""
-        _check_endpoints(policy)
-        ports = port_table(endpoint.port for endpoint in policy.endpoints)
-        numbers = symbols(ports)
-        places: dict[str, list[tuple[Endpoint, int]]] = {tenant.id: [] for tenant in policy.tenants}
-        for endpoint in policy.endpoints:
-            places[endpoint.tenant].append((endpoint, numbers[endpoint.port]))
-        found = {tenant: tuple(pairs) for tenant, pairs in places.items()}
-        return cls(policy.endpoints, tuple(places), ports, numbers[UPLINK], found)
-
-    def followed_by(self, policy: Policy) -> _Sites:
-        """Those of the next policy; these, if they are the same endpoints and tenants."""
-        tenants = tuple([tenant.id for tenant in policy.tenants])
-        return self if policy.endpoints is self.endpoints and tenants == self.tenants else _Sites.of(policy)
-
-
-def _sources(policy: Policy, tenants: Iterable[Tenant], sites: _Sites) -> Iterator[tuple[_Name, _Source]]:
+def _sources(policy: Policy, tenants: Iterable[Tenant], sites: Sites) -> Iterator[tuple[_Name, _Source]]:
     """Everybody's, and those of some tenants."""
-    yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers, sites.uplink)
+    yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers)
     for tenant in tenants:
         yield (_Lists, tenant.id), _Lists(tenant, policy.return_traffic)
         yield (_Ends, tenant.id), _Ends(tenant)
-        mine = sites.places[tenant.id]
-        endpoints = tuple([endpoint for endpoint, _ in mine])
-        yield (_Places, tenant.id), _Places(tenant.number, endpoints, tuple([symbol for _, symbol in mine]))
+        yield (_Places, tenant.id), _places(tenant.id, tenant.number, sites)
 
 
-def _logging(policy: Policy, parts: Mapping[_Name, _Part]) -> frozenset[int]:
-    """The numbers of the tenants with rules that log; 0 for the operator."""
-    tenants = [part.rules.tenant.number for part in parts.values() if part.rules is not None and part.rules.logging]
-    return frozenset([0, *tenants] if any(rule.log for rule in policy.operator) else tenants)
+def _moved_places(parts: Mapping[_Name, _Part], come: Iterable[Tenant], sites: Sites) -> dict[_Name, _Source]:
+    """Return the places of tenants of which nothing but endpoints changed."""
+    others = sites.moved - {tenant.id for tenant in come}
+    known = [(name, parts[_Places, name].source) for name in others if (_Places, name) in parts]
+    return {(_Places, name): _places(name, old.number, sites) for name, old in known if isinstance(old, _Places)}
 
 
-def _check_endpoints(policy: Policy) -> None:
-    """Refuse endpoints that no switch could distinguish: one port or prefix twice."""
-    tenants = {tenant.id for tenant in policy.tenants}
-    ports: dict[str, str] = {UPLINK: "the uplink"}
-    prefixes: dict[Prefix, str] = {}
-    for index, endpoint in enumerate(policy.endpoints):
-        place = f"endpoints[{index}]"
-        if endpoint.tenant not in tenants:
-            raise BadPolicy(f"there is no tenant '{endpoint.tenant}'", place=f"{place}.tenant")
-        if not endpoint.port or "\0" in endpoint.port:
-            raise BadPolicy(f"{endpoint.port!r} is not the name of a port", place=f"{place}.port")
-        if endpoint.port in ports:
-            raise BadPolicy(f"port '{endpoint.port}' belongs to {ports[endpoint.port]}", place=f"{place}.port")
-        ports[endpoint.port] = f"endpoint '{endpoint.name}'"
-        for prefix in aggregate(endpoint.prefixes):
-            if prefix in prefixes:
-                raise BadPolicy(f"{prefix} belongs to endpoint '{prefixes[prefix]}'", place=f"{place}.prefixes")
-            prefixes[prefix] = endpoint.name
+def _places(tenant: str, number: int, sites: Sites) -> _Places:
+    endpoints = sites.of_tenant(tenant)
+    return _Places(number, endpoints, tuple([sites.symbols[each.port] for each in endpoints]))
+
+
+def _reporting(policy: Policy, logging: frozenset[int]) -> frozenset[int]:
+    """Add the operator, 0, to the tenants `logging` if its rules log."""
+    return logging | {0} if any(rule.log for rule in policy.operator) else logging

@@ -13,12 +13,12 @@ A list that is over a limit already may change as long as it does not grow.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.compile.estimate import Estimate, rule_bounds, widest_rule
 from orchestrator.errors import TooLarge
-from orchestrator.policy.model import Acl, Policy, Rule, Tenant
+from orchestrator.policy.model import Acl, Policy, Rule, Tenant, find_replaced
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 
@@ -54,12 +54,12 @@ class Admission:
     def __init__(self, ceilings: Ceilings) -> None:
         self.ceilings = ceilings
         self._lock = threading.Lock()
-        self._known: dict[str, dict[str, Estimate]] = {}
+        self._known: dict[str, _Estimates] = {}
 
     def learn(self, domain: str, policy: Policy) -> None:
         """Estimate all lists of a domain, so that the next write need not."""
         with self._lock:
-            self._known[domain] = self._estimated(domain, policy.tenants)
+            self._known[domain] = self._known.get(domain, _NOTHING).after(policy.tenants)
 
     def check(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> None:
         """Hold the lists that a transaction changed to the limits. Raises TooLarge with the rule's place."""
@@ -67,11 +67,10 @@ class Admission:
         if not changed:
             return
         with self._lock:
-            before = self._known.get(domain, {})
-            now = self._estimated(domain, snapshot.policy.tenants)
-            for tenant in snapshot.policy.tenants:
-                if tenant.id in changed:
-                    self._check_list(unit, tenant, now[tenant.id], before.get(tenant.id))
+            before = self._known.get(domain, _NOTHING)
+            now = before.after(snapshot.policy.tenants)
+            for tenant in sorted(changed & now.lists.keys()):
+                self._check_list(unit, tenant, now.lists[tenant], before.lists.get(tenant))
             self._check_domain(now, before, changed)
             self._known[domain] = now
 
@@ -80,30 +79,45 @@ class Admission:
         with self._lock:
             self._known.pop(domain, None)
 
-    def _estimated(self, domain: str, tenants: Iterable[Tenant]) -> dict[str, Estimate]:
-        known = self._known.get(domain, {})
-        return {
-            each.id: known[each.id].after(each.acl) if each.id in known else Estimate.of(each.acl) for each in tenants
-        }
-
-    def _check_list(self, unit: Unit, tenant: Tenant, now: Estimate, before: Estimate | None) -> None:
+    def _check_list(self, unit: Unit, tenant: str, now: Estimate, before: Estimate | None) -> None:
         was = 0 if before is None else before.bounds.most
-        place = f"tenants[{tenant.id}].acl."
+        place = f"tenants[{tenant}].acl."
         if now.bounds.most > max(self.ceilings.tenant_flows, was):
             raise _too_large(now.acl, now.bounds.most, f"the ceiling is {self.ceilings.tenant_flows}", place)
-        quota = unit.tenants.quota(tenant.id).flows
+        quota = unit.tenants.quota(tenant).flows
         if quota is not None and now.bounds.least > max(quota, was):
             raise _too_large(now.acl, now.bounds.least, f"the quota is {quota}", place)
 
-    def _check_domain(
-        self, now: Mapping[str, Estimate], before: Mapping[str, Estimate], changed: frozenset[str]
-    ) -> None:
-        most, was = (sum(each.bounds.most for each in lists.values()) for lists in (now, before))
-        if most <= max(self.ceilings.domain_flows, was):
+    def _check_domain(self, now: _Estimates, before: _Estimates, changed: frozenset[str]) -> None:
+        if now.most <= max(self.ceilings.domain_flows, before.most):
             return
-        tenant = max((name for name in now if name in changed), key=lambda name: now[name].bounds.most)
-        limit = f"all lists of the domain may need {most}, over its ceiling of {self.ceilings.domain_flows}"
-        raise _too_large(now[tenant].acl, now[tenant].bounds.most, limit, f"tenants[{tenant}].acl.")
+        tenant = max(sorted(changed & now.lists.keys()), key=lambda name: now.lists[name].bounds.most)
+        limit = f"all lists of the domain may need {now.most}, over its ceiling of {self.ceilings.domain_flows}"
+        raise _too_large(now.lists[tenant].acl, now.lists[tenant].bounds.most, limit, f"tenants[{tenant}].acl.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimates:
+    """The estimates of all lists of a domain, and the most flow entries that they may take together."""
+
+    tenants: tuple[Tenant, ...]
+    lists: Mapping[str, Estimate]
+    most: int
+
+    def after(self, tenants: tuple[Tenant, ...]) -> _Estimates:
+        """Estimate the lists of the tenants that changed."""
+        gone, come = find_replaced(self.tenants, tenants)
+        lists, most = dict(self.lists), self.most
+        for tenant in gone:
+            most -= lists.pop(tenant.id).bounds.most
+        for tenant in come:
+            known = self.lists.get(tenant.id)
+            lists[tenant.id] = Estimate.of(tenant.acl) if known is None else known.after(tenant.acl)
+            most += lists[tenant.id].bounds.most
+        return _Estimates(tenants, lists, most)
+
+
+_NOTHING = _Estimates((), {}, 0)
 
 
 _ADVICE = (

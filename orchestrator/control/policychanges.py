@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from orchestrator.compile.equivalence.edits import edits_of
-from orchestrator.policy.model import Acl, AddressGroup, Direction, Policy, Rule, Tenant
+from orchestrator.policy.model import Acl, AddressGroup, Direction, Policy, Rule, Tenant, find_replaced
 from orchestrator.policy.space import Box, boxes_of
 
 _MOST_STEPS = 64
@@ -55,10 +55,11 @@ def compare_policies(old: Policy, new: Policy) -> Touched:
     """Where two policies differ."""
     if old is new:
         return NOTHING
-    olds = {tenant.id: tenant for tenant in old.tenants}
-    if olds.keys() != {tenant.id for tenant in new.tenants} or old.return_traffic is not new.return_traffic:
+    gone, come = find_replaced(old.tenants, new.tenants)
+    olds = {tenant.id: tenant for tenant in gone}
+    if olds.keys() != {tenant.id for tenant in come} or old.return_traffic is not new.return_traffic:
         return Touched(BOTH_WAYS, None)
-    pairs = [(olds[tenant.id], tenant) for tenant in new.tenants]
+    pairs = [(olds[tenant.id], tenant) for tenant in come]
     others = [(was, now) for was, now in pairs if was.acl is not now.acl or was.prefixes != now.prefixes]
     touched = [_compare_lists(was, now) for was, now in others]
     if len(touched) == 1:

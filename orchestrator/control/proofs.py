@@ -38,7 +38,7 @@ class Proofs:
             if known is None or change is None or change.base != digest:
                 proof = prove(policy, program.flows)
             else:
-                proof = known.after(policy, change.removed, change.added, lambda: program.flows)
+                proof = known.after(policy, change.removed, change.added, program.blocks.of_tenant)
         except NotEquivalent as error:
             self._metrics.disproved()
             log.critical("not published: the program is not the policy", domain=program.domain, error=str(error))

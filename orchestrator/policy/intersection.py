@@ -32,7 +32,18 @@ from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.difference import difference
 from orchestrator.policy.formats.express import NO_PACKETS, matches_of
-from orchestrator.policy.model import Acl, Action, Direction, Policy, ReturnTraffic, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.model import (
+    Acl,
+    Action,
+    Direction,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    RuleId,
+    Tenant,
+    TenantId,
+    find_replaced,
+)
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.policy.rulelist import world
 from orchestrator.policy.space import Box, everything, merged
@@ -52,26 +63,41 @@ class _Moves:
     closed: tuple[Box, ...]
 
 
+_Known = dict[tuple[int, int, ReturnTraffic, Direction], _Moves]
+"""What was found of a list before and a tenant after, by their identities: many policies share most of their lists."""
+
+
 def withheld(held: Iterable[Policy], target: Policy) -> Withheld:
     """The deny rules to lay on top of tenants' lists before `target` may follow, by tenant; empty: it may follow now.
 
     `held` are the policies that enforcement points may hold.
     """
     found: dict[tuple[TenantId, Direction], dict[Rule, None]] = {}
-    for policy in held:
-        egress, ingress = (_moves(policy, target, direction) for direction in (Direction.EGRESS, Direction.INGRESS))
-        for sender in egress:
-            for receiver in ingress:
-                ends = sender.tenant, receiver.tenant
-                for opening, closing, direction in (
-                    (sender, receiver, Direction.EGRESS),
-                    (receiver, sender, Direction.INGRESS),
-                ):
-                    rules = _meeting(opening.opened, closing.closed, ends, direction)
-                    found.setdefault((opening.tenant.id, direction), {}).update(dict.fromkeys(rules))
+    known: _Known = {}
+    for policy in tuple(held):
+        ways = Direction.EGRESS, Direction.INGRESS
+        egress, ingress = (_moves(policy, target, direction, known) for direction in ways)
+        for opening, closing, ends, direction in _opposed(egress, ingress):
+            rules = _meeting(opening.opened, closing.closed, ends, direction)
+            found.setdefault((opening.tenant.id, direction), {}).update(dict.fromkeys(rules))
     order = sorted(found, key=lambda each: (each[0], each[1].value))
     by_tenant = {tenant: tuple(rule for key in order if key[0] == tenant for rule in found[key]) for tenant, _ in order}
     return {tenant: rules for tenant, rules in by_tenant.items() if rules}
+
+
+def _opposed(
+    egress: Iterable[_Moves], ingress: Iterable[_Moves]
+) -> Iterator[tuple[_Moves, _Moves, tuple[Tenant, Tenant], Direction]]:
+    """Pair each sender with each receiver of whom one opens and the other closes: which opens, with its direction.
+
+    A tenant that is new opens and closes nothing: ten thousand of them make no pair.
+    """
+    closing, opening = ([each for each in ingress if getattr(each, way)] for way in ("closed", "opened"))
+    for sender in egress:
+        if sender.opened:
+            yield from ((sender, each, (sender.tenant, each.tenant), Direction.EGRESS) for each in closing)
+        if sender.closed:
+            yield from ((each, sender, (sender.tenant, each.tenant), Direction.INGRESS) for each in opening)
 
 
 def narrowed(policy: Policy, held_back: Withheld, *, highest_number: int) -> Policy:
@@ -100,17 +126,22 @@ def _narrowed(tenant: Tenant, rules: tuple[Rule, ...], numbers: Iterator[int]) -
 # ---------------------------------------------------------------------------------------------- what moves
 
 
-def _moves(before: Policy, after: Policy, direction: Direction) -> list[_Moves]:
+def _moves(before: Policy, after: Policy, direction: Direction, known: _Known) -> list[_Moves]:
     """What the step from one policy to another opens and closes, by tenant, for those whose lists differ."""
-    olds = {tenant.id: tenant for tenant in before.tenants}
-    news = {tenant.id: tenant for tenant in after.tenants}
+    gone, come = before.tenants, after.tenants
+    if before.return_traffic is after.return_traffic:
+        gone, come = map(tuple, find_replaced(gone, come))
+    olds, news = ({tenant.id: tenant for tenant in tenants} for tenants in (gone, come))
     found = []
     for name in {**olds, **news}:
         old, new = olds.get(name), news.get(name)
         if old is not None and new is not None and old.prefixes == new.prefixes:
             if before.return_traffic is after.return_traffic and (old.acl is new.acl or old.acl == new.acl):
                 continue
-            moves = _changes(old.acl, before.return_traffic, new, after.return_traffic, direction)
+            step = id(old.acl), id(new), before.return_traffic, direction
+            if step not in known:
+                known[step] = _changes(old.acl, before.return_traffic, new, after.return_traffic, direction)
+            moves = known[step]
         else:
             moves = _moved_prefixes(old, new, direction)
         if moves.opened or moves.closed:

@@ -12,6 +12,7 @@ in the `in_port` of a match, in output actions, and in actions that set the pipe
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
@@ -82,7 +83,7 @@ class FlowTable:
 
     @property
     def nbytes(self) -> int:
-        """Octets that the columns take up."""
+        """Bytes that the columns take up."""
         columns = (self.table, self.priority, self.cookie, self.tenant, self.match_length, self.match)
         return sum(column.nbytes for column in columns) + self.instructions.nbytes
 
@@ -115,13 +116,17 @@ class FlowTable:
         if not tables:
             return cls.of(())
         known: dict[bytes, int] = {}
+        renumbered: dict[int, U32] = {}
+        tables = _with_used_sets(tables)
         width = max([part.match.shape[1] for part in tables])
         match = np.zeros((sum(map(len, tables)), width), np.uint8)
         indices = []
         start = 0
         for part in tables:
-            renumbered = np.array([known.setdefault(each, len(known)) for each in part.instruction_set], np.uint32)
-            indices.append(renumbered[part.instructions] if len(part) else part.instructions)
+            shared = part.instruction_set
+            if id(shared) not in renumbered:
+                renumbered[id(shared)] = np.array([known.setdefault(each, len(known)) for each in shared], np.uint32)
+            indices.append(renumbered[id(shared)][part.instructions] if len(part) else part.instructions)
             match[start : start + len(part), : part.match.shape[1]] = part.match
             start += len(part)
         return cls(
@@ -206,6 +211,17 @@ class FlowTable:
                 strict=True,
             )
         ]
+
+
+def _with_used_sets(tables: Sequence[FlowTable]) -> list[FlowTable]:
+    """Give tables sets of their own where the set that some of them share is larger than all their rows.
+
+    Every block of a program carries the set of the compilation that made it.
+    """
+    rows: defaultdict[int, int] = defaultdict(int)
+    for table in tables:
+        rows[id(table.instruction_set)] += len(table)
+    return [each.compacted() if rows[id(each.instruction_set)] < len(each.instruction_set) else each for each in tables]
 
 
 class FewFlows(FlowTable):

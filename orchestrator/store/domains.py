@@ -5,6 +5,7 @@ Hosts and endpoints, the other half of the same repository, are in `sites.py`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,20 +15,21 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, delete, insert, select, update
 
-from orchestrator.errors import BadPolicy, Conflict
+from orchestrator.errors import BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import rule_from_json
-from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Rule, Tenant, TenantId, check_name
+from orchestrator.policy.model import Acl, Endpoint, Policy, ReturnTraffic, Rule, Tenant, TenantId, check_name
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.backups.generations import raise_above
 from orchestrator.store.packetlog import limit_of
 from orchestrator.store.placements import with_placements
+from orchestrator.store.prefixrows import owned_prefixes
 from orchestrator.store.records import Change, DomainRecord, OperatorRules, PolicySnapshot
 from orchestrator.store.schema.core import domains, hosts, operator_rules, prefixes, tenants
 from orchestrator.store.schema.fleet import fleets
 from orchestrator.store.sites import Sites
 from orchestrator.store.sql.keys import from_micros
-from orchestrator.store.transaction import expect
+from orchestrator.store.transaction import Touched, expect
 
 
 class Domains(Sites):
@@ -110,18 +112,19 @@ class Domains(Sites):
     def policy(self, domain: str) -> PolicySnapshot:
         """Everything that decides a packet's fate in the domain, as one value. Raises NotFound.
 
-        From memory where its generation is known, or where this transaction changed nothing but access lists since;
-        what did not change are then the same objects.
+        From memory where its generation is known, with what this transaction changed since: lists, tenants, endpoints.
+        All that did not change are then the same objects.
         """
         row = self._tx.domain(domain)
         moved = domain in self._tx.generations
         known = self._tx.policies.get(domain)
         if known is not None and not moved and not self._tx.writing and known.generation == row.generation:
             return known
-        if known is not None and moved and domain not in self._tx.reshaped and known.generation == row.generation - 1:
-            policy = self._with_changed_lists(known.policy)
+        before = row.generation - self._tx.stride
+        if known is not None and moved and domain not in self._tx.reshaped and known.generation == before:
+            policy = self._followed(domain, known.policy)
             found = PolicySnapshot(policy, row.generation, known.lifted, known.standing)
-            if domain in self._tx.placed:
+            if domain in self._tx.placed or self._tx.touched.get(domain, Touched()).tenants:
                 found = with_placements(self._tx, domain, found)
         else:
             policy = self._policy_from_rows(domain, row)
@@ -130,15 +133,43 @@ class Domains(Sites):
             self._tx.snapshots[domain] = found
         return found
 
-    def _with_changed_lists(self, policy: Policy) -> Policy:
-        changed = self._tx.lists
-        tenants = [self._with_changed_list(each) if each.id in changed else each for each in policy.tenants]
-        return replace(policy, tenants=tuple(tenants))
+    def _followed(self, domain: str, policy: Policy) -> Policy:
+        """Apply to a policy what this transaction changed of it."""
+        touched = self._tx.touched.get(domain, Touched())
+        tenants = list(policy.tenants)
+        for name in touched.tenants | self._tx.lists:
+            place = bisect_left(tenants, name, key=lambda each: each.id)
+            known = tenants[place] if place < len(tenants) and tenants[place].id == name else None
+            tenants[place : place + (known is not None)] = self._tenant_now(domain, name, known)
+        endpoints = list(policy.endpoints)
+        for name in touched.endpoints:
+            place = bisect_left(endpoints, name, key=lambda each: each.name)
+            is_known = place < len(endpoints) and endpoints[place].name == name
+            endpoints[place : place + is_known] = self._endpoint_now(domain, name)
+        return replace(
+            policy,
+            tenants=tuple(tenants) if touched.tenants or self._tx.lists else policy.tenants,
+            endpoints=tuple(endpoints) if touched.endpoints else policy.endpoints,
+        )
 
-    def _with_changed_list(self, tenant: Tenant) -> Tenant:
-        row = self._tx.tenant(tenant.id)
+    def _tenant_now(self, domain: str, name: str, known: Tenant | None) -> Sequence[Tenant]:
+        """Read a tenant as its rows are now; none where the domain lost it."""
+        try:
+            row = self._tx.tenant(name)
+        except NotFound:
+            return []
+        if row.domain != domain:
+            return []
         record = aclrows.load(self._tx, row, row.acl_version).record
-        return Tenant(tenant.id, tenant.number, tenant.prefixes, record.acl, record.numbers)
+        touched = self._tx.touched.get(domain, Touched()).tenants
+        owned = known.prefixes if known is not None and name not in touched else owned_prefixes(self._tx, row.number)
+        return [Tenant(TenantId(row.id), row.number, owned, record.acl, record.numbers)]
+
+    def _endpoint_now(self, domain: str, name: str) -> Sequence[Endpoint]:
+        try:
+            return [self.endpoint(domain, name).endpoint]
+        except NotFound:
+            return []
 
     def _policy_from_rows(self, domain: str, row: Row[Any]) -> Policy:
         operator = self.operator_rules(domain)
@@ -147,7 +178,7 @@ class Domains(Sites):
             operator=operator.rules,
             operator_numbers=operator.numbers,
             return_traffic=ReturnTraffic(row.return_traffic),
-            endpoints=tuple(record.endpoint for record in self.endpoints(domain)),
+            endpoints=tuple(sorted((each.endpoint for each in self.endpoints(domain)), key=lambda each: each.name)),
             log_limit=limit_of(self._tx, domain),
         )
 
@@ -161,7 +192,8 @@ class Domains(Sites):
         )
         for row in self._tx.read(of_domain):
             owned[row.tenant].append(Prefix.parse(row.prefix))
-        rows = self._tx.read(select(tenants).where(tenants.c.domain == domain).order_by(tenants.c.id)).all()
+        found = self._tx.read(select(tenants).where(tenants.c.domain == domain))
+        rows = sorted(found, key=lambda row: str(row.id))  # a database's collation may have an order of its own
         lists = [aclrows.load(self._tx, row, row.acl_version).record for row in rows]
         return tuple(
             Tenant(TenantId(row.id), row.number, tuple(owned[row.number]), record.acl, record.numbers)

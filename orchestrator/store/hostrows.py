@@ -39,7 +39,7 @@ def add_switch(tx: Transaction, domain: str, host: HostRecord, plane: str | None
         raise Conflict(f"a switch with datapath id {datapath} is onboarded already", place="datapath_id")
     if taken is not None:
         raise Conflict(f"the domain already has a host '{host.name}'", place="name")
-    generation = tx.bump(domain)
+    generation = tx.bump_for_hosts(domain)
     before = tx.write(delete(former_hosts).where(_former(domain, datapath)).returning(former_hosts.c.since)).first()
     since = _since_when(tx, domain, generation) if before is None else before.since
     row = {"domain": domain, "name": host.name, "datapath_id": datapath, "uplink": host.uplink, "plane": plane}

@@ -109,13 +109,13 @@ class Sites:
             )
         )
         insert_prefixes(self._tx, endpoint_prefixes, endpoint.prefixes, domain=domain, endpoint=endpoint.name)
-        return Change(version, self._tx.bump(domain))
+        return Change(version, self._tx.bump_for_endpoint(domain, endpoint.name))
 
     def remove_endpoint(self, domain: str, name: str, *, expected_version: int | None = None) -> int:
         """Returns the new generation. Raises NotFound, Stale."""
         expect(expected_version, self.endpoint(domain, name).version)
         self._tx.write(delete(endpoints).where(endpoints.c.domain == domain, endpoints.c.name == name))
-        return self._tx.bump(domain)
+        return self._tx.bump_for_endpoint(domain, name)
 
     def _owner(self, domain: str, endpoint: Endpoint) -> int:
         """The number of an endpoint's tenant, which must be of the domain and own the endpoint's prefixes."""

@@ -37,19 +37,18 @@ class Tenants:
         number = self._tx.draw("tenant")
         row = {"number": number, "id": tenant, "domain": domain, "name": name, "created": self._tx.micros}
         self._tx.write(insert(tenants).values(version=1, acl_version=UNWRITTEN, **row))
-        self._write_first_version(number, domain)
+        self._write_first_version(number, domain, tenant)
         self._add(number, prefixes)
-        self._tx.bump(domain)
         return self.get(tenant)
 
-    def _write_first_version(self, number: int, domain: str) -> None:
+    def _write_first_version(self, number: int, domain: str, tenant: str) -> None:
         self._tx.write(
             insert(acl_versions).values(
                 tenant=number,
                 version=UNWRITTEN,
                 author="",
                 created=self._tx.micros,
-                generation=self._tx.bump(domain),
+                generation=self._tx.bump_for_tenant(domain, tenant),
                 ingress_default=Action.DENY.value,
                 egress_default=Action.PERMIT.value,
                 rules=0,
@@ -104,7 +103,7 @@ class Tenants:
             raise Conflict(f"the tenant still has endpoints ('{endpoint}'): remove them first")
         forget_tenant(self._tx, row.number, row.domain)
         self._tx.write(delete(tenants).where(tenants.c.number == row.number))
-        return self._tx.bump(row.domain)
+        return self._tx.bump_for_tenant(row.domain, row.id)
 
     def set_prefixes(
         self, tenant: str, prefixes: Iterable[Prefix], *, expected_version: int | None = None
@@ -153,7 +152,7 @@ class Tenants:
         self._add(row.number, added)
         self._check_still_owned(row, removed)
         self._end(row)
-        self._tx.bump(row.domain)
+        self._tx.bump_for_tenant(row.domain, row.id)
         return self.get(row.id)
 
     def _add(self, number: int, added: Iterable[Prefix]) -> None:

@@ -76,13 +76,22 @@ class StoreSettings:
     history: HistorySettings = HistorySettings()
 
 
+@dataclass(slots=True)
+class Touched:
+    """The tenants and endpoints of a domain, by name, that came, went or changed."""
+
+    tenants: set[str] = field(default_factory=set)
+    endpoints: set[str] = field(default_factory=set)
+
+
 @dataclass
 class Transaction:
     """One transaction under way.
 
     `generations` holds the domains whose generation moved in it (`moving` those that the piece of work under way has
-    moved), `lists` the tenants whose access list was changed, `reshaped` the domains of which more than lists changed,
-    `placed` those whose lifted rules did, `replaced` those with other places or lines. `fresh` (the newest list of
+    moved), `lists` the tenants whose access list was changed, `touched` the tenants and endpoints that came, went or
+    changed otherwise, `reshaped` the domains of which still more changed, `placed` those whose lifted rules did,
+    `replaced` those with other places or lines. `fresh` (the newest list of
     every tenant number that was read or written in it), `snapshots` (the policies) and `pops` are for the shared caches
     once it is committed; `moves` is what it did to the rows of a list, `takes_tokens` whether tokens may be gone with
     it, `moves_hosts` whether hosts came or went, `sets_times` whether rules that expire may have come in. After a
@@ -100,6 +109,7 @@ class Transaction:
     generations: dict[str, int] = field(default_factory=dict)
     moving: dict[str, int] = field(default_factory=dict)
     lists: set[str] = field(default_factory=set)
+    touched: dict[str, Touched] = field(default_factory=dict)
     reshaped: set[str] = field(default_factory=set)
     placed: set[str] = field(default_factory=set)
     fresh: dict[int, CachedAcl] = field(default_factory=dict)
@@ -249,6 +259,21 @@ class Transaction:
     def bump(self, domain: str) -> int:
         """Move a domain's generation, once a transaction, and return it: something in its policy has changed."""
         self.reshaped.add(domain)
+        return self._moved(domain)
+
+    def bump_for_tenant(self, domain: str, tenant: str) -> int:
+        """The same where a tenant came, went, or has other prefixes."""
+        self.touched.setdefault(domain, Touched()).tenants.add(tenant)
+        return self._moved(domain)
+
+    def bump_for_endpoint(self, domain: str, endpoint: str) -> int:
+        """The same where an endpoint came, went or changed."""
+        self.touched.setdefault(domain, Touched()).endpoints.add(endpoint)
+        return self._moved(domain)
+
+    def bump_for_hosts(self, domain: str) -> int:
+        """The same where hosts came or went, which the policy does not name."""
+        self.touched.setdefault(domain, Touched())
         return self._moved(domain)
 
     def bump_for_list(self, owner: Row[Any]) -> int:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+from flow_tables import rows_by_tenant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
@@ -97,7 +98,7 @@ def test_a_proof_follows_changes(acl: Acl, other: Acl, data: DataObject) -> None
         )
         program = cache.compiled(policy, domain="d", generation=generation)
         assert cache.change is not None
-        proof = proof.after(policy, cache.change.removed, cache.change.added, lambda: program.flows)  # noqa: B023
+        proof = proof.after(policy, cache.change.removed, cache.change.added, program.blocks.of_tenant)
 
 
 @given(st.lists(st.integers(0, 9), max_size=12), st.lists(st.integers(0, 9), max_size=12), st.integers(0, 12))
@@ -260,7 +261,7 @@ def test_the_check_of_a_change_kills(mutant: Callable[[], FlowTable]) -> None:
     spoilt = mutant()
     removed, added = apart(FLOWS, spoilt), apart(spoilt, FLOWS)
     with pytest.raises(NotEquivalent):
-        proof.after(POLICY, removed, added, lambda: spoilt)
+        proof.after(POLICY, removed, added, rows_by_tenant(spoilt))
 
 
 def apart(one: FlowTable, other: FlowTable) -> FlowTable:
@@ -286,7 +287,7 @@ def test_a_rule_that_changed_without_its_rows_dies() -> None:
         ):
             policy = replace(POLICY, tenants=(replace(shop, acl=replace(LIST, rules=rules)), POLICY.tenants[1]))
             with pytest.raises(NotEquivalent):
-                proof.after(policy, NOTHING, NOTHING, lambda: FLOWS)
+                proof.after(policy, NOTHING, NOTHING, rows_by_tenant(FLOWS))
 
 
 def test_rules_that_moved_past_what_they_overlap_without_their_rows_die() -> None:
@@ -294,7 +295,7 @@ def test_rules_that_moved_past_what_they_overlap_without_their_rows_die() -> Non
     rules = (LIST.rules[1], LIST.rules[0], *LIST.rules[2:])
     policy = replace(POLICY, tenants=(replace(POLICY.tenants[0], acl=replace(LIST, rules=rules)), POLICY.tenants[1]))
     with pytest.raises(NotEquivalent, match="has priority"):
-        proof.after(policy, NOTHING, NOTHING, lambda: FLOWS)
+        proof.after(policy, NOTHING, NOTHING, rows_by_tenant(FLOWS))
 
 
 @given(st.data())
@@ -324,7 +325,7 @@ def test_no_row_may_be_missing_or_there_twice() -> None:
 # ------------------------------------------------------------------------------------------- only what changed
 
 
-def from_scratch() -> FlowTable:
+def from_scratch(_: int) -> FlowTable:
     raise AssertionError("a small change is not proven from scratch")
 
 

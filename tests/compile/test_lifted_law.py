@@ -68,4 +68,4 @@ def test_edits_one_by_one_lead_to_the_program_from_scratch_and_are_proven(policy
             (lift.rule, lift.form, lift.because, lift.no_replies) for lift in scratch.lifts
         ]
         assert cache.change is not None
-        proof = proof.after(policy, cache.change.removed, cache.change.added, lambda: program.flows)  # noqa: B023
+        proof = proof.after(policy, cache.change.removed, cache.change.added, program.blocks.of_tenant)

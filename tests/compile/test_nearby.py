@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,7 +60,7 @@ def test_a_proven_list_knows_whose_rows_meet(acl: Acl, data: st.DataObject, retu
     for generation, policy in enumerate(policies[1:], 2):
         program = cache.compiled(policy, domain="d", generation=generation)
         assert cache.change is not None
-        proof = proof.after(policy, cache.change.removed, cache.change.added, partial(getattr, program, "flows"))
+        proof = proof.after(policy, cache.change.removed, cache.change.added, program.blocks.of_tenant)
         (tenant,) = policy.tenants
         for rule in tenant.acl.rules:
             items = decode(program.flows.take(program.flows.cookie == RULE + numbers[rule.id])).items

@@ -16,7 +16,7 @@ from orchestrator.errors import AclflowError
 from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, ReturnTraffic
 from orchestrator.store import Store, open_store
 from orchestrator.store.domains import Domains
-from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.records import HostRecord, PolicySnapshot
 from orchestrator.store.unit import Unit
 
 Work = Callable[[Unit], object]
@@ -64,6 +64,11 @@ other_works: st.SearchStrategy[Work] = st.sampled_from(
         lambda unit: unit.domains.set_return_traffic("pop", ReturnTraffic.EXPLICIT),
         lambda unit: unit.domains.set_operator_rules("pop", [rule("dns")]),
         lambda unit: unit.tenants.add_prefix("blue", prefix("10.9.0.0/16")),
+        lambda unit: unit.tenants.remove_prefix("blue", prefix("10.9.0.0/16")),
+        lambda unit: unit.tenants.create("azure", name="", domain="pop", prefixes=[prefix("10.8.0.0/16")]),
+        lambda unit: unit.tenants.delete("azure"),
+        lambda unit: unit.domains.add_host("pop", HostRecord("h9", 99, "wan0")),
+        lambda unit: unit.domains.remove_host("pop", "h9"),
     ]
 )
 units = st.tuples(st.booleans(), st.lists(st.one_of(list_works, list_works, other_works), min_size=1, max_size=3))
@@ -117,8 +122,18 @@ def test_memory_changes_nothing(sqlite_template: bytes, story: list[tuple[bool, 
     check_story(sqlite_template, story)
 
 
-def test_the_law_notices_a_list_that_was_not_followed(sqlite_template: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Domains, "_with_changed_list", lambda _self, tenant: tenant)
+PLANTED: dict[str, tuple[str, Callable[..., object]]] = {
+    "tenants stay as they were": ("_tenant_now", lambda _self, _domain, _name, known: [known] if known else []),
+    "tenants go": ("_tenant_now", lambda _self, _domain, _name, _known: []),
+    "endpoints go": ("_endpoint_now", lambda _self, _domain, _name: []),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
+def test_the_law_notices_what_was_not_followed(
+    sqlite_template: bytes, monkeypatch: pytest.MonkeyPatch, planted: tuple[str, Callable[..., object]]
+) -> None:
+    monkeypatch.setattr(Domains, *planted)
 
     @settings(max_examples=60, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
     @given(story=st.lists(units, min_size=1, max_size=6))

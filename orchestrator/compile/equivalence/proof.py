@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from orchestrator.compile.equivalence.listproof import ListProof
 from orchestrator.compile.equivalence.membersets import MemberSets
 from orchestrator.compile.equivalence.rows import NO_ROWS, check_ends, deciding, is_of_rules, standing
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.model import Policy, Rule
+from orchestrator.policy.model import Policy, Rule, find_replaced
 from orchestrator.program.flows import FlowTable
 
 OPERATOR = ""
@@ -68,72 +67,77 @@ class Proven:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proof:
-    """A policy and a program proven to decide the same.
+    """A policy and a program proven to decide the same. It never changes.
 
-    It never changes.
+    Every row of the tables that decide bears the number of one of `owners`, and each of `lists` is proven over all
+    rows of its number: so a step proves what it touches, and the rest stays proven.
     """
 
     policy: Policy
     lists: Mapping[str, Proven]
+    owners: Mapping[int, str]
     lifted: LiftedProof
 
-    def after(self, policy: Policy, removed: FlowTable, added: FlowTable, flows: Callable[[], FlowTable]) -> Proof:
+    def after(self, policy: Policy, removed: FlowTable, added: FlowTable, rows_of: Callable[[int], FlowTable]) -> Proof:
         """Return the proof of the next policy with the rows `removed` and `added`.
 
-        `flows` gives all rows of the next program; it is called when a list must be proven from scratch. Raises
-        NotEquivalent.
+        Lists of tenants that are the same objects, and of which no row came or went, stay proven without a look. The
+        others are followed, or proven from scratch: `rows_of` gives the rows of the next program that bear a tenant's
+        number. Raises NotEquivalent.
         """
         was, now = deciding(removed), deciding(added)
         gone, come = _by_owner(was.lists), _by_owner(now.lists)
-        chains = self._chains(policy)
-        strange = (gone.keys() | come.keys()) - {chain.tenant for chain in chains.values()}
-        scratch: list[str] = []
-        lists: dict[str, Proven] = {}
+        chains, dropped = self._changed_chains(policy, gone.keys() | come.keys())
+        lists, owners = dict(self.lists), dict(self.owners)
+        for name in dropped:
+            owners.pop(lists.pop(name).chain.tenant, None)
+        owners |= {chain.tenant: name for name, chain in chains.items()}
+        for number in (gone.keys() | come.keys() | {self.lists[name].chain.tenant for name in dropped}) - owners.keys():
+            _check_gone(number, rows_of(number))
         for name, chain in chains.items():
             rows = gone.get(chain.tenant, NO_ROWS), come.get(chain.tenant, NO_ROWS)
             known = self.lists.get(name)
             if known is not None and _is_same(known.chain, chain) and not len(rows[0]) and not len(rows[1]):
-                lists[name] = known
                 continue
             found = None if known is None or name == OPERATOR else known.after(chain, *rows)
-            if found is None:
-                scratch.append(name)
-            else:
-                lists[name] = found
-        if strange or scratch or self.lists.keys() - chains.keys():
-            lists |= _from_scratch(scratch, chains, deciding(flows()).lists)
-        return Proof(policy, lists, self.lifted.after(policy, was.lifted, now.lifted, _met_by(lists)))
+            lists[name] = found or _proven(name, chain, deciding(rows_of(chain.tenant)).lists)
+        lifted = self.lifted.after(policy, was.lifted, now.lifted, _met_by(lists))
+        return Proof(policy, lists, owners, lifted)
 
-    def _chains(self, policy: Policy) -> dict[str, Chain]:
-        """Return every list of the next policy.
-
-        Tenants that are the same objects are not read again.
-        """
+    def _changed_chains(self, policy: Policy, numbers: Set[int]) -> tuple[dict[str, Chain], Set[str]]:
+        """Return the lists that changed or bear some number, and the names of those that went."""
         old, new = self.policy, policy
-        before = {each.id: each for each in old.tenants} if new.return_traffic is old.return_traffic else {}
-        known = {str(each.id): self.lists[each.id].chain for each in new.tenants if before.get(each.id) is each}
-        if new.operator is old.operator and new.operator_numbers is old.operator_numbers:
-            known[OPERATOR] = self.lists[OPERATOR].chain
-        return _chains(new, known)
+        if new.return_traffic is old.return_traffic:
+            left, come = find_replaced(old.tenants, new.tenants)
+        else:
+            left, come = list(old.tenants), list(new.tenants)
+        chains = {str(each.id): Chain.of_tenant(each, new.return_traffic) for each in come}
+        dropped = {str(each.id) for each in left} - chains.keys()
+        if new.operator is not old.operator or new.operator_numbers is not old.operator_numbers:
+            chains[OPERATOR] = Chain.of_operator(new.operator, new.operator_numbers)
+        touched = {self.owners[number] for number in numbers if number in self.owners}
+        chains |= {name: self.lists[name].chain for name in touched - chains.keys() - dropped}
+        return chains, dropped
 
 
 def prove(policy: Policy, flows: FlowTable) -> Proof:
     """Prove a program from scratch: `flows` are all its rows, in any order. Raises NotEquivalent."""
     chains, rows = _chains(policy), deciding(flows)
-    lists = _from_scratch(list(chains), chains, rows.lists)
-    return Proof(policy, lists, LiftedProof.of(policy, rows.lifted, met_by=_met_by(lists)))
+    owned, owners = _by_owner(rows.lists), {chain.tenant: name for name, chain in chains.items()}
+    for number in owned.keys() - owners.keys():
+        _check_gone(number, owned[number])
+    lists = {name: _proven(name, chain, owned.get(chain.tenant, NO_ROWS)) for name, chain in chains.items()}
+    return Proof(policy, lists, owners, LiftedProof.of(policy, rows.lifted, met_by=_met_by(lists)))
 
 
 def _met_by(lists: Mapping[str, Proven]) -> Met:
     return lambda tenant, items: lists[tenant].met_by(items)
 
 
-def _chains(policy: Policy, known: Mapping[str, Chain] = MappingProxyType({})) -> dict[str, Chain]:
-    """Every list of a policy; `known` are those of some tenants."""
-    chains = {OPERATOR: known.get(OPERATOR) or Chain.of_operator(policy.operator, policy.operator_numbers)}
-    for tenant in policy.tenants:
-        chains[tenant.id] = known.get(tenant.id) or Chain.of_tenant(tenant, policy.return_traffic)
-    return chains
+def _chains(policy: Policy) -> dict[str, Chain]:
+    """Every list of a policy."""
+    chains = {OPERATOR: Chain.of_operator(policy.operator, policy.operator_numbers)}
+    return chains | {str(each.id): Chain.of_tenant(each, policy.return_traffic) for each in policy.tenants}
 
 
 def _is_same(old: Chain, new: Chain) -> bool:
@@ -149,24 +153,22 @@ def _is_same(old: Chain, new: Chain) -> bool:
     return same_rules and same_numbers and same_groups and not new.differs_besides_rules(old)
 
 
-def _from_scratch(names: list[str], chains: Mapping[str, Chain], flows: FlowTable) -> dict[str, Proven]:
-    """Prove some lists, and that every deciding row belongs to one of `chains`."""
-    rows = _by_owner(flows)
-    for stranger in rows.keys() - {chain.tenant for chain in chains.values()}:
-        raise NotEquivalent(f"there are flow entries of a tenant with number {stranger}, whom the policy does not have")
-    found = {}
-    for name in names:
-        chain = chains[name]
-        mine = rows.get(chain.tenant, NO_ROWS)
-        if name == OPERATOR:
-            of_rules = is_of_rules(mine)
-            check_ends(mine.take(~of_rules), standing(), chain.place)
-            mine = mine.take(of_rules)
-        try:
-            found[name] = Proven.of(chain, mine)
-        except NotEquivalent as error:
-            raise _at(error, chain) from None
-    return found
+def _check_gone(number: int, rows: FlowTable) -> None:
+    """Refuse deciding rows of a tenant that the policy lacks. Raises NotEquivalent."""
+    if len(deciding(rows).lists):
+        raise NotEquivalent(f"there are flow entries of a tenant with number {number}, whom the policy does not have")
+
+
+def _proven(name: str, chain: Chain, rows: FlowTable) -> Proven:
+    """Prove a list from scratch, from all rows of its number. Raises NotEquivalent."""
+    if name == OPERATOR:
+        of_rules = is_of_rules(rows)
+        check_ends(rows.take(~of_rules), standing(), chain.place)
+        rows = rows.take(of_rules)
+    try:
+        return Proven.of(chain, rows)
+    except NotEquivalent as error:
+        raise _at(error, chain) from None
 
 
 def _at(error: NotEquivalent, chain: Chain) -> NotEquivalent:

@@ -22,7 +22,7 @@ from orchestrator.policy.model.acl import Acl, trusted_acl
 from orchestrator.policy.model.groups import AddressGroup, families, members, resolve, spans_of
 from orchestrator.policy.model.names import RETURN_RULE_ID, GroupName, RuleId, TenantId, check_name
 from orchestrator.policy.model.packet import Packet
-from orchestrator.policy.model.policy import Endpoint, Policy, ReturnTraffic, Tenant
+from orchestrator.policy.model.policy import Endpoint, Policy, ReturnTraffic, Tenant, find_replaced
 from orchestrator.policy.model.rule import SIDES, Action, Direction, Rule, with_sides
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "TenantId",
     "check_name",
     "families",
+    "find_replaced",
     "members",
     "resolve",
     "spans_of",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_not
 from types import MappingProxyType
+from typing import TypeVar
 
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.loglimit import USUAL, LogLimit
@@ -67,3 +69,29 @@ class Policy:
     return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED
     endpoints: tuple[Endpoint, ...] = ()
     log_limit: LogLimit = USUAL
+
+
+T = TypeVar("T")
+
+
+def find_replaced(old: Sequence[T], new: Sequence[T]) -> tuple[list[T], list[T]]:
+    """Return the objects that only `old` holds and those that only `new` holds, told apart by identity.
+
+    Both may be a domain's ten thousand tenants: what they begin and end with alike is passed over in C.
+    """
+    if old is new:
+        return [], []
+    start = _alike(old, new)
+    backwards = slice(None, start - 1 if start else None, -1)
+    end = _alike(old[backwards], new[backwards])
+    before, after = old[start : len(old) - end], new[start : len(new) - end]
+    mine, theirs = set(map(id, after)), set(map(id, before))
+    return [each for each in before if id(each) not in mine], [each for each in after if id(each) not in theirs]
+
+
+def _alike(one: Sequence[object], other: Sequence[object]) -> int:
+    """Count the objects that two sequences begin with alike."""
+    try:
+        return list(map(is_not, one, other)).index(True)
+    except ValueError:
+        return min(len(one), len(other))

@@ -65,7 +65,7 @@ class Firewalls:
     def add(self, domain: str, firewall: FirewallRecord) -> int:
         """Onboard a firewall; returns the generation it must reach, a new one. Raises NotFound, Conflict."""
         self._insert(domain, firewall)
-        return self._tx.bump(domain)
+        return self._tx.bump_for_hosts(domain)
 
     def join(self, domain: str, firewall: FirewallRecord) -> int:
         """Add one of many firewalls, and return the generation.
@@ -75,7 +75,7 @@ class Firewalls:
         """
         is_known = firewall.plane in self.planes(domain)
         self._insert(domain, firewall)
-        return int(self._tx.domain(domain).generation) if is_known else self._tx.bump(domain)
+        return int(self._tx.domain(domain).generation) if is_known else self._tx.bump_for_hosts(domain)
 
     def leave(self, domain: str, name: str) -> None:
         """Remove one of many firewalls, if it is there.
@@ -85,7 +85,7 @@ class Firewalls:
         before = self.planes(domain)
         self._tx.write(delete(hosts).where(_firewall_named(domain, name)))
         if self.planes(domain) != before:
-            self._tx.bump(domain)
+            self._tx.bump_for_hosts(domain)
 
     def _insert(self, domain: str, firewall: FirewallRecord) -> None:
         self._tx.domain(domain)
@@ -107,7 +107,7 @@ class Firewalls:
         self._tx.domain(domain)
         if not self._tx.write(delete(hosts).where(_firewall_named(domain, name))).rowcount:
             raise NotFound(f"the domain has no firewall '{name}'")
-        return self._tx.bump(domain)
+        return self._tx.bump_for_hosts(domain)
 
     def report_load(self, enforcer: int, load: Load) -> None:
         """Keep what an agent says of the firewall that bears its name. Raises NotFound."""

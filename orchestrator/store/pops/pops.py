@@ -122,7 +122,8 @@ class Pops:
         its edge switches, and when heavy hitters were chosen last, may be those of an earlier time.
         """
         tx, generation = self._tx, int(self._tx.domain(domain).generation)
-        moved, other = domain in tx.generations, domain in tx.reshaped or domain in tx.placed or domain in tx.replaced
+        others = tx.reshaped, tx.touched, tx.placed, tx.replaced
+        moved, other = domain in tx.generations, any(domain in each for each in others)
         seen = tx.pops.get(domain)
         if seen is not None and seen.generation == generation and not other:
             return seen.pop

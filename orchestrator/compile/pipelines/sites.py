@@ -1,0 +1,148 @@
+"""The places of a domain's endpoints: ports as symbols, and the owner of each.
+
+`Sites.after` follows a policy by the endpoints and tenants that came and went, and gives what `Sites.of` would: ten
+thousand endpoints cost a change copies of a few tables, which C makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from orchestrator.compile.openflow.symbols import PortTable
+from orchestrator.errors import BadPolicy
+from orchestrator.policy.addresses import Prefix, aggregate
+from orchestrator.policy.model import Endpoint, Policy, find_replaced
+from orchestrator.program.program import UPLINK
+
+_FEW = 64
+"""More endpoints or tenants than so many that came or went are read with all others."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sites:
+    """The endpoints of a policy, checked against each other. Never changes.
+
+    `symbols` are the numbers that stand for ports, `moved` the tenants whose endpoints or symbols are not what they
+    were before; `prefixes` says which endpoint has which prefix.
+    """
+
+    by_port: Mapping[str, Endpoint]
+    by_tenant: Mapping[str, tuple[Endpoint, ...]]
+    prefixes: Mapping[Prefix, str]
+    table: PortTable
+    symbols: Mapping[str, int]
+    moved: Set[str]
+
+    @classmethod
+    def of(cls, policy: Policy) -> Sites:
+        """Read all endpoints. Raises BadPolicy where endpoints contradict each other."""
+        prefixes = _check_endpoints(policy)
+        table = PortTable.of(endpoint.port for endpoint in policy.endpoints)
+        by_tenant: dict[str, list[Endpoint]] = {tenant.id: [] for tenant in policy.tenants}
+        for endpoint in policy.endpoints:
+            by_tenant[endpoint.tenant].append(endpoint)
+        return cls(
+            {endpoint.port: endpoint for endpoint in policy.endpoints},
+            {tenant: _in_order(found) for tenant, found in by_tenant.items() if found},
+            prefixes,
+            table,
+            table.symbols(),
+            frozenset(by_tenant),
+        )
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The `ports` of the program."""
+        return self.table.ports
+
+    def of_tenant(self, tenant: str) -> tuple[Endpoint, ...]:
+        """Return a tenant's endpoints, by name."""
+        return self.by_tenant.get(tenant, ())
+
+    def after(self, before: Policy, policy: Policy) -> Sites:
+        """Read the endpoints of the policy that follows `before`, of which these are. Raises BadPolicy."""
+        gone, come = find_replaced(before.endpoints, policy.endpoints)
+        left, joined = find_replaced(before.tenants, policy.tenants)
+        dropped = {tenant.id for tenant in left} - {tenant.id for tenant in joined}
+        if len(gone) + len(come) > _FEW or dropped & self.by_tenant.keys():
+            return self._all_moved(policy)
+        if not gone and not come:
+            return self if not self.moved else self._with_moved(frozenset())
+        followed = self._exchanged(gone, come, policy)
+        return self._all_moved(policy) if followed is None else followed
+
+    def _all_moved(self, policy: Policy) -> Sites:
+        """Read all endpoints anew; tenants without endpoints now have moved, too."""
+        found = Sites.of(policy)
+        tenants = {tenant.id for tenant in policy.tenants}
+        return found._with_moved(tenants & (found.by_tenant.keys() | self.by_tenant.keys()))
+
+    def _with_moved(self, moved: Set[str]) -> Sites:
+        return Sites(self.by_port, self.by_tenant, self.prefixes, self.table, self.symbols, moved)
+
+    def _exchanged(self, gone: list[Endpoint], come: list[Endpoint], policy: Policy) -> Sites | None:
+        """Exchange some endpoints; None where one contradicts another."""
+        by_port, by_tenant, prefixes = dict(self.by_port), dict(self.by_tenant), dict(self.prefixes)
+        for endpoint in gone:
+            del by_port[endpoint.port]
+            for prefix in aggregate(endpoint.prefixes):
+                del prefixes[prefix]
+        known = {tenant.id for tenant in policy.tenants} if come else set()
+        for endpoint in come:
+            owned = aggregate(endpoint.prefixes)
+            if endpoint.tenant not in known or not _is_name(endpoint.port) or endpoint.port in by_port:
+                return None
+            if any(prefix in prefixes for prefix in owned):
+                return None
+            by_port[endpoint.port] = endpoint
+            prefixes |= dict.fromkeys(owned, endpoint.name)
+        table, pushed = self.table.after([each.port for each in gone], [each.port for each in come])
+        symbols = dict(self.symbols) if table.count == self.table.count else dict(table.symbols())
+        for endpoint in gone:
+            symbols.pop(endpoint.port, None)
+        symbols |= {port: table.symbol(port) for port in (*pushed, *(each.port for each in come))}
+        moved: set[str] = {each.tenant for each in (*gone, *come)} | {
+            by_port[port].tenant for port in pushed if port in by_port
+        }
+        if table.count != self.table.count:
+            moved |= by_tenant.keys()
+        left = set(map(id, gone))
+        for tenant in {each.tenant for each in (*gone, *come)}:
+            kept = [each for each in by_tenant.pop(tenant, ()) if id(each) not in left]
+            mine = [*kept, *(each for each in come if each.tenant == tenant)]
+            if mine:
+                by_tenant[tenant] = _in_order(mine)
+        return Sites(by_port, by_tenant, prefixes, table, symbols, moved)
+
+
+def _in_order(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    return tuple(sorted(endpoints, key=lambda each: (each.name, each.port)))
+
+
+def _is_name(port: str) -> bool:
+    return bool(port) and "\0" not in port and port != UPLINK
+
+
+def _check_endpoints(policy: Policy) -> dict[Prefix, str]:
+    """Refuse endpoints that no switch could distinguish: one port or prefix twice.
+
+    Returns the endpoint of each prefix.
+    """
+    tenants = {tenant.id for tenant in policy.tenants}
+    ports: dict[str, str] = {UPLINK: "the uplink"}
+    prefixes: dict[Prefix, str] = {}
+    for index, endpoint in enumerate(policy.endpoints):
+        place = f"endpoints[{index}]"
+        if endpoint.tenant not in tenants:
+            raise BadPolicy(f"there is no tenant '{endpoint.tenant}'", place=f"{place}.tenant")
+        if not endpoint.port or "\0" in endpoint.port:
+            raise BadPolicy(f"{endpoint.port!r} is not the name of a port", place=f"{place}.port")
+        if endpoint.port in ports:
+            raise BadPolicy(f"port '{endpoint.port}' belongs to {ports[endpoint.port]}", place=f"{place}.port")
+        ports[endpoint.port] = f"endpoint '{endpoint.name}'"
+        for prefix in aggregate(endpoint.prefixes):
+            if prefix in prefixes:
+                raise BadPolicy(f"{prefix} belongs to endpoint '{prefixes[prefix]}'", place=f"{place}.prefixes")
+            prefixes[prefix] = endpoint.name
+    return prefixes
