@@ -93,7 +93,7 @@ def refuse_broken(unit: Unit, tenant: str, version: int) -> None:
         raise BadPolicy(
             f"what is expected of the list cannot be judged any more ({error}). Change the expectation, or write it "
             "with `despite_expectations`",
-            place=f"tenants[{tenant}].acl",
+            place=f"tenants[{tenant}].acl.expectations",
         ) from None
     if not broken:
         return
@@ -104,5 +104,5 @@ def refuse_broken(unit: Unit, tenant: str, version: int) -> None:
         f"it breaks the expectation `{first.text}` ({first.place}): {first.witness} would get "
         f"{step.action} by {f'rule {step.rule!r}' if step.rule else 'the default'}{more}. Change the list or the "
         "expectation, or write it with `despite_expectations`",
-        place=f"tenants[{tenant}].acl",
+        place=f"tenants[{tenant}].acl.expectations",
     )

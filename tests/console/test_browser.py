@@ -17,6 +17,8 @@ PLACES = {
     "/project/shop/acl": "ssh-contractors",
     "/project/shop/trace": "Source address",
     "/project/shop/check": "Never decides",
+    "/project/shop/expectations": "Nothing is expected yet",
+    "/project/shop/draft": "No draft is shared",
     "/project/shop/hits": "decided nothing so far",
     "/project/shop/packets": "No rule of this list has its log on",
     "/project/shop/groups": "@office",

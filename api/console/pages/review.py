@@ -15,6 +15,8 @@ from nicegui import ui
 
 from api.console import words
 from api.console.draft import Draft
+from api.console.pages.draft import share
+from api.console.pages.expectations import draw_outcomes
 from api.console.parts.desk import Desk
 from api.console.parts.dialog import dialog
 from api.console.parts.differences import COSTS, Json, draw_cost, draw_difference, draw_findings, draw_headline
@@ -68,6 +70,7 @@ class _ReviewPage:
         self._found = ui.column().classes("w-full gap-4")
         with self._found:
             self._differs = Section("difference", "", f"Comparing {rules} with the list as it is")
+            self._expected = Section("expectations", "Expectations", f"Holding {rules} to what is expected of them")
             self._odd = Section("findings", "Findings that this change brings", f"Looking for what is odd in {rules}")
             self._cost = Section("cost", "Cost", "Counting what each kind of device needs")
         with ui.row().classes("w-full justify-end items-center gap-3"):
@@ -76,10 +79,12 @@ class _ReviewPage:
                 .props("outlined dense maxlength=1000")
                 .classes("grow")
             )
+            ui.button("Share a link", icon="share", on_click=lambda: share(self._desk)).props("flat no-caps")
             ui.button("Back to the list", on_click=lambda: ui.navigate.to(path_of("acl", self._view.tenant))).props(
                 "flat no-caps"
             )
             self._commit = ui.button("Commit", icon="publish", on_click=self._do_commit).props("no-caps unelevated")
+        self._despite: ui.checkbox | None = None
         self._ask()
         self._view.parts.later(self._look)
 
@@ -101,7 +106,7 @@ class _ReviewPage:
         """Show each part as soon as it is known."""
         try:
             async with asyncio.TaskGroup() as parts:
-                for show in (self._show_difference, self._show_findings, self._show_costs):
+                for show in (self._show_difference, self._show_expectations, self._show_findings, self._show_costs):
                     parts.create_task(show())
         except* AclflowError as refused:
             self._found.clear()
@@ -119,6 +124,18 @@ class _ReviewPage:
         with self._differs.fill():
             draw_headline(says)
             draw_difference(changes)
+
+    async def _show_expectations(self) -> None:
+        tenant, acl = self._view.tenant, self._desk.draft.acl
+        await asyncio.wait([self._difference])
+        found = await self._view.session.reading.once(lambda: self._view.client.test_acl(tenant, acl))
+        if not found.expectations:
+            self._expected.drop()
+            return
+        with self._expected.fill():
+            draw_outcomes(found.expectations)
+            if found.broken:
+                self._despite = ui.checkbox("Commit it although it breaks what is expected").props("color=negative")
 
     async def _headline(self, changes: Sequence[Json] | None) -> tuple[Sentence, ...]:
         """What the change does in sentences, with what the rules decided that lose packets."""
@@ -158,9 +175,10 @@ class _ReviewPage:
     async def _do_commit(self) -> None:
         self._commit.set_enabled(False)
         draft, tenant, comment = self._desk.draft, self._view.tenant, self._comment.value.strip()
+        despite = self._despite is not None and bool(self._despite.value)
         try:
             written = await self._view.do(
-                lambda client: client.put_acl(tenant, draft.acl, etag=draft.base.etag, comment=comment)
+                lambda client: client.put_acl(tenant, draft.acl, etag=draft.base.etag, comment=comment, despite=despite)
             )
         except Stale:
             await self._put_on_top(draft)

@@ -53,7 +53,7 @@ class _TracePage:
     def draw(self) -> None:
         query = self._view.query
         ui.label(
-            "Say what a packet looks like, and see which rule decides it, in the list as it is committed."
+            "Say what a packet looks like, and see which rule decides it, in the list as it is committed or in a draft."
         ).classes("quiet")
         with ui.column().classes("panel"), ui.element("form").classes("w-full").on("submit.prevent", self.trace):
             with ui.element("div").classes("asking"):
@@ -74,6 +74,8 @@ class _TracePage:
                     .classes("w-72")
                 )
                 self._source_port = self._text("Source port", str(_CLIENT_PORT), "").classes("w-36")
+                self._in_draft = ui.checkbox("In your draft", value=bool(self._desk.draft.edits))
+                self._in_draft.set_visibility(bool(self._desk.draft.edits))
         self._outcome = ui.column().classes("w-full gap-4").props("aria-live=polite")
         bar = DraftBar(self._desk)
         self._desk.on_change = bar.refresh
@@ -118,7 +120,10 @@ class _TracePage:
         self._outcome.clear()
         try:
             packet = self._packet()
-            found = await self._view.session.reading.once(lambda: self._view.client.trace(self._view.tenant, packet))
+            draft = self._desk.draft.acl if self._desk.draft.edits and self._in_draft.value else None
+            found = await self._view.session.reading.once(
+                lambda: self._view.client.trace(self._view.tenant, packet, draft)
+            )
         except AclflowError as error:
             with self._outcome:
                 ui.label(str(error)).classes("text-negative").props("role=alert")

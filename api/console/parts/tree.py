@@ -37,6 +37,8 @@ SECTIONS = (
             Place("review", "Review and commit", "publish", "/project/{tenant}/review", in_tree=False),
             Place("trace", "Trace a packet", "route", "/project/{tenant}/trace"),
             Place("check", "Check", "fact_check", "/project/{tenant}/check"),
+            Place("expectations", "Expectations", "rule", "/project/{tenant}/expectations"),
+            Place("draft", "A shared draft", "share", "/project/{tenant}/draft", in_tree=False),
             Place("hits", "Hits", "bar_chart", "/project/{tenant}/hits"),
             Place("packets", "Packet log", "receipt_long", "/project/{tenant}/packets"),
             Place("groups", "Address groups", "workspaces", "/project/{tenant}/groups"),

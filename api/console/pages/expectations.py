@@ -1,0 +1,115 @@
+"""What is expected of the list: sentences that every commit is held to, and whether the draft keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nicegui import ui
+
+from api.console import words
+from api.console.parts.desk import Desk
+from api.console.parts.draftbar import DraftBar
+from api.console.parts.pieces import empty, heading
+from api.console.parts.view import View
+from orchestrator.errors import AclflowError
+from orchestrator.wire.expectations import AskedList, JudgedExpectation
+
+_EXAMPLE = "alice is 192.0.2.10\nalice reaches web1:443\nnobody reaches db1:22 from outside"
+
+
+async def build(view: View) -> None:
+    """Draw the page."""
+    page = _ExpectationsPage(await Desk.of(view))
+    await page.draw()
+
+
+class _ExpectationsPage:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._view = desk.view
+
+    async def draw(self) -> None:
+        kept = await self._view.read("expectations", lambda client: client.expectations(self._view.tenant))
+        writes = self._view.session.may_write
+        ui.label(
+            "One sentence a line, for all packets at once: a commit that breaks one is refused with a packet that "
+            "shows it. Names are your endpoints, @groups of the list, and those of lines such as `alice is 192.0.2.10`."
+        ).classes("quiet")
+        self._text = (
+            ui.textarea("Expectations", value=kept.text, placeholder=_EXAMPLE)
+            .props(f"outlined autogrow spellcheck=false {'' if writes else 'readonly'}")
+            .classes("w-full mono")
+        )
+        if kept.created is not None:
+            moment = words.moment(kept.created, self._view.session.zone)
+            ui.label(f"Kept by {kept.author} since {moment}").classes("small quiet")
+        with ui.row().classes("gap-3"):
+            edits = self._desk.draft.edits
+            ui.button("Test the draft" if edits else "Test the list", icon="rule", on_click=self.test).props(
+                "no-caps outline"
+            )
+            if writes:
+                ui.button("Keep", icon="save", on_click=self._keep).props("no-caps unelevated")
+        self._outcome = ui.column().classes("w-full gap-3").props("aria-live=polite data-part=expectations")
+        bar = DraftBar(self._desk)
+        self._desk.on_change = bar.refresh
+        if kept.text:
+            await self.test()
+
+    async def test(self) -> None:
+        """Hold the draft, or the list where there is none, to what is written."""
+        self._outcome.clear()
+        draft = self._desk.draft
+        acl, text, tenant = draft.acl if draft.edits else None, self._text.value or "", self._view.tenant
+        if not text.strip():
+            with self._outcome, empty("Nothing is expected yet. Write a sentence such as:"):
+                ui.label("nobody reaches 198.51.100.20:22 from outside").classes("mono")
+            return
+        try:
+            found = await self._view.session.reading.once(lambda: self._view.client.test_acl(tenant, acl, text))
+        except AclflowError as error:
+            self._complain(error)
+            return
+        with self._outcome:
+            draw_outcomes(found.expectations)
+
+    async def _keep(self) -> None:
+        text, tenant = self._text.value or "", self._view.tenant
+        try:
+            if text.strip():
+                await self._view.do(lambda client: client.keep_expectations(tenant, text))
+            else:
+                await self._view.do(lambda client: client.delete_expectations(tenant))
+        except AclflowError as error:
+            self._outcome.clear()
+            self._complain(error)
+            return
+        ui.notify("Every commit is held to it from now on." if text.strip() else "Nothing is expected any more.")
+        await self.test()
+
+    def _complain(self, error: AclflowError) -> None:
+        with self._outcome:
+            ui.label(str(error)).classes("text-negative").props("role=alert")
+
+
+def draw_outcomes(outcomes: Sequence[JudgedExpectation]) -> None:
+    """Whether each expectation is kept, the broken ones first, with the packet and who decides it."""
+    broken = [each for each in outcomes if not each.kept]
+    heading(
+        f"{words.of(len(broken), 'expectation')} broken, of {words.count(len(outcomes))}"
+        if broken
+        else f"All {words.of(len(outcomes), 'expectation')} kept"
+    )
+    for each in (*broken, *(each for each in outcomes if each.kept)):
+        with ui.column().classes("panel gap-1"):
+            with ui.row().classes("items-center gap-3 no-wrap"):
+                ui.label("kept" if each.kept else "broken").classes(f"chip {'good' if each.kept else 'bad'}")
+                ui.label(each.text).classes("font-bold")
+            if not each.kept:
+                ui.label(f"{each.witness}").classes("mono")
+                ui.label("; ".join(map(_step_words, each.decided))).classes("quiet")
+
+
+def _step_words(step: AskedList) -> str:
+    by = f"rule {step.rule}" if step.rule else "the default"
+    return f"{step.direction or 'the operator'}: {step.action}, by {by}"
