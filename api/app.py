@@ -40,6 +40,7 @@ from api.routes import (
     spread,
     tenants,
     tokens,
+    waivers,
 )
 from api.schemas.acl import AclDocument, GroupDocument, RuleDocument
 from api.schemas.common import problem_responses
@@ -55,6 +56,7 @@ themselves; those of a router that was included are looked through twice."""
 
 _ROUTERS = (
     tenants.router,
+    waivers.router,
     groups.router,
     acl.router,
     drafts.router,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,6 +15,7 @@ from api.schemas.inspection import (
     KindWord,
     PartWord,
     ReviewBody,
+    SeverityCounts,
     StandingBody,
     StepBody,
     ToldBody,
@@ -27,7 +28,7 @@ from orchestrator.control.dryruns import tried_cost, tried_difference, tried_fin
 from orchestrator.control.expecting import broken_by, refuse_broken
 from orchestrator.control.judging import Told, findings_now, soon_over
 from orchestrator.errors import BadInput, TooLarge
-from orchestrator.policy.findings import Checks
+from orchestrator.policy.findings import Checks, Subject
 from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Acl, Packet, Policy, Rule
 from orchestrator.policy.oracle import RETURN_RULES, Decision, Step, decide
@@ -35,11 +36,13 @@ from orchestrator.policy.ownership import check_ownership
 from orchestrator.store.records import AclRecord, Change, DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.costs import Cost, FirewallCost, WrittenList
+from orchestrator.wire.lists import Waiver
 
 MOST_FINDINGS = 1000
 """Of a dry run; the counts are of all."""
 MOST_OF_A_KIND = 200
 """Findings of a kind that are told of the list as it is; the counts are of all."""
+Waived = Mapping[Subject, Waiver]
 _COSTS = frozenset({"cost", "firewall"})
 
 
@@ -52,33 +55,44 @@ def review(
     long.
     """
 
-    def read(unit: Unit) -> tuple[TenantRecord, AclRecord, DomainRecord]:
+    def read(unit: Unit) -> tuple[TenantRecord, AclRecord, DomainRecord, Waived]:
         record = unit.tenants.get(tenant)
         current = unit.acls.current(tenant) if against is None else unit.acls.at(tenant, against)
-        return record, current, unit.domains.get(record.domain)
+        return record, current, unit.domains.get(record.domain), waived_now(unit, tenant)
 
-    owner, current, domain = services.control.read(read)
+    owner, current, domain, waived = services.control.read(read)
     checks = Checks(own=owner.prefixes, returns=domain.return_traffic, now=services.clock())
     bench, within_s = services.workbench, services.review_limit_s
     changes, told, priced = None, ToldBody(), None
     if "difference" in parts:
         changes = _changes(services, current.acl, text, checks)
     if "findings" in parts:
-        told = _told(services, tenant, current.acl, text, checks)
+        told = _told(services, tenant, current.acl, text, checks, waived)
     if not _COSTS.isdisjoint(parts):
         firewall = functools.partial(bench.run, within_s, tried_firewall_cost, text, checks)
         priced = _priced(bench.run(within_s, tried_cost, text, checks), firewall if "firewall" in parts else None)
     return ReviewBody(**dict(told), cost=priced, difference=changes)
 
 
-def _told(services: Services, tenant: str, current: Acl, text: bytes, checks: Checks) -> ToldBody:
+def waived_now(unit: Unit, tenant: str) -> Waived:
+    """The waivers that hold, by what they waive."""
+    holding = (each for each in unit.waivers.list(tenant) if each.ends > unit.now)
+    return {Subject.named(each.kind, each.rules, each.group): each for each in holding}
+
+
+def _told(services: Services, tenant: str, current: Acl, text: bytes, checks: Checks, waived: Waived) -> ToldBody:
     within_s, lead = services.review_limit_s, services.expiry_lead
-    found = services.workbench.judge(within_s, tried_findings, tenant, current, text, checks, lead, MOST_FINDINGS)
+    found = services.workbench.judge(
+        within_s, tried_findings, tenant, current, text, checks, lead, MOST_FINDINGS, tuple(waived)
+    )
     return ToldBody(
         findings=[*map(FindingBody.expiring, found.soon), *map(FindingBody.of, found.whole.first)][:MOST_FINDINGS],
         counts=_counts(found.whole, len(found.soon)),
+        severities=_severities(found.whole, len(found.soon)),
+        waived=_waived(found.whole, waived),
         brought=[*map(FindingBody.of, found.brought.first)],
         brought_counts=_counts(found.brought, 0),
+        brought_severities=_severities(found.brought, 0),
     )
 
 
@@ -88,33 +102,53 @@ def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> St
     Raises TooLarge when it takes too long.
     """
 
-    def read(unit: Unit) -> tuple[TenantRecord, AclRecord, DomainRecord]:
+    def read(unit: Unit) -> tuple[TenantRecord, AclRecord, DomainRecord, Waived]:
         record = unit.tenants.get(tenant)
-        return record, unit.acls.current(tenant), unit.domains.get(record.domain)
+        return record, unit.acls.current(tenant), unit.domains.get(record.domain), waived_now(unit, tenant)
 
-    owner, current, domain = services.control.read(read)
+    owner, current, domain, waived = services.control.read(read)
     acl, returns = current.acl, domain.return_traffic
     state = (current.version, owner.prefixes, returns)
     checks = Checks(own=owner.prefixes, returns=returns, now=services.clock())
     bench, within_s = services.workbench, services.review_limit_s
 
-    def look() -> tuple[list[FindingBody], dict[KindWord, int]]:
-        found = bench.judge(within_s, findings_now, tenant, acl, checks, MOST_OF_A_KIND)
-        return [*map(FindingBody.of, found.first)], _counts(found, 0)
+    def look() -> Told:
+        return bench.judge(within_s, findings_now, tenant, acl, checks, MOST_OF_A_KIND, tuple(waived))
 
     def price() -> Cost:
         plain = services.reviews.of((tenant, "plain cost"), state, lambda: bench.run(within_s, cost, acl, returns))
         firewall = functools.partial(bench.run, within_s, firewall_cost, acl, returns)
         return _priced(plain, firewall if "firewall" in parts else None)
 
-    findings, counts, priced = None, None, None
+    told, priced = ToldBody(), None
     if "findings" in parts:
-        first, counted = services.reviews.of((tenant, "findings"), state, look)
+        found = services.reviews.of((tenant, "findings"), (*state, frozenset(waived)), look)
         soon = [*map(FindingBody.expiring, soon_over(acl, checks, services.expiry_lead))]
-        findings, counts = [*soon[:MOST_OF_A_KIND], *first], counted | ({"expiring": len(soon)} if soon else {})
+        told = ToldBody(
+            findings=[*soon[:MOST_OF_A_KIND], *map(FindingBody.of, found.first)],
+            counts=_counts(found, len(soon)),
+            severities=_severities(found, len(soon)),
+            waived=_waived(found, waived),
+        )
     if not _COSTS.isdisjoint(parts):
         priced = services.reviews.of((tenant, "firewall" if "firewall" in parts else "cost"), state, price)
-    return StandingBody(version=current.version, findings=findings, counts=counts, cost=priced)
+    return StandingBody(
+        version=current.version,
+        findings=told.findings,
+        counts=told.counts,
+        severities=told.severities,
+        waived=told.waived,
+        cost=priced,
+    )
+
+
+def _severities(found: Told, soon: int) -> SeverityCounts:
+    counts: SeverityCounts = {severity.value: count for severity, count in found.severities.items()}
+    return counts | ({"note": counts.get("note", 0) + soon} if soon else {})
+
+
+def _waived(found: Told, waived: Waived) -> list[FindingBody]:
+    return [FindingBody.of(each, waived[each.subject]) for each in found.waived]
 
 
 def _counts(found: Told, soon: int) -> dict[KindWord, int]:

@@ -43,6 +43,8 @@ _DECLARED = (
     EventKind("expectations.broken", About.TENANT, "the list was written although it breaks an expectation"),
     EventKind("draft.shared", About.TENANT, "a draft of the list was shared"),
     EventKind("draft.deleted", About.TENANT, "a draft is shared no more"),
+    EventKind("waiver.added", About.TENANT, "somebody took responsibility for a finding, until a day"),
+    EventKind("waiver.removed", About.TENANT, "a finding that was waived counts again"),
     EventKind("tenant.created", About.TENANT, "the tenant was registered"),
     EventKind("tenant.renamed", About.TENANT, "the tenant has another name"),
     EventKind("tenant.prefixes", About.TENANT, "what the tenant owns has changed"),

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from api.schemas.acl import ActionWord, DirectionWord, RuleDocument
-from api.schemas.common import Incoming, Outgoing
+from api.schemas.common import Incoming, Line, Name, Outgoing
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family, format_address, parse_address
 from orchestrator.policy.describe import box_json, box_text
 from orchestrator.policy.difference import Change, Difference
-from orchestrator.policy.findings import Finding
+from orchestrator.policy.findings import Finding, Subject
 from orchestrator.policy.model import Packet, Rule
 from orchestrator.policy.oracle import Step
 from orchestrator.policy.protocols import format_protocol, parse_protocol
 from orchestrator.wire.costs import Cost
+from orchestrator.wire.lists import FindingKind, SeverityWord, Waiver
 
 AddressText = Annotated[str, Field(max_length=45, examples=["198.51.100.7", "2001:db8::7"])]
 Byte = Annotated[int, Field(ge=0, le=255)]
-KindWord = Literal[
-    "never", "duplicate", "shadowed", "redundant", "conflict", "wide", "expired", "expiring", "group", "undecided"
-]
+KindWord = FindingKind | Literal["expiring"]
+SeverityCounts = dict[SeverityWord, int]
 PartWord = Literal["difference", "findings", "cost", "firewall"]
 """What can be told of a list; `firewall` is the cost with what it costs a firewall VNF, which takes longest to tell."""
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -123,15 +123,21 @@ class FindingBody(Outgoing):
     rules: list[str]
     witness: PacketBody | None
     explanation: str
+    severity: SeverityWord
+    reason: str = Field(description="why it is of that severity")
     group: str | None = Field(default=None, description="the address group that is meant, where it is one")
+    waiver: Waiver | None = Field(default=None, description="who took responsibility for it, until when and why")
 
     @classmethod
-    def of(cls, finding: Finding) -> FindingBody:
+    def of(cls, finding: Finding, waiver: Waiver | None = None) -> FindingBody:
         return cls(
             kind=finding.kind.value,
             rules=list(finding.rules),
             witness=PacketBody.of(finding.witness) if finding.witness else None,
             explanation=finding.explanation,
+            severity=finding.severity.value,
+            reason=finding.weight.reason,
+            waiver=waiver,
             group=finding.group,
         )
 
@@ -139,7 +145,32 @@ class FindingBody(Outgoing):
     def expiring(cls, rule: Rule) -> FindingBody:
         """A rule whose time will soon be over."""
         until = rule.expires.isoformat() if rule.expires else "never"
-        return cls(kind="expiring", rules=[rule.id], witness=None, explanation=f"'{rule.id}' holds until {until} only")
+        return cls(
+            kind="expiring",
+            rules=[rule.id],
+            witness=None,
+            explanation=f"'{rule.id}' holds until {until} only",
+            severity="note",
+            reason="so that its end surprises nobody",
+        )
+
+
+class WaiverRequest(Incoming):
+    """A finding to waive: of which kind, about which rule (both of a conflict) or group, why and until when."""
+
+    kind: FindingKind
+    rules: Annotated[tuple[Name, ...], Field(strict=False, max_length=2)] = ()
+    group: Name | None = None
+    reason: Line
+    ends: Annotated[AwareDatetime, Field(strict=False)]
+
+    def subject(self) -> Subject:
+        """What is waived. Raises BadInput for a number of rules that no finding of the kind has."""
+        wanted = 0 if self.kind == "group" else 2 if self.kind == "conflict" else 1
+        if len(self.rules) != wanted or (self.group is not None) != (self.kind == "group"):
+            names = {0: "an address group", 1: "one rule", 2: "two rules"}[wanted]
+            raise BadInput(f"a finding of kind {self.kind} is about {names}", place="rules" if wanted else "group")
+        return Subject.named(self.kind, self.rules, self.group)
 
 
 class ChangeBody(Outgoing):
@@ -180,12 +211,18 @@ class ChangeBody(Outgoing):
 
 
 class ToldBody(Outgoing):
-    """What is odd about a list, and what of it is not so of the list that it is compared with. Null: not asked for."""
+    """What is odd about a list, and what of it is not so of the list that it is compared with. Null: not asked for.
+
+    Findings that are waived are in `waived` and nowhere else; `severities` count the others, the worst first.
+    """
 
     findings: list[FindingBody] | None = None
     counts: dict[KindWord, int] | None = None
+    severities: SeverityCounts | None = None
+    waived: list[FindingBody] | None = None
     brought: list[FindingBody] | None = None
     brought_counts: dict[KindWord, int] | None = None
+    brought_severities: SeverityCounts | None = None
 
 
 class ReviewBody(ToldBody):
@@ -209,6 +246,8 @@ class StandingBody(Outgoing):
     version: int
     findings: list[FindingBody] | None
     counts: dict[KindWord, int] | None
+    severities: SeverityCounts | None
+    waived: list[FindingBody] | None
     cost: Cost | None
 
 

@@ -165,6 +165,11 @@ def write_output(text: str, output: str | None) -> None:
         raise Missing(f"it cannot be written: {error.strerror}", place=output) from None
 
 
+def text_of(name: str) -> str:
+    """A file's text. Raises Missing, BadInput, TooLarge."""
+    return decode(_bytes_of(name), name=name, max_bytes=DEFAULT_OPTIONS.max_bytes)
+
+
 def _bytes_of(name: str) -> bytes:
     """The content. A file that is too large is not read; of one without a size (a pipe) one byte more than is allowed.
 

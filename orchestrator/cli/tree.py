@@ -80,6 +80,15 @@ ACL = Branch(
                 Leaf("delete", "Delete a rule.", f"{_CLI}.acl.rules:delete"),
             ),
         ),
+        Branch(
+            "waiver",
+            "Findings that somebody takes responsibility for, until a day.",
+            (
+                Leaf("list", "List the waivers.", f"{_CLI}.acl.waivers:list_all"),
+                Leaf("add", "Waive a finding until a day.", f"{_CLI}.acl.waivers:add"),
+                Leaf("delete", "Take a waiver back.", f"{_CLI}.acl.waivers:delete"),
+            ),
+        ),
         Leaf("versions", "Show the history of a tenant's list.", f"{_CLI}.acl.service:versions"),
         Leaf("cost", "Show what lists cost on each kind of device.", f"{_CLI}.acl.cost:cost"),
         Leaf("hits", "Show how often each rule of a tenant decided.", f"{_CLI}.acl.hits:hits"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.client.paths import group_path, once_header, tenant_path
 from orchestrator.client.records import Json, Written
@@ -10,7 +11,7 @@ from orchestrator.client.transport import ANY_VERSION, Transport, document_of, j
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import AddressGroup, Direction, Packet
 from orchestrator.program.sightings import packet_to_json
-from orchestrator.wire.lists import Restored
+from orchestrator.wire.lists import Restored, Waiver
 from orchestrator.wire.tenants import Group, Limits, Quota
 
 
@@ -54,6 +55,36 @@ class GroupCalls:
     def delete_group(self, tenant: str, group: str, *, etag: str = ANY_VERSION) -> Written:
         """Raises NotFound, Stale, and Conflict, which names the rules, while rules name it."""
         return written(self._service.write("DELETE", group_path(tenant, group), etag=etag))
+
+
+class WaiverCalls:
+    """Findings on tenants' lists that somebody took responsibility for."""
+
+    _service: Transport
+
+    def waivers(self, tenant: str) -> tuple[Waiver, ...]:
+        """All of a tenant's, oldest first; those whose time is over, too."""
+        return tuple(self._service.documents(Waiver, f"{tenant_path(tenant)}/acl/waivers"))
+
+    def add_waiver(
+        self,
+        tenant: str,
+        kind: str,
+        rules: Sequence[str] = (),
+        *,
+        group: str | None = None,
+        reason: str,
+        ends: dt.datetime,
+        key: str | None = None,
+    ) -> Waiver:
+        """Waive a finding, in place of an older waiver of it. Raises BadInput, NotFound, TooLarge."""
+        body = {"kind": kind, "rules": list(rules), "group": group, "reason": reason, "ends": ends.isoformat()}
+        path = f"{tenant_path(tenant)}/acl/waivers"
+        return document_of(Waiver, self._service.write("POST", path, body=body, headers=once_header(key)))
+
+    def remove_waiver(self, tenant: str, waiver: int) -> None:
+        """Raises NotFound."""
+        self._service.write("DELETE", f"{tenant_path(tenant)}/acl/waivers/{waiver}", etag=ANY_VERSION)
 
 
 class HistoryCalls:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from orchestrator.client.calls import GroupCalls, HistoryCalls, QuotaCalls
+from orchestrator.client.calls import GroupCalls, HistoryCalls, QuotaCalls, WaiverCalls
 from orchestrator.client.connections import Answer, Connections
 from orchestrator.client.counts import CountCalls
 from orchestrator.client.domains import DomainCalls
@@ -51,6 +51,7 @@ class Client(
     GroupCalls,
     OnboardingCalls,
     HistoryCalls,
+    WaiverCalls,
     QuotaCalls,
     TokenCalls,
     FirewallCalls,

@@ -10,6 +10,7 @@ from orchestrator.client.records import Json
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.wire.codec import decode
 from orchestrator.wire.costs import Cost
+from orchestrator.wire.lists import Waiver
 
 Part = Literal["difference", "findings", "cost", "firewall"]
 """What can be told of a list; `firewall` is the cost with what it costs a firewall VNF, which takes longest to tell."""
@@ -39,16 +40,29 @@ class RuleSeen:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding of a dry run; `witness` is a packet to try it with, in the API's form."""
+    """A finding; `witness` is a packet to try it with, in the API's form, `waiver` who took responsibility for it."""
 
     kind: str
     rules: tuple[str, ...]
     witness: Json | None
     explanation: str
+    severity: str
+    reason: str
+    group: str | None = None
+    waiver: Waiver | None = None
 
     @classmethod
     def of(cls, body: Json) -> Finding:
-        return cls(body["kind"], tuple(body["rules"]), body["witness"], body["explanation"])
+        return cls(
+            kind=body["kind"],
+            rules=tuple(body["rules"]),
+            witness=body["witness"],
+            explanation=body["explanation"],
+            severity=body["severity"],
+            reason=body["reason"],
+            group=body["group"],
+            waiver=body["waiver"] and decode(Waiver, body["waiver"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +70,26 @@ class Review:
     """A dry run: what is wrong with a list, what it would cost, and which packets would fare otherwise.
 
     `brought`: what is wrong with it and not with the list as it is. Parts that were not asked for are empty;
-    `difference` is None where the lists are too different, too.
+    `difference` is None where the lists are too different, too. Findings that are waived are in `waived` alone.
     """
 
     findings: tuple[Finding, ...]
     counts: Mapping[str, int]
+    severities: Mapping[str, int]
+    waived: tuple[Finding, ...]
     brought: tuple[Finding, ...]
     brought_counts: Mapping[str, int]
+    brought_severities: Mapping[str, int]
     cost: Cost | None
     difference: Sequence[Json] | None
 
     @classmethod
     def of(cls, body: Json) -> Review:
-        found, more = (tuple(map(Finding.of, body[name] or ())) for name in ("findings", "brought"))
-        counts, of_more = (body[name] or {} for name in ("counts", "brought_counts"))
-        return cls(found, counts, more, of_more, body["cost"] and decode(Cost, body["cost"]), body["difference"])
+        found, waived, more = (tuple(map(Finding.of, body[name] or ())) for name in ("findings", "waived", "brought"))
+        names = ("counts", "severities", "brought_counts", "brought_severities")
+        counts, severities, of_more, more_severities = (body[name] or {} for name in names)
+        cost = body["cost"] and decode(Cost, body["cost"])
+        return cls(found, counts, severities, waived, more, of_more, more_severities, cost, body["difference"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +102,15 @@ class Standing:
     version: int
     findings: tuple[Finding, ...]
     counts: Mapping[str, int]
+    severities: Mapping[str, int]
+    waived: tuple[Finding, ...]
     cost: Cost | None
 
     @classmethod
     def of(cls, body: Json) -> Standing:
-        findings = tuple(map(Finding.of, body["findings"] or ()))
-        return cls(body["version"], findings, body["counts"] or {}, body["cost"] and decode(Cost, body["cost"]))
+        findings, waived = (tuple(map(Finding.of, body[name] or ())) for name in ("findings", "waived"))
+        counts, severities = body["counts"] or {}, body["severities"] or {}
+        return cls(body["version"], findings, counts, severities, waived, body["cost"] and decode(Cost, body["cost"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.compile.cost import cost
@@ -18,7 +19,7 @@ from orchestrator.control.workbench import read_list
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.difference import Difference, difference
-from orchestrator.policy.findings import Checks
+from orchestrator.policy.findings import Checks, Subject
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.ownership import check_ownership
 from orchestrator.wire.costs import Cost, FirewallCost
@@ -50,11 +51,17 @@ def tried_difference(current: Acl, text: bytes, checks: Checks) -> Difference | 
 
 
 def tried_findings(
-    tenant: str, current: Acl, text: bytes, checks: Checks, lead: dt.timedelta, most: int
+    tenant: str,
+    current: Acl,
+    text: bytes,
+    checks: Checks,
+    lead: dt.timedelta,
+    most: int,
+    waived: Collection[Subject] = (),
 ) -> TriedFindings:
     """The findings on it and those that it brings, the first `most` of either; which rules expire within `lead`."""
     tried = _tried(text, (*checks.own,))
-    whole, brought = findings_then(tenant, current, tried, checks, most)
+    whole, brought = findings_then(tenant, current, tried, checks, most, waived)
     return TriedFindings(whole, brought, soon_over(tried, checks, lead))
 
 

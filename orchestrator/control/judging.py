@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from orchestrator.policy.findings import Checks, Finding, Findings, Kind
+from orchestrator.policy.findings import Checks, Finding, Findings, Kind, Severity, Subject
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.rechecks import Judged, brought, recheck
 
@@ -23,10 +23,12 @@ _SAMPLES = 256
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Some of the findings on a list, and how many there are of each kind."""
+    """Some of the findings on a list, how many there are, and those that are waived; the others count them not."""
 
     first: tuple[Finding, ...]
     counts: Mapping[Kind, int]
+    severities: Mapping[Severity, int]
+    waived: tuple[Finding, ...] = ()
 
 
 class _Memory:
@@ -56,18 +58,24 @@ def _shared(known: Acl, acl: Acl) -> int:
 _memory = _Memory()
 
 
-def findings_now(tenant: str, acl: Acl, checks: Checks, most_of_a_kind: int) -> Told:
+def findings_now(tenant: str, acl: Acl, checks: Checks, most_of_a_kind: int, waived: Collection[Subject] = ()) -> Told:
     """The findings on a tenant's list as it is, the first of each kind."""
-    found = _now(tenant, acl, checks)
-    return Told(tuple(each for kind in Kind for each in found.of([kind])[:most_of_a_kind]), found.counts)
+    found, without = _now(tenant, acl, checks).split(waived)
+    first = tuple(each for kind in Kind for each in found.of([kind])[:most_of_a_kind])
+    return Told(first, found.counts, found.severities, tuple(without))
 
 
-def findings_then(tenant: str, current: Acl, tried: Acl, checks: Checks, most: int) -> tuple[Told, Told]:
+def findings_then(
+    tenant: str, current: Acl, tried: Acl, checks: Checks, most: int, waived: Collection[Subject] = ()
+) -> tuple[Told, Told]:
     """The findings on a list that somebody tries, the first in its order; and those that the current one has not."""
     before = _now(tenant, current, checks)
-    after = _memory.findings((tenant, "tried"), (tenant, "now"), tried, checks)
+    after, without = _memory.findings((tenant, "tried"), (tenant, "now"), tried, checks).split(waived)
     more = brought(before, after)
-    return Told(tuple(islice(after, most)), after.counts), Told(tuple(islice(more, most)), more.counts)
+    return (
+        Told(tuple(islice(after, most)), after.counts, after.severities, tuple(without)),
+        Told(tuple(islice(more, most)), more.counts, more.severities),
+    )
 
 
 def soon_over(acl: Acl, checks: Checks, lead: dt.timedelta) -> tuple[Rule, ...]:

@@ -12,7 +12,7 @@ Then of a rule that could go it is asked once more with the dead there: it may b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,16 @@ class Conflicts:
 
     def __len__(self) -> int:
         return len(self.later)
+
+    def chosen(self, which: npt.NDArray[np.bool_]) -> Conflicts:
+        """Some of them."""
+        return replace(
+            self,
+            earlier=self.earlier[which],
+            later=self.later[which],
+            points=self.points[which],
+            earlier_permits=self.earlier_permits[which],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,8 @@ def finding_json(finding: Finding) -> dict[str, object]:
         "rules": list(finding.rules),
         "witness": packet_json(finding.witness) if finding.witness else None,
         "explanation": finding.explanation,
+        "severity": finding.severity.value,
+        "reason": finding.weight.reason,
         "group": finding.group,
     }
 

@@ -19,6 +19,12 @@ still stand: one that holds down a shadowed rule with the other answer is not ca
 rule alone: when two rules make each other redundant, both are reported, and only one may go; so remove one and check
 again.
 
+Each finding has a severity, with the reason for it (`_WEIGHTS` and the functions below):
+
+    error       the list does not do what a rule of it says: a rule shadowed by one with the other action
+    warning     a rule decides nothing, or lets in more than it seems: look at it
+    note        ordinary: a deny before a permit, a rule that could go, a wide permit of egress
+
 Each finding but never and undecided carries a witness: a packet to try it with. For a shadowed or duplicate rule it is
 one that the rule would have matched; for a group one to or from an address that it names needlessly, where a rule uses
 it; else one that the rule decides.
@@ -32,9 +38,10 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import overload
 
 import numpy as np
@@ -64,6 +71,46 @@ class Kind(enum.Enum):
     UNDECIDED = "undecided"
 
 
+class Severity(enum.Enum):
+    """How much a finding matters, the least first."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+    def is_at_least(self, other: Severity) -> bool:
+        """Whether it matters as much as another, or more."""
+        order = list(Severity)
+        return order.index(self) >= order.index(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """How much a finding matters, and why."""
+
+    severity: Severity
+    reason: str
+
+
+_WEIGHTS: Mapping[Kind, Weight] = MappingProxyType(
+    {
+        Kind.NEVER: Weight(Severity.WARNING, "it decides nothing, whatever it is meant to do"),
+        Kind.DUPLICATE: Weight(Severity.WARNING, "it decides nothing: the earlier rule says all of it"),
+        Kind.SHADOWED: Weight(Severity.WARNING, "it decides nothing; its packets fare as it says all the same"),
+        Kind.REDUNDANT: Weight(Severity.NOTE, "no packet fares otherwise without it; it may stand for its counts"),
+        Kind.CONFLICT: Weight(Severity.NOTE, "a deny before a permit is how exceptions are written"),
+        Kind.WIDE: Weight(Severity.WARNING, "it opens much: is that meant?"),
+        Kind.EXPIRED: Weight(Severity.WARNING, "its time is over, and it still stands in the list"),
+        Kind.GROUP: Weight(Severity.NOTE, "it costs entries and decides nothing otherwise"),
+        Kind.UNDECIDED: Weight(Severity.WARNING, "nobody knows: the limits of work ended before the answer"),
+    }
+)
+_CONTRADICTED = Weight(Severity.ERROR, "what it says does not happen: rules with the other action come first")
+_PERHAPS_CONTRADICTED = Weight(Severity.ERROR, "what it says may not happen: which rules take its packets is unknown")
+_PERMITTED_FIRST = Weight(Severity.WARNING, "packets that the later rule denies are permitted before")
+_WIDE_OUT = Weight(Severity.NOTE, "most lists let their own side reach everything")
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing to look at. `rules` names the rule it is said of first (for a conflict: the earlier one); `group` the
@@ -73,7 +120,32 @@ class Finding:
     rules: tuple[RuleId, ...]
     witness: Packet | None
     explanation: str
+    weight: Weight
     group: GroupName | None = None
+
+    @property
+    def severity(self) -> Severity:
+        return self.weight.severity
+
+    @property
+    def subject(self) -> Subject:
+        """What it is said of: the same after an edit of other rules."""
+        about = self.rules if self.kind is Kind.CONFLICT else () if self.group else self.rules[:1]
+        return Subject(self.kind, about, self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kind of finding, and the rules (two of a conflict, else one) or the group that it is said of."""
+
+    kind: Kind
+    rules: tuple[RuleId, ...] = ()
+    group: GroupName | None = None
+
+    @classmethod
+    def named(cls, kind: str, rules: Iterable[str], group: str | None) -> Subject:
+        """The subject that documents name so. Raises ValueError for a kind that there is not."""
+        return cls(Kind(kind), tuple(map(RuleId, rules)), None if group is None else GroupName(group))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +218,53 @@ class Findings(Sequence[Finding]):
     def __iter__(self) -> Iterator[Finding]:
         return map(self._at, self._order.tolist())
 
+    @property
+    def severities(self) -> Mapping[Severity, int]:
+        """How many there are of each severity, the worst first, of those that there are."""
+        found = dict.fromkeys(reversed(Severity), 0)
+        for _, finding in self.placed:
+            found[finding.severity] += 1
+        for each in self.conflicts:
+            permitted = int(np.count_nonzero(each.earlier_permits))
+            found[_PERMITTED_FIRST.severity] += permitted
+            found[_WEIGHTS[Kind.CONFLICT].severity] += len(each) - permitted
+        return {severity: count for severity, count in found.items() if count}
+
     def of(self, kinds: Sequence[Kind]) -> Findings:
         """Those of some kinds."""
         kept = [placed for placed in self.placed if placed[1].kind in kinds]
         return Findings(self.rules, kept, self.conflicts if Kind.CONFLICT in kinds else ())
+
+    def at_least(self, severity: Severity) -> Findings:
+        """Those that matter so much, or more."""
+        kept = [placed for placed in self.placed if placed[1].severity.is_at_least(severity)]
+        conflicts = self.conflicts
+        if not _WEIGHTS[Kind.CONFLICT].severity.is_at_least(severity):
+            conflicts = tuple(each.chosen(each.earlier_permits.astype(bool)) for each in self.conflicts)
+        if not _PERMITTED_FIRST.severity.is_at_least(severity):
+            conflicts = ()
+        return Findings(self.rules, kept, conflicts)
+
+    def split(self, subjects: Collection[Subject]) -> tuple[Findings, Findings]:
+        """Those that are about none of some subjects, and those that are about one."""
+        chosen = frozenset(subjects)
+        inside = [placed[1].subject in chosen for placed in self.placed]
+        numbers = {name: number for number, name in enumerate(self.rules)}
+        pairs = [
+            numbers[each.rules[0]] << 32 | numbers[each.rules[1]]
+            for each in chosen
+            if each.kind is Kind.CONFLICT and all(name in numbers for name in each.rules)
+        ]
+        masks = [np.isin(each.earlier << 32 | each.later, np.array(pairs, np.int64)) for each in self.conflicts]
+        outer, inner = (
+            Findings(
+                self.rules,
+                [placed for placed, within in zip(self.placed, inside, strict=True) if within is wanted],
+                [each.chosen(mask == wanted) for each, mask in zip(self.conflicts, masks, strict=True)],
+            )
+            for wanted in (False, True)
+        )
+        return outer, inner
 
     def placed_in(self, rules: tuple[RuleId, ...], places: npt.NDArray[np.intp]) -> Findings:
         """The same, for a list of which this one's rules are those in some places."""
@@ -170,7 +285,8 @@ class Findings(Sequence[Finding]):
             f"'{earlier}' {first} and '{later}' {second} some packets in common, and neither contains the other: their "
             f"order decides"
         )
-        return Finding(Kind.CONFLICT, (earlier, later), witness, text)
+        weight = _PERMITTED_FIRST if of.earlier_permits[index] else _WEIGHTS[Kind.CONFLICT]
+        return Finding(Kind.CONFLICT, (earlier, later), witness, text, weight)
 
 
 @dataclass(slots=True)
@@ -228,8 +344,10 @@ def _among_rules(acl: Acl, direction: Direction, anomalies: Anomalies) -> Iterat
     """What is said of rules for the sake of others, but for conflicts."""
     for rule in acl.rules:
         if rule.direction is direction and rule.id not in anomalies.places and anomalies.speaks_of(rule.id):
-            yield Finding(Kind.NEVER, (rule.id,), None, why_never(rule, acl))
-    yield from map(_dead, anomalies.dead)
+            yield Finding(Kind.NEVER, (rule.id,), None, why_never(rule, acl), _WEIGHTS[Kind.NEVER])
+    actions = {rule.id: rule.action for rule in acl.rules}
+    for dead in anomalies.dead:
+        yield _dead(dead, actions)
     yield from map(_redundant, anomalies.idle())
     for unknown in anomalies.unknown():
         yield _undecided(unknown)
@@ -240,7 +358,8 @@ def _on_their_own(acl: Acl, direction: Direction, anomalies: Anomalies, checks: 
         if rule.direction is direction and anomalies.speaks_of(rule.id):
             boxes = anomalies.boxes(rule.id)
             yield from _said(Kind.EXPIRED, (rule.id,), expired(rule, boxes, checks.now))
-            yield from _said(Kind.WIDE, (rule.id,), wide(rule, boxes, acl, checks.wide))
+            weight = _WIDE_OUT if direction is Direction.EGRESS else _WEIGHTS[Kind.WIDE]
+            yield from _said(Kind.WIDE, (rule.id,), wide(rule, boxes, acl, checks.wide), weight)
 
 
 def on_groups(acl: Acl) -> Iterator[Finding]:
@@ -255,22 +374,26 @@ def on_groups(acl: Acl) -> Iterator[Finding]:
             yield replace(finding, group=group.name)
 
 
-def _said(kind: Kind, rules: tuple[RuleId, ...], remark: Remark | None) -> Iterator[Finding]:
+def _said(
+    kind: Kind, rules: tuple[RuleId, ...], remark: Remark | None, weight: Weight | None = None
+) -> Iterator[Finding]:
     if remark is not None:
-        yield Finding(kind, rules, remark.witness, remark.text)
+        yield Finding(kind, rules, remark.witness, remark.text, weight or _WEIGHTS[kind])
 
 
-def _dead(dead: Dead) -> Finding:
+def _dead(dead: Dead, actions: Mapping[RuleId, Action]) -> Finding:
     name = dead.rule.id
     if dead.like is not None:
         text = f"'{name}' says the same as '{dead.like}' before it"
-        return Finding(Kind.DUPLICATE, (name, dead.like), dead.witness, text)
+        return Finding(Kind.DUPLICATE, (name, dead.like), dead.witness, text, _WEIGHTS[Kind.DUPLICATE])
     if dead.takers is None:
         text = f"'{name}' never decides a packet: rules before it take all; which ones was not found within the limits"
-        return Finding(Kind.SHADOWED, (name,), dead.witness, text)
+        return Finding(Kind.SHADOWED, (name,), dead.witness, text, _PERHAPS_CONTRADICTED)
     take = "take" if len(dead.takers) > 1 else "takes"
     text = f"'{name}' never decides a packet: {_listed(dead.takers)} before it {take} all"
-    return Finding(Kind.SHADOWED, (name, *dead.takers), dead.witness, text)
+    contradicted = any(actions[taker] is not dead.rule.action for taker in dead.takers)
+    weight = _CONTRADICTED if contradicted else _WEIGHTS[Kind.SHADOWED]
+    return Finding(Kind.SHADOWED, (name, *dead.takers), dead.witness, text, weight)
 
 
 def _redundant(idle: Idle) -> Finding:
@@ -278,13 +401,13 @@ def _redundant(idle: Idle) -> Finding:
     by = "others" if idle.heirs is None else _listed(idle.heirs)
     rules = tuple(name for name in idle.heirs or () if name != DEFAULT_ID)
     text = f"without '{idle.rule.id}' its packets are {does} all the same, by {by}"
-    return Finding(Kind.REDUNDANT, (idle.rule.id, *rules), idle.witness, text)
+    return Finding(Kind.REDUNDANT, (idle.rule.id, *rules), idle.witness, text, _WEIGHTS[Kind.REDUNDANT])
 
 
 def _undecided(unknown: Unknown) -> Finding:
     about = f" with {_listed(unknown.earlier)}" if unknown.earlier else ""
     text = f"whether '{unknown.rule}' {unknown.what}{about} was not decided within the limits of work"
-    return Finding(Kind.UNDECIDED, (unknown.rule, *unknown.earlier), None, text)
+    return Finding(Kind.UNDECIDED, (unknown.rule, *unknown.earlier), None, text, _WEIGHTS[Kind.UNDECIDED])
 
 
 def _listed(names: Sequence[RuleId]) -> str:

@@ -151,17 +151,7 @@ def _staying(findings: Findings, where: Places) -> Iterator[tuple[int, Finding]]
 def _of_staying(conflicts: Conflicts, where: Places) -> Conflicts:
     """The conflicts of two rules that nothing came near."""
     earlier, later = where[conflicts.earlier], where[conflicts.later]
-    return _chosen(replace(conflicts, earlier=earlier, later=later), (earlier >= 0) & (later >= 0))
-
-
-def _chosen(conflicts: Conflicts, which: Bits) -> Conflicts:
-    return replace(
-        conflicts,
-        earlier=conflicts.earlier[which],
-        later=conflicts.later[which],
-        points=conflicts.points[which],
-        earlier_permits=conflicts.earlier_permits[which],
-    )
+    return replace(conflicts, earlier=earlier, later=later).chosen((earlier >= 0) & (later >= 0))
 
 
 def _others(count: int, places: Places) -> Places:
@@ -181,18 +171,18 @@ def _only(acl: Acl, places: Places) -> Acl:
 
 
 def brought(before: Findings, after: Findings) -> Findings:
-    """The findings on a list that another, an earlier one, did not have: of a kind about the same rule, or the same
-    two of a conflict."""
-    known = {(finding.kind, finding.rules[:1], finding.group) for _, finding in before.placed}
-    singles = [placed for placed in after.placed if (placed[1].kind, placed[1].rules[:1], placed[1].group) not in known]
+    """The findings on a list that an earlier one did not have, of that severity, about the same rule, group or pair."""
+    known = {(finding.subject, finding.severity) for _, finding in before.placed}
+    singles = [placed for placed in after.placed if (placed[1].subject, placed[1].severity) not in known]
     numbers = {name: number for number, name in enumerate(dict.fromkeys((*before.rules, *after.rules)))}
     pairs = [_pairs(each, np.array([numbers[name] for name in before.rules], np.int64)) for each in before.conflicts]
     seen = np.concatenate([np.zeros(0, np.int64), *pairs])
     those = np.array([numbers[name] for name in after.rules], np.int64)
-    conflicts = [_chosen(each, ~np.isin(_pairs(each, those), seen)) for each in after.conflicts]
+    conflicts = [each.chosen(~np.isin(_pairs(each, those), seen)) for each in after.conflicts]
     return Findings(after.rules, singles, conflicts)
 
 
 def _pairs(conflicts: Conflicts, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """A number for each conflict, the same for the same two rules."""
-    return numbers[conflicts.earlier] << 32 | numbers[conflicts.later]
+    """A number for each conflict, the same for the same two rules that permit and deny in the same order."""
+    pairs: npt.NDArray[np.int64] = numbers[conflicts.earlier] << 32 | numbers[conflicts.later] << 1
+    return pairs | conflicts.earlier_permits

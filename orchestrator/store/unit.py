@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from orchestrator.store.acls.groups import Groups
 from orchestrator.store.acls.lists import Acls
+from orchestrator.store.acls.waivers import Waivers
 from orchestrator.store.domains import Domains
 from orchestrator.store.drafts import Drafts, Expectations
 from orchestrator.store.events import Events
@@ -48,6 +49,7 @@ class Unit:
     groups = _repository(Groups)
     expectations = _repository(Expectations)
     drafts = _repository(Drafts)
+    waivers = _repository(Waivers)
     domains = _repository(Domains)
     intersections = _repository(Intersections)
     onboardings = _repository(Onboardings)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Literal
 
 from orchestrator.wire.common import described, document
 from orchestrator.wire.costs import WrittenList
+
+FindingKind = Literal[
+    "never", "duplicate", "shadowed", "redundant", "conflict", "wide", "expired", "group", "undecided"
+]
+SeverityWord = Literal["note", "warning", "error"]
 
 
 @document()
@@ -17,6 +23,20 @@ class AclVersion:
     created: dt.datetime
     rules: int
     comment: str = described("what its author says about it")
+
+
+@document(kw_only=True)
+class Waiver:
+    """A finding that somebody took responsibility for, until a day."""
+
+    id: int
+    kind: FindingKind
+    rules: tuple[str, ...] = described("the rule that the finding is said of; both rules of a conflict")
+    group: str | None = described("the address group, where one is meant")
+    author: str
+    reason: str
+    created: dt.datetime
+    ends: dt.datetime = described("from then on the finding counts again")
 
 
 @document(kw_only=True)

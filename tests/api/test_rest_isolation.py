@@ -41,6 +41,9 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/v1/tenants/{tenant}/acl/rules/{rule}"): RULE,
     ("PUT", "/v1/tenants/{tenant}/acl/groups/{group}"): {"prefixes": ["192.0.2.0/24"]},
     ("POST", "/v1/tenants/{tenant}/acl/groups/{group}/members"): {"add": ["192.0.2.9"]},
+    ("POST", "/v1/tenants/{tenant}/acl/waivers"): {
+        "kind": "wide", "rules": ["r"], "reason": "tried", "ends": "2101-01-01T00:00:00Z"
+    },
     ("PUT", "/v1/tenants/{tenant}/quota"): {"rules": 10, "flows": None},
     ("POST", "/v1/domains"): {"id": "new"},
     ("PATCH", "/v1/domains/{domain}"): {"return_traffic": "explicit"},
@@ -94,7 +97,7 @@ class Route:
         names |= {"enforcer": "1", "generation": "1", "token": "1", "prefix": "10.2.0.0/16"}
         names |= {"group": "7" if "enrolment-groups" in self.pattern else "office", "member": "192.0.2.1"}
         names |= {"draft": DRAFTS[-1]}
-        names |= {"firewall": "fw1", "serial": "0" * 40, "pop": "p1", "edge": "e1", "server": "fs1"}
+        names |= {"firewall": "fw1", "serial": "0" * 40, "pop": "p1", "edge": "e1", "server": "fs1", "waiver": "1"}
         return self.pattern.format(**names)
 
     @property
@@ -122,6 +125,9 @@ def town(service: Served, admin: Client) -> Iterator[Town]:
         admin.create_tenant(tenant, domain="pop", prefixes=[Prefix.parse(prefix)])
         admin.put_acl(tenant, acl_from_json({"groups": {"office": {"prefixes": ["192.0.2.1"]}}, "rules": [RULE]}))
     DRAFTS.append(admin.share_draft("red", acl_from_json({"rules": [RULE]}), base=1).id)
+    admin.add_waiver(
+        "red", "wide", ["r"], reason="for the routes about it", ends=dt.datetime(2101, 1, 1, tzinfo=dt.UTC)
+    )
     with service.client("") as anybody:
         enrolment = anybody.enrol(admin.invite_enforcer("elsewhere"), name="c", kind="openflow")
     with (

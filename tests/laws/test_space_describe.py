@@ -29,7 +29,7 @@ def test_a_packet_is_written_as_the_service_writes_it(packet: Packet) -> None:
 @given(acls(5, min_rules=2))
 def test_a_finding_is_written_as_the_service_writes_it(acl: Acl) -> None:
     for finding in check(acl):
-        assert finding_json(finding) == FindingBody.of(finding).model_dump()
+        assert finding_json(finding) == FindingBody.of(finding).model_dump(exclude={"waiver"})
 
 
 def spans_of(texts: list[str] | None, everything_else: Spans) -> Spans:

@@ -1,20 +1,24 @@
-"""`aclflow acl check`: what is wrong with lists in files."""
+"""`aclflow acl check`: what is wrong with lists, beside what is known and what is waived."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.acl.baseline import Baseline
 from orchestrator.cli.acl.convert import account_of, say_account_of
-from orchestrator.cli.files import Files, Read, read_every_list
+from orchestrator.cli.connection import service
+from orchestrator.cli.files import Files, LiveList, Read, read_every_list
 from orchestrator.cli.options import AsJson, Judging, Reading, Report, taking, time_of
 from orchestrator.cli.terminal import complain, counting, remark, say, say_json_list, say_table
+from orchestrator.errors import BadInput
 from orchestrator.policy.describe import finding_json, packet_text
-from orchestrator.policy.findings import Checks, Finding, Findings, Kind
+from orchestrator.policy.findings import Checks, Finding, Findings, Kind, Severity, Subject
 from orchestrator.policy.findings import check as findings_of
 from orchestrator.policy.model import Acl
 from orchestrator.policy.suspects import Wide
@@ -48,29 +52,88 @@ class Looking:
         )
 
 
+class FailOn(Enum):
+    """From which severity on the answer is no."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Which findings count."""
+
+    fail_on: Annotated[FailOn, typer.Option("--fail-on", help="From which severity on to end with 1.")] = FailOn.WARNING
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="FILE", help="Findings that are known; only others are shown.")
+    ] = None
+    write_baseline: Annotated[
+        str | None, typer.Option("--write-baseline", metavar="FILE", help="Write what is found as known findings.")
+    ] = None
+
+    def known(self) -> Baseline:
+        """The findings of the baseline. Raises Missing and BadInput."""
+        if self.baseline is None:
+            return Baseline({})
+        if self.write_baseline is not None:
+            raise BadInput("give --baseline or --write-baseline, not both")
+        return Baseline.read(self.baseline)
+
+    def fails(self, severities: Iterable[str]) -> bool:
+        """Whether findings of such severities are a no."""
+        if self.fail_on is FailOn.NEVER:
+            return False
+        least = Severity(self.fail_on.value)
+        return any(Severity(each).is_at_least(least) for each in severities)
+
+
 @taking
 def check(
     names: Files,
     reading: Reading,
     judging: Judging,
     looking: Looking,
+    failing: Failing,
     report: Report = False,
     as_json: AsJson = False,
 ) -> None:
     """Find rules that are shadowed, redundant, in conflict, too wide.
 
-    Findings are exact: each comes with a packet that shows it. Ends with 1 if there is any, or if a file says what
-    cannot be carried over (then the list is not judged, unless you ask for its approximation).
+    Findings are exact: each comes with a packet that shows it, and with a severity. Errors say that the list does not
+    do what a rule of it says; notes are ordinary. Ends with 1 if there is an error or a warning (--fail-on), or if a
+    file says what cannot be carried over (then the list is not judged, unless you ask for its approximation).
+
+    For a TENANT what is waived does not count (`aclflow acl waiver`). --write-baseline keeps what is found in a file;
+    with --baseline only what is not in there is shown and counts.
     """
     checks = looking.checks(judging)
+    known = failing.known()
     judged = [_judge(one, checks, looking, reading) for one in read_every_list(names, reading)]
+    if failing.write_baseline is not None:
+        written = {each.read.name: [finding.subject for finding in each.findings] for each in judged}
+        Baseline(written).write(failing.write_baseline)
+        remark(f"{failing.write_baseline}: {sum(map(len, written.values()))} findings are known from now on")
+        judged = [replace(each, findings=findings_of(Acl())) for each in judged]
+    judged = [_beside(each, known, alone=len(judged) == 1) for each in judged]
     if as_json:
         _say_json(judged)
     else:
         for each in judged:
             _say(each, looking.most or len(each.findings), alone=len(judged) == 1, report=report)
-    if any(each.findings or not each.judged for each in judged):
+    severities = {severity.value for each in judged for severity in each.findings.severities}
+    if failing.fails(severities) or not all(each.judged for each in judged):
         raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _beside(outcome: Outcome, known: Baseline, *, alone: bool) -> Outcome:
+    """What is found beside what is known, and how much that is."""
+    subjects = known.of(outcome.read.name, alone=alone)
+    if not subjects:
+        return outcome
+    fresh, old = outcome.findings.split(subjects)
+    return replace(outcome, findings=fresh, known=len(old), gone=len(set(subjects)) - len(old))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +143,10 @@ class Outcome:
     read: Read
     findings: Findings
     judged: bool
+    waived: int = 0
+    known: int = 0
+    gone: int = 0
+    """Known findings that are not found any more."""
 
 
 def _judge(read: Read, checks: Checks, looking: Looking, reading: Reading) -> Outcome:
@@ -87,7 +154,20 @@ def _judge(read: Read, checks: Checks, looking: Looking, reading: Reading) -> Ou
         return Outcome(read, findings_of(Acl()), judged=False)
     with counting(f"checking {read.name}", total=100) as told:
         found = findings_of(read.acl, checks, lambda done, total: told(100 * done // total))
-    return Outcome(read, found.of(looking.only) if looking.only else found, judged=True)
+    found, waived = found.split(_waived(read))
+    return Outcome(read, found.of(looking.only) if looking.only else found, judged=True, waived=len(waived))
+
+
+def _waived(read: Read) -> frozenset[Subject]:
+    """What is waived of a tenant's list at the service; nothing of a file."""
+    live = LiveList.named(read.name)
+    if live is None:
+        return frozenset()
+    with service(None) as client:
+        now = dt.datetime.now(dt.UTC)
+        return frozenset(
+            Subject.named(each.kind, each.rules, each.group) for each in client.waivers(live.tenant) if each.ends > now
+        )
 
 
 def _say_json(judged: Sequence[Outcome]) -> None:
@@ -105,19 +185,31 @@ def _say(outcome: Outcome, most: int, *, alone: bool, report: bool) -> None:
     if findings:
         if not alone:
             say(read.name, bold=True)
-        say_table(("rule", "kind", "because", "example"), map(_row, findings[:most]))
-    counts = ", ".join(f"{count} {kind.value}" for kind, count in findings.counts.items()) or "no findings"
+        say_table(("rule", "kind", "severity", "because", "example"), map(_row, findings[:most]))
+    counts = _counts(outcome)
     if report:
         say(f"{read.name}: {counts}", bold=True)
-    elif outcome.judged and not findings:
+    elif outcome.judged:
         remark(f"{read.name}: {counts}")
     if len(findings) > most:
-        remark(f"{read.name}: {counts}; the first {most} are shown, --most 0 shows all")
+        remark(f"the first {most} are shown, --most 0 shows all")
 
 
-def _row(finding: Finding) -> tuple[str, str, str, str]:
+def _counts(outcome: Outcome) -> str:
+    """How much was found: ``1 error, 2 notes (1 shadowed, 2 conflict), 3 waived``."""
+    findings = outcome.findings
+    words = [f"{count} {severity.value}{'s' if count > 1 else ''}" for severity, count in findings.severities.items()]
+    text = ", ".join(words) or "no findings"
+    if words:
+        text += f" ({', '.join(f'{count} {kind.value}' for kind, count in findings.counts.items())})"
+    beside = (("waived", outcome.waived), ("known", outcome.known), ("known and gone", outcome.gone))
+    return ", ".join((text, *(f"{count} {what}" for what, count in beside if count)))
+
+
+def _row(finding: Finding) -> tuple[str, str, str, str, str]:
     """A finding in a table: the rule it is said of (of a conflict both), or the group."""
     about = finding.rules if finding.kind is Kind.CONFLICT else finding.rules[:1]
     subject = f"@{finding.group}" if finding.group else ", ".join(about)
     example = packet_text(finding.witness) if finding.witness else ""
-    return subject, finding.kind.value, finding.explanation, example
+    because = f"{finding.explanation} ({finding.weight.reason})"
+    return subject, finding.kind.value, finding.severity.value, because, example

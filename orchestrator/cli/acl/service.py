@@ -28,6 +28,7 @@ from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.protocols import format_protocol
 
 _ANSWER_IS_NO = 1
+_SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "note": None}
 _COLUMNS = ("id", "direction", "action", "protocol", "source", "destination")
 
 
@@ -163,21 +164,18 @@ def review(
 ) -> None:
     """Try a file against a tenant's list without changing it.
 
-    Shows what is wrong with it, what it costs a switch, and a packet for each set of packets that would fare otherwise.
-    Ends with 1 if there are findings or differences.
+    Shows which findings the change brings, what the list costs a switch, and a packet for each set of packets that
+    would fare otherwise. Ends with 1 if it brings an error or a warning, or if there are differences.
     """
     acl = whole(read_file(_file(former, tenant, name, "review"), reading), reading)
     with service(url) as client, at_work(f"trying {len(acl.rules)} rules"):
         found = client.check_acl(tenant, acl)
     if as_json:
-        findings = [
-            {"kind": one.kind, "rules": one.rules, "witness": one.witness, "explanation": one.explanation}
-            for one in found.findings
-        ]
-        say_json({"findings": findings, "cost": found.cost, "difference": found.difference})
+        counts = {"in_all": found.severities, "waived": len(found.waived)}
+        say_json({"findings": found.brought, **counts, "cost": found.cost, "difference": found.difference})
     else:
         _say_review(found)
-    if found.findings or found.difference or not _comparable(found):
+    if not {"error", "warning"}.isdisjoint(found.brought_severities) or found.difference or not _comparable(found):
         raise typer.Exit(_ANSWER_IS_NO)
 
 
@@ -240,8 +238,13 @@ def say_rules(rules: Iterable[Rule]) -> None:
 
 
 def _say_review(found: Review) -> None:
-    for one in found.findings:
-        say(f"{one.kind}: {one.explanation}", colour="yellow")
+    for one in found.brought:
+        say(f"{one.severity}, {one.kind}: {one.explanation} ({one.reason})", colour=_SEVERITY_COLOURS[one.severity])
+    if found.severities and not found.brought:
+        words = ", ".join(
+            f"{count} {severity}{'s' if count > 1 else ''}" for severity, count in found.severities.items()
+        )
+        remark(f"the change brings no findings; the list has {words}, see `aclflow acl check`")
     for change in found.difference or ():
         say_change(change)
     if not _comparable(found):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Table, Text
 
-from orchestrator.store.schema.core import COUNT, NAME, TIME, metadata
+from orchestrator.store.schema.core import COUNT, NAME, SERIAL, TIME, metadata
 
 acl_versions = Table(
     "acl_versions",
@@ -109,3 +109,19 @@ expiry_notices = Table(
     Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), nullable=False, index=True),
     sqlite_with_rowid=False,
 )
+
+waivers = Table(
+    "waivers",
+    metadata,
+    Column("id", SERIAL, primary_key=True),
+    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), nullable=False),
+    Column("kind", NAME, nullable=False),
+    Column("rules", NAME, nullable=False),
+    Column("group_name", NAME, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created", TIME, nullable=False),
+    Column("ends", TIME, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("waivers_by_subject", waivers.c.tenant, waivers.c.kind, waivers.c.rules, waivers.c.group_name, unique=True)

@@ -53,7 +53,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0017"
+HEAD = "0018"
 """The migration that leads to these tables."""
 
 metadata = MetaData(

@@ -1,0 +1,62 @@
+"""Waivers: findings on a list that somebody took responsibility for, until a day."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import TenantReader, TenantWriter
+from api.context import ConditionDep, NamePath, NumberPath, OnceDep, ServicesDep, author, logged
+from api.limits import SmallBody
+from api.schemas.inspection import WaiverRequest
+from orchestrator.store.records import Reply
+from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Page
+from orchestrator.wire.lists import Waiver
+
+router = APIRouter(prefix="/v1/tenants/{tenant}/acl/waivers", tags=["waivers"], route_class=SmallBody)
+
+
+@router.get("", response_model=Page[Waiver])
+def list_waivers(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+    """All waivers, oldest first; those whose time is over, too: they waive nothing any more."""
+    return answer(Page(services.control.read(lambda unit: unit.waivers.list(tenant)), None))
+
+
+@router.post("", status_code=201, response_model=Waiver)
+def add_waiver(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    condition: ConditionDep,
+    once: OnceDep,
+    body: WaiverRequest,
+) -> Response:
+    """Waive a finding until a day. An older waiver of the same finding is replaced. The list stays as it is.
+
+    If-Match, where it is said, is the list's ETag: the finding is waived of that list only.
+    """
+
+    def work(unit: Unit) -> Reply:
+        condition.allow(etag(unit.acls.version(tenant)))
+        made = unit.waivers.add(tenant, body.subject(), author=author(caller), reason=body.reason, ends=body.ends)
+        detail = {"waiver": made.id, "kind": made.kind, "rules": list(made.rules), "reason": made.reason}
+        logged(unit, caller, "waiver.added", tenant, detail)
+        return reply(made, tag=etag(made.id), location=f"/v1/tenants/{tenant}/acl/waivers/{made.id}")
+
+    return sent(services.control.carry_out(once.of(caller, work)))
+
+
+@router.delete("/{waiver}", status_code=204)
+def remove_waiver(
+    caller: TenantWriter, services: ServicesDep, tenant: NamePath, waiver: NumberPath, condition: ConditionDep
+) -> Response:
+    """Take a waiver back: the finding counts again."""
+
+    def work(unit: Unit) -> None:
+        condition.require(etag(unit.waivers.get(tenant, waiver).id))
+        unit.waivers.remove(tenant, waiver)
+        logged(unit, caller, "waiver.removed", tenant, {"waiver": waiver})
+
+    services.control.write(work)
+    return Response(status_code=204)

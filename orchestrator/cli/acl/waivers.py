@@ -1,0 +1,95 @@
+"""`aclflow acl waiver`: findings on a tenant's list that somebody takes responsibility for, until a day."""
+
+from __future__ import annotations
+
+import datetime as dt
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli import complete
+from orchestrator.cli.connection import service
+from orchestrator.cli.names import TenantName
+from orchestrator.cli.options import AsJson, Url, taking, time_of
+from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.wire.lists import Waiver
+
+
+class Waivable(Enum):
+    """The kinds of findings."""
+
+    NEVER = "never"
+    DUPLICATE = "duplicate"
+    SHADOWED = "shadowed"
+    REDUNDANT = "redundant"
+    CONFLICT = "conflict"
+    WIDE = "wide"
+    EXPIRED = "expired"
+    GROUP = "group"
+    UNDECIDED = "undecided"
+
+
+@taking
+def list_all(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+    """List the waivers of a tenant's list: who waived what, until when and why."""
+    with service(url) as client:
+        found = client.waivers(tenant)
+    if as_json:
+        say_json(found)
+        return
+    now = dt.datetime.now(dt.UTC)
+    say_table(
+        ("waiver", "kind", "about", "author", "ends", "reason"),
+        ((one.id, one.kind, _about(one), one.author, _end(one, now), one.reason) for one in found),
+    )
+
+
+@taking
+def add(
+    tenant: TenantName,
+    kind: Annotated[Waivable, typer.Argument(metavar="KIND", help="The finding's kind, see `aclflow acl check`.")],
+    about: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RULE...", help="The finding's rule; both of a conflict; @group.", autocompletion=complete.rules
+        ),
+    ],
+    reason: Annotated[str, typer.Option("--reason", "-m", help="Why it may stay so.")],
+    ends: Annotated[str, typer.Option("--ends", help="When it counts again, such as 2030-01-31T12:00:00Z.")],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Waive a finding until a day: it is not shown and does not count. The list stays as it is.
+
+    An older waiver of the same finding is replaced.
+    """
+    rules = [name for name in about if not name.startswith("@")]
+    group = next((name[1:] for name in about if name.startswith("@")), None)
+    until = time_of(ends, "--ends")
+    with service(url) as client:
+        made = client.add_waiver(tenant, kind.value, rules, group=group, reason=reason, ends=until)
+    if as_json:
+        say_json(made)
+    else:
+        say(f"waiver {made.id}: {made.kind} of {_about(made)}, until {made.ends:%Y-%m-%d %H:%M} UTC")
+
+
+@taking
+def delete(
+    tenant: TenantName,
+    waiver: Annotated[int, typer.Argument(metavar="WAIVER", min=1, help="Its number, see `aclflow acl waiver list`.")],
+    url: Url = None,
+) -> None:
+    """Take a waiver back: the finding counts again."""
+    with service(url) as client:
+        client.remove_waiver(tenant, waiver)
+    say(f"waiver {waiver} is gone")
+
+
+def _about(waiver: Waiver) -> str:
+    return f"@{waiver.group}" if waiver.group is not None else ", ".join(waiver.rules)
+
+
+def _end(waiver: Waiver, now: dt.datetime) -> str:
+    return f"{waiver.ends:%Y-%m-%d %H:%M}" + (" (over)" if waiver.ends <= now else "")
