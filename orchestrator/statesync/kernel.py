@@ -20,7 +20,10 @@ from orchestrator.enforce.drivers.bpf import libbpf
 from orchestrator.errors import Missing, NotFound, Refused
 from orchestrator.program.flows import U64
 from orchestrator.statesync.layout import (
+    BATCH,
+    BATCHES,
     CONNECTION_BYTES,
+    ENTRY_BYTES,
     LANES,
     MEMBER_BYTES,
     SETTINGS_BYTES,
@@ -28,6 +31,7 @@ from orchestrator.statesync.layout import (
     SLOT_BYTES,
     SLOTS,
     STREAM_BYTES,
+    Closings,
     Columns,
     Entry,
     Held,
@@ -44,6 +48,7 @@ FILE = Path(__file__).parent / "statesync.bpf.o"
 PRIORITY = 0xAC6
 """Of our programs among those that see an interface's packets."""
 _ONLY = 0
+_PLACES_TAKEN, _BATCHES_SENT = 2, 3
 TABLES = ("opened", "brief")
 """The maps of connections: those that both ends agreed to, and those that give way."""
 
@@ -143,6 +148,16 @@ class Replicator:
         """Number the next message `last + 1`."""
         libbpf.put(self._maps["numbers"], 0, last.to_bytes(8, "little"))
 
+    def closings(self) -> Closings:
+        """How many words of connections that closed wait to be told."""
+        packed = libbpf.first_values(self._maps["numbers"], 5, 8)
+        places, sent, words = (int.from_bytes(packed[at : at + 8], "little") for at in (16, 24, 32))
+        return Closings(sent * BATCH, places, words)
+
+    def closed(self, batch: int) -> bytes:
+        """The entries of a batch, from a number of batches since the start."""
+        return libbpf.value(self._maps["batches"], batch % BATCHES, BATCH * ENTRY_BYTES)
+
     # -------------------------------------------------------------------------------------------------------- tables
 
     def connections(self) -> Iterator[Entry]:
@@ -192,7 +207,10 @@ class Replicator:
             libbpf.drop_element(self._maps[name], key)
 
     def forget_all(self) -> None:
-        """Empty both tables."""
+        """Empty both tables, and tell nothing of what closed before."""
+        batches = -(-self.closings().places // BATCH)
+        libbpf.put(self._maps["numbers"], _PLACES_TAKEN, (batches * BATCH).to_bytes(8, "little"))
+        libbpf.put(self._maps["numbers"], _BATCHES_SENT, batches.to_bytes(8, "little"))
         for name in TABLES:
             for key in self.columns(name).each_key():
                 libbpf.drop_element(self._maps[name], key)

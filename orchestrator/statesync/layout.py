@@ -23,6 +23,8 @@ MOST_MEMBERS = 9
 HIGHEST_MEMBER = 15
 LANES = 2
 SLOTS = 1024
+BATCH, BATCHES = 24, 64
+"""Words of connections that closed are told so many at a time; the kernel keeps so many batches."""
 CARRIED_MOST = 1408
 NANOSECONDS = 1_000_000_000
 
@@ -35,6 +37,7 @@ _SLOT = struct.Struct(f"<QIIIIHH4x40sQ{CARRIED_MOST}s")
 _CONNECTION = struct.Struct("<QQQI4x")
 SETTINGS_BYTES, MEMBER_BYTES, STREAM_BYTES = _SETTINGS.size, _MEMBER.size, _STREAM.size
 SLOT_BYTES, CONNECTION_BYTES = _SLOT.size, _CONNECTION.size
+ENTRY_BYTES = KEY_BYTES + 8
 
 SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
@@ -42,6 +45,7 @@ SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
         "members": (4, MEMBER_BYTES),
         "streams": (4, STREAM_BYTES),
         "slots": (4, SLOT_BYTES),
+        "batches": (4, BATCH * ENTRY_BYTES),
         "opened": (KEY_BYTES, CONNECTION_BYTES),
         "brief": (KEY_BYTES, CONNECTION_BYTES),
     }
@@ -171,6 +175,16 @@ class Held:
         return cls(
             since, _numbers(confirmed), _numbers(needed), phase, interface, checksum, key, word, frame[:length]
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Closings:
+    """Places of words about connections that closed: those before `sent` the program has told, those from `places` on
+    are free. `words` counts what was written, also over what waited."""
+
+    sent: int
+    places: int
+    words: int
 
 
 @dataclass(frozen=True, slots=True)

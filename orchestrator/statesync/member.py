@@ -126,6 +126,11 @@ class Member:
         return self._resending.done
 
     @property
+    def has_told_all(self) -> bool:
+        """Whether no word about a connection that closed waits for others."""
+        return self._resending.has_told_all
+
+    @property
     def following(self) -> dict[int, Following]:
         """The members that it follows now."""
         with self._lock:

@@ -1,7 +1,7 @@
 """What members tell each other: one connection's state, or that it was stored. 80 bytes, drawn here.
 
     0        1     2       3     4      5       6        8           16        24
-    version  kind  sender  lane  flags  answer  padding  slot        sequence  key (40: addresses, ports, protocol)
+    version  kind  sender  lane  flags  answer  ahead    slot        sequence  key (40: addresses, ports, protocol)
     64       72
     word     mac
 
@@ -20,8 +20,8 @@ from enum import IntEnum
 from orchestrator.statesync.siphash import siphash
 from orchestrator.statesync.states import State
 
-VERSION = 1
-_BODY = struct.Struct("<6B2xQQ40sQ")
+VERSION = 2
+_BODY = struct.Struct("<6BHQQ40sQ")
 _MAC = struct.Struct("<Q")
 MESSAGE_BYTES = _BODY.size + _MAC.size
 _KEY = struct.Struct("<4Q2H4B")
@@ -36,10 +36,14 @@ class MessageKind(IntEnum):
     PREPARE = 2
     COMMIT = 3
     CONFIRM = 4
+    CLOSINGS = 5
+    """Many connections that closed: entries of 48 bytes behind the message. `word` counts them, `slot` is their MAC."""
 
 
 WANTS_CONFIRMATION = 1
 """The flag of a message whose receiver must answer."""
+IN_TURN = 2
+"""The flag of a message that goes from member to member, and comes back to its sender as all members' confirmation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,10 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. `answer` is the kind that a confirmation confirms; `slot` names the held packet, 0 for none."""
+    """One message. `answer` is the kind that a confirmation confirms; `slot` names the held packet, 0 for none.
+
+    `ahead` has a bit for each member to whom a message that goes in turn has yet to go.
+    """
 
     kind: MessageKind
     sender: int
@@ -102,12 +109,13 @@ class Message:
     slot: int = 0
     flags: int = 0
     answer: int = 0
+    ahead: int = 0
 
     def seal(self, secret: bytes) -> bytes:
         """The 80 bytes, with their MAC under the cluster's key."""
         body = _BODY.pack(
-            VERSION, self.kind, self.sender, self.lane, self.flags, self.answer, self.slot, self.sequence, self.key,
-            self.word,
+            VERSION, self.kind, self.sender, self.lane, self.flags, self.answer, self.ahead, self.slot,
+            self.sequence, self.key, self.word,
         )  # fmt: skip
         return body + _MAC.pack(siphash(secret, body))
 
@@ -117,8 +125,8 @@ def open_sealed(packed: bytes, secret: bytes) -> Message | None:
     body, mac = packed[: _BODY.size], packed[_BODY.size : MESSAGE_BYTES]
     if len(packed) < MESSAGE_BYTES or _MAC.pack(siphash(secret, body)) != mac or body[0] != VERSION:
         return None
-    _, kind, sender, lane, flags, answer, slot, sequence, key, word = _BODY.unpack(body)
+    _, kind, sender, lane, flags, answer, ahead, slot, sequence, key, word = _BODY.unpack(body)
     try:
-        return Message(MessageKind(kind), sender, lane, sequence, key, word, slot, flags, answer)
+        return Message(MessageKind(kind), sender, lane, sequence, key, word, slot, flags, answer, ahead)
     except ValueError:
         return None

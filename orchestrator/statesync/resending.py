@@ -1,24 +1,33 @@
-"""Sends the message of a held packet again where a confirmation is missing, long before a client's own timer would.
+"""Sends messages that the program in the kernel does not: held packets' again, and closings that wait for others.
+
+A held packet's message goes again where a confirmation is missing, long before a client's own timer would.
 
 The program holds a packet for tens of microseconds. One that is still held when this looks a second time has lost its
 message or an answer; it goes again, in a message of this process' own lane, to the members that have not confirmed.
 What is not confirmed within `hold_s` is dropped. Where nobody is left to wait for, the packet goes on.
+
+The program tells of connections that closed many at a time. When no more close, this tells of those that wait.
 """
 
 from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from orchestrator.statesync.kernel import Replicator
-from orchestrator.statesync.layout import Held, Settings
-from orchestrator.statesync.messages import WANTS_CONFIRMATION, Message, MessageKind
+from orchestrator.statesync.layout import BATCH, BATCHES, ENTRY_BYTES, Closings, Held, Settings
+from orchestrator.statesync.messages import KEY_BYTES, WANTS_CONFIRMATION, Message, MessageKind
+from orchestrator.statesync.siphash import siphash
 
 BUSY_S, IDLE_S = 0.004, 0.02
 _STAYS_BUSY_S = 1.0
+_LOOKS = 10
+"""Closings that wait are told after so many looks, even if more come each time."""
 _NO_CHECK = 11
 _ETHERNET = 14
 
@@ -45,12 +54,19 @@ class Resending:
         self.last_sequence = time.time_ns()
         self.done = Resent()
         self._before = replicator.waiting().copy()
+        self._closings, self._told, self._unchanged = Closings(0, 0, 0), 0, 0
+        self._told_batches: dict[int, bytes] = {}
         self._busy_until = 0.0
 
     @property
     def pause_s(self) -> float:
         """How long to wait before looking again: little while anything is held."""
         return BUSY_S if time.monotonic() < self._busy_until else IDLE_S
+
+    @property
+    def has_told_all(self) -> bool:
+        """Whether no word about a connection that closed waits for others."""
+        return self._kernel.closings().words == self._told
 
     def close(self) -> None:
         """Close the sockets."""
@@ -59,6 +75,7 @@ class Resending:
 
     def look(self, followers: frozenset[int]) -> None:
         """Send again what was held already when this looked last. `followers` are the members to wait for."""
+        self._tell_closings(followers)
         now = self._kernel.waiting().copy()
         if now.any():
             self._busy_until = time.monotonic() + _STAYS_BUSY_S
@@ -69,6 +86,34 @@ class Resending:
             held = self._kernel.held(place)
             if held is not None:
                 self._help(place, held, followers, hold_s)
+
+    def _tell_closings(self, followers: frozenset[int]) -> None:
+        """Tell of connections that closed, if no word came since the last look, or some came for a number of looks."""
+        before, now = self._closings, self._kernel.closings()
+        self._closings = now
+        self._unchanged = self._unchanged + 1 if now.words != self._told else 0
+        if now.words == self._told or (now.words != before.words and self._unchanged < _LOOKS):
+            return
+        first, last = max(now.sent // BATCH, now.places // BATCH - BATCHES + 1), -(-now.places // BATCH)
+        batches = {number: self._kernel.closed(number) for number in range(first, last)}
+        for number, batch in batches.items():
+            before_this = self._told_batches.get(number, bytes(len(batch)))
+            places = range(0, min(BATCH, now.places - number * BATCH) * ENTRY_BYTES, ENTRY_BYTES)
+            each = [slice(at, at + ENTRY_BYTES) for at in places]
+            changed = [batch[entry] for entry in each if batch[entry] != before_this[entry]]
+            self._tell(changed, followers)
+        self._told_batches = batches
+        self._told, self._unchanged = now.words, 0
+
+    def _tell(self, entries: Sequence[bytes], followers: frozenset[int]) -> None:
+        """Tell followers of connections that closed."""
+        packed = b"".join(entries)
+        digest = siphash(self._secret, packed) if entries else 0
+        for member in sorted(followers if entries else ()):
+            message = Message(
+                MessageKind.CLOSINGS, self._number, 1, self._next(), bytes(KEY_BYTES), len(entries), digest
+            )
+            self._say(message, packed, member)
 
     def _help(self, place: int, held: Held, followers: frozenset[int], hold_s: float) -> None:
         again, given_up, passed_on = self.done.again, self.done.given_up, self.done.passed_on
@@ -88,11 +133,19 @@ class Resending:
 
     def _send(self, place: int, held: Held, member: int) -> None:
         """The message of a held packet, with the packet behind it, to one member."""
-        self.last_sequence += 1
         kind, word = MessageKind(held.phase), held.word & ~(1 << 10)
-        message = Message(kind, self._number, 1, self.last_sequence, held.key, word, place, WANTS_CONFIRMATION)
-        packet = with_checksum(held)[_ETHERNET:]
-        self._socket.sendto(message.seal(self._secret) + packet, (self._kernel.member_address(member), self._port))
+        message = Message(kind, self._number, 1, self._next(), held.key, word, place, WANTS_CONFIRMATION)
+        self._say(message, with_checksum(held)[_ETHERNET:], member)
+
+    def _say(self, message: Message, behind: bytes, member: int) -> None:
+        """Send a message with what goes behind it."""
+        with suppress(OSError):  # there is no way to a member that is gone
+            self._socket.sendto(message.seal(self._secret) + behind, (self._kernel.member_address(member), self._port))
+
+    def _next(self) -> int:
+        """The number of this process' next message."""
+        self.last_sequence += 1
+        return self.last_sequence
 
 
 def with_checksum(held: Held) -> bytes:

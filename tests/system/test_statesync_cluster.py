@@ -333,7 +333,7 @@ def test_a_member_that_lies_costs_only_those_who_come_to_it(
     """It confirms and does not store."""
     liar = built(
         tmp_path,
-        "		return store(&message->key, word, now);\n	case PREPARE:",
+        "		return store(&message->key, word, now, true);\n	case PREPARE:",
         "		return true;\n	case PREPARE:",
     )
     cluster.stop(3)

@@ -17,6 +17,7 @@ from statesync import frames
 from statesync.frames import (
     ICMP,
     ICMPV6,
+    LOW_PORT,
     TCP,
     UDP,
     error_about,
@@ -31,9 +32,10 @@ from statesync.frames import (
 from orchestrator.enforce.drivers.bpf import libbpf
 from orchestrator.statesync import kernel
 from orchestrator.statesync.kernel import Replicator
-from orchestrator.statesync.layout import SLOTS, Settings, Stream, shift_seen
+from orchestrator.statesync.layout import BATCH, ENTRY_BYTES, SLOTS, Settings, Stream, shift_seen
 from orchestrator.statesync.messages import WANTS_CONFIRMATION, Message, MessageKind, Word, open_sealed
 from orchestrator.statesync.oracle import Connection, Kind, step
+from orchestrator.statesync.siphash import siphash
 from orchestrator.statesync.states import Level, State
 
 PASS, DROP, REDIRECT = 0, 2, 7
@@ -273,6 +275,56 @@ def test_a_transaction_is_stored_when_it_is_committed(hearing: Bench) -> None:
     assert held(hearing) is None
     hearing.hear(sent(told(102, kind=MessageKind.COMMIT)))
     assert held(hearing) == ESTABLISHED
+
+
+def closings(sequence: int, *words: Word, secret: bytes = SECRET) -> bytes:
+    """A frame with what became of connections whose lower ports count up."""
+    entries = b"".join(
+        replace(key_of(4, TCP), low_port=LOW_PORT + place).pack() + word.pack().to_bytes(8, "little")
+        for place, word in enumerate(words)
+    )
+    digest = siphash(secret, entries)
+    message = Message(MessageKind.CLOSINGS, 2, 0, sequence, bytes(40), len(words), digest)
+    return message_frame(message.seal(SECRET) + entries, "10.9.0.1")
+
+
+def test_connections_that_closed_are_told_many_at_a_time(hearing: Bench) -> None:
+    hearing.hear(sent(told(101)))
+    before = hearing.kernel.counters()
+    assert hearing.hear(closings(102, Word(State.TIME_WAIT, version=6), Word(State.CLOSED, version=3)))[0] == DROP
+    assert held(hearing) == Word(State.TIME_WAIT, version=6)
+    assert hearing.kernel.states() == {(TCP, State.TIME_WAIT): 1, (TCP, State.CLOSED): 1}
+    assert hearing.counted(before) == {"stored": 2}
+
+
+def test_a_late_closing_ends_no_newer_connection(hearing: Bench) -> None:
+    for newer in (Word(State.SYN_SENT, version=9), Word(State.ESTABLISHED, version=10)):
+        hearing.hear(sent(told(100 + newer.version, newer)))
+        hearing.hear(closings(120 + newer.version, Word(State.FIN_WAIT, version=8)))
+        assert held(hearing) == newer
+
+
+def test_closings_under_another_key_are_dropped(hearing: Bench) -> None:
+    before = hearing.kernel.counters()
+    hearing.hear(closings(101, Word(State.CLOSED, version=6), secret=SECRET[::-1]))
+    assert hearing.counted(before) == {"wrong_mac": 1}
+    assert hearing.kernel.states() == {}
+
+
+CLOSING = ((Kind.FIN, True), (Kind.FIN, False), (Kind.ACK, True))
+
+
+def test_a_connection_that_goes_on_closing_takes_one_place(hearing: Bench) -> None:
+    hearing.kernel.configure(replace(SHARING, waited=frozenset()))
+    before = hearing.kernel.closings()
+    for kind, sender in (*((kind, sender) for kind, sender, _ in OPENED), *CLOSING):
+        hearing.watch(framed(4, TCP, kind, sender))
+    after = hearing.kernel.closings()
+    assert (after.places - before.places, after.words - before.words) == (1, 3)
+    at = before.places % BATCH * ENTRY_BYTES
+    entry = hearing.kernel.closed(before.places // BATCH)[at : at + ENTRY_BYTES]
+    assert entry[:40] == key_of(4, TCP).pack()
+    assert Word.unpack(int.from_bytes(entry[40:], "little")).state is State.TIME_WAIT
 
 
 def test_a_bulk_entry_never_overwrites_what_is_newer(hearing: Bench) -> None:

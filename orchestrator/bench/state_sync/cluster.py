@@ -87,6 +87,8 @@ class Cluster:
         )
 
     def forget_all(self) -> None:
-        """Empty every member's tables."""
+        """Empty every member's tables, once all members have told of what closed."""
+        members = [node.member for node in self.nodes.values()]
+        wait_until(lambda: all(each.has_told_all for each in members), "a member does not tell what closed")
         for node in self.nodes.values():
             node.kernel.forget_all()

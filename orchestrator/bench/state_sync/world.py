@@ -61,7 +61,7 @@ class World:
         self._batch([line for member in self.members for line in self._member(member)])
         ends = ((CLIENT, CLIENT4, CLIENT6), (SERVER, SERVER4, SERVER6))
         for end, four, six in ends:
-            self.ip(end, [f"addr add {four}/32 dev lo", f"addr add {six}/128 dev lo", "link set lo up"])
+            self.ip(end, ["link set lo up", f"addr add {four}/32 dev lo", f"addr add {six}/128 dev lo nodad"])
         if self._between is Between.BRIDGE:
             bridge = ["link add name bridge0 type bridge", "link set bridge0 up"]
             self.ip(MIDDLE, bridge + [f"link set m{member} master bridge0" for member in self.members])

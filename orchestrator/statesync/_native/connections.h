@@ -105,8 +105,9 @@ inline long put(const struct key *key, const struct connection *value, bool was_
 	return failed;
 }
 
-/* Hold what another member says of a connection, unless more is known of it already. False: there is no room. */
-inline bool store(const struct key *key, __u64 word, __u64 now)
+/* Hold what another member says of a connection, unless more is known of it already. False: there is no room.
+ * `may_begin`: it may be a new connection of ends that were through, whose version is lower than the old one's. */
+static __noinline bool store(const struct key *key, __u64 word, __u64 now, bool may_begin)
 {
 	struct connection *known = bpf_map_lookup_elem(&opened, key), value = {};
 	__u32 was_open = known != NULL;
@@ -116,7 +117,7 @@ inline bool store(const struct key *key, __u64 word, __u64 now)
 		known = bpf_map_lookup_elem(&brief, key);
 	if (known) {
 		__s32 newer = VERSION_OF(word) - VERSION_OF(known->word);
-		bool begins = !was_open && (is_open(STATE_OF(word)) || STATE_OF(word) == SYN_SENT);
+		bool begins = may_begin && !was_open && (is_open(STATE_OF(word)) || STATE_OF(word) == SYN_SENT);
 
 		if (newer < 0 && !begins) {
 			COUNT(stale);
@@ -126,6 +127,13 @@ inline bool store(const struct key *key, __u64 word, __u64 now)
 			known->seen = known->told = now;
 			return true;
 		}
+	}
+	if (known && was_open == is_open(STATE_OF(word))) {
+		known->word = word;
+		known->seen = known->told = now;
+		known->told_version = VERSION_OF(word);
+		COUNT(stored);
+		return true;
 	}
 	value.word = word;
 	value.seen = value.told = now;

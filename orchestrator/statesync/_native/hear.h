@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /* The programs `hear` and `take`: messages of other members, and entries of a bulk transfer. */
 #pragma once
+#include "closings.h"
 #include "held.h"
 
 /* Do what a message asks. False: it was not done, and must not be confirmed. */
@@ -14,7 +15,7 @@ inline bool obey(const struct message *message, __u64 now)
 		return false;
 	switch (message->kind) {
 	case WRITE:
-		return store(&message->key, word, now);
+		return store(&message->key, word, now, true);
 	case PREPARE:
 		return !bpf_map_update_elem(&prepared, &message->key, &word, BPF_ANY);
 	case COMMIT:
@@ -26,7 +27,7 @@ inline bool obey(const struct message *message, __u64 now)
 			COUNT(unprepared);
 			return false;
 		}
-		if (!store(&message->key, word, now))
+		if (!store(&message->key, word, now, true))
 			return false;
 		bpf_map_delete_elem(&prepared, &message->key);
 		return true;
@@ -43,36 +44,38 @@ inline int answer(struct __sk_buff *skb, struct scratch *scratch, __be32 to, con
 
 	message->answer = message->kind;
 	message->kind = CONFIRM;
-	message->flags = 0;
-	seal(message, settings);
+	message->flags = message->ahead = 0;
+	number(message, settings);
+	message->mac = mac_of(message, settings);
 	__builtin_memcpy(swapped, outer->destination, 6);
 	__builtin_memcpy(outer->destination, outer->source, 6);
 	__builtin_memcpy(outer->source, swapped, 6);
 	address_to(outer, to, skb->len, settings);
-	if (bpf_skb_store_bytes(skb, 0, outer, sizeof(*outer), 0) ||
-	    bpf_skb_store_bytes(skb, sizeof(*outer), message, sizeof(*message), 0))
+	if (bpf_skb_store_bytes(skb, 0, outer, HEAD_BYTES, 0))
 		return TC_ACT_SHOT;
 	COUNT(confirmed);
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* A member has done what was asked: the last of them lets the packet go on, or begins the second phase. */
-inline int settle(struct __sk_buff *skb, struct scratch *scratch, const struct settings *settings, __u64 now)
+/* Members have done what was asked (`done`): one that answers, or all to whom the message went in turn. The last of them
+ * lets the packet go on, or begins the second phase. */
+inline int settle(struct __sk_buff *skb, struct scratch *scratch, __u8 done, const struct settings *settings, __u64 now)
 {
 	struct message *message = &scratch->message;
-	__u32 place = message->slot & (SLOTS - 1), mine = 1U << (message->sender & (MEMBERS - 1)), needed;
+	__u32 place = message->slot & (SLOTS - 1), mine, needed;
 	struct slot *slot = bpf_map_lookup_elem(&slots, &place);
 	__u64 *taken = bpf_map_lookup_elem(&waiting, &place), id = message->slot;
 
-	if (!slot || !taken || !id || *taken != id || slot->phase != message->answer) {
+	if (!slot || !taken || !id || *taken != id || slot->phase != done) {
 		COUNT(unasked);
 		return TC_ACT_SHOT;
 	}
+	mine = message->flags & IN_TURN ? slot->asked : 1U << (message->sender & (MEMBERS - 1));
 	needed = slot->needed & settings->waited;
 	mine |= __sync_fetch_and_or(&slot->confirmed, mine);
 	if ((mine & needed) != needed)
 		return TC_ACT_SHOT;
-	if (message->answer != PREPARE) {
+	if (done != PREPARE) {
 		if (__sync_val_compare_and_swap(taken, id, id | LEAVING) != id)
 			return TC_ACT_SHOT;
 		return release(skb, slot, taken);
@@ -80,11 +83,13 @@ inline int settle(struct __sk_buff *skb, struct scratch *scratch, const struct s
 	if (__sync_val_compare_and_swap(&slot->phase, PREPARE, COMMIT) != PREPARE)
 		return TC_ACT_SHOT;
 	slot->confirmed = 0;
+	slot->asked = settings->active;
 	message->kind = COMMIT;
-	message->flags = WANTS_CONFIRMATION;
+	message->flags = WANTS_CONFIRMATION | IN_TURN;
 	message->answer = 0;
-	send_to(skb, scratch, settings->active, settings, now);
-	return TC_ACT_SHOT;
+	message->ahead = settings->active;
+	number(message, settings);
+	return pass_on(skb, scratch, settings, now);
 }
 
 SEC("tc") int hear(struct __sk_buff *skb)
@@ -112,6 +117,9 @@ SEC("tc") int hear(struct __sk_buff *skb)
 		COUNT(wrong_mac);
 		return TC_ACT_SHOT;
 	}
+	now = bpf_ktime_get_ns();
+	if (message->sender == settings->self && message->flags & IN_TURN && !message->ahead)
+		return settle(skb, scratch, message->kind, settings, now);
 	if (message->sender == settings->self || message->sender >= MEMBERS || message->lane >= LANES ||
 	    !(settings->active >> message->sender & 1)) {
 		COUNT(not_member);
@@ -126,23 +134,26 @@ SEC("tc") int hear(struct __sk_buff *skb)
 		count(wrong);
 		return TC_ACT_SHOT;
 	}
-	now = bpf_ktime_get_ns();
+	if (message->kind == CLOSINGS)
+		return take_closings(skb, message, settings, now);
 	if (message->kind == CONFIRM)
-		return settle(skb, scratch, settings, now);
+		return settle(skb, scratch, message->answer, settings, now);
 	if (!obey(message, now) || !(message->flags & WANTS_CONFIRMATION))
 		return TC_ACT_SHOT;
+	if (message->flags & IN_TURN) {
+		COUNT(confirmed);
+		message->ahead &= ~(1U << (settings->self & (MEMBERS - 1)));
+		return pass_on(skb, scratch, settings, now);
+	}
 	return answer(skb, scratch, from, settings);
 }
 
 /* One entry of a bulk transfer, behind an Ethernet header: a key and a word. */
 SEC("tc") int take(struct __sk_buff *skb)
 {
-	struct {
-		struct key key;
-		__u64 word;
-	} entry;
+	struct entry entry;
 
 	if (bpf_skb_load_bytes(skb, ETHERNET, &entry, sizeof(entry)))
 		return TC_ACT_SHOT;
-	return store(&entry.key, entry.word & ~PENDING, bpf_ktime_get_ns()) ? TC_ACT_OK : TC_ACT_SHOT;
+	return store(&entry.key, entry.word & ~PENDING, bpf_ktime_get_ns(), true) ? TC_ACT_OK : TC_ACT_SHOT;
 }

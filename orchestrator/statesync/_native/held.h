@@ -9,7 +9,7 @@
 inline __u64 hold(struct __sk_buff *skb, const struct packet *packet, __u64 word, const struct settings *settings,
 		  __u64 now)
 {
-	__u64 id = next_number(1), before, *taken;
+	__u64 id = next_number(LAST_SLOT), before, *taken;
 	__u32 place = id & (SLOTS - 1), length = skb->len;
 	struct slot *slot = bpf_map_lookup_elem(&slots, &place);
 
@@ -22,6 +22,7 @@ inline __u64 hold(struct __sk_buff *skb, const struct packet *packet, __u64 word
 	slot->since = now;
 	slot->confirmed = 0;
 	slot->needed = settings->waited;
+	slot->asked = settings->active;
 	slot->phase = settings->transaction ? PREPARE : WRITE;
 	slot->ifindex = skb->ifindex;
 	slot->checksum = packet->checksum;
@@ -53,14 +54,17 @@ inline int tell(struct __sk_buff *skb, const struct packet *packet, __u64 word, 
 	    bpf_skb_adjust_room(skb, ROOM, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_NO_CSUM_RESET))
 		return TC_ACT_SHOT;
 	scratch->message.kind = settings->transaction ? PREPARE : WRITE;
-	scratch->message.flags = slot ? WANTS_CONFIRMATION : 0;
+	scratch->message.flags = slot ? WANTS_CONFIRMATION | IN_TURN : 0;
 	scratch->message.answer = 0;
+	scratch->message.ahead = slot ? settings->active : 0;
 	scratch->message.slot = slot;
 	scratch->message.key = packet->key;
 	scratch->message.word = word & ~PENDING;
+	if (slot) {
+		number(&scratch->message, settings);
+		return pass_on(skb, scratch, settings, now);
+	}
 	send_to(skb, scratch, settings->active, settings, now);
-	if (slot)
-		return TC_ACT_SHOT;
 	if (settings->transaction) { /* nobody waits for the answers, so the second phase follows at once */
 		scratch->message.kind = COMMIT;
 		send_to(skb, scratch, settings->active, settings, now);

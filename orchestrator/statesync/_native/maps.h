@@ -32,18 +32,22 @@
 	} name SEC(".maps")
 
 struct scratch {
-	struct outer outer;
 	__u8 padding[6];
+	struct outer outer; /* and the message behind it, in one piece */
 	struct message message;
 };
+#define HEAD_BYTES (sizeof(struct outer) + sizeof(struct message))
 
 MAP(configured, ARRAY, 1, __u32, struct settings);
 MAP(members, ARRAY, MEMBERS, __u32, struct member);
 MAP(streams, ARRAY, MEMBERS * LANES, __u32, struct stream);
-MAP(numbers, ARRAY, 2, __u32, __u64); /* the last message's sequence, the last slot */
+MAP(numbers, ARRAY, 5, __u32, __u64);
+enum number { LAST_SEQUENCE, LAST_SLOT, PLACES_TAKEN, BATCHES_SENT, WORDS_BATCHED };
 MAP(counters, PERCPU_ARRAY, COUNTERS, __u32, __u64);
 MAP(scratches, PERCPU_ARRAY, 1, __u32, struct scratch);
 MAP(slots, ARRAY, SLOTS, __u32, struct slot);
+MAP(batches, ARRAY, BATCHES, __u32, struct batch); /* connections that closed, in turn */
+MAP(batch_here, PERCPU_ARRAY, 1, __u32, struct batch);
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SLOTS);

@@ -35,14 +35,13 @@ inline __u64 mac_of(const struct message *message, const struct settings *settin
 	return v0 ^ v1 ^ v2 ^ v3;
 }
 
-inline void seal(struct message *message, const struct settings *settings)
+/* Make a message the next one of this member. Its MAC is missing. */
+inline void number(struct message *message, const struct settings *settings)
 {
 	message->version = VERSION;
 	message->sender = settings->self;
 	message->lane = 0;
-	message->padding[0] = message->padding[1] = 0;
-	message->sequence = next_number(0);
-	message->mac = mac_of(message, settings);
+	message->sequence = next_number(LAST_SEQUENCE);
 }
 
 /* Find out by which interface and to which neighbour a member's messages go, at most once a second. */
@@ -97,7 +96,8 @@ static __noinline void send_to(struct __sk_buff *skb, struct scratch *scratch, _
 {
 	struct outer *outer = &scratch->outer;
 
-	seal(&scratch->message, settings);
+	number(&scratch->message, settings);
+	scratch->message.mac = mac_of(&scratch->message, settings);
 	if (bpf_skb_store_bytes(skb, sizeof(*outer), &scratch->message, sizeof(scratch->message), 0))
 		return;
 	for (__u32 i = 1; i < MEMBERS; i++) {
@@ -119,6 +119,32 @@ static __noinline void send_to(struct __sk_buff *skb, struct scratch *scratch, _
 		else
 			COUNT(sent);
 	}
+}
+
+/* Send the frame on to the next member that its message has ahead, or back to its sender after the last one. */
+static __noinline int pass_on(struct __sk_buff *skb, struct scratch *scratch, const struct settings *settings, __u64 now)
+{
+	struct message *message = &scratch->message;
+	struct outer *outer = &scratch->outer;
+	struct member *member;
+	__u32 next = message->sender;
+
+	for (__u32 i = MEMBERS - 1; i; i--)
+		if (message->ahead >> i & 1)
+			next = i;
+	member = bpf_map_lookup_elem(&members, &next);
+	if (!member || !resolve(skb, member, settings, now)) {
+		COUNT(unresolved);
+		return TC_ACT_SHOT;
+	}
+	message->mac = mac_of(message, settings);
+	address_to(outer, member->address, skb->len, settings);
+	__builtin_memcpy(outer->destination, member->destination, 6);
+	__builtin_memcpy(outer->source, member->source, 6);
+	if (bpf_skb_store_bytes(skb, 0, outer, HEAD_BYTES, 0))
+		return TC_ACT_SHOT;
+	COUNT(sent);
+	return bpf_redirect(member->ifindex, 0);
 }
 
 /* Take note of a message's number in its stream. Returns the counter of what is wrong with it, or COUNTERS. */

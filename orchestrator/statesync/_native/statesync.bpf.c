@@ -21,6 +21,7 @@
  *     connections.h   states, time-outs, the two tables
  *     messages.h      MAC, numbers, the way to a member
  *     held.h          packets that wait for confirmations
+ *     closings.h      connections that closed, told many at a time
  *     watch.h, hear.h the programs */
 #include "hear.h"
 #include "watch.h"

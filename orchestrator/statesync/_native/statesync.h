@@ -13,7 +13,7 @@
 #define SLOTS 1024          /* packets held at once, a power of two */
 #define CARRIED_MOST 1408   /* bytes of a frame that can travel behind a message */
 #define WINDOW_WORDS 16     /* of 64 messages each, by which messages may be late */
-#define VERSION 1
+#define VERSION 2
 
 enum state {
 	LISTEN, SYN_SENT, SYN_RECEIVED, ESTABLISHED, FIN_WAIT, LAST_ACK, TIME_WAIT, CLOSED, ONE_WAY, BOTH_WAYS, STATES,
@@ -21,9 +21,10 @@ enum state {
 };
 enum kind { SYN, SYN_ACK, ACK, FIN, RST, BAD, DATAGRAM, REQUEST, REPLY };
 enum level { NONE, ESSENTIAL, FULL };
-enum message_kind { WRITE = 1, PREPARE, COMMIT, CONFIRM };
+enum message_kind { WRITE = 1, PREPARE, COMMIT, CONFIRM, CLOSINGS };
 
 #define WANTS_CONFIRMATION 1
+#define IN_TURN 2 /* goes from member to member, and back to its sender */
 
 /* A connection's word: its state, which end opened and which closed it first (1: the upper end of the key), whether
  * members still have to confirm it, and its version. */
@@ -46,18 +47,32 @@ struct key {
 struct connection {
 	__u64 word;
 	__u64 seen, told; /* when its last packet passed, and when members were told; nanoseconds */
-	__u32 told_version, padding;
+	__u32 told_version;
+	__u32 batched; /* its place in a batch of closings, counted from 1; 0: none */
 };
 
 struct message {
 	__u8 version, kind, sender, lane;
-	__u8 flags, answer, padding[2];
+	__u8 flags, answer;
+	__u16 ahead; /* members to whom it goes yet, if it goes in turn */
 	__u64 slot, sequence;
 	struct key key;
 	__u64 word;
 	__u64 mac;
 };
 #define SEALED_WORDS 9
+
+/* Connections that closed, told many at a time: behind a message CLOSINGS, whose `word` counts them and whose `slot` is
+ * their MAC. */
+struct entry {
+	struct key key;
+	__u64 word;
+};
+#define BATCH 24
+#define BATCHES 64
+struct batch {
+	struct entry entries[BATCH];
+};
 
 /* What goes before a message. */
 struct __attribute__((packed)) outer {
@@ -109,7 +124,7 @@ struct slot {
 	__u32 confirmed, needed;
 	__u32 phase, ifindex;
 	__u16 length, checksum;
-	__u32 padding;
+	__u32 asked; /* members to whom the message went */
 	struct key key;
 	__u64 word;
 	__u8 frame[CARRIED_MOST];

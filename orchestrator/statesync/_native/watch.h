@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /* The program `watch`: what becomes of a connection with each packet that leaves by a data interface. */
 #pragma once
+#include "closings.h"
 #include "held.h"
 
 /* A packet that changes nothing passes, unless it overtakes one of its connection that is held. Members are told now of
@@ -73,6 +74,7 @@ inline bool apply(const struct packet *packet, struct connection *known, __u64 w
 	}
 	known->seen = known->told = changed->seen;
 	known->told_version = changed->told_version;
+	known->batched = changed->batched;
 	return true;
 }
 
@@ -88,12 +90,16 @@ inline int change(struct __sk_buff *skb, const struct packet *packet, struct con
 	COUNT(changes);
 	changed.word = changed_word(packet, word, after, is_new, settings, now) | (holds ? PENDING : 0);
 	changed.seen = changed.told = now;
-	changed.told_version = VERSION_OF(changed.word) - (shared && !fits(skb)); /* one behind: members have to be told */
-	changed.padding = 0;
+	changed.told_version = VERSION_OF(changed.word);
+	if (shared && is_opening(after) && !fits(skb))
+		changed.told_version--; /* members have to be told */
+	changed.batched = shared && !is_opening(after) ? place_in_batch(known) : 0;
 	if (!apply(packet, known, word, &changed))
 		return TC_ACT_SHOT;
 	if (!shared)
 		return TC_ACT_OK;
+	if (!is_opening(after))
+		return tell_later(skb, packet, changed.word, changed.batched, settings, now);
 	if (!fits(skb)) {
 		COUNT(unheld);
 		return TC_ACT_OK;
