@@ -18,7 +18,17 @@ from orchestrator.store.records import Principal, Reply, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page, Written
-from orchestrator.wire.tenants import InForce, Limits, OwnedPrefixes, Quota, SeenTenant, Tenant, Used, WrittenTenant
+from orchestrator.wire.tenants import (
+    InForce,
+    Limits,
+    OwnedPrefixes,
+    OwnEndpoint,
+    Quota,
+    SeenTenant,
+    Tenant,
+    Used,
+    WrittenTenant,
+)
 
 Shown = TypeVar("Shown", bound=Tenant)
 
@@ -158,6 +168,18 @@ def remove_prefix(
         return _prefixes_written(unit, caller, before, unit.tenants.remove_prefix(tenant, gone))
 
     return sent(services.control.carry_out(work))
+
+
+@router.get("/{tenant}/endpoints", response_model=Page[OwnEndpoint])
+def list_own_endpoints(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+    """The tenant's endpoints with their addresses, by name; not where they are."""
+
+    def work(unit: Unit) -> tuple[OwnEndpoint, ...]:
+        records = unit.domains.endpoints(unit.tenants.get(tenant).domain)
+        mine = sorted((each.endpoint for each in records if each.endpoint.tenant == tenant), key=lambda each: each.name)
+        return tuple(OwnEndpoint(each.name, tuple(map(str, each.prefixes))) for each in mine)
+
+    return answer(Page(services.control.read(work), None))
 
 
 # ---------------------------------------------------------------------------------------------------- quotas

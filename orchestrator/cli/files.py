@@ -132,11 +132,6 @@ def _opened(name: str, reading: Reading) -> tuple[str, str, str]:
     return shown, text, found.name
 
 
-def read_plain(name: str, most: int) -> str:
-    """The text of a file that is no access list. Raises Missing, BadInput and TooLarge that name it."""
-    return decode(_bytes_of(name), name="standard input" if name == STDIN else name, max_bytes=most)
-
-
 def whole(read: Read, reading: Reading) -> Acl:
     """The list, if nothing of it was lost or the caller takes its approximation. Raises NotExpressible."""
     for note in read.imported.notes:
@@ -168,6 +163,14 @@ def write_output(text: str, output: str | None) -> None:
 def text_of(name: str) -> str:
     """A file's text. Raises Missing, BadInput, TooLarge."""
     return decode(_bytes_of(name), name=name, max_bytes=DEFAULT_OPTIONS.max_bytes)
+
+
+def make_folder(name: str) -> None:
+    """Make a folder for results, unless it is there. Raises Missing for a place that cannot be written."""
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Missing(f"the folder cannot be made: {error.strerror}", place=name) from None
 
 
 def _bytes_of(name: str) -> bytes:

@@ -133,21 +133,21 @@ class Reading:
             interfaces=Interfaces(self.in_interface, self.out_interface),
             lists=tuple(self.access_list or ()),
             direction=self.direction,
-            addresses=_addresses(self.address or ()),
+            addresses=addresses_of(self.address or (), "--address"),
             definitions=texts_under(self.definitions, (".net", ".svc", ".yaml", ".yml"), "--definitions"),
             includes=texts_under(self.includes, (".inc", ".yaml", ".yml"), "--includes"),
             classbench_action=None if self.action is SetAction.ALTERNATE else Action(self.action.value),
         )
 
 
-def _addresses(given: Iterable[str]) -> Mapping[str, tuple[Prefix, ...]]:
+def addresses_of(given: Iterable[str], option: str) -> Mapping[str, tuple[Prefix, ...]]:
     """What names stand for; a name that is given twice stands for both. Raises BadInput that names the option."""
     found: dict[str, tuple[Prefix, ...]] = {}
     for text in given:
         name, equals, prefixes = text.rpartition("=")
         if not equals or not name:
-            raise BadInput(f"'{text}' does not say what a name stands for: NAME=PREFIX,PREFIX", place="--address")
-        added = tuple(prefix_of(prefix, "--address") for prefix in prefixes.split(",") if prefix)
+            raise BadInput(f"'{text}' does not say what a name stands for: NAME=PREFIX,PREFIX", place=option)
+        added = tuple(prefix_of(prefix, option) for prefix in prefixes.split(",") if prefix)
         found[name] = (*found.get(name, ()), *added)
     return found
 

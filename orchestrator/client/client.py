@@ -38,7 +38,7 @@ from orchestrator.policy.model import Acl, Packet, Rule
 from orchestrator.program.sightings import packet_to_json
 from orchestrator.wire.events import Event, Events
 from orchestrator.wire.lists import AclVersion
-from orchestrator.wire.tenants import SeenTenant, Tenant
+from orchestrator.wire.tenants import OwnEndpoint, SeenTenant, Tenant
 
 _LOOKED_AT_S = 120.0
 """How much longer than others an answer may take that tells what is odd about a list; the service has its own limit."""
@@ -149,6 +149,10 @@ class Client(
     def remove_prefix(self, tenant: str, prefix: Prefix, *, etag: str = ANY_VERSION) -> Written:
         """Raises Conflict while a rule or an endpoint needs it."""
         return written(self._service.write("DELETE", f"{tenant_path(tenant)}/prefixes/{prefix}", etag=etag))
+
+    def own_endpoints(self, tenant: str) -> Iterator[OwnEndpoint]:
+        """A tenant's endpoints with their addresses, by name."""
+        return self._service.documents(OwnEndpoint, f"{tenant_path(tenant)}/endpoints")
 
     # ---------------------------------------------------------------------------------------------------- access lists
 

@@ -46,6 +46,14 @@ class Tenant:
 
 
 @document()
+class OwnEndpoint:
+    """One of a tenant's endpoints, by the name that its rules and expectations may use."""
+
+    name: str
+    prefixes: tuple[str, ...]
+
+
+@document()
 class InForce:
     """Whether every host of the domain holds the newest version of a tenant's list."""
 

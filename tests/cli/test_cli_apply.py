@@ -18,9 +18,11 @@ from patience import PATIENCE_S
 from served import Served
 
 from orchestrator.client import Host
+from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
 from orchestrator.policy.formats.registry import write
 from orchestrator.policy.formats.results import TakenFrom
+from orchestrator.policy.model import Endpoint, TenantId
 from orchestrator.store.records import Role
 
 WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination": "198.51.100.7", "destination_ports": 443}
@@ -313,6 +315,17 @@ def test_a_commit_that_breaks_an_expectation_needs_a_word_more(run: Run, tenant:
     assert run("acl", "test", tenant).code == 1
     assert run("acl", "expectations", "delete", tenant).code == 0
     assert "nothing is expected" in run("acl", "expectations", "show", tenant).err
+
+
+def test_endpoints_of_the_service_get_their_own_files(run: Run, tenant: str, service: Served, tmp_path: Path) -> None:
+    web1 = Endpoint("web1", TenantId(tenant), "tap1", 0x0A0000000001, (Prefix.parse("198.51.100.7/32"),))
+    assert "has no endpoint" in run("acl", "export", tenant, "-f", "aws-sg", "--endpoint", "web1").err
+    with service.client() as client:
+        client.put_endpoint(f"d-{tenant}", web1)
+        ended = run("acl", "export", tenant, "-f", "aws-sg", "--endpoint", "all", "-o", str(tmp_path / "groups"))
+        assert (ended.code, f"1 file in {tmp_path / 'groups'}" in ended.err) == (0, True), ended
+        assert '"version": 1' in (tmp_path / "groups" / "web1.aws-sg").read_text()
+        client.remove_endpoint(f"d-{tenant}", "web1")
 
 
 def test_a_draft_is_traced_in_its_tenants_place(run: Run, tenant: str, tmp_path: Path) -> None:

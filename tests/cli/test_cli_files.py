@@ -387,3 +387,44 @@ def test_names_of_a_file_can_be_explained(tmp_path: Path) -> None:
     assert json.loads(told.out)["rules"][0]["source"] == "10.8.0.0/15"
     wrong = aclflow("acl", "import", str(path), "--address", "cache")
     assert (wrong.code, "--address: 'cache' does not say what a name stands for" in wrong.err) == (2, True)
+
+
+# ------------------------------------------------------------------------------------------------- single endpoints
+
+
+SHOP = {
+    "rules": [
+        {"id": "web", "action": "permit", "protocol": "tcp", "destination": "198.51.100.10", "destination_ports": 443},
+        {"id": "db", "action": "permit", "protocol": "tcp", "source": "198.51.100.10", "destination": "198.51.100.20"},
+        {"id": "flags", "action": "permit", "protocol": "tcp", "established": True},
+    ]
+}
+
+
+def test_a_security_group_says_at_an_endpoint_what_it_cannot_say_of_all(tmp_path: Path) -> None:
+    file = tmp_path / "shop.json"
+    file.write_text(json.dumps({"rules": SHOP["rules"][:2]}))
+    refused = aclflow("acl", "export", str(file), "-f", "aws-sg")
+    assert (refused.code, refused.err.count("only the far side can be named")) == (1, 2)
+    ended = aclflow(
+        *("acl", "export", str(file), "-f", "aws-sg", "-o", str(tmp_path / "groups")),
+        *("--endpoint", "web1=198.51.100.10", "--endpoint", "db1=198.51.100.20"),
+    )
+    assert ended.code == 0, ended.err
+    assert sorted(each.name for each in (tmp_path / "groups").iterdir()) == ["db1.aws-sg", "web1.aws-sg"]
+    assert "198.51.100.10/32" in (tmp_path / "groups" / "db1.aws-sg").read_text()
+    for wrong in ("web1", "=10.0.0.1", "web1=10.0.0.0/33"):
+        assert aclflow("acl", "export", str(file), "-f", "aws-sg", "--endpoint", wrong).code == 2
+    several = ("--endpoint", "a=198.51.100.10", "--endpoint", "b=198.51.100.20")
+    assert aclflow("acl", "export", str(file), "-f", "aws-sg", *several).code == 2
+
+
+def test_what_could_not_be_said_is_a_list_beside_the_file(tmp_path: Path) -> None:
+    file, output = tmp_path / "shop.json", tmp_path / "shop.aws"
+    file.write_text(json.dumps(SHOP))
+    assert aclflow("acl", "export", str(file), "-f", "aws-sg", "-o", str(output)).code == 1
+    assert not output.exists()
+    assert aclflow("acl", "export", str(file), "-f", "aws-sg", "-o", str(output), "--approximate").code == 0
+    told = (tmp_path / "shop.aws.losses").read_text().splitlines()
+    assert "3 places could not be said exactly" in told[0]
+    assert told[3] == "rule 3, 'flags': permit left out (narrower): TCP flags are not looked at"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+from command_line import aclflow
 from playwright.sync_api import Page, expect
 
 from orchestrator.client import Host
+from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import Endpoint, TenantId
 
 from .conftest import SHOP, Look
 
@@ -325,11 +329,58 @@ def test_a_file_is_imported_into_the_draft_with_what_it_loses(look: Look) -> Non
     page.set_input_files(
         "input[type=file]", [{"name": "fw.iptables", "mimeType": "text/plain", "buffer": text.encode()}]
     )
-    expect(page.get_by_text("1 line cannot be carried over exactly")).to_be_visible()
+    expect(page.get_by_text("1 place cannot be carried over exactly")).to_be_visible()
     page.get_by_role("button", name="Take its safe approximation").click()
     expect(page.get_by_text("the whole list, from fw.iptables")).to_be_visible()
     expect(page.get_by_text("8080").first).to_be_visible()
     discard(page)
+
+
+def test_the_question_by_which_interface_is_answered_in_the_browser(look: Look) -> None:
+    """As many places are inexact as the command line counts; answered, none is."""
+    page = look.page
+    text = (
+        "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -i eth0 -p tcp --dport 8080 -j ACCEPT\n"
+        "-A FORWARD -i eth1 -p tcp --dport 22 -j ACCEPT\n"
+        "-A FORWARD -i eth0 -m state --state ESTABLISHED -j ACCEPT\nCOMMIT\n"
+    )
+    counted = aclflow("acl", "import", "-", stdin=text).err.count("permit left out")
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_role("button", name="Import").click()
+    page.set_input_files(
+        "input[type=file]", [{"name": "fw.iptables", "mimeType": "text/plain", "buffer": text.encode()}]
+    )
+    expect(page.get_by_text(f"{counted} places cannot be carried over exactly")).to_be_visible()
+    page.get_by_label("Packets come in by the interface").fill("eth0")
+    expect(page.get_by_text("1 place cannot be carried over exactly")).to_be_visible()
+    page.get_by_role("checkbox", name="Read connection states").click()
+    page.get_by_role("button", name="Put into the draft").click()
+    expect(page.get_by_text("the whole list, from fw.iptables")).to_be_visible()
+    discard(page)
+
+
+def test_each_endpoint_gets_its_security_group(look: Look) -> None:
+    page = look.page
+    web1 = Endpoint("web1", TenantId("shop"), "tap1", 0x0A0000000001, (Prefix.parse("198.51.100.17/32"),))
+    with look.town.client() as client:
+        client.put_endpoint("pop", web1)
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_role("button", name="Export").click()
+    page.get_by_role("dialog").get_by_label("Format").click()
+    page.get_by_role("option", name="aws-sg").click()
+    with page.expect_download() as whole:
+        page.get_by_role("button", name="Download").click()
+    expect(page.get_by_text("places cannot be said exactly")).to_be_visible()
+    assert whole.value.suggested_filename == "shop.aws-sg.zip"
+    page.get_by_role("checkbox", name="One file for each endpoint").click()
+    with page.expect_download() as apart:
+        page.get_by_role("button", name="Download").click()
+    assert apart.value.suggested_filename == "web1.aws-sg.txt"
+    assert '"ToPort": 443' in Path(apart.value.path()).read_text()
+    with look.town.client() as client:
+        client.remove_endpoint("pop", "web1")
 
 
 def test_somebody_else_was_faster(look: Look) -> None:

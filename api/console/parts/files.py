@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from nicegui import events, ui
 
@@ -10,11 +14,15 @@ from api.console import words
 from api.console.draft import ReplaceAll
 from api.console.parts.desk import Desk
 from api.console.parts.dialog import dialog
-from orchestrator.errors import AclflowError
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats import registry
-from orchestrator.policy.formats.results import Imported, Options
+from orchestrator.policy.formats.endpoints import lists_of_endpoints
+from orchestrator.policy.formats.results import Exported, Imported, Interfaces, Loss, Options, TakenFrom, account
+from orchestrator.policy.model import Acl
 
 _LARGEST = 32 << 20
+_MOST_SHOWN = 200
 
 
 def take_import(desk: Desk) -> None:
@@ -23,72 +31,171 @@ def take_import(desk: Desk) -> None:
         ui.label("It replaces every rule of the draft. Nothing is committed before you have reviewed it.").classes(
             "quiet small"
         )
+        _Import(desk, box).draw()
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What was uploaded."""
+
+    name: str
+    text: bytes
+
+
+class _Import:
+    """The dialog's questions, which are those of the command line, and what a file comes to with their answers."""
+
+    def __init__(self, desk: Desk, box: ui.dialog) -> None:
+        self._desk = desk
+        self._box = box
+        self._file: _File | None = None
+
+    def draw(self) -> None:
         formats = {
             "": "Tell the format from the file",
             **{name: f"{name}: {each.summary}" for name, each in registry.FORMATS.items()},
         }
-        chosen = ui.select(formats, value="", label="Format").props("outlined dense").classes("w-full")
-        outcome = ui.column().classes("w-full gap-2")
-
-        async def read(event: events.UploadEventArguments) -> None:
-            outcome.clear()
-            with outcome:
-                await _read(desk, box, await event.file.read(), event.file.name, chosen.value or None)
-
-        ui.upload(label="Drop a file here, or press +", auto_upload=True, max_file_size=_LARGEST, on_upload=read).props(
-            "flat bordered"
-        ).classes("w-full").on("rejected", lambda: ui.notify(f"larger than {words.octets(_LARGEST)}", type="negative"))
+        self._format = ui.select(formats, value="", label="Format", on_change=self._read)
+        self._format.props("outlined dense").classes("w-full")
+        with ui.row().classes("w-full gap-3") as self._interfaces:
+            self._arrives = self._question("Packets come in by the interface", "eth0")
+            self._leaves = self._question("and leave by the interface", "eth1")
+        self._stateless = ui.checkbox(
+            "Read connection states as what a list without connection tracking can say", on_change=self._read
+        )
+        self._ask(())
+        self._outcome = ui.column().classes("w-full gap-2").props("aria-live=polite")
+        ui.upload(
+            label="Drop a file here, or press +", auto_upload=True, max_file_size=_LARGEST, on_upload=self._take
+        ).props("flat bordered").classes("w-full").on(
+            "rejected", lambda: ui.notify(f"larger than {words.octets(_LARGEST)}", type="negative")
+        )
         with ui.row().classes("w-full justify-end"):
-            ui.button("Cancel", on_click=box.close).props("flat no-caps")
+            ui.button("Cancel", on_click=self._box.close).props("flat no-caps")
+
+    def _question(self, label: str, example: str) -> ui.input:
+        field = ui.input(label, placeholder=example).props("outlined dense debounce=400").classes("grow")
+        field.on_value_change(self._read)
+        return field
+
+    def _ask(self, options: tuple[str, ...]) -> None:
+        """Show the questions that a format has."""
+        self._interfaces.set_visibility("interfaces" in options)
+        self._stateless.set_visibility("stateless" in options)
+
+    async def _take(self, event: events.UploadEventArguments) -> None:
+        self._file = _File(event.file.name, await event.file.read())
+        await self._read()
+
+    async def _read(self) -> None:
+        """Read the file with the answers as they are, and show what that comes to."""
+        file = self._file
+        if file is None:
+            return
+        options = Options(
+            stateless=bool(self._stateless.value),
+            interfaces=Interfaces((self._arrives.value or "").strip(), (self._leaves.value or "").strip()),
+        )
+        self._outcome.clear()
+        try:
+            form = await asyncio.to_thread(_format_of, file, self._format.value or None)
+            self._ask(form.options)
+            imported = await asyncio.to_thread(registry.read, file.text, form.name, name=file.name, options=options)
+            _check_origin(imported, self._desk.view.tenant)
+        except AclflowError as error:
+            with self._outcome:
+                ui.label(str(error)).classes("text-negative").props("role=alert")
+            return
+        with self._outcome:
+            self._show(file, imported)
+
+    def _show(self, file: _File, imported: Imported) -> None:
+        ui.label(f"{words.of(len(imported.acl.rules), 'rule')}, {words.of(len(imported.acl.groups), 'address group')}")
+        for note in imported.notes[:5]:
+            ui.label(note).classes("small quiet")
+        _show_losses(imported.losses, "carried over")
+
+        def accept() -> None:
+            if self._desk.edit(ReplaceAll(imported.acl, file.name)):
+                self._box.close()
+
+        label = "Take its safe approximation" if imported.losses else "Put into the draft"
+        ui.button(label, on_click=accept).props("no-caps unelevated")
 
 
-async def _read(desk: Desk, box: ui.dialog, text: bytes, name: str, chosen: str | None) -> None:
-    try:
-        imported = await asyncio.to_thread(_imported, text, name, chosen)
-    except AclflowError as error:
-        ui.label(str(error)).classes("text-negative").props("role=alert")
+def _format_of(file: _File, chosen: str | None) -> registry.Format:
+    return registry.named(chosen) if chosen else registry.guess(file.text.decode(errors="replace"), file.name)
+
+
+def _check_origin(imported: Imported, tenant: str) -> None:
+    """Refuse a file that was taken from another tenant's list. Raises BadInput."""
+    origin = imported.taken_from
+    if origin is not None and origin.tenant != tenant:
+        raise BadInput(f"it was taken from the list of '{origin.tenant}', and this is '{tenant}'", place="taken_from")
+
+
+def _show_losses(losses: tuple[Loss, ...], done: str) -> None:
+    """Tell what is inexact, in as many places as the command line counts."""
+    if not losses:
         return
-    ui.label(f"{words.of(len(imported.acl.rules), 'rule')}, {words.of(len(imported.acl.groups), 'address group')}")
-    for note in imported.notes[:5]:
-        ui.label(note).classes("small quiet")
-    if imported.losses:
-        ui.label(f"{words.of(len(imported.losses), 'line')} cannot be carried over exactly:").classes("chip warn")
-        with ui.scroll_area().classes("w-full h-40"):
-            for loss in imported.losses[:200]:
-                ui.label(str(loss)).classes("small mono")
-
-    def accept() -> None:
-        if desk.edit(ReplaceAll(imported.acl, name)):
-            box.close()
-
-    label = "Take its safe approximation" if imported.losses else "Put into the draft"
-    ui.button(label, on_click=accept).props("no-caps unelevated")
-
-
-def _imported(text: bytes, name: str, chosen: str | None) -> Imported:
-    found = registry.named(chosen) if chosen else registry.guess(text.decode(errors="replace"), name)
-    return registry.read(text, found.name, name=name, options=Options(stateless=True))
+    ui.label(f"{words.of(len(losses), 'place')} cannot be {done} exactly:").classes("chip warn")
+    with ui.scroll_area().classes("w-full h-40"):
+        for loss in losses[:_MOST_SHOWN]:
+            ui.label(str(loss)).classes("small mono")
 
 
 def offer_export(desk: Desk) -> None:
-    """Let a format be chosen and download the draft in it; what it cannot say is told first."""
+    """Let a format be chosen and download the draft in it; what it cannot say is told, and comes beside the file."""
     names = [name for name, each in registry.FORMATS.items() if each.write]
     with dialog("Export this list", 560) as box:
         chosen = ui.select(names, value="native", label="Format").props("outlined dense").classes("w-full")
-        outcome = ui.column().classes("w-full gap-1")
+        apart = ui.checkbox("One file for each endpoint, as security groups need it")
+        outcome = ui.column().classes("w-full gap-1").props("aria-live=polite")
 
         async def write() -> None:
             outcome.clear()
             with outcome:
                 try:
-                    exported = await asyncio.to_thread(registry.write, desk.draft.acl, chosen.value)
+                    endpoints = await _endpoints(desk) if apart.value else {}
+                    files = await asyncio.to_thread(_written, desk, chosen.value, endpoints)
                 except AclflowError as error:
                     ui.label(str(error)).classes("text-negative").props("role=alert")
                     return
-                for loss in exported.losses[:20]:
-                    ui.label(str(loss)).classes("small mono")
-                ui.download(exported.text.encode(), f"{desk.view.tenant}.{chosen.value}.txt")
+                _show_losses(tuple(loss for each in files.values() for loss in each.losses), "said")
+                _download(desk.view.tenant, chosen.value, files)
 
         with ui.row().classes("w-full justify-end"):
             ui.button("Close", on_click=box.close).props("flat no-caps")
             ui.button("Download", icon="download", on_click=write).props("no-caps unelevated")
+
+
+async def _endpoints(desk: Desk) -> Mapping[str, tuple[Prefix, ...]]:
+    """The tenant's endpoints by name. Raises BadInput where it has none."""
+    tenant = desk.view.tenant
+    known = await desk.view.read("endpoints", lambda client: [*client.own_endpoints(tenant)])
+    if not known:
+        raise BadInput(f"{tenant} has no endpoints")
+    return {each.name: tuple(map(Prefix.parse, each.prefixes)) for each in known}
+
+
+def _written(desk: Desk, form: str, endpoints: Mapping[str, tuple[Prefix, ...]]) -> Mapping[str, Exported]:
+    """The draft in a format, or as it is at each endpoint, by the names of files."""
+    draft, tenant = desk.draft, desk.view.tenant
+    lists: Mapping[str, Acl] = lists_of_endpoints(draft.acl, endpoints) if endpoints else {tenant: draft.acl}
+    origin = TakenFrom(tenant, draft.base.version)
+    return {f"{name}.{form}.txt": registry.write(acl, form, origin) for name, acl in lists.items()}
+
+
+def _download(tenant: str, form: str, files: Mapping[str, Exported]) -> None:
+    """Give the only file; several, and what they could not say, as an archive."""
+    if len(files) == 1 and not any(each.losses for each in files.values()):
+        name, exported = next(iter(files.items()))
+        ui.download(exported.text.encode(), name)
+        return
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, exported in files.items():
+            made.writestr(name, exported.text)
+            if exported.losses:
+                made.writestr(f"{name}.losses", account(name, exported))
+    ui.download(archive.getvalue(), f"{tenant}.{form}.zip")

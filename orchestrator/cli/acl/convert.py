@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.connection import service
 from orchestrator.cli.files import (
+    STDIN,
     File,
     Files,
+    LiveList,
     Output,
     Read,
+    make_folder,
     read_every_list,
     read_file,
     read_files,
@@ -18,12 +23,14 @@ from orchestrator.cli.files import (
     whole,
     write_output,
 )
-from orchestrator.cli.options import AsJson, Reading, Report, taking
+from orchestrator.cli.options import AsJson, Reading, Report, addresses_of, taking
 from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.errors import BadInput
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.endpoints import lists_of_endpoints
 from orchestrator.policy.formats.registry import FORMATS, write
-from orchestrator.policy.formats.results import Loss
-from orchestrator.policy.model import Direction
+from orchestrator.policy.formats.results import Exported, Loss, account
+from orchestrator.policy.model import Acl, Direction
 
 NATIVE = "native"
 _ANSWER_IS_NO = 1
@@ -56,6 +63,12 @@ def export_list(
     to: Annotated[str, typer.Option("--format", "-f", help=f"To write: {', '.join(WRITABLE)}.")],
     source: Annotated[str | None, typer.Option("--from", help="Format of FILE; told by sight otherwise.")] = None,
     approximate: Annotated[bool, typer.Option("--approximate", help="Go on where something is lost.")] = False,
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--endpoint", help="As it is at this endpoint, NAME=PREFIX,PREFIX; at the service, NAME or `all`."
+        ),
+    ] = None,
     output: Output = None,
     report: Report = False,
     as_json: AsJson = False,
@@ -63,16 +76,23 @@ def export_list(
     """Write a list in another format, with the version that it was taken from where the file states one.
 
     What the format cannot say is listed, and then nothing is written (exit code 1), unless you ask for the
-    approximation, which permits less and denies more. With --report only the account is printed.
+    approximation, which permits less and denies more; then FILE.losses beside the output lists what could not be said.
+    With --report only the account is printed.
+
+    Security groups name the far side only. With --endpoint the list is written as it is at one machine, where the near
+    side is the machine itself: one file for each, NAME.FORMAT in the folder --output.
     """
     reading = Reading(format=source, approximate=approximate)
     read = read_file(name, reading)
     acl = whole(read, reading)
+    if endpoint:
+        _export_endpoints(read, acl, to, _endpoints_of(name, endpoint), output, approximate=approximate)
+        return
     exported = write(acl, to, read.imported.taken_from)
     if report or as_json:
-        account = {"file": read.name, "format": to, "notes": list(exported.notes), "losses": _losses(exported.losses)}
+        told = {"file": read.name, "format": to, "notes": list(exported.notes), "losses": _losses(exported.losses)}
         if as_json:
-            say_json(account if report else {**account, "text": exported.text})
+            say_json(told if report else {**told, "text": exported.text})
         else:
             _say_account(f"{read.name} as {to}", exported.notes, exported.losses)
         if exported.losses and not approximate:
@@ -81,7 +101,60 @@ def export_list(
     for note in exported.notes:
         remark(note)
     refuse_losses(exported.losses, approximate, f"{to} cannot say all of it")
+    _write_with_losses(f"{read.name} as {to}", exported, output)
+
+
+def _write_with_losses(title: str, exported: Exported, output: str | None) -> None:
+    """Write a text and, beside its file, what it could not say."""
     write_output(exported.text, output)
+    if exported.losses and output not in (None, STDIN):
+        write_output(account(title, exported), f"{output}.losses")
+        remark(f"what could not be said is in {output}.losses")
+
+
+def _endpoints_of(name: str, asked: list[str]) -> Mapping[str, tuple[Prefix, ...]]:
+    """The endpoints that are asked for: told with their prefixes, or known to the service. Raises BadInput."""
+    if all("=" in each for each in asked):
+        return addresses_of(asked, "--endpoint")
+    live = LiveList.named(name)
+    if live is None:
+        raise BadInput("of a list in a file say which addresses it has: NAME=PREFIX,PREFIX", place="--endpoint")
+    with service(None) as client:
+        known = {each.name: tuple(map(Prefix.parse, each.prefixes)) for each in client.own_endpoints(live.tenant)}
+    wanted = [*known] if "all" in asked else asked
+    missing = next((each for each in wanted if each not in known), None)
+    if missing is not None or not wanted:
+        raise BadInput(f"{live.tenant} has no endpoint '{missing}': {', '.join(known) or 'none'}", place="--endpoint")
+    return {each: known[each] for each in wanted}
+
+
+def _export_endpoints(
+    read: Read,
+    acl: Acl,
+    to: str,
+    endpoints: Mapping[str, tuple[Prefix, ...]],
+    output: str | None,
+    *,
+    approximate: bool,
+) -> None:
+    """Write the list of each endpoint to a file of its own. Nothing is written where one of them loses something."""
+    if output is None and len(endpoints) > 1:
+        raise BadInput("several endpoints make several files: name a folder for them", place="--output")
+    found = {
+        name: write(each, to, read.imported.taken_from) for name, each in lists_of_endpoints(acl, endpoints).items()
+    }
+    refuse_losses(
+        tuple(loss for exported in found.values() for loss in exported.losses),
+        approximate,
+        f"{to} cannot say all of it",
+    )
+    if output is not None:
+        make_folder(output)
+    for name, exported in found.items():
+        file = None if output is None else f"{output}/{name}.{to}"
+        _write_with_losses(f"{read.name} at {name} as {to}", exported, file)
+    if output is not None:
+        remark(f"{len(found)} file{'s' if len(found) > 1 else ''} in {output}")
 
 
 def account_of(read: Read) -> dict[str, object]:

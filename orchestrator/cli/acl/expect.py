@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 import typer
 
 from orchestrator.cli.connection import service
-from orchestrator.cli.files import STDIN, File, LiveList, read_file, read_plain, whole, write_output
+from orchestrator.cli.files import STDIN, File, LiveList, read_file, text_of, whole, write_output
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Judging, Reading, Url, taking
 from orchestrator.cli.terminal import at_work, remark, say, say_json
 from orchestrator.errors import BadInput
 from orchestrator.policy.describe import judged_expectations
 from orchestrator.policy.expectations import Setting, judge
-from orchestrator.policy.expectationtext import MOST_BYTES, Expectations, read_expectations
+from orchestrator.policy.expectationtext import Expectations, read_expectations
 from orchestrator.wire.expectations import JudgedExpectation
 
 _ANSWER_IS_NO = 1
@@ -181,7 +181,7 @@ def _xml(text: str) -> str:
 
 def _text(name: str) -> tuple[str, str]:
     """A file's text, and its name for people."""
-    return read_plain(name, MOST_BYTES), "standard input" if name == STDIN else name
+    return text_of(name), "standard input" if name == STDIN else name
 
 
 def _setting(found: Expectations, judging: Judging) -> Setting:

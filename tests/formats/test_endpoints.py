@@ -1,0 +1,69 @@
+"""The list of an endpoint decides its packets as the whole list does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import OWN_POOL, acls, corner_packets_of
+
+from orchestrator.policy import oracle
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.endpoints import list_of_endpoint
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.formats.registry import write
+from orchestrator.policy.model import Acl, Direction, Packet, ReturnTraffic
+
+WEB = (Prefix.parse("198.51.100.10/32"), Prefix.parse("2001:db8:100::10/128"))
+DB = (Prefix.parse("198.51.100.20/32"),)
+WEB_TEXTS = ["198.51.100.10", "2001:db8:100::10"]
+SHOP = acl_from_json(
+    {
+        "rules": [
+            {"id": "web", "action": "permit", "protocol": "tcp", "destination": WEB_TEXTS, "destination_ports": 443},
+            {"id": "ssh", "action": "permit", "protocol": "tcp", "source": "192.0.2.0/24", "destination_ports": 22},
+            {"id": "web4", "action": "permit", "protocol": "udp", "destination": "198.51.100.10"},
+            {"id": "db", "action": "permit", "protocol": "tcp", "destination": "198.51.100.20", "source": "10.0.0.0/8"},
+        ]
+    }
+)
+
+
+def is_of(prefixes: Sequence[Prefix], packet: Packet, direction: Direction) -> bool:
+    address = packet.destination if direction is Direction.INGRESS else packet.source
+    return any(prefix.family is packet.family and prefix.holds(address) for prefix in prefixes)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(acls(6), st.lists(st.sampled_from(OWN_POOL), min_size=1, max_size=3, unique=True))
+def test_packets_of_an_endpoint_fare_as_in_the_whole_list(acl: Acl, prefixes: list[Prefix]) -> None:
+    found = list_of_endpoint(acl, tuple(prefixes))
+    for packet in corner_packets_of(acl):
+        for direction in Direction:
+            if is_of(prefixes, packet, direction):
+                steps = [oracle.ask(each, packet, direction, ReturnTraffic.EXPLICIT) for each in (acl, found)]
+                assert steps[0] == steps[1], packet
+
+
+@pytest.mark.parametrize("name", ["aws-sg", "openstack-sg", "azure-nsg"])
+def test_what_names_an_endpoint_can_be_said_at_the_endpoint(name: str) -> None:
+    whole = write(SHOP, name)
+    web, db = (write(list_of_endpoint(SHOP, prefixes), name) for prefixes in (WEB, DB))
+    assert bool(whole.losses) is (name != "azure-nsg")
+    assert web.losses == db.losses == ()
+    assert "10.0.0.0/8" in db.text
+    assert "10.0.0.0/8" not in web.text
+
+
+def test_a_rule_for_one_ip_version_of_an_endpoint_stays_one() -> None:
+    found = list_of_endpoint(SHOP, WEB)
+    assert [rule.id for rule in found.rules] == ["web", "ssh", "web4"]
+    assert [str(rule.source) for rule in found.rules] == ["any", "192.0.2.0/24", "0.0.0.0/0"]
+    assert all(rule.destination.is_any for rule in found.rules)
+
+
+def test_a_rule_for_a_part_of_an_endpoint_keeps_its_addresses() -> None:
+    found = list_of_endpoint(SHOP, (Prefix.parse("198.51.100.0/27"),))
+    assert [str(rule.destination) for rule in found.rules][2] == "198.51.100.10/32"
