@@ -90,10 +90,11 @@ setup(
             ],
             extra_compile_args=["-O3"],
         ),
-        Extension(
-            "orchestrator.enforce._flowstats",
-            ["orchestrator/enforce/_native/flowstats.c"],
-            extra_compile_args=["-O3"],
+        *(
+            Extension(
+                f"orchestrator.enforce._{name}", [f"orchestrator/enforce/_native/{name}.c"], extra_compile_args=["-O3"]
+            )
+            for name in ("flowstats", "nfqueue")
         ),
         *(
             Extension(

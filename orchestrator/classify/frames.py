@@ -49,7 +49,7 @@ class Link(enum.IntEnum):
 class Frames:
     """Frames of one piece of a capture: where each begins in `data`, and of what kind of link it is."""
 
-    data: bytes
+    data: bytes | npt.NDArray[np.uint8]
     starts: npt.NDArray[np.int64]
     captured: npt.NDArray[np.uint32]
     """Octets that the capture has of each."""
@@ -87,7 +87,7 @@ def reference(frames: Frames) -> Packets:
     for start, captured, wire, link in zip(
         frames.starts.tolist(), frames.captured.tolist(), frames.wire.tolist(), frames.links.tolist(), strict=True
     ):
-        found = read_frame(frames.data[start : start + captured], wire, link)
+        found = read_frame(bytes(frames.data[start : start + captured]), wire, link)
         rows.append(unread(found, wire) if isinstance(found, Unread) else record(found, wire))
     return np.array(rows, PACKET)
 

@@ -123,8 +123,7 @@ class Overlaid:
 
     def rows(self) -> Iterator[Placed]:
         """Every row, in any order."""
-        yield from (row for row in self._built.rows if row.number not in self._changes)
-        yield from (row for row in self._changes.values() if row is not None)
+        yield from _rows_of(self._built, self._changes)
 
     def first(self, packets: Packets) -> I32:
         """The number of the first row that holds each packet, NONE where none does."""
@@ -141,8 +140,9 @@ class Overlaid:
     def changed(self, removed: Iterable[int], placed: Iterable[Placed]) -> Overlaid:
         """These rows without some, and with others, which replace rows of the same number."""
         changes = {**self._changes, **dict.fromkeys(removed), **{row.number: row for row in placed}}
-        found = Overlaid(self._family, self._built, MappingProxyType(changes))
-        return found if len(changes) <= MOST_CHANGED else found.rebuilt()
+        if len(changes) <= MOST_CHANGED:
+            return Overlaid(self._family, self._built, MappingProxyType(changes))
+        return Overlaid.of(self._family, _rows_of(self._built, changes))
 
     def rebuilt(self, searching: MakeSearch = Search) -> Overlaid:
         """The same rows without an overlay."""
@@ -157,6 +157,11 @@ class Overlaid:
 
 
 _UNSAID = object()
+
+
+def _rows_of(built: _Built, changes: Mapping[int, Placed | None]) -> Iterator[Placed]:
+    yield from (row for row in built.rows if row.number not in changes)
+    yield from (row for row in changes.values() if row is not None)
 
 
 def _by_order(row: Placed) -> tuple[int, int]:

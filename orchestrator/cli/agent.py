@@ -12,6 +12,9 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.classify.devices.choice import AUTO, choose_device
+from orchestrator.classify.devices.guarded import OnDevice, Patience
+from orchestrator.classify.search import Search
 from orchestrator.cli.membership import EnrolFile, membership
 from orchestrator.cli.options import Url, taking
 from orchestrator.compile.filters.cacherows import CLASSIFIER
@@ -24,6 +27,9 @@ from orchestrator.enforce.drivers.filters.front import Fronted
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
 from orchestrator.enforce.drivers.nftables.served import served_driver
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
+from orchestrator.enforce.drivers.queue.engine import Setup
+from orchestrator.enforce.drivers.queue.machine import Batching
+from orchestrator.enforce.drivers.queue.tool import Hook, Led, queue_driver
 from orchestrator.enforce.standing import Device, Timing
 from orchestrator.errors import BadInput, Missing
 from orchestrator.logs import configure_logging
@@ -33,13 +39,14 @@ _INSTANCE_FILE = Path("/var/lib/cloud/data/instance-id")
 
 
 class FilterName(enum.Enum):
-    """What can be driven. A machine may have two kinds of iptables. A firewall server of a PoP has a share of the
-    tenants, all others the whole policy."""
+    """What can be driven. A machine may have two kinds of iptables. `queue` classifies in this process. A firewall
+    server of a PoP has a share of the tenants, all others the whole policy."""
 
     NFTABLES = "nftables"
     IPTABLES = "iptables"
     IPTABLES_LEGACY = "iptables-legacy"
     IPTABLES_NFT = "iptables-nft"
+    QUEUE = "queue"
     FIREWALL_SERVER = "firewall-server"
 
 
@@ -48,8 +55,57 @@ DRIVERS: Mapping[FilterName, tuple[Plane, Callable[[], Device]]] = {
     FilterName.IPTABLES: (Plane.IPTABLES, iptables_driver),
     FilterName.IPTABLES_LEGACY: (Plane.IPTABLES, partial(iptables_driver, "legacy")),
     FilterName.IPTABLES_NFT: (Plane.IPTABLES, partial(iptables_driver, "nft")),
+    FilterName.QUEUE: (Plane.QUEUE, partial(queue_driver, Setup(), Led())),
     FilterName.FIREWALL_SERVER: (Plane.NFTABLES, served_driver),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Queueing:
+    """How `--driver queue` gets packets from the kernel, and where it classifies them."""
+
+    queue_device: Annotated[
+        str, typer.Option("--queue-device", help="auto, c, or a device that `aclflow devices` lists.")
+    ] = AUTO
+    queue_first: Annotated[int, typer.Option("--queue-first", min=0, max=65535, help="The first queue's number.")] = 0
+    queue_count: Annotated[
+        int, typer.Option("--queue-count", min=1, max=64, help="Queues, each with a thread; a flow keeps its queue.")
+    ] = 2
+    queue_batch: Annotated[int, typer.Option("--queue-batch", min=1, max=4096, help="Packets of a batch.")] = (
+        Batching().most
+    )
+    queue_latency_us: Annotated[
+        int,
+        typer.Option("--queue-latency-us", min=0, max=100_000, help="A packet waits so long for others of its batch."),
+    ] = 0
+    queue_waiting: Annotated[
+        int, typer.Option("--queue-waiting", min=1, help="Packets that may wait in the kernel; more are dropped.")
+    ] = Batching().waiting
+    queue_hook: Annotated[
+        list[Hook] | None,
+        typer.Option("--queue-hook", help="Packets to or from this machine, too, at the interfaces that are named."),
+    ] = None
+    queue_next: Annotated[
+        int | None, typer.Option("--queue-next", min=0, max=65535, help="The queue that permitted packets go on to.")
+    ] = None
+
+    def maker(self, interfaces: Sequence[str]) -> Callable[[], Device]:
+        """What makes the driver. Raises BadInput and Missing."""
+        queues = range(self.queue_first, self.queue_first + self.queue_count)
+        if queues[-1] > _LAST_QUEUE or self.queue_next in queues:
+            raise BadInput("queues are numbered up to 65535, and the next one is none of them", place="--queue-first")
+        device = choose_device(self.queue_device, place="--queue-device")
+        setup = Setup(
+            queues,
+            Batching(self.queue_batch, self.queue_latency_us, self.queue_waiting),
+            Search if device is None else OnDevice(device, Patience()).search,
+            self.queue_next,
+        )
+        hooks = tuple(self.queue_hook or ())
+        return partial(queue_driver, setup, Led(hooks, tuple(interfaces) if hooks else ()))
+
+
+_LAST_QUEUE = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +141,9 @@ class InFront:
         ),
     ] = False
 
-    def device(self, driver: FilterName, interfaces: Sequence[str]) -> Callable[[], Device]:
+    def device(self, driver: FilterName, make: Callable[[], Device], interfaces: Sequence[str]) -> Callable[[], Device]:
         """What makes the driver, with what is to be in front. Raises BadInput."""
-        plane, make = DRIVERS[driver]
+        plane = DRIVERS[driver][0]
         if (self.flow_cache or self.classifier) and not interfaces:
             raise BadInput(
                 "a flow cache is at interfaces: name those that packets are forwarded between", place="--interface"
@@ -106,6 +162,9 @@ class Telling:
     load_every: Annotated[float, typer.Option("--load-every", min=0.1, help="Tell the load so often, in seconds.")] = (
         10.0
     )
+    count_every: Annotated[
+        float, typer.Option("--count-every", min=0.1, help="Read the counters so often, in seconds.")
+    ] = Timing().count_every_s
     trial: Annotated[
         bool, typer.Option("--trial", help="One of a fleet: the service has it tried before it gets traffic.")
     ] = False
@@ -116,6 +175,7 @@ def agent(
     enrolling: Enrolling,
     telling: Telling,
     in_front: InFront,
+    queueing: Queueing,
     driver: Annotated[FilterName, typer.Option("--driver", help="What filters here.")] = FilterName.NFTABLES,
     name: Annotated[str | None, typer.Option("--name", help="The firewall's; by default this machine's.")] = None,
     interface: Annotated[
@@ -124,9 +184,6 @@ def agent(
     observe_every: Annotated[
         float, typer.Option("--observe-every", min=0.1, help="Look for foreign changes so often, in seconds.")
     ] = Timing().observe_every_s,
-    count_every: Annotated[
-        float, typer.Option("--count-every", min=0.1, help="Read the counters so often, in seconds.")
-    ] = Timing().count_every_s,
     url: Url = None,
 ) -> None:
     """Run the agent of a firewall VNF, inside its network namespace. Needs root.
@@ -139,13 +196,18 @@ def agent(
     """
     settings = load()
     configure_logging(settings)
+    make = DRIVERS[driver][1]
+    if driver is FilterName.QUEUE:
+        make = queueing.maker(interface or ())
+    elif queueing != Queueing():
+        raise BadInput("only a classifier in user space has queues: --driver queue", place="--driver")
     run_agent(
         AgentSettings(
             replace(membership(settings, name, url, enrolling.enrol_file), instance=enrolling.instance_id()),
             DRIVERS[driver][0].value,
-            in_front.device(driver, interface or ()),
+            in_front.device(driver, make, interface or ()),
             tuple(interface or ()),
-            Timing(observe_every_s=observe_every, count_every_s=count_every),
+            Timing(observe_every_s=observe_every, count_every_s=telling.count_every),
             telling.load_every,
             telling.trial,
             driver is FilterName.FIREWALL_SERVER,

@@ -19,7 +19,9 @@ def invite(
     domain: DomainName,
     lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 3600,
     name: Annotated[str | None, typer.Option("--name", help="Only who bears this name may use it.")] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="Only such: openflow, nftables, iptables, switch.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Only such: openflow, nftables, iptables, queue, switch.")
+    ] = None,
     host: Annotated[
         list[str] | None, typer.Option("--host", help="With --kind openflow: only for this switch; may be repeated.")
     ] = None,
@@ -43,7 +45,7 @@ def invite(
 def invite_group(
     domain: DomainName,
     group: GroupName,
-    kind: Annotated[str, typer.Option("--kind", help="What they are: nftables, iptables.")] = "nftables",
+    kind: Annotated[str, typer.Option("--kind", help="What they are: nftables, iptables, queue.")] = "nftables",
     lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 86400,
     url: Url = None,
     as_json: AsJson = False,

@@ -10,7 +10,8 @@ service is asked. A rebooted VNF so enforces its last program before anybody can
 everything while it has none: because it never got one, because the disk was full, because the copy is damaged. Where
 there is no program, the goal is the empty one of generation 0, which is kept like any other.
 
-When the agent stops, however it stops, the filter stays as it is.
+When the agent stops, however it stops, the filter stays as it is; one that classifies in this process forwards nothing
+from then on.
 """
 
 from __future__ import annotations

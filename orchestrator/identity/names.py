@@ -22,7 +22,7 @@ from orchestrator.errors import BadInput
 OPENFLOW = "openflow"
 """The kind of enforcement point that switches connect to."""
 
-FILTERS = ("nftables", "iptables")
+FILTERS = ("nftables", "iptables", "queue")
 """The kinds of enforcement points that are firewalls: each is named by what it filters with."""
 
 SPREADING_SWITCH = "spread"

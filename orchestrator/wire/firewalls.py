@@ -7,7 +7,7 @@ from typing import Literal
 
 from orchestrator.wire.common import document
 
-PlaneWord = Literal["nftables", "iptables"]
+PlaneWord = Literal["nftables", "iptables", "queue"]
 
 
 @document(kw_only=True)

@@ -102,7 +102,7 @@ class CapacityVersion:
     """A version of what one VNF carries: a packet takes `base_s + per_rule_s * rules + per_octet_s * octets`."""
 
     version: int
-    plane: Literal["nftables", "iptables"]
+    plane: Literal["nftables", "iptables", "queue"]
     created: dt.datetime
     source: str
     measurements: int

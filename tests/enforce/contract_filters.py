@@ -348,4 +348,5 @@ def _first_filter(bench: Bench) -> int:
 
 
 def _list_name(bench: Bench) -> str:
-    return "chain ingress_1" if bench.plane is Plane.NFTABLES else "ingress_1"
+    names = {Plane.NFTABLES: "chain ingress_1", Plane.IPTABLES: "ingress_1", Plane.QUEUE: "ingress_1 rule 1"}
+    return names[bench.plane]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from weakref import WeakSet, finalize
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from orchestrator.classify.columns import I32
 from orchestrator.classify.devices.device import Device
 from orchestrator.classify.devices.models import Model
 from orchestrator.classify.devices.search import DeviceSearch, Setup
+from orchestrator.classify.overlay import Searching
 from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.classify.search import Search
 from orchestrator.errors import Refused, TooLarge
@@ -32,15 +35,99 @@ class Place:
     """Why it is not the first choice."""
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a device may take before it counts as hung."""
+
+    answer_s: float = 0.5
+    """For an answer to packets."""
+    build_s: float = 60.0
+    """For building rows, which may compile kernels."""
+
+
+class Hung(Refused):
+    """The device neither answered nor failed. What it was asked may go on for ever, in a thread of its own."""
+
+
+class Attended:
+    """Rows on a device, asked by a thread that is left behind when the device hangs."""
+
+    def __init__(self, on_device: DeviceSearch, patience_s: float) -> None:
+        self._on_device, self._patience_s = on_device, patience_s
+        self._asked: SimpleQueue[_Question | None] = SimpleQueue()
+        asking = threading.Thread(target=_ask, args=(self._on_device, self._asked), name="device", daemon=True)
+        asking.start()
+        finalize(self, self._asked.put, None)
+
+    def first(self, packets: Packets) -> I32:
+        """See `DeviceSearch.first`. Raises Hung, too."""
+        question = _Question(packets)
+        self._asked.put(question)
+        if not question.done.wait(self._patience_s):
+            raise Hung(f"the device did not answer within {self._patience_s:g} s")
+        if question.failed is not None:
+            raise question.failed
+        return question.found
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """Packets, and what came of them."""
+
+    packets: Packets
+    found: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
+    failed: Exception | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+def _ask(on_device: DeviceSearch, asked: SimpleQueue[_Question | None]) -> None:
+    while (question := asked.get()) is not None:
+        try:
+            question.found = on_device.first(question.packets)
+        except Exception as error:  # noqa: BLE001 -- told to the thread that asks
+            question.failed = error
+        question.done.set()
+
+
+def _within(patience_s: float, make: Callable[[], DeviceSearch]) -> DeviceSearch:
+    """What a function returns, or raises; raises Hung if it takes longer, and leaves it behind."""
+    results: SimpleQueue[DeviceSearch | Exception] = SimpleQueue()
+
+    def attempt() -> None:
+        try:
+            results.put(make())
+        except Exception as error:  # noqa: BLE001 -- told to the thread that asks
+            results.put(error)
+
+    threading.Thread(target=attempt, name="device-build", daemon=True).start()
+    try:
+        found = results.get(timeout=patience_s)
+    except Empty:
+        raise Hung(f"the device did not take rows within {patience_s:g} s") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
 class GuardedSearch:
     """Rows on a device as long as it answers as it should, else in C.
 
     Threads may ask, and change the rows.
     """
 
-    def __init__(self, device: Device, family: Family, boxes: Sequence[Box], setup: Setup | None = None) -> None:
-        """Without a `setup` bit vectors are tried, then merged tuples."""
-        self._device, self._family = device, family
+    def __init__(
+        self,
+        device: Device,
+        family: Family,
+        boxes: Sequence[Box],
+        setup: Setup | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        """Without a `setup` bit vectors are tried, then merged tuples.
+
+        Without `patience` callers wait for the device for ever.
+        """
+        self._device, self._family, self._patience = device, family, patience
         self._setups = (setup,) if setup else (Setup(Model.BIT_VECTORS), Setup(Model.MERGED_TUPLES))
         self._change = threading.Lock()
         self._now = self._made(boxes)
@@ -49,6 +136,11 @@ class GuardedSearch:
     def place(self) -> Place:
         """Where rows are searched now."""
         return self._now.place
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether the device did not answer in time. It is not asked any more."""
+        return self._now.is_hung
 
     def replace(self, boxes: Sequence[Box]) -> Place:
         """Search in other rows from the next call of `first` on; where.
@@ -70,43 +162,59 @@ class GuardedSearch:
             try:
                 return now.on_device.first(packets)
             except (Refused, TooLarge) as error:
-                self._give_up(now, str(error))
+                self._give_up(now, error)
         return now.in_c.first(packets)
 
-    def _give_up(self, failed: _Ready, because: str) -> None:
+    def _give_up(self, failed: _Ready, because: Exception) -> None:
         """Search in C from now on, unless the rows were changed meanwhile."""
         with self._change:
             if self._now is failed:
-                self._now = _Ready(failed.in_c, None, Place(None, because))
+                self._now = _Ready(failed.in_c, None, Place(None, str(because)), isinstance(because, Hung))
 
     def _made(self, boxes: Sequence[Box]) -> _Ready:
         in_c = Search(self._family, boxes)
         because = None
         for setup in self._setups:
             try:
-                on_device = DeviceSearch(self._device, self._family, boxes, setup)
-                check(on_device, in_c, boxes)
+                on_device = self._on_device(boxes, setup, in_c)
                 return _Ready(in_c, on_device, Place(setup.model, because))
+            except Hung as error:
+                return _Ready(in_c, None, Place(None, str(error)), is_hung=True)
             except (Refused, TooLarge) as error:
                 because = str(error)
         return _Ready(in_c, None, Place(None, because))
 
+    def _on_device(self, boxes: Sequence[Box], setup: Setup, in_c: Search) -> DeviceSearch | Attended:
+        """Rows on the device, compared with those in C. Raises Refused, TooLarge and Hung."""
 
-@dataclass(frozen=True, slots=True, eq=False)
+        def made() -> DeviceSearch:
+            found = DeviceSearch(self._device, self._family, boxes, setup)
+            check(found, in_c, boxes)
+            return found
+
+        if self._patience is None:
+            return made()
+        return Attended(_within(self._patience.build_s, made), self._patience.answer_s)
+
+
 class OnDevice:
-    """Makes rows ready on a device, and knows those that it made."""
+    """Makes rows ready on a device, and knows those that it made and that are still used."""
 
-    device: Device
-    made: list[GuardedSearch] = field(default_factory=list)
+    def __init__(self, device: Device, patience: Patience | None = None) -> None:
+        self._device, self._patience = device, patience
+        self._made: WeakSet[GuardedSearch] = WeakSet()
 
-    def search(self, family: Family, boxes: Sequence[Box]) -> GuardedSearch:
-        """Rows, one at least, on the device."""
-        self.made.append(GuardedSearch(self.device, family, boxes))
-        return self.made[-1]
+    def search(self, family: Family, boxes: Sequence[Box]) -> Searching:
+        """Rows on the device; in C if there are none, or if the device was seen to hang: it is never asked again."""
+        if not boxes or any(each.is_hung for each in self._made):
+            return Search(family, boxes)
+        made = GuardedSearch(self._device, family, boxes, patience=self._patience)
+        self._made.add(made)
+        return made
 
     def reasons(self) -> tuple[str, ...]:
         """Why rows are not searched in the model of first choice; each reason once."""
-        return tuple(dict.fromkeys(each.place.because for each in self.made if each.place.because is not None))
+        return tuple(sorted({each.place.because for each in self._made if each.place.because is not None}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +222,9 @@ class _Ready:
     """Rows that can be asked, in C and on the device."""
 
     in_c: Search
-    on_device: DeviceSearch | None
+    on_device: DeviceSearch | Attended | None
     place: Place
+    is_hung: bool = False
 
 
 def check(on_device: DeviceSearch, in_c: Search, boxes: Sequence[Box]) -> None:

@@ -1,7 +1,8 @@
 """The program of a domain's firewall VNFs: filter objects as rows, key and text.
 
     key     table        which filter                      `Filter`
-            match        the object's name, as the device calls it: ``chain ingress_7``, ``map senders``, ``FORWARD``
+            match        the object's name, as the device calls it: ``chain ingress_7``, ``map senders``, ``FORWARD``,
+                         ``ingress_7 rule 17``
     value   instructions the object's text: what stands inside its braces, or a chain's rules, one a line
             cookie       finds the object's row when it is read back; says nothing of what counts there
 
@@ -14,13 +15,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.cacherows import cache_table
 from orchestrator.compile.filters.flowcache import flow_cache
 from orchestrator.compile.filters.iptables import FORWARD, iptables_chains
+from orchestrator.compile.filters.queuerows import queue_objects
 from orchestrator.compile.nftables import nftables_objects
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Family
@@ -34,6 +36,8 @@ class Plane(enum.Enum):
 
     NFTABLES = "nftables"
     IPTABLES = "iptables"
+    QUEUE = "queue"
+    """A classifier in user space, on a processor or a GPU."""
 
 
 class Filter(enum.IntEnum):
@@ -43,11 +47,14 @@ class Filter(enum.IntEnum):
     NFT_IPV6 = 2
     IPTABLES = 3
     IP6TABLES = 4
+    QUEUE_IPV4 = 12
+    QUEUE_IPV6 = 13
 
 
 FILTERS: Mapping[Plane, Mapping[Family, Filter]] = {
     Plane.NFTABLES: {Family.IPV4: Filter.NFT_IPV4, Family.IPV6: Filter.NFT_IPV6},
     Plane.IPTABLES: {Family.IPV4: Filter.IPTABLES, Family.IPV6: Filter.IP6TABLES},
+    Plane.QUEUE: {Family.IPV4: Filter.QUEUE_IPV4, Family.IPV6: Filter.QUEUE_IPV6},
 }
 
 CLOSED = "policy DROP"
@@ -55,7 +62,7 @@ CLOSED = "policy DROP"
 
 _COOKIE_BITS = 20
 """Names share cookies rarely, and blocks of a program (cookies with the same upper bits) hold several names."""
-_OF_A_TENANT = re.compile(r"(?:(?:chain|map) )?(?:egress|ingress)_(\d+)(?:_|\Z)")
+_OF_A_TENANT = re.compile(r"(?:(?:chain|map) )?(?:egress|ingress)_(\d+)(?:_| |\Z)")
 
 
 def filter_program(
@@ -88,4 +95,11 @@ def _rows(policy: Policy, plane: Plane) -> Iterator[Flow]:
 
 
 def _objects(policy: Policy, plane: Plane) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
-    return nftables_objects(policy) if plane is Plane.NFTABLES else iptables_chains(policy)
+    return _COMPILERS[plane](policy)
+
+
+_COMPILERS: Mapping[Plane, Callable[[Policy], Mapping[Family, Mapping[str, tuple[str, ...]]]]] = {
+    Plane.NFTABLES: nftables_objects,
+    Plane.IPTABLES: iptables_chains,
+    Plane.QUEUE: queue_objects,
+}

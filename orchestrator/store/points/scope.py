@@ -3,7 +3,7 @@
     kind                  speaks for
     openflow              the switches of its domain (hosts', edges', the spreading one); only those that its enrolment
                           token names, where it names any
-    nftables, iptables    the one firewall of its own name that filters with just that
+    nftables, iptables, queue    the one firewall of its own name that filters with just that
 
 Kind, name and hosts are fixed when the enforcement point enrols. They are checked wherever it says something of a
 device: reports, claims and reports of counts, packet logs, loads, trials, and the spreading switch; and where it

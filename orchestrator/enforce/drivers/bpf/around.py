@@ -20,7 +20,11 @@ from orchestrator.enforce.drivers.nftables import netlink
 from orchestrator.enforce.drivers.nftables.pairs import NAMES as PAIR_TABLES
 from orchestrator.enforce.drivers.nftables.scripts import NAMES
 
-_OURS: Mapping[Plane, tuple[str, ...]] = {Plane.NFTABLES: (*NAMES, *PAIR_TABLES), Plane.IPTABLES: ("filter",)}
+_OURS: Mapping[Plane, tuple[str, ...]] = {
+    Plane.NFTABLES: (*NAMES, *PAIR_TABLES),
+    Plane.IPTABLES: ("filter",),
+    Plane.QUEUE: ("filter",),
+}
 """Names of the tables that the cache repeats; iptables over nftables keeps its tables under the same names."""
 Tables = Callable[[], Iterable[tuple[str, str]]]
 """The tables of nftables that there are, by family and name."""
@@ -52,7 +56,7 @@ def look_around(
         f"{name.partition('_')[0]}tables {table}"
         for name in _LEGACY
         for table in _words(root / "net" / name)
-        if plane is not Plane.IPTABLES or table not in ours
+        if plane is Plane.NFTABLES or table not in ours
     ]
     return Around(
         source_check=max(checks, key=_STRICTNESS.index, default=0),

@@ -11,7 +11,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
 
 _KERNELS_OWN = ("INPUT", "FORWARD", "OUTPUT")
-_TARGETS = ("ACCEPT", "DROP", "RETURN", "NFLOG")
+_TARGETS = ("ACCEPT", "DROP", "RETURN", "NFLOG", "NFQUEUE")
 
 
 class FakeIptables:

@@ -10,6 +10,8 @@ import ipaddress
 import re
 import shlex
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
@@ -22,6 +24,8 @@ MODULES = ("comment", "u32", "icmp6", "hashlimit", *PROTOCOLS)
 LIMITS = ("--hashlimit-upto", "--hashlimit-burst", "--hashlimit-name")
 """Options that say how often a packet is reported; here every one is."""
 REPORTS = ("--nflog-prefix", "--nflog-group", "--nflog-size")
+QUEUES = ("--queue-num", "--queue-balance", "--queue-bypass")
+"""Options of the target NFQUEUE; the last has no value."""
 ZERO_PROTOCOL = "6&255=0"
 """The u32 test of IPv4's protocol field, numbers in decimal: it needs no header behind."""
 
@@ -47,6 +51,16 @@ class Journey:
     comments: list[str] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
     lines: int = 0
+    queues: Queues | None = None
+    """Where it waits for a verdict, if it does."""
+
+
+class Queues(NamedTuple):
+    """The target NFQUEUE: the first and the last queue, and whether packets pass where nobody listens."""
+
+    first: int
+    last: int
+    bypass: bool
 
 
 @dataclass(slots=True)
@@ -87,6 +101,9 @@ class Table:
                 continue
             if line.target in ("ACCEPT", "DROP"):
                 return line.target
+            if line.target == "NFQUEUE":
+                journey.queues = _queues(rule.words)
+                return line.target
             if line.target == "RETURN":
                 return None
             found = self._walk(line.target, packet, hidden, journey, octets)
@@ -124,8 +141,8 @@ class _Line:
         if word == "--comment":
             self.comment = next(self._words)
             return None
-        if word in LIMITS or word in REPORTS:
-            value = next(self._words)
+        if word in LIMITS or word in REPORTS or word in QUEUES:
+            value = "" if word == QUEUES[-1] else next(self._words)
             self.prefix = value if word == "--nflog-prefix" else self.prefix
             return None
         if word in ("-m", "-f", "--fragfirst"):
@@ -199,6 +216,13 @@ class _Line:
             return packet.tcp_flags & int(match[1]) == int(match[2])
         word = packet.icmp_type << 24 | packet.icmp_code << 16
         return word >> int(match[3]) == int(match[4])
+
+
+def _queues(words: list[str]) -> Queues:
+    """The queues of a rule with the target NFQUEUE; 0 where it names none."""
+    named = next((word for option, word in pairwise(words) if option in QUEUES[:2]), "0")
+    first, _, last = named.partition(":")
+    return Queues(int(first), int(last or first), QUEUES[-1] in words)
 
 
 def _insist(holds: bool, otherwise: str) -> None:

@@ -1,0 +1,236 @@
+"""The queue compiler: a policy as rows for a classifier in user space, each with the packets that it holds.
+
+    ingress_7 rule 17     the list and whom the row counts for: the object's name
+    order 4 permit        which of two rows decides, and what; then the sets of the fields that it looks at
+    source 10.0.0.0-10.255.255.255,192.0.2.1
+    protocols 6
+    destination_ports 22,8000-8999
+    fragments whole
+
+A packet is put to the operator's rows, then to those of senders' and of receivers' lists: at most one row of each
+decides. Rows of tenants hold packets of their own addresses alone, so the lists of all tenants are searched as one. The
+order is the rule's level (`compile/lists/levels.py`): a rule that is put in or taken out changes rows that overlap it,
+and no others. Return traffic comes behind all rules, the default last.
+
+The object FORWARD is the kernel's half: its policy is to drop, and its one rule has the target QUEUE, as in the paper.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import NoReturn
+
+from orchestrator.compile.cookies import Kind
+from orchestrator.compile.filters.comments import comment, read_comment
+from orchestrator.compile.filters.iptables import FORWARD
+from orchestrator.compile.filters.lists import Stage
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.levels import levels
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy.addresses import Family, format_address
+from orchestrator.policy.fields import FIELDS, MatchField
+from orchestrator.policy.fields import Kind as FieldKind
+from orchestrator.policy.model import Action, AddressGroup, Direction, Policy, Rule, Tenant
+from orchestrator.policy.rulelist import Row, rule_rows
+from orchestrator.policy.space import LATER, WHOLE, Box, boxes_of, full_set
+from orchestrator.policy.spans import Span, Spans
+
+QUEUE = "-j QUEUE"
+"""The one rule of FORWARD. Which queues it means is the machine's business."""
+
+RETURN_ORDER, DEFAULT_ORDER = 1 << 30, (1 << 30) + 1
+"""Behind every level."""
+
+_STAGES = {Direction.EGRESS: Stage.EGRESS, Direction.INGRESS: Stage.INGRESS}
+_RETURNS = {Direction.EGRESS: Kind.EGRESS_RETURN, Direction.INGRESS: Kind.INGRESS_RETURN}
+_DEFAULTS = {Direction.EGRESS: Kind.EGRESS_DEFAULT, Direction.INGRESS: Kind.INGRESS_DEFAULT}
+_FRAGMENTS = {WHOLE: "whole", LATER: "later"}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A row of a classifier: when it is asked, what it holds, what becomes of a packet, whom it counts for."""
+
+    stage: Stage
+    order: int
+    permit: bool
+    box: Box
+    comment: str
+
+
+def queue_objects(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
+    """The rows of each IP version, by name, and FORWARD.
+
+    Raises TooLarge where a list cannot be expanded, BadPolicy where a rule has no number, both with their place.
+    """
+    objects: dict[Family, dict[str, tuple[str, ...]]] = {family: {FORWARD: (QUEUE,)} for family in Family}
+    for name, row in _rows(policy):
+        objects[row.box.family][f"{name} {row.comment}"] = write_row(row)
+    return objects
+
+
+def _rows(policy: Policy) -> Iterator[tuple[str, QueueRow]]:
+    """Every row, with the name of its list."""
+    try:
+        order = _orders(policy.operator, {}, 0, policy.operator_numbers, in_one_list=True)
+    except AclflowError as error:
+        raise error.within("operator") from None
+    for rule in policy.operator:
+        number = policy.operator_numbers[rule.id]
+        for box in boxes_of(rule, {}):
+            said = comment(Kind.OPERATOR_RULE, number)
+            yield Stage.OPERATOR.value, QueueRow(Stage.OPERATOR, order[number], _permits(rule), box, said)
+    for tenant in policy.tenants:
+        try:
+            yield from _tenant_rows(tenant, policy)
+        except AclflowError as error:
+            raise error.within(f"tenants[{tenant.id}].acl") from None
+
+
+def _tenant_rows(tenant: Tenant, policy: Policy) -> Iterator[tuple[str, QueueRow]]:
+    acl = tenant.acl
+    order = _orders(acl.rules, acl.groups, tenant.number, tenant.rule_numbers)
+    for direction, stage in _STAGES.items():
+        for rows in rule_rows(acl, direction, own=tenant.prefixes, returns=policy.return_traffic).values():
+            for row in rows:
+                level, said = _place(row, direction, tenant, order)
+                yield f"{stage.value}_{tenant.number}", QueueRow(stage, level, row.permit, row.box, said)
+
+
+def _place(row: Row, direction: Direction, tenant: Tenant, order: Mapping[int, int]) -> tuple[int, str]:
+    """The order of a tenant's row, and whom it counts for."""
+    if row.rule is None:
+        return DEFAULT_ORDER, comment(_DEFAULTS[direction], tenant.number)
+    number = tenant.rule_numbers.get(row.rule.id)
+    if number is None:
+        return RETURN_ORDER, comment(_RETURNS[direction], tenant.number)
+    return order[number], comment(Kind.RULE, number)
+
+
+def _orders(
+    rules: Sequence[Rule],
+    groups: Mapping[str, AddressGroup],
+    tenant: int,
+    numbers: Mapping[str, int],
+    *,
+    in_one_list: bool = False,
+) -> dict[int, int]:
+    """The level of each rule, by number."""
+    table = atoms(rules, groups, tenant=tenant, numbers=numbers)
+    table = table.in_one_list() if in_one_list else table
+    return dict(zip(table.number.tolist(), levels(table).tolist(), strict=True))
+
+
+def _permits(rule: Rule) -> bool:
+    return rule.action is Action.PERMIT
+
+
+# ------------------------------------------------------------------------------------------------------- rows as text
+
+
+def write_row(row: QueueRow) -> tuple[str, ...]:
+    """A row as lines: its order and verdict, and a line for each field that it looks at."""
+    return (f"order {row.order} {'permit' if row.permit else 'deny'}", *_box_lines(row.box))
+
+
+def read_row(family: Family, name: str, lines: Sequence[str]) -> QueueRow:
+    """The row of an object's name and lines. Raises BadInput for what `write_row` does not write."""
+    listed = read_name(name)
+    head = _HEAD.match(lines[0]) if lines else None
+    if listed is None:
+        raise BadInput("this names no list and whom a row of it counts for", place=name)
+    if head is None or int(head[1]) > DEFAULT_ORDER:
+        raise BadInput("a row begins with its order, and whether it permits or denies", place=name)
+    try:
+        box = _box(family, tuple(lines[1:]))
+    except (ValueError, OSError):
+        raise BadInput("a row's fields cannot be read", place=name) from None
+    return QueueRow(listed[0], int(head[1]), head[2] == "permit", box, listed[1])
+
+
+def read_name(name: str) -> tuple[Stage, str] | None:
+    """The stage of a row's list and whom it counts for; None for what names no row."""
+    found = _NAME.match(name)
+    return None if found is None or read_comment(found[2]) is None else (Stage(found[1]), found[2])
+
+
+_NAME = re.compile(r"(operator|egress|ingress)(?:_\d{1,19})? ([a-z-]+ \d{1,19})\Z")
+_HEAD = re.compile(r"order (\d{1,10}) (permit|deny)\Z")
+_FIELDS = {field.axis: field for field in FIELDS}
+
+
+def _box_lines(box: Box) -> Iterator[str]:
+    for field, members in zip(FIELDS, box.sets, strict=True):
+        if members != full_set(field, box.family):
+            yield f"{field.axis} {_members_text(field, box.family, members)}"
+
+
+def _members_text(field: MatchField, family: Family, members: int | Spans) -> str:
+    if isinstance(members, int):
+        return _FRAGMENTS[members] if field.kind is FieldKind.LATER else ",".join(map(_span_text, _spans_of(members)))
+    if field.kind is not FieldKind.PREFIXES:
+        return ",".join(map(_span_text, members))
+    return ",".join("-".join(format_address(family, end) for end in dict.fromkeys(span)) for span in members)
+
+
+def _span_text(span: Span) -> str:
+    return str(span.low) if span.low == span.high else f"{span.low}-{span.high}"
+
+
+def _spans_of(bits: int) -> Iterator[Span]:
+    """The runs of ones in a set of bits."""
+    low = 0
+    while bits >> low:
+        low += (bits >> low & -(bits >> low)).bit_length() - 1
+        length = (~(bits >> low) & (bits >> low) + 1).bit_length() - 1
+        yield Span(low, low + length - 1)
+        low += length
+
+
+@lru_cache(maxsize=1 << 14)
+def _box(family: Family, lines: tuple[str, ...]) -> Box:
+    """The packets that some lines say. Raises ValueError and OSError."""
+    sets = {field.axis: full_set(field, family) for field in FIELDS}
+    for line in lines:
+        axis, _, text = line.partition(" ")
+        if axis not in _FIELDS:
+            raise ValueError(axis)
+        sets[axis] = _members(_FIELDS[axis], family, text)
+    return Box._make((family, *sets.values()))
+
+
+def _members(field: MatchField, family: Family, text: str) -> int | Spans:
+    if field.kind is FieldKind.LATER:
+        return {word: bits for bits, word in _FRAGMENTS.items()}.get(text) or _refuse(text)
+    spans = tuple(_span(field, family, part) for part in text.split(","))
+    if any(span.low > span.high for span in spans) or spans[-1].high >> field.bits[family]:
+        _refuse(text)
+    if any(one.high + 1 >= other.low for one, other in pairwise(spans)):
+        _refuse(text)
+    return spans if field.is_spans else sum((1 << span.high + 1) - (1 << span.low) for span in spans)
+
+
+def _span(field: MatchField, family: Family, text: str) -> Span:
+    low, _, high = text.partition("-")
+    if field.kind is not FieldKind.PREFIXES:
+        return Span(_number(low), _number(high or low))
+    version = socket.AF_INET if family is Family.IPV4 else socket.AF_INET6
+    ends = (int.from_bytes(socket.inet_pton(version, end), "big") for end in (low, high or low))
+    return Span(*ends)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST else _refuse(text)
+
+
+_LONGEST = 5
+"""Digits of a port."""
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(text)

@@ -1,0 +1,139 @@
+"""The lists of a firewall in user space, and their answer for a batch of packets.
+
+    packets ──▶ operator's rows ── none ──▶ senders' rows ── permit, or none ──▶ receivers' rows ──▶ verdict
+                     │                            │                                   │
+                     └──── each row that was found counts the packet ─────────────────┘
+
+As the oracle says: an operator's row decides alone; else the sender's list must permit the packet and the receiver's,
+too, and a packet of neither is dropped. Packets that could not be read are dropped, and no row counts them.
+
+`Lists` is a value. A change makes other lists beside it, and one reference changes; a batch that has begun is judged by
+the lists it began with, wholly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.classify.columns import I32
+from orchestrator.classify.overlay import NONE, MakeSearch, Overlaid, Placed
+from orchestrator.classify.packets import Packets, Unread
+from orchestrator.classify.search import Search
+from orchestrator.compile.filters.lists import Stage
+from orchestrator.compile.filters.queuerows import QueueRow
+from orchestrator.enforce.driver import Stamp
+from orchestrator.policy.addresses import Family
+
+Bools = npt.NDArray[np.bool_]
+Place = tuple[Family, Stage]
+"""Which rows are searched together."""
+
+_PLACES: tuple[Place, ...] = tuple((family, stage) for family in Family for stage in Stage)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """What becomes of a batch: whether each packet passes, and the rows that count it."""
+
+    permitted: Bools
+    counted: tuple[tuple[I32, npt.NDArray[np.intp]], ...]
+    """Numbers of rows, and the packet that each of them counts."""
+    unread: int
+    """Packets that could not be read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lists:
+    """Rows of both IP versions, and the program that they are of."""
+
+    rows: Mapping[Place, Overlaid]
+    permits: Bools
+    """Whether each row does, by number; the last place stands for no row, which does not."""
+    stamp: Stamp | None
+    serial: int = 0
+    """Grows with every change; lists that were built anew keep it, for they decide alike."""
+
+    @classmethod
+    def empty(cls) -> Lists:
+        """No rows: everything is dropped."""
+        rows = {place: Overlaid.of(place[0], ()) for place in _PLACES}
+        return cls(MappingProxyType(rows), np.zeros(1, np.bool_), None)
+
+    @property
+    def changed_rows(self) -> int:
+        """How many rows are not as they were built."""
+        return sum(each.changed_rows for each in self.rows.values())
+
+    def changed(
+        self, removed: Mapping[int, QueueRow], added: Mapping[int, QueueRow], numbers: int, stamp: Stamp
+    ) -> Lists:
+        """Lists without some rows, and with others, of another program. There are `numbers` numbers so far."""
+        permits = np.zeros(numbers + 1, np.bool_)
+        permits[: len(self.permits) - 1] = self.permits[:-1]
+        permits[list(added)] = [row.permit for row in added.values()]
+        rows = dict(self.rows)
+        for place, (gone, new) in _by_place(removed, added).items():
+            rows[place] = rows[place].changed(gone, new)
+        return Lists(MappingProxyType(rows), permits, stamp, self.serial + 1)
+
+    def rebuilt(self, searching: MakeSearch = Search) -> Lists:
+        """The same lists, built anew."""
+        rows = {place: each.rebuilt(searching) for place, each in self.rows.items()}
+        return replace(self, rows=MappingProxyType(rows))
+
+    def carried_over(self, since: Lists, rebuilt: Lists) -> Lists:
+        """These lists over `rebuilt`, which was made of `since`, from which these have come by changes."""
+        rows = {place: each.carried_over(since.rows[place], rebuilt.rows[place]) for place, each in self.rows.items()}
+        return replace(self, rows=MappingProxyType(rows))
+
+    def judge(self, packets: Packets) -> Judged:
+        """What becomes of packets."""
+        permitted = np.zeros(len(packets), np.bool_)
+        is_read = packets["unread"] == Unread.READ.value
+        counted: list[tuple[I32, npt.NDArray[np.intp]]] = []
+        for family in Family:
+            mine = np.flatnonzero(is_read & (packets["family"] == family.value))
+            if len(mine):
+                passes, found = self._judge(packets[mine], family)
+                permitted[mine] = passes
+                counted += [(numbers, mine[which]) for numbers, which in found]
+        return Judged(permitted, tuple(counted), len(packets) - int(np.count_nonzero(is_read)))
+
+    def _judge(self, packets: Packets, family: Family) -> tuple[Bools, list[tuple[I32, npt.NDArray[np.intp]]]]:
+        """Packets of one IP version: which pass, and the rows of each list that were found."""
+        counted = []
+        number = self.rows[family, Stage.OPERATOR].first(packets)
+        permitted = self.permits[number]
+        left = np.flatnonzero(number == NONE)
+        counted.append(_found(number, np.arange(len(packets))))
+        for stage in (Stage.EGRESS, Stage.INGRESS):
+            if not len(left):
+                break
+            number = self.rows[family, stage].first(packets[left])
+            is_found = number != NONE
+            permitted[left[is_found]] = self.permits[number[is_found]]
+            counted.append(_found(number, left))
+            left = left[~is_found | self.permits[number]]
+        return permitted, counted
+
+
+def _found(numbers: I32, packets: npt.NDArray[np.intp]) -> tuple[I32, npt.NDArray[np.intp]]:
+    is_found = numbers != NONE
+    return numbers[is_found], packets[is_found]
+
+
+def _by_place(
+    removed: Mapping[int, QueueRow], added: Mapping[int, QueueRow]
+) -> dict[Place, tuple[list[int], list[Placed]]]:
+    """What changes at each place. A number's row stays at one place: the place is a part of what it is called."""
+    found: dict[Place, tuple[list[int], list[Placed]]] = {}
+    for number, row in removed.items():
+        found.setdefault((row.box.family, row.stage), ([], []))[0].append(number)
+    for number, row in added.items():
+        found.setdefault((row.box.family, row.stage), ([], []))[1].append(Placed(row.order, number, row.box))
+    return found
