@@ -100,11 +100,12 @@ def checked_rows(flows: FlowTable, chain: Chain) -> Items:
 
 def check_verdicts(flows: FlowTable, verdicts: Verdicts, chain: Chain) -> None:
     """Hold the rows' instructions to what their rules say. Raises NotEquivalent."""
-    known = np.full((256, len(flows.instruction_set) + 1), _NEITHER, np.uint8)
+    used, places = np.unique(flows.instructions, return_inverse=True)  # the set may be of the whole program
+    known = np.full((256, len(used) + 1), _NEITHER, np.uint8)
     for table, doings in _doings(chain.tenant).items():
-        for number, instructions in enumerate(flows.instruction_set):
-            known[table, number] = doings.get(instructions, _NEITHER)
-    done = known[flows.table, flows.instructions]
+        for number, instructions in enumerate(used.tolist()):
+            known[table, number] = doings.get(flows.instruction_set[instructions], _NEITHER)
+    done = known[flows.table, places.reshape(-1)]
     _require(flows, done == verdicts, "does not do what its rule says", chain)
 
 
