@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path, Request, Response
@@ -13,12 +14,14 @@ from api.inforce import in_force
 from api.limits import SmallBody
 from api.schemas.common import read_prefix, read_prefixes
 from api.schemas.cost import QuotaPut
-from api.schemas.tenants import NewPrefix, NewTenant, Prefixes, TenantChange
+from api.schemas.tenants import NewPrefix, NewTenant, NewTenants, Prefixes, TenantChange
+from orchestrator.policy.formats.native_values import at
 from orchestrator.store.records import Principal, Reply, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page, Written
 from orchestrator.wire.tenants import (
+    CreatedTenants,
     InForce,
     Limits,
     OwnedPrefixes,
@@ -59,6 +62,24 @@ def create_tenant(caller: TenantCreator, services: ServicesDep, body: NewTenant,
         record = unit.tenants.create(body.id, name=body.name, domain=body.domain, prefixes=prefixes)
         logged(unit, caller, "tenant.created", record.id, {"domain": record.domain})
         return _written(unit, record, location=f"/v1/tenants/{record.id}")
+
+    return sent(services.control.carry_out(once.of(caller, work)))
+
+
+@router.post(":batch", status_code=201, response_model=CreatedTenants)
+def create_tenants(caller: TenantCreator, services: ServicesDep, body: NewTenants, once: OnceDep) -> Response:
+    """Register up to 1,000 tenants of a domain in one change: all of them, or none."""
+    read = [(each, at(f"tenants[{index}]", read_prefixes, each.prefixes)) for index, each in enumerate(body.tenants)]
+
+    def work(unit: Unit) -> Reply:
+        generation = unit.domains.get(body.domain).generation
+        for index, (each, prefixes) in enumerate(read):
+            make = partial(unit.tenants.create, name=each.name, domain=body.domain, prefixes=prefixes)
+            record = at(f"tenants[{index}]", make, each.id)
+            logged(unit, caller, "tenant.created", record.id, {"domain": record.domain})
+        generation = unit.generations.get(body.domain, generation)
+        created = CreatedTenants(body.domain, len(read), generation)
+        return reply(created, generation=generation, location="/v1/tenants")
 
     return sent(services.control.carry_out(once.of(caller, work)))
 

@@ -102,6 +102,7 @@ TENANT = Branch(
     "Tenants and the prefixes they own.",
     (
         Leaf("create", "Make a tenant.", f"{_CLI}.tenants:create"),
+        Leaf("import", "Make the tenants of a file, all at once.", f"{_CLI}.tenants:import_file"),
         Leaf("list", "List the tenants that you may see.", f"{_CLI}.tenants:list_all"),
         Leaf("delete", "Delete a tenant, its prefixes and its list.", f"{_CLI}.tenants:delete"),
         Leaf("quota", "Show what a tenant's list may cost, and what it does.", f"{_CLI}.tenants:quota"),

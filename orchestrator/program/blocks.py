@@ -23,6 +23,7 @@ from itertools import chain
 
 import numpy as np
 
+from orchestrator.policy.model import find_replaced
 from orchestrator.program.block import Block, Line, edit_lines
 from orchestrator.program.buckets import (
     COOKIE_BITS,
@@ -55,9 +56,10 @@ _Shelf = tuple[int, int]
 class _Blocks:
     """The blocks of a shelf, by their bucket's cookie bits and part, with their digest."""
 
-    __slots__ = ("by_name", "digest")
+    __slots__ = ("by_name", "digest", "name")
 
-    def __init__(self, by_name: Mapping[tuple[int, int], Block]) -> None:
+    def __init__(self, name: _Shelf, by_name: Mapping[tuple[int, int], Block]) -> None:
+        self.name = name
         self.by_name = by_name
         self.digest = hash_bytes(b"".join([by_name[name].digest for name in sorted(by_name)]))
 
@@ -70,38 +72,41 @@ class _Blocks:
 
 
 class _Names:
-    """The names of all shelves in order, with their digests one behind the other. Never changes.
+    """All shelves in the order of their names, with their digests one behind the other. Never changes.
 
     What a change costs is copied by C: with 10,000 tenants there are 40,000 shelves.
     """
 
-    __slots__ = ("digests", "names")
+    __slots__ = ("digests", "names", "shelves")
 
-    def __init__(self, names: Sequence[_Shelf], digests: bytes) -> None:
+    def __init__(self, names: Sequence[_Shelf], shelves: Sequence[_Blocks], digests: bytes) -> None:
         self.names = names
+        self.shelves = shelves
         self.digests = digests
 
     @classmethod
     def of(cls, shelves: Mapping[_Shelf, _Blocks]) -> _Names:
         """Sort the names of some shelves."""
         names = sorted(shelves)
-        return cls(names, b"".join([shelves[name].digest for name in names]))
+        ordered = [shelves[name] for name in names]
+        return cls(names, ordered, b"".join([each.digest for each in ordered]))
 
     def after(self, changed: Mapping[_Shelf, _Blocks | None]) -> _Names:
         """Return the names and digests with a few other shelves; None takes one out."""
-        names, digests = list(self.names), bytearray(self.digests)
+        names, shelves, digests = list(self.names), list(self.shelves), bytearray(self.digests)
         for name, shelf in changed.items():
             place = bisect_left(names, name)
             at = slice(place * DIGEST_BYTES, (place + 1) * DIGEST_BYTES)
             is_there = place < len(names) and names[place] == name
             if shelf is None and is_there:
-                del names[place], digests[at]
+                del names[place], shelves[place], digests[at]
             elif shelf is not None and is_there:
-                digests[at] = shelf.digest
+                shelves[place], digests[at] = shelf, shelf.digest
             elif shelf is not None:
                 names.insert(place, name)
+                shelves.insert(place, shelf)
                 digests[at.start : at.start] = shelf.digest
-        return _Names(names, bytes(digests))
+        return _Names(names, shelves, bytes(digests))
 
     def of_tenant(self, tenant: int) -> Sequence[_Shelf]:
         """Return the shelves that hold a tenant's rows."""
@@ -121,7 +126,7 @@ class Blocks:
     @classmethod
     def of(cls, flows: FlowTable) -> Blocks:
         """The rows of a table."""
-        return cls({}, _Names((), b""), 0)._with(cut(flows), len(flows))
+        return cls({}, _Names((), (), b""), 0)._with(cut(flows), len(flows))
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -190,10 +195,9 @@ class Blocks:
 
     def _only_here(self, other: Blocks) -> Iterator[Block]:
         """Yield the blocks that another set lacks in the same place, by name."""
-        for name in self._names.names:
-            mine, theirs = self._shelves[name], other._shelves.get(name)
-            if theirs is mine:
-                continue
+        only_here, _ = find_replaced(self._names.shelves, other._names.shelves)
+        for mine in only_here:
+            theirs = other._shelves.get(mine.name)
             found = {} if theirs is None else theirs.by_name
             apart = [
                 place
@@ -242,7 +246,7 @@ class Blocks:
                 del changed[name][upper, part]
             for part, block in parts.items():
                 changed[name][upper, part] = block
-        made = {name: _Blocks(blocks) if blocks else None for name, blocks in changed.items()}
+        made = {name: _Blocks(name, blocks) if blocks else None for name, blocks in changed.items()}
         shelves = dict(self._shelves)
         for name, shelf in made.items():
             if shelf is None:

@@ -88,6 +88,28 @@ class WrittenTenant(Tenant):
     generation: int
 
 
+MOST_AT_ONCE = 1_000
+"""So many tenants are created in one request: others wait for about a second meanwhile."""
+
+
+@document()
+class TenantToCreate:
+    """A tenant that is to be created with others."""
+
+    id: str
+    name: str = ""
+    prefixes: tuple[str, ...] = ()
+
+
+@document()
+class CreatedTenants:
+    """Tenants that were created together, and the generation that holds them all."""
+
+    domain: str
+    tenants: int = described("how many")
+    generation: int
+
+
 @document()
 class OwnedPrefixes:
     """What a tenant owns."""

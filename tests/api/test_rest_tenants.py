@@ -9,6 +9,7 @@ from orchestrator.client import Client
 from orchestrator.errors import BadInput, Conflict, NotFound, Stale
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.wire.tenants import TenantToCreate
 
 
 def prefix(text: str) -> Prefix:
@@ -184,3 +185,44 @@ def test_a_domain_with_tenants_stays(admin: Client) -> None:
         admin.domain("brief")
     with pytest.raises(BadInput):
         admin.create_domain("no spaces")
+
+
+def test_many_tenants_are_made_in_one_change(admin: Client) -> None:
+    admin.create_domain("many")
+    before = admin.domain("many").generation
+    made = admin.create_tenants(
+        "many", [TenantToCreate(f"many-{n}", f"Number {n}", (f"10.90.{n}.0/24",)) for n in range(40)]
+    )
+    assert (made.domain, made.tenants, made.generation) == ("many", 40, before + 1)
+    assert admin.tenant("many-7").prefixes == ("10.90.7.0/24",)
+    assert [each.subject for each in admin.events(limit=1000).items if each.subject == "many-7"] == ["many-7"]
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "place", "error"),
+    [
+        (TenantToCreate("few-0"), "tenants[2].id", Conflict),
+        (TenantToCreate("few-9", prefixes=("10.91.0.0/25",)), "tenants[2].prefixes", Conflict),
+        (TenantToCreate("few-9", prefixes=("10.91.0.0/33",)), "tenants[2].prefixes[0]", BadInput),
+        (TenantToCreate("few 9"), "tenants[2].id", BadInput),
+    ],
+)
+def test_of_many_tenants_one_that_is_wrong_is_named_and_none_is_made(
+    admin: Client, spoilt: TenantToCreate, place: str, error: type[Exception]
+) -> None:
+    before = admin.domain("pop").generation
+    with pytest.raises(error) as told:
+        admin.create_tenants(
+            "pop", [TenantToCreate("few-0", prefixes=("10.91.0.0/24",)), TenantToCreate("few-1"), spoilt]
+        )
+    assert place in str(told.value)
+    assert admin.domain("pop").generation == before
+    with pytest.raises(NotFound):
+        admin.tenant("few-0")
+
+
+def test_a_batch_has_a_length(admin: Client, http: httpx.Client) -> None:
+    for tenants in ([], [{"id": f"long-{n}"} for n in range(1001)]):
+        answer = http.post("/v1/tenants:batch", json={"domain": "pop", "tenants": tenants})
+        assert answer.status_code in (400, 422)
+        assert answer.json()["place"] == "tenants"

@@ -54,6 +54,26 @@ def test_a_tenants_life(run: Run) -> None:
     assert run("tenant", "delete", "blue").code == 1
 
 
+def test_the_tenants_of_a_file_are_made_together(run: Run) -> None:
+    assert run("domain", "create", "imported").code == 0
+    text = "# ours\nimp-1 10.92.1.0/24 2001:dead:92::/48\n\nimp-2  # later\n"
+    ended = run("tenant", "import", "-", "--domain", "imported", stdin=text)
+    assert (ended.code, ended.out.startswith("2 tenants of domain imported")) == (0, True)
+    owned = {one["id"]: one["prefixes"] for one in run("tenant", "list", "--json").json()}
+    assert (owned["imp-1"], owned["imp-2"]) == (["10.92.1.0/24", "2001:dead:92::/48"], [])
+    for wrong, words in (
+        ("imp-3 10.92.1.0/33", "standard input:1"),
+        ("imp-3\nimp-3", "standard input:2"),
+        ("# nobody", "no tenant"),
+        ("imp-3\nimp-1", "tenants[1].id"),
+    ):
+        ended = run("tenant", "import", "-", "--domain", "imported", stdin=wrong)
+        assert ended.code in (1, 2)
+        assert words in ended.err, ended.err
+    assert run("tenant", "import", "/nowhere", "--domain", "imported").code == 3
+    assert "imp-3" not in run("tenant", "list").out
+
+
 def test_apply_waits_until_it_is_enforced(run: Run, tenant: str) -> None:
     ended = run("acl", "apply", tenant, "-", "--yes", "--json", stdin=LISTED)
     assert ended.code == 0
