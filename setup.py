@@ -16,6 +16,11 @@ PROGRAMS = (
     (Path("orchestrator/statesync"), "statesync", ("-mcpu=v3",)),  # it compares and swaps
 )
 
+# Besides what the interpreter was built with: checked copies, guarded stacks and returns, tables that are read-only
+# once the module is loaded.
+COMPILED = ("-O3", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong", "-fstack-clash-protection")
+LINKED = ("-Wl,-z,relro", "-Wl,-z,now")
+
 
 class BuildAll(build_ext):
     """The extension modules, and the kernel's programs where there is a compiler for them: firewalls need those."""
@@ -37,85 +42,56 @@ class BuildAll(build_ext):
                 self.warn(f"the {name} of firewalls is left out (libbpf-dev is needed, too): {done.stderr}")
 
 
+def native(name: str, *sources: str, headers: tuple[str, ...] = ()) -> Extension:
+    """The extension module of a dotted name; files are below `_native` of its package."""
+    folder = "/".join(name.split(".")[:-1]) + "/_native"
+    return Extension(
+        name,
+        [f"{folder}/{source}.c" for source in sources],
+        depends=[f"{folder}/{header}.h" for header in headers],
+        extra_compile_args=[*COMPILED],
+        extra_link_args=[*LINKED],
+    )
+
+
+def within(folder: str, *names: str) -> tuple[str, ...]:
+    """Names of files in a folder."""
+    return tuple(f"{folder}/{name}" for name in names)
+
+
 setup(
     cmdclass={"build_ext": BuildAll},
     ext_modules=[
-        Extension(
+        native(
             "orchestrator.policy._cover",
-            ["orchestrator/policy/_native/cover.c"],
-            depends=[
-                f"orchestrator/policy/_native/{name}.h"
-                for name in ("sets", "tree", "search", "rows", "crossings", "takers", "changes")
-            ],
-            extra_compile_args=["-O3"],
+            "cover",
+            headers=("sets", "tree", "search", "rows", "crossings", "takers", "changes"),
         ),
-        Extension(
-            "orchestrator.policy._rules",
-            [f"orchestrator/policy/_native/rules/{name}.c" for name in ("module", "read", "write")],
-            depends=["orchestrator/policy/_native/rules/rules.h"],
-            extra_compile_args=["-O3"],
+        native(
+            "orchestrator.policy._rules", *within("rules", "module", "read", "write"), headers=within("rules", "rules")
         ),
+        *(native(f"orchestrator.edge._{name}", name) for name in ("matches", "sampling")),
         *(
-            Extension(f"orchestrator.edge._{name}", [f"orchestrator/edge/_native/{name}.c"], extra_compile_args=["-O3"])
-            for name in ("matches", "sampling")
-        ),
-        *(
-            Extension(
-                f"orchestrator.classify._{name}",
-                [f"orchestrator/classify/_native/{name}.c"],
-                depends=["orchestrator/classify/_native/packet.h"],
-                extra_compile_args=["-O3"],
-            )
+            native(f"orchestrator.classify._{name}", name, headers=("packet",))
             for name in ("records", "frames", "grouping")
         ),
-        Extension(
+        native(
             "orchestrator.classify._forest",
-            [
-                f"orchestrator/classify/_native/forest/{name}.c"
-                for name in (
-                    "module",
-                    "ranks",
-                    "kinds",
-                    "entries",
-                    "growing",
-                    "grids",
-                    "asking",
-                    "asking_avx2",
-                    "asking_avx512",
-                )
-            ],
-            depends=[
-                "orchestrator/classify/_native/packet.h",
-                *(f"orchestrator/classify/_native/forest/{name}.h" for name in ("forest", "growing", "asking")),
-            ],
-            extra_compile_args=["-O3"],
+            *within("forest", "module", "ranks", "kinds", "entries", "growing", "grids"),
+            *within("forest", "asking", "asking_avx2", "asking_avx512"),
+            headers=("packet", *within("forest", "forest", "growing", "asking")),
         ),
-        *(
-            Extension(
-                f"orchestrator.enforce._{name}", [f"orchestrator/enforce/_native/{name}.c"], extra_compile_args=["-O3"]
-            )
-            for name in ("flowstats", "nfqueue")
-        ),
-        *(
-            Extension(
-                f"orchestrator.compile._{name}", [f"orchestrator/compile/_native/{name}.c"], extra_compile_args=["-O3"]
-            )
-            for name in ("columns", "levels")
-        ),
-        Extension(
+        *(native(f"orchestrator.enforce._{name}", name) for name in ("flowstats", "nfqueue")),
+        *(native(f"orchestrator.compile._{name}", name) for name in ("columns", "levels")),
+        native(
             "orchestrator.compile._index",
-            [f"orchestrator/compile/_native/{name}.c" for name in ("index", "follow", "rtree")],
-            depends=[f"orchestrator/compile/_native/{name}.h" for name in ("atom", "extent", "follow", "rtree")],
-            extra_compile_args=["-O3"],
+            *("index", "follow", "rtree"),
+            headers=("atom", "extent", "follow", "rtree"),
         ),
-        Extension(
+        native(
             "orchestrator.compile._equivalence",
-            [
-                f"orchestrator/compile/_native/equivalence/{name}.c"
-                for name in ("module", "decode", "cover", "index", "edits")
-            ],
-            depends=["orchestrator/compile/_native/equivalence/equivalence.h"],
-            extra_compile_args=["-O3"],
+            *within("equivalence", "module", "decode", "cover", "index", "edits"),
+            headers=within("equivalence", "equivalence"),
         ),
     ],
 )
