@@ -18,7 +18,9 @@ from orchestrator.classify.search import Search
 from orchestrator.cli.membership import EnrolFile, membership
 from orchestrator.cli.options import Url, taking
 from orchestrator.compile.filters.cacherows import CLASSIFIER
+from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.nftables.served import REHOME
 from orchestrator.enforce.agent import AgentSettings, run_agent
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.bpf.front import BpfFront
@@ -50,7 +52,7 @@ class FilterName(enum.Enum):
     FIREWALL_SERVER = "firewall-server"
 
 
-DRIVERS: Mapping[FilterName, tuple[Plane, Callable[[], Device]]] = {
+DRIVERS: Mapping[FilterName, tuple[Plane, Callable[..., Device]]] = {
     FilterName.NFTABLES: (Plane.NFTABLES, nftables_driver),
     FilterName.IPTABLES: (Plane.IPTABLES, iptables_driver),
     FilterName.IPTABLES_LEGACY: (Plane.IPTABLES, partial(iptables_driver, "legacy")),
@@ -141,7 +143,9 @@ class InFront:
         ),
     ] = False
 
-    def device(self, driver: FilterName, make: Callable[[], Device], interfaces: Sequence[str]) -> Callable[[], Device]:
+    def device(
+        self, driver: FilterName, make: Callable[[], Device], interfaces: Sequence[str], legs: Legs
+    ) -> Callable[[], Device]:
         """What makes the driver, with what is to be in front. Raises BadInput."""
         plane = DRIVERS[driver][0]
         if (self.flow_cache or self.classifier) and not interfaces:
@@ -151,8 +155,38 @@ class InFront:
         if self.classifier and driver is not FilterName.FIREWALL_SERVER:
             raise BadInput("only a firewall server has one: --driver firewall-server", place="--classifier")
         if self.classifier:
-            return partial(_classified, make, interfaces, remembers=self.flow_cache)
-        return partial(_fronted, make, plane, interfaces) if self.flow_cache else partial(_alone, make)
+            return partial(_classified, make, interfaces, legs, remembers=self.flow_cache)
+        return partial(_fronted, make, plane, interfaces, legs) if self.flow_cache else partial(_alone, make)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Between which interfaces packets are forwarded."""
+
+    outside: Annotated[
+        list[str] | None,
+        typer.Option("--outside", help="A leg towards the outside: no tenant's source comes in by it."),
+    ] = None
+    inside: Annotated[
+        list[str] | None,
+        typer.Option("--inside", help="A leg towards tenants' hosts: only tenants' sources come in by it."),
+    ] = None
+    interface: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--interface", help="Packets are forwarded between these, whose sources are believed; default: all."
+        ),
+    ] = None
+
+    @property
+    def legs(self) -> Legs:
+        """The legs that were declared. Raises BadInput."""
+        return Legs(tuple(self.outside or ()), tuple(self.inside or ()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All interfaces that were named."""
+        return (*self.legs.names, *(self.interface or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +210,9 @@ def agent(
     telling: Telling,
     in_front: InFront,
     queueing: Queueing,
+    between: Between,
     driver: Annotated[FilterName, typer.Option("--driver", help="What filters here.")] = FilterName.NFTABLES,
     name: Annotated[str | None, typer.Option("--name", help="The firewall's; by default this machine's.")] = None,
-    interface: Annotated[
-        list[str] | None, typer.Option("--interface", help="Packets are forwarded between these; default: all.")
-    ] = None,
     observe_every: Annotated[
         float, typer.Option("--observe-every", min=0.1, help="Look for foreign changes so often, in seconds.")
     ] = Timing().observe_every_s,
@@ -198,30 +230,40 @@ def agent(
     configure_logging(settings)
     make = DRIVERS[driver][1]
     if driver is FilterName.QUEUE:
-        make = queueing.maker(interface or ())
+        make = queueing.maker(between.names)
     elif queueing != Queueing():
         raise BadInput("only a classifier in user space has queues: --driver queue", place="--driver")
+    else:
+        make = partial(make, legs=_met_by(driver, between.legs))
     run_agent(
         AgentSettings(
             replace(membership(settings, name, url, enrolling.enrol_file), instance=enrolling.instance_id()),
             DRIVERS[driver][0].value,
-            in_front.device(driver, make, interface or ()),
-            tuple(interface or ()),
+            in_front.device(driver, make, between.names, between.legs),
+            between.names,
             Timing(observe_every_s=observe_every, count_every_s=telling.count_every),
             telling.load_every,
             telling.trial,
+            between.legs,
             driver is FilterName.FIREWALL_SERVER,
         )
     )
 
 
-def _fronted(make: Callable[[], Device], plane: Plane, interfaces: Sequence[str]) -> Device:
-    return Fronted(make(), BpfFront(interfaces, plane))
+def _met_by(driver: FilterName, legs: Legs) -> Legs:
+    """The legs as a driver meets them: packets that another firewall server hands over come from outside too."""
+    if driver is FilterName.FIREWALL_SERVER and legs.names:
+        return Legs((*legs.outside, REHOME), legs.inside)
+    return legs
 
 
-def _classified(make: Callable[[], Device], interfaces: Sequence[str], *, remembers: bool) -> Device:
+def _fronted(make: Callable[[], Device], plane: Plane, interfaces: Sequence[str], legs: Legs) -> Device:
+    return Fronted(make(), BpfFront(interfaces, plane, legs=legs))
+
+
+def _classified(make: Callable[[], Device], interfaces: Sequence[str], legs: Legs, *, remembers: bool) -> Device:
     kernel = KernelClassifier(interfaces, remembers=remembers)
-    return Fronted(make(), BpfFront(interfaces, Plane.NFTABLES, kernel, table=CLASSIFIER))
+    return Fronted(make(), BpfFront(interfaces, Plane.NFTABLES, kernel, table=CLASSIFIER, legs=legs))
 
 
 def _alone(make: Callable[[], Device]) -> Device:

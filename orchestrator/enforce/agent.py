@@ -29,6 +29,8 @@ from typing import Protocol, runtime_checkable
 import structlog
 
 from orchestrator.client import Held
+from orchestrator.compile.filters.legs import NO_LEGS, Legs
+from orchestrator.compile.nftables.served import REHOME
 from orchestrator.enforce import convoy, interpreter, load
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
@@ -37,6 +39,7 @@ from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
 from orchestrator.enforce.gap import stamp_of
 from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
+from orchestrator.enforce.legguard import LegGuard
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.report import Reporter, ReportSink
 from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
@@ -44,7 +47,7 @@ from orchestrator.enforce.standing import Device, Goal, Point, PointState, Timin
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.trial import TrialOffice, Trier
 from orchestrator.enforce.watch import Copy, Watch
-from orchestrator.errors import Drifted, Missing, TryAgain
+from orchestrator.errors import AclflowError, Drifted, Missing, TryAgain
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier
@@ -54,6 +57,7 @@ log = structlog.get_logger()
 
 NOTHING_YET = "there is no program yet: everything that is forwarded is dropped"
 DAMAGED = "the program on the disk is damaged"
+LEGS_CHANGED = "somebody changed the table that guards the legs: it was written anew"
 TRY_EVERY_S = 0.2
 """How often a VNF that is to be tried asks whether it is time."""
 _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
@@ -112,8 +116,16 @@ class AgentSettings:
     load_every_s: float = 10.0
     is_tried: bool = False
     """Whether it is one of a fleet, which is tried before it gets traffic."""
+    legs: Legs = NO_LEGS
+    """The interfaces of `interfaces` that are declared as legs."""
     is_server: bool = False
     """Whether it is a firewall server of a PoP, which has a share of the tenants and a program of its own."""
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Interfaces that packets are forwarded to and from besides the legs."""
+        others = tuple(name for name in self.interfaces if name not in self.legs.names)
+        return (*others, REHOME) if self.is_server else others
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +169,7 @@ class Agent:
         self._lookout = Lookout(service, domain, credentials.enforcer, self._take_over)
         self._packets = PacketReports(partial(self._lookout.seen, name))
         self._reporting = Chore("packets", self._lookout.tell, EVERY_S)
+        self._guard = LegGuard(settings.legs, settings.beside)
         self._telling = Chore("load", self._tell_load, settings.load_every_s)
         self._reading = load.read(time.monotonic(), settings.interfaces)
         self._held: int | None = None
@@ -170,6 +183,7 @@ class Agent:
         filter cannot be read or written: then nothing is forwarded by our doing.
         """
         close_if_bare(self._device, self._first.domain)
+        self._guard.close()
         switch_forwarding_on()
         self._loop.attach(self._device)
         self._loop.aim(Goal(self._first, remembered=True))
@@ -288,10 +302,18 @@ class Agent:
         before, now = self._reading, load.read(time.monotonic(), self._settings.interfaces)
         self._reading = now
         self._say("interfaces", _absent(self._settings.interfaces))
+        self._say("legs", self._guarded())
         self._say("packets", self._device.trouble() if isinstance(self._device, Troubled) else None)
         trouble = "; ".join(self._trouble.copy().values()) or None
         known = self._credentials
         self._service.report_load(known.domain, known.enforcer, load.load_between(before, now, trouble))
+
+    def _guarded(self) -> str | None:
+        """Look at the table that guards the legs; in words what was wrong with it."""
+        try:
+            return LEGS_CHANGED if self._guard.look() else None
+        except AclflowError as error:
+            return f"what guards the legs cannot be looked at: {error}"
 
 
 def close_if_bare(device: Device, domain: str) -> None:

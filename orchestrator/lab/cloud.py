@@ -146,8 +146,8 @@ class LabCloud:
             "ACLFLOW_URL": order.url,
             "ACLFLOW_TOKEN": order.token,
         }
-        inside = [word for side in (LEFT, RIGHT) for word in ("--interface", side)]
-        words = ["agent", "--driver", order.plane.value, "--name", order.name, "--trial", *inside]
+        legs = ["--outside", LEFT, "--inside", RIGHT]
+        words = ["agent", "--driver", order.plane.value, "--name", order.name, "--trial", *legs]
         often = ["--load-every", str(self._load_every_s)]
         process = self._started(f"agent-{one.node}", name, [*words, *often], settings)
         (self._folder(one) / "process.json").write_text(json.dumps({**asdict(process), "address": mine.switches}))

@@ -222,7 +222,7 @@ class ControlPlane:
             "ACLFLOW_URL": self.url,
             "ACLFLOW_TOKEN": invitation,
         }
-        interfaces = [word for name in (LEFT, RIGHT) for word in ("--interface", name)]
+        interfaces = ["--outside", LEFT, "--inside", RIGHT]
         is_server = firewall in self._lab.spec.servers
         driver = "firewall-server" if is_server else firewall.plane.value
         counting = COUNTING if is_server else ()

@@ -45,7 +45,7 @@ class Ops:
         }  # fmt: skip
         mine = {
             "hosts": {"aclflow_uplink": "uplink", "aclflow_datapath": "netdev"},
-            "firewalls": {"aclflow_firewall_interfaces": ["left", "right"]},
+            "firewalls": {"aclflow_firewall_outside": ["left"], "aclflow_firewall_inside": ["right"]},
             "edges": {
                 "aclflow_edge_uplink": "wan",
                 "aclflow_edge_outside": ["outside"],

@@ -18,6 +18,7 @@ from compiled_filter import carried, counted_under
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.iptables import FORWARD
+from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.filters.rows import Plane, filter_program, filter_row
 from orchestrator.enforce import gap
 from orchestrator.enforce.agent import close_if_bare
@@ -54,6 +55,10 @@ class Bench(Protocol):
 
     def forward(self, packets: Sequence[Packet]) -> list[bool]:
         """Which of some packets come through."""
+        ...
+
+    def declare(self, legs: Legs) -> None:
+        """Have a driver that knows legs; packets come in by the interface `left`."""
         ...
 
     def fail(self, words: str) -> None:
@@ -222,6 +227,25 @@ class FilterContract:
         bring(bench, wanted)
         assert_holds(bench, wanted)
         assert_decides(bench, POLICIES[name], bench.packets)
+
+    @pytest.mark.parametrize("name", POLICIES)
+    @pytest.mark.parametrize("legs", [Legs(("left",), ("right",)), Legs(("wan0", "right"), ("lan0", "left"))])
+    def test_a_leg_bears_no_name_of_the_other_side(self, bench: Bench, name: str, legs: Legs) -> None:
+        """What comes by the outside leg in a tenant's name is dropped, and by the inside leg what is in no tenant's."""
+        bench.declare(legs)
+        wanted, policy = program(bench, POLICIES[name]), POLICIES[name]
+        bring(bench, wanted)
+        assert_holds(bench, wanted)
+        owned = [prefix for tenant in policy.tenants for prefix in tenant.prefixes]
+        ours = [any(each.family is packet.family and each.holds(packet.source) for each in owned)
+                for packet in bench.packets]  # fmt: skip
+        believed = [own is ("left" in legs.inside) for own in ours]
+        permitted = [decide(policy, packet).permitted for packet in bench.packets]
+        wanted_through = list(map(all, zip(permitted, believed, strict=True)))
+        assert bench.forward(bench.packets) == wanted_through
+        if name == "whole":
+            assert any(wanted_through)
+            assert any(yes and not known for yes, known in zip(permitted, believed, strict=True)), "nobody lies"
 
     @pytest.mark.parametrize("name", list(POLICIES)[1:])
     def test_a_delta_leads_from_one_program_to_another_and_back(self, bench: Bench, name: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from enforce.contract_filters import Bench, FilterContract, corner_packets
 
+from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.drivers.iptables.fake import FakeIptables
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
@@ -23,8 +24,12 @@ class FakeBench:
         self.run = self.machine.run
         self.driver = nftables_driver(self.run) if plane is Plane.NFTABLES else iptables_driver("", self.run)
 
+    def declare(self, legs: Legs) -> None:
+        nftables = self.plane is Plane.NFTABLES
+        self.driver = nftables_driver(self.run, legs) if nftables else iptables_driver("", self.run, legs)
+
     def forward(self, packets: Sequence[Packet]) -> list[bool]:
-        return [self.machine.forward(packet) for packet in packets]
+        return [self.machine.forward(packet, came_by="left") for packet in packets]
 
     def fail(self, words: str) -> None:
         # nftables tries a second time, with everything made anew

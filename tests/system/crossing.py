@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.lab import namespaces
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import ControlPlane
-from orchestrator.lab.wire import Wire, shot
+from orchestrator.lab.wire import Wire, raw_socket, shot
 from orchestrator.policy.model import Acl, Packet, Policy
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.policy.tcpflags import TcpFlag
 
+_PATIENCE_S = 20.0
 TCP_PORTS, UDP_PORTS = (22, 25, 80, 443, 5432, 8443), (53, 9999)
 
 
@@ -63,3 +72,22 @@ def nothing_leaks(site: Site, *policies: Policy) -> None:
     for (_, receiver, packet), landing in zip(tried, landed, strict=True):
         permitted = any(decide(policy, packet).permitted for policy in policies)
         assert set(landing.nodes) <= ({receiver} if permitted else set()), packet
+
+
+def arrived_by(lab: Lab, port: str, mac: int, receiver: str, packets: Sequence[Packet]) -> list[bool]:
+    """Which of some packets, put straight into a link by the switches' end, come to an endpoint. The last one must."""
+    run = os.urandom(6)
+    marked = [run + struct.pack("!I", number) for number in range(len(packets))]
+    seen: set[int] = set()
+    catcher = lab.inside(receiver, raw_socket)
+    sender = namespaces.inside(lab.layout.ovs_namespace, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+    with catcher, sender:
+        sender.bind((port, 0))
+        until = time.monotonic() + _PATIENCE_S
+        while len(packets) - 1 not in seen and time.monotonic() < until:
+            for packet, marker in zip(packets, marked, strict=True):
+                sender.send(frames.frame(packet, src_mac=GATEWAY_MAC, dst_mac=mac, payload=marker))
+            while select.select([catcher], [], [], 0.3)[0]:
+                frame = catcher.recv(2048)
+                seen |= {number for number, marker in enumerate(marked) if marker in frame}
+    return [number in seen for number in range(len(packets))]

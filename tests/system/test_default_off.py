@@ -84,11 +84,13 @@ def liar_at_the_uplink_of(aim: Range, host: str) -> Iterator[None]:
     kinds = ("ip", "ipv6", f"arp,arp_tpa={format_address(F4, ADDRESS['web1', F4])}")
     matches = [f'priority=9000,in_port="{client.port}",{kind}' for kind in kinds]
     aim.lab.ovs.ofctl("add-flows", "edge", "-", text="\n".join(f'{each},actions=output:"{port}"' for each in matches))
+    aim.lab.ovs.forget()
     try:
         yield
     finally:
         for match in matches:
             aim.lab.ovs.ofctl("del-flows", "edge", match, options=["--strict"])
+        aim.lab.ovs.forget()
 
 
 def test_nobody_outside_speaks_for_an_endpoint_that_is_here(aim: Range) -> None:

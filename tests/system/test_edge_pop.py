@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from patience import until
-from system.crossing import Site, check, from_outside, nothing_leaks
+from system.crossing import Site, arrived_by, check, from_outside, nothing_leaks
 
 from orchestrator.client.records import Json
 from orchestrator.lab import pop, scenes
@@ -22,6 +22,7 @@ from orchestrator.lab.service import EDGE_CONTROLLER, POP, SERVICE, ControlPlane
 from orchestrator.lab.ways import STRAYS, settled_traffic, strays
 from orchestrator.lab.wire import Wire
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
+from orchestrator.policy.oracle import decide
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 
@@ -54,6 +55,28 @@ def test_packets_arrive_where_the_policy_permits_and_are_counted_by_their_way(si
     sent = {name: each["lines"]["packets"] + each["exceptions"]["packets"] for name, each in seen["servers"].items()}
     assert sum(sent.values()) == len(from_outside(site))
     assert all(sent[name] > 0 for name, each in seen["servers"].items() if each["tenants"])
+
+
+def test_behind_the_edge_a_server_hears_nobody_in_the_name_of_its_tenants(site: Site) -> None:
+    """A liar on the wire between edge and server, in the name of an endpoint of another host than the receiver's."""
+    with site.plane.client() as client:
+        places = client.pop(POP)["places"]
+    hosts = {endpoint.name: endpoint for endpoint in site.lab.spec.endpoints}
+    tried = 0
+    for _, receiver, packet in from_outside(site):
+        mine = hosts[receiver]
+        for liar in site.lab.spec.endpoints:
+            names = [each.network for each in liar.addresses if each.family is packet.family]
+            lies = [replace(packet, source=name) for name in names]
+            both = places.get(liar.tenant) == places.get(mine.tenant)
+            if liar.host == mine.host or not both or not all(decide(site.policy, each).permitted for each in lies):
+                continue
+            if decide(site.policy, packet).permitted:
+                server = next(each for each in site.lab.spec.servers if each.name == places[mine.tenant])
+                port, _, mac = server.ports[0]
+                assert arrived_by(site.lab, port, mac, receiver, [*lies, packet]) == [False] * len(lies) + [True]
+                tried += 1
+    assert tried
 
 
 def test_who_moves_is_reached_although_the_new_server_does_not_know_yet(site: Site) -> None:

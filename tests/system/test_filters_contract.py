@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from enforce.contract_filters import SHOP, Bench, FilterContract, bring, corner_packets, policy, program
 
+from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
@@ -38,6 +39,10 @@ class RealBench:
         self.packets = [packet for packet, came in zip(some, router.fire(some), strict=True) if came]
         self.plane = Plane.NFTABLES if variant is None else Plane.IPTABLES
         self.driver = nftables_driver(self._run) if variant is None else iptables_driver(variant, self._run)
+
+    def declare(self, legs: Legs) -> None:
+        run, variant = self._run, self._variant
+        self.driver = nftables_driver(run, legs) if variant is None else iptables_driver(variant, run, legs)
 
     def _run(self, command: Sequence[str], text: str) -> str:
         return self._router.run(*command, text=text)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from pyroute2 import IPRoute
 
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.filters.command import run
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
+from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab import pop, specfile
 from orchestrator.lab.expect import landing, policy_of
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import ControlPlane, agent_of
-from orchestrator.lab.wire import Wire, shot
-from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.lab.spec import LEFT, RIGHT, format_mac
+from orchestrator.lab.wire import Shot, Wire, raw_socket, shot
+from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Packet, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP, UDP
 
+PATIENCE_S = 20.0
 SHOP = TenantId("shop")
 POP = specfile.parse(
     """
@@ -80,6 +89,94 @@ def test_packets_fare_as_the_policy_says_and_the_firewall_counted_them(lab: Lab)
         landed = wire.fire([shot(lab, sender, each) for sender, each in TRIED])
     assert [one.nodes for one in landed] == [landing(POP, policy, each) for _, each in TRIED]
     assert counted(lab) - before >= len(TRIED)
+
+
+@contextlib.contextmanager
+def outside_is_wired_to(lab: Lab, leg: int) -> Iterator[None]:
+    """What the client sends goes into a leg of the firewall as it is: the edge, which knows better, does not look."""
+    client, (port, _, mac) = POP.clients[0], POP.firewalls[0].ports[leg]
+    matches = [f'priority=9000,in_port="{client.port}",{kind}' for kind in ("ip", "ipv6")]
+    way = f'actions=set_field:{format_mac(mac)}->eth_dst,output:"{port}"'
+    lab.ovs.ofctl("add-flows", "edge", "-", text="\n".join(f"{each},{way}" for each in matches))
+    lab.ovs.forget()
+    try:
+        yield
+    finally:
+        for match in matches:
+            lab.ovs.ofctl("del-flows", "edge", match, options=["--strict"])
+        lab.ovs.forget()
+
+
+def test_a_leg_bears_no_name_of_the_other_side(lab: Lab) -> None:
+    """A client speaks in the name of an endpoint of another host, where no host can tell, and the rules permit it."""
+    true = [packet("192.0.2.1", "198.51.100.10", TCP, 80), packet("2001:db8:ffff::1", "2001:db8:100::20", UDP, 53)]
+    lies = [
+        packet("198.51.100.20", "198.51.100.10", TCP, 80),
+        packet("198.51.100.20", "198.51.100.10", UDP, 9),
+        packet("2001:db8:100::10", "2001:db8:100::20", UDP, 53),
+    ]
+    shots = [shot(lab, "outside", each) for each in (*true, *lies)]
+    with Wire(lab) as wire:
+        with outside_is_wired_to(lab, 0):
+            assert [one.nodes for one in wire.fire(shots)] == [("web",), ("db",), (), (), ()]
+        with outside_is_wired_to(lab, 1):
+            assert [one.nodes for one in wire.fire(shots)] == [(), (), ("web",), ("web",), ("db",)]
+
+
+def test_the_machine_itself_is_not_reached_by_its_legs(lab: Lab) -> None:
+    """In by a leg, to the address that the service and its operator use; by the management link the same arrives."""
+    listening = lab.inside("fw1", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    address = lab.inside("fw1", management_address)
+    with listening, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as near:
+        listening.bind(("", 2222))
+        listening.settimeout(PATIENCE_S)
+        to = Prefix.parse(address).network
+        for leg in (0, 1):
+            stray = Packet(Family.IPV4, Prefix.parse("192.0.2.1").network, to, UDP, 40000, 2222)
+            own = replace(stray, source=Prefix.parse("198.51.100.20").network)
+            with outside_is_wired_to(lab, leg), Wire(lab) as wire:
+                wire.fire([shot(lab, "outside", each) for each in (stray, own)])
+        near.sendto(b"by the management link", (address, 2222))
+        assert listening.recv(100) == b"by the management link"
+
+
+def management_address() -> str:
+    """The address of the link that is no leg. Called inside the firewall."""
+    with IPRoute() as routes:
+        legs = {routes.link_lookup(ifname=name)[0] for name in (LEFT, RIGHT, "lo")}
+        found = [each for each in routes.get_addr(family=socket.AF_INET) if each["index"] not in legs]
+    return str(found[0].get_attr("IFA_LOCAL"))
+
+
+def test_what_comes_by_another_link_is_not_forwarded_to_a_leg(lab: Lab) -> None:
+    """Somebody on the management network, in the name of an endpoint, where a route leads on."""
+    address = lab.inside("fw1", management_address)
+    route = ["ip", "route", "add", "198.51.100.10/32", "via", "169.254.1.1", "dev", RIGHT, "onlink"]
+    lab.inside("fw1", lambda: run(route, ""))
+    with lab.inside("web", raw_socket) as catcher, socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as near:
+        device, mac = link_towards(address)
+        near.bind((device, 0))
+        lie = packet("198.51.100.20", "198.51.100.10", UDP, 9)
+        near.send(frames.frame(lie, src_mac=2, dst_mac=mac, payload=b"by the management link"))
+        by_a_leg = Shot("outside", lambda _: frames.frame(lie, src_mac=2, dst_mac=GATEWAY_MAC, payload=b"by a leg"))
+        with outside_is_wired_to(lab, 1), Wire(lab, ["outside"]) as wire:
+            wire.fire([by_a_leg])
+        seen = b""
+        while b"by a leg" not in seen:
+            assert select.select([catcher], [], [], PATIENCE_S)[0], "nothing came by the leg"
+            seen += catcher.recv(2048)
+    assert b"by the management link" not in seen
+
+
+def link_towards(address: str) -> tuple[str, int]:
+    """The interface on this side of the firewall's management link, and the MAC address at its other end."""
+    with IPRoute() as routes:
+        (route,) = routes.route("get", dst=address)
+        index = route.get_attr("RTA_OIF")
+        name = routes.get_links(index)[0].get_attr("IFLA_IFNAME")
+        run(["ping", "-c1", "-W5", address], "")
+        (near,) = (each for each in routes.get_neighbours(ifindex=index) if each.get_attr("NDA_DST") == address)
+        return name, int(near.get_attr("NDA_LLADDR").replace(":", ""), 16)
 
 
 def test_a_firewall_that_denies_everything_stands_in_the_way_of_everything(lab: Lab) -> None:

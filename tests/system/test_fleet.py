@@ -14,11 +14,12 @@ import pytest
 
 from orchestrator.client import Client
 from orchestrator.enforce.trial import came_through
-from orchestrator.lab import namespaces, pop, processes, specfile
+from orchestrator.lab import namespaces, pop, processes, specfile, spreader
 from orchestrator.lab.cloud import LabCloud, LabVnf
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import SERVICE, ControlPlane
+from orchestrator.lab.wire import Wire, shot
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Packet, TenantId
@@ -181,6 +182,24 @@ def test_it_grows_under_load_and_shrinks_again_and_no_connection_is_cut(lab: Lab
     assert sizes[-1] == (0, 1)
     assert any(after > before >= 1 for before, after in sizes)
     assert any(after < before for before, after in sizes)
+
+
+def test_behind_the_spreading_switch_nobody_outside_speaks_for_a_tenant(lab: Lab) -> None:
+    """In the name of an address that no endpoint of this host has, so that the host could not tell."""
+    lies = [_packet(f"198.51.100.{last}", "198.51.100.10", UDP, 9) for last in (1, 77, 254)]
+    truth = _packet("192.0.2.1", "198.51.100.10", UDP, 9)
+    shots = [shot(lab, "outside", each) for each in (*lies, truth)]
+    with Wire(lab) as wire:
+        for joint, seen in (
+            (spreader.FROM_CLIENTS, [(), (), (), ("web",)]),
+            (spreader.FROM_HOSTS, [("web",)] * 3 + [()]),
+        ):
+            match = f'priority=9000,in_port="{POP.clients[0].port}",ip'
+            lab.ovs.ofctl("add-flow", "edge", f'{match},actions=output:"{joint}"')
+            lab.ovs.forget()
+            assert [one.nodes for one in wire.fire(shots)] == seen, joint
+            lab.ovs.ofctl("del-flows", "edge", match, options=["--strict"])
+        lab.ovs.forget()
 
 
 def test_an_agent_that_is_killed_is_replaced_and_its_share_moves_at_once(lab: Lab, client: Client) -> None:

@@ -20,7 +20,7 @@ from orchestrator.compile.filters.flowcache import flow_cache
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.bpf import libbpf
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
-from orchestrator.enforce.drivers.bpf.layout import FlowSet
+from orchestrator.enforce.drivers.bpf.layout import BY_LEG, FlowSet
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.errors import NotExpressible
 from orchestrator.lab.layout import Layout
@@ -318,6 +318,17 @@ def test_a_source_is_asked_for_as_rp_filter_does(bench: Bench) -> None:
         assert bench.run(v4(tcp(F4)))[0] == SLOW_PATH
         bench.hold(*rows)
         assert bench.run(v4(tcp(F4)))[0] == REDIRECT
+
+
+def test_where_legs_are_declared_sources_of_both_versions_are_asked_for(bench: Bench) -> None:
+    """The row permits both; a source to which the way back leads by another leg is the filter's to drop."""
+    bench.hold(*everything(Verdict.PERMIT), check=BY_LEG)
+    for frame, block in ((v4(tcp(F4)), "192.0.2.0/24"), (v6(tcp(F6)), "2001:db8:ffff::/48")):
+        assert bench.run(frame)[0] == SLOW_PATH
+        with configured(bench, "route", "add", block, "dev", LEFT):
+            assert bench.run(frame)[0] == REDIRECT
+        with configured(bench, "route", "add", "unreachable", block):
+            assert bench.run(frame)[0] == SLOW_PATH
 
 
 def test_what_does_not_fit_is_left_to_the_kernel(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 """The iptables compiler: a policy as `iptables-restore` and `ip6tables-restore` text, one line a match, linear.
 
+    (its leg's?)
     FORWARD ─┬─▶ whole ── operator's lines ── -s prefix ──▶ egress_7 ── -d prefix ──▶ ingress_9 ── -s prefix ACCEPT
              └─▶ later ── ...                 (a permit RETURNs)        (a permit ACCEPTs)         to nobody of ours
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.compile.filters import logs as filterlogs
+from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.lists import WORLDS, FilterList, Line, Stage, World, filter_lists
 from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family, Prefix
@@ -98,13 +100,24 @@ def _text(family: Family, chains: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _chains(lists: Sequence[FilterList], family: Family, limit: LogLimit) -> Mapping[str, tuple[str, ...]]:
-    chains: dict[str, tuple[str, ...]] = {FORWARD: _FIRST_RULES[family]}
+    chains: dict[str, tuple[str, ...]] = {FORWARD: (*_by_leg(lists, family), *_FIRST_RULES[family])}
     for world in (World(family, later=False), World(family, later=True)):
         chains["later" if world.later else "whole"] = tuple(_way(lists, world, limit))
         for each in lists:
             if each.stage is not Stage.OPERATOR:
                 chains[_chain(each, world)] = tuple(_list_rules(each.rows(world), world, limit))
     return chains
+
+
+def _by_leg(lists: Sequence[FilterList], family: Family) -> Iterator[str]:
+    """Yield rules that drop names which a packet's leg does not bear; none where a tenant owns every address."""
+    owned = [prefix for _, prefix in _owned(lists, Stage.EGRESS, family)]
+    if any(not prefix.length for prefix in owned):
+        return
+    for prefix in owned:
+        yield f"-s {prefix} -i {OUTSIDE} -j DROP"
+        yield from (f"-s {prefix} -i {INSIDE} {rule}" for rule in _FIRST_RULES[family])
+    yield f"-i {INSIDE} -j DROP"
 
 
 def _chain(each: FilterList, world: World) -> str:

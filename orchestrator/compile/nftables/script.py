@@ -2,7 +2,7 @@
 
 A table each for IPv4 and IPv6, each with two base chains at the same hook; a packet must be accepted by both:
 
-    forward, filter - 1   senders    header there? ── operator's rules ── source's prefix ──▶ egress_7
+    forward, filter - 1   senders    its leg's? ── header there? ── operator's rules ── source's prefix ──▶ egress_7
     forward, filter       receivers  operator's rules ── destination's prefix ──▶ ingress_9 ── from one of us ── drop
 
 So a permit of the sender's list, which is `accept`, leads on to the receiver's list, and nothing that one list leads to
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.lists import Stage, World, filter_lists
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan
@@ -92,4 +93,12 @@ class _Table(ListTable):
             self.declared.chain(name, [hook, later, *way])
         else:
             self.declared.chain("whole", ["meta l4proto vmap @headers", *way])
-            self.declared.chain(name, [hook, later, "meta l4proto >= 0 goto whole", "drop"])
+            self.declared.chain(name, [hook, *self._by_leg(), later, "meta l4proto >= 0 goto whole", "drop"])
+
+    def _by_leg(self) -> list[str]:
+        """Rules for names that a packet's leg does not bear; none where a tenant owns every address."""
+        source = f"{IP[self.family]} saddr"
+        owned = [prefix for each in self.tenants for prefix in each.prefixes if prefix.family is self.family]
+        if any(not prefix.length for prefix in owned):
+            return []
+        return [f'iifname "{OUTSIDE}" {source} @ours drop', f'iifname "{INSIDE}" {source} != @ours drop']

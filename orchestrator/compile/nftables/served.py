@@ -1,7 +1,7 @@
 """The pre-filter of a firewall server in nftables: one chain a tenant, by destination.
 
     prerouting, -150     misdirects   of another server's tenant, and not from a server ──▶ marked with its number
-    forward, filter      receivers    header there? ── destination's prefix ──▶ ingress_9 ── misdirected
+    forward, filter      receivers    its leg's? ── header there? ── destination's prefix ──▶ ingress_9 ── misdirected
 
 A tenant's chain asks the operator's rules, lets pass what the table of pairs has marked (`PAIRED`) and what is
 established, then asks its list without the exact pairs, then its default. What is marked with a server's number is
@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.filters.comments import comment
+from orchestrator.compile.filters.legs import OUTSIDE
 from orchestrator.compile.filters.lists import FilterList, World
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan
@@ -101,6 +102,15 @@ class _Frame(ListTable):
         self.declared.map("directory", [field], elements, "flags interval")
         self.declared.chain("misdirects", [_BEFORE, f'iifname "{REHOME}" accept', f"{field} vmap @directory"])
 
+    def _by_leg(self) -> list[str]:
+        """Rules for names of tenants served here, which come from nowhere outside, nor over another server."""
+        ours = [prefix for each in self.tenants for prefix in self.prefixes(each)]
+        if any(prefix.endswith("/0") for prefix in ours):
+            return []
+        source = f"{IP[self.family]} saddr"
+        self.declared.set("ours", [source], ours)
+        return [f'iifname "{OUTSIDE}" {source} @ours drop']
+
     def _receivers(self, world: World, tail: Sequence[str]) -> None:
         """The chain at the hook, or the one that it sends later fragments to."""
         self.operators(world)
@@ -115,7 +125,7 @@ class _Frame(ListTable):
         else:
             self.declared.chain("whole", ["meta l4proto vmap @headers", *way])
             later = f"{LATER[self.family]} goto receivers_late"
-            self.declared.chain(name, [_HOOK, later, "meta l4proto >= 0 goto whole"])
+            self.declared.chain(name, [_HOOK, *self._by_leg(), later, "meta l4proto >= 0 goto whole"])
 
 
 class _Part(ListTable):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.compile.filters.legs import GUARD_TABLE
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.drivers.nftables import netlink
 from orchestrator.enforce.drivers.nftables.pairs import NAMES as PAIR_TABLES
@@ -28,6 +29,8 @@ _OURS: Mapping[Plane, tuple[str, ...]] = {
 """Names of the tables that the cache repeats; iptables over nftables keeps its tables under the same names."""
 Tables = Callable[[], Iterable[tuple[str, str]]]
 """The tables of nftables that there are, by family and name."""
+_GUARD = ("inet", GUARD_TABLE)
+"""What keeps other interfaces' packets from the legs, and those of the legs from the machine."""
 _FAMILIES = frozenset({"ip", "ip6"})
 _NOT_OF_IP = frozenset({"arp", "bridge"})
 _LEGACY = ("ip_tables_names", "ip6_tables_names")
@@ -69,7 +72,7 @@ def _nftables(tables: Iterable[tuple[str, str]], ours: Sequence[str]) -> list[st
     return [
         f"nft {family} {name}"
         for family, name in tables
-        if family not in _NOT_OF_IP and not (family in _FAMILIES and name in ours)
+        if family not in _NOT_OF_IP and not (family in _FAMILIES and name in ours) and (family, name) != _GUARD
     ]
 
 

@@ -18,11 +18,12 @@ import numpy as np
 import structlog
 
 from orchestrator.compile.filters.cacherows import FLOWCACHE, CacheRow, cache_table, families, read_table
+from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Stamp
 from orchestrator.enforce.drivers.bpf.around import Around, look_around
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
-from orchestrator.enforce.drivers.bpf.layout import FlowSet
+from orchestrator.enforce.drivers.bpf.layout import BY_LEG, FlowSet
 from orchestrator.enforce.drivers.bpf.program import Counted
 from orchestrator.errors import Missing
 from orchestrator.policy.addresses import Family
@@ -56,8 +57,11 @@ class BpfFront:
         kernel: Kernel | None = None,
         around: Callable[[Sequence[str], Plane], Around] = look_around,
         table: int = FLOWCACHE,
+        *,
+        legs: Legs = NO_LEGS,
     ) -> None:
         self._table = table
+        self._legs = legs
         self._kernel = kernel or KernelCache(interfaces)
         self._look = partial(around, tuple(interfaces), plane)
         self._around = self._look()
@@ -82,7 +86,7 @@ class BpfFront:
         if not found:
             return
         try:
-            self._kernel.open(FlowSet(found, stamp, self._around.source_check))
+            self._kernel.open(FlowSet(found, stamp, self._source_check))
         except Missing as error:
             self._lacks = str(error)
             raise
@@ -95,7 +99,7 @@ class BpfFront:
         """
         self._look_again()
         held = self._kernel.read()
-        if held is None or held.source_check != self._around.source_check:
+        if held is None or held.source_check != self._source_check:
             return cache_table(())
         rows, table = self._opened
         return table if held.rows == rows else cache_table(held.rows, self._table)
@@ -116,6 +120,11 @@ class BpfFront:
         key = found.cookie ^ np.uint64(_KEYS | found.epoch << 8)
         idle, age = np.full(len(key), UNKNOWN_IDLE_S, np.uint32), np.full(len(key), np.nan)
         return Hits(key, found.cookie, found.packets, found.bytes, idle, age)
+
+    @property
+    def _source_check(self) -> int:
+        """How sources are held to the interface that they come in by: as the kernel does, or by declared legs."""
+        return BY_LEG if self._legs.names else self._around.source_check
 
     def _look_again(self) -> None:
         before, self._around = self._around, self._look()

@@ -46,11 +46,15 @@ SET_BYTES = _HEAD.size + sum(
 )
 
 
+BY_LEG = 3
+"""A source is believed where a route leads back to it, in IPv6 too: where legs are declared."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlowSet:
     """The rows in the kernel's cache, IPv4 first, and the stamp of their policy.
 
-    `source_check` is what rp_filter says: 0 no check, 1 strict, 2 loose.
+    `source_check` is what rp_filter says: 0 no check, 1 strict, 2 loose; or `BY_LEG`.
     """
 
     rows: tuple[CacheRow, ...]

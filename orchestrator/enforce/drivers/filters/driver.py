@@ -21,6 +21,7 @@ import numpy as np
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.filters.rows import Filter, filter_row
 from orchestrator.enforce.changing import LASTING, Changing, wholly
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Observed, Stamp
@@ -88,8 +89,9 @@ class Tool(Protocol):
 class FilterDriver:
     """One device: the packet filter of a network namespace, always ours to write."""
 
-    def __init__(self, tool: Tool) -> None:
+    def __init__(self, tool: Tool, legs: Legs = NO_LEGS) -> None:
         self._tool = tool
+        self._legs = legs
         self._held: Objects | None = None
         self._counts: tuple[Count, ...] = ()
 
@@ -148,7 +150,10 @@ class FilterDriver:
         for flow in flows.rows():
             if flow.table in self._tool.filters:
                 name = flow.match.decode()
-                yield Key(Filter(flow.table), name), self._tool.normal(name, flow.instructions.decode())
+                yield (
+                    Key(Filter(flow.table), name),
+                    self._tool.normal(name, self._legs.resolved(flow.instructions.decode())),
+                )
 
     def _read(self) -> Holding:
         self._held = None

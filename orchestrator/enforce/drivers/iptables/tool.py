@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.compile.filters.iptables import FORWARD
+from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.filters.rows import CLOSED, FILTERS, Plane
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run
@@ -71,9 +72,9 @@ class IptablesTool:
         return "\n".join(line if line == CLOSED else normal_rule(line)[0] for line in text.splitlines())
 
 
-def iptables_driver(variant: str = "", run: Run = run) -> FilterDriver:
+def iptables_driver(variant: str = "", run: Run = run, legs: Legs = NO_LEGS) -> FilterDriver:
     """The driver of this network namespace's iptables."""
-    return FilterDriver(IptablesTool(variant, run))
+    return FilterDriver(IptablesTool(variant, run), legs)
 
 
 def _ours(table: SavedTable) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.nftables.served import AGAIN_WORDS
 from orchestrator.compile.servers.exactpairs import PAIR_SETS, Keys, PairSet, keys_of, pair_rows
 from orchestrator.compile.servers.programs import PEERS
@@ -56,9 +57,9 @@ class _Counted:
 class ServedDriver:
     """The firewall server of a network namespace, always ours to write."""
 
-    def __init__(self, commands: Run = run) -> None:
+    def __init__(self, commands: Run = run, legs: Legs = NO_LEGS) -> None:
         self._counted = _Counted(commands)
-        self._filter = FilterDriver(NftTool(self._counted))
+        self._filter = FilterDriver(NftTool(self._counted), legs)
         self._pairs = HeldPairs()
         self._peers = Peers()
         self._tables: Stamp | None = None
@@ -168,9 +169,9 @@ class ServedDriver:
         return replace(delta, removed=removed, added=added)
 
 
-def served_driver(commands: Run = run) -> ServedDriver:
+def served_driver(commands: Run = run, legs: Legs = NO_LEGS) -> ServedDriver:
     """The driver of this network namespace's firewall server."""
-    return ServedDriver(commands)
+    return ServedDriver(commands, legs)
 
 
 def _pairs_in(rows: FlowTable) -> Mapping[PairSet, Keys]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.filters.rows import FILTERS, Plane
 from orchestrator.compile.nftables.words import IP
 from orchestrator.enforce.driver import Stamp
@@ -119,9 +120,9 @@ class NftTool:
         return normal_object(name, text)
 
 
-def nftables_driver(run: Run = run) -> FilterDriver:
+def nftables_driver(run: Run = run, legs: Legs = NO_LEGS) -> FilterDriver:
     """The driver of this network namespace's nftables."""
-    return FilterDriver(NftTool(run))
+    return FilterDriver(NftTool(run), legs)
 
 
 def _tables(objects: Objects) -> scripts.Tables:

@@ -51,7 +51,7 @@ struct rule_set {
 	__u64 generation;
 	__u8 digest[16];
 	__u32 rows4, rows6;
-	__u8 source_check; /* as rp_filter: 0 no, 1 strict, 2 loose */
+	__u8 source_check; /* as rp_filter: 0 no, 1 strict, 2 loose; 3 strict in IPv6 too */
 	__u8 remembers;    /* flows */
 	__u8 half;
 	__u8 padding[5];

@@ -69,7 +69,7 @@ struct flow_set {
 	__u64 generation;
 	__u8 digest[16];
 	__u32 rows4, rows6;
-	__u8 source_check; /* as rp_filter: 0 no, 1 strict, 2 loose */
+	__u8 source_check; /* as rp_filter: 0 no, 1 strict, 2 loose; 3 strict in IPv6 too */
 	__u8 padding[7];
 	struct packet4 looked4; /* the bits that some row looks at */
 	struct packet6 looked6;

@@ -24,6 +24,7 @@
 #define PACKET_FOR_US 0
 #define SHORTEST_FRAME 60 /* of Ethernet, without its checksum: shorter ones are padded */
 #define STRICT 1
+#define LEGS 3
 #define SCTP_HEADER 12
 #define ICMP_HEADER 8
 #define inline static __always_inline
@@ -242,7 +243,22 @@ inline bool comes_in(struct __sk_buff *skb, const struct iphdr *ip, __u8 check)
 	if (!check)
 		return true;
 	return (found == BPF_FIB_LKUP_RET_SUCCESS || found == BPF_FIB_LKUP_RET_NO_NEIGH) &&
-	       (check != STRICT || back.ifindex == skb->ingress_ifindex);
+	       ((check != STRICT && check != LEGS) || back.ifindex == skb->ingress_ifindex);
+}
+
+/* The same of IPv6, which knows no rp_filter: asked where the machine's legs are declared. */
+inline bool comes_in6(struct __sk_buff *skb, const struct ipv6hdr *ip, __u8 check)
+{
+	struct bpf_fib_lookup back = {.family = INET6, .ifindex = skb->ingress_ifindex};
+	long found;
+
+	if (check != LEGS)
+		return true;
+	__builtin_memcpy(back.ipv6_src, &ip->daddr, sizeof(ip->daddr));
+	__builtin_memcpy(back.ipv6_dst, &ip->saddr, sizeof(ip->saddr));
+	found = bpf_fib_lookup(skb, &back, sizeof(back), 0);
+	return (found == BPF_FIB_LKUP_RET_SUCCESS || found == BPF_FIB_LKUP_RET_NO_NEIGH) &&
+	       back.ifindex == skb->ingress_ifindex;
 }
 
 inline void readdress(struct ethhdr *ethernet, const struct bpf_fib_lookup *route)
@@ -336,7 +352,8 @@ inline int decide6(struct __sk_buff *skb, const struct SET *set)
 	route.l4_protocol = ip->nexthdr;
 	__builtin_memcpy(route.ipv6_src, &ip->saddr, sizeof(ip->saddr));
 	__builtin_memcpy(route.ipv6_dst, &ip->daddr, sizeof(ip->daddr));
-	if (outcome->verdict == DEFER || !route.tot_len || !goes_out(skb, &route))
+	if (outcome->verdict == DEFER || !route.tot_len || !comes_in6(skb, ip, set->source_check) ||
+	    !goes_out(skb, &route))
 		return SLOW_PATH;
 
 	count(outcome, total);

@@ -48,6 +48,7 @@ class Journey:
     """A packet's verdict, its counting and reporting comments, and the lines compared."""
 
     accepted: bool = False
+    came_by: str = ""
     comments: list[str] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
     lines: int = 0
@@ -76,12 +77,12 @@ class Table:
         own = ("INPUT", "FORWARD", "OUTPUT")
         return cls(dict.fromkeys(own, "ACCEPT"), {name: [] for name in own})
 
-    def send(self, packet: Packet, hidden_protocol: int = UDP, octets: int = 0) -> Journey:
-        """Forward a packet.
+    def send(self, packet: Packet, hidden_protocol: int = UDP, octets: int = 0, *, came_by: str = "") -> Journey:
+        """Forward a packet that came by an interface.
 
         `hidden_protocol`: the protocol that a later IPv6 fragment names.
         """
-        journey = Journey()
+        journey = Journey(came_by=came_by)
         verdict = self._walk("FORWARD", packet, hidden_protocol, journey, octets) or self.policies["FORWARD"]
         journey.accepted = verdict == "ACCEPT"
         return journey
@@ -89,7 +90,7 @@ class Table:
     def _walk(self, chain: str, packet: Packet, hidden: int, journey: Journey, octets: int) -> str | None:
         for rule in self.chains[chain]:
             journey.lines += 1
-            line = _Line(rule.words, packet, hidden)
+            line = _Line(rule.words, packet, hidden, journey.came_by)
             if not line.holds():
                 continue
             rule.packets, rule.bytes = rule.packets + 1, rule.bytes + octets
@@ -115,8 +116,9 @@ class Table:
 class _Line:
     """One line and one packet."""
 
-    def __init__(self, words: list[str], packet: Packet, hidden: int) -> None:
+    def __init__(self, words: list[str], packet: Packet, hidden: int, came_by: str) -> None:
         self._words = iter(words)
+        self._came_by = came_by
         self._packet = packet
         six_later = packet.family is Family.IPV6 and packet.later_fragment
         self._protocol = hidden if six_later else packet.protocol
@@ -147,8 +149,8 @@ class _Line:
             return None
         if word in ("-m", "-f", "--fragfirst"):
             return self._fragment(word)
-        if word in ("-s", "-d"):
-            return self._address(word)
+        if word in ("-s", "-d", "-i"):
+            return self._comes_from(word)
         return self._is_protocol(next(self._words)) if word == "-p" else self._behind_the_header(word)
 
     def _fragment(self, word: str) -> bool | None:
@@ -160,7 +162,10 @@ class _Line:
         _insist(self._packet.family is Family.IPV4, "-f is IPv4's")
         return self._packet.later_fragment
 
-    def _address(self, word: str) -> bool:
+    def _comes_from(self, word: str) -> bool:
+        """The matches that ask for an interface, or for where a packet is from or for."""
+        if word == "-i":
+            return self._came_by == next(self._words)
         packet = self._packet
         number = packet.source if word == "-s" else packet.destination
         address = ipaddress.ip_address(number if packet.family is Family.IPV4 else number.to_bytes(16, "big"))

@@ -184,6 +184,8 @@ class _Walk:
             element = self._find(words[place + 1], tuple(values))
             return place + 2, element is not None, element.verdict if element is not None else None
         (value,) = values
+        if word == "!=" and words[place + 1].startswith("@"):
+            return place + 2, self._find(words[place + 1], (value,)) is None, None
         if word.startswith("@"):
             return place + 1, self._find(word, (value,)) is not None, None
         if word in ("==", "!=", ">="):

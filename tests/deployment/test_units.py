@@ -1,0 +1,70 @@
+"""Units run with few rights: `systemd-analyze security` of Debian's systemd says how much each is exposed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+UNITS = sorted((ROOT / "packaging/systemd").glob("*.service"))
+MOST_EXPOSED = 4.0
+ROOTS = {"aclflow-agent", "aclflow-switch"}
+"""What configures the kernel's network, and what keeps the key of this machine's Open vSwitch."""
+
+
+def settings_of(unit: Path) -> dict[str, list[str]]:
+    """Settings of a unit, each with all of its values: lists are written over several lines."""
+    found: dict[str, list[str]] = {}
+    for line in unit.read_text().splitlines():
+        name, given, value = line.partition("=")
+        if given and not line.startswith(("#", ";")):
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def exposure(unit: Path) -> float:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    said = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+    assert said is not None, done.stdout + done.stderr
+    return float(said[1])
+
+
+def test_every_unit_is_looked_at() -> None:
+    assert {unit.stem for unit in UNITS} >= {"aclflow", "aclflow-console", "aclflow-controller", *ROOTS}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_is_little_exposed(unit: Path) -> None:
+    assert exposure(unit) < MOST_EXPOSED
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
+def test_a_unit_that_gives_its_rights_back_is_noticed(tmp_path: Path) -> None:
+    open_again = tmp_path / "aclflow.service"
+    kept = (line for line in UNITS[-1].read_text().splitlines() if not line.startswith(("System", "Cap", "Restrict")))
+    open_again.write_text("\n".join(kept))
+    assert exposure(open_again) >= MOST_EXPOSED
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_has_a_user_of_its_own_and_says_what_it_calls(unit: Path) -> None:
+    said = settings_of(unit)
+    own = {"aclflow-backup": "aclflow"}.get(unit.stem, unit.stem)
+    assert said.get("User", ["root"]) == (["root"] if unit.stem in ROOTS else [own])
+    for name in ("CapabilityBoundingSet", "SystemCallFilter", "RestrictAddressFamilies", "NoNewPrivileges"):
+        assert name in said, name
+
+
+def test_users_of_units_are_made() -> None:
+    made = {line.split()[1] for line in (ROOT / "packaging/sysusers.d/aclflow.conf").read_text().splitlines()
+            if line.startswith("u ")}  # fmt: skip
+    wanted = {user for unit in UNITS for user in settings_of(unit).get("User", [])}
+    assert wanted <= made
