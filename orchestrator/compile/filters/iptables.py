@@ -111,7 +111,7 @@ def _chains(lists: Sequence[FilterList], family: Family, limit: LogLimit) -> Map
 
 def _by_leg(lists: Sequence[FilterList], family: Family) -> Iterator[str]:
     """Yield rules that drop names which a packet's leg does not bear; none where a tenant owns every address."""
-    owned = [prefix for _, prefix in _owned(lists, Stage.EGRESS, family)]
+    owned = [prefix for _, prefix in _owned_prefixes(lists, Stage.EGRESS, family)]
     if any(not prefix.length for prefix in owned):
         return
     for prefix in owned:
