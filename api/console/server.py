@@ -46,6 +46,7 @@ def build(settings: ConsoleSettings) -> FastAPI:
     app.include_router(signing.routes(sessions))
     pages_app.add_static_files("/console-static", STATIC)
     pages.register(sessions)
+    pages_app.config.quasar_config["loadingBar"]["skipHijack"] = True  # a bar without a name for screen readers
     ui.run_with(
         app,
         title="aclflow",

@@ -45,6 +45,8 @@ class Session:
     bearer: Bearer
     drafts: dict[str, Draft] = field(default_factory=dict)
     """By tenant: what is not committed yet."""
+    operator_drafts: dict[str, Draft] = field(default_factory=dict)
+    """By domain: changes of the operator's rules that are not committed yet."""
     zone: dt.tzinfo = dt.UTC
     project: str | None = None
     seen: float = field(default_factory=time.monotonic)
@@ -73,6 +75,13 @@ class Session:
     def may_write(self) -> bool:
         """Whether lists may be changed."""
         return self.who.role in ("admin", "member")
+
+    def forget_tenant(self, tenant: str) -> None:
+        """A tenant is gone: what is kept of it goes too."""
+        self.drafts.pop(tenant, None)
+        self.bearer.lists.pop(tenant, None)
+        if self.project == tenant:
+            self.project = None
 
     def viewed_from(self, zone: str) -> None:
         """Show times as in a zone such as ``Europe/Berlin``; one that is not known here leaves them as they are."""

@@ -12,7 +12,7 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import AddressGroup, Direction, Packet
 from orchestrator.program.sightings import packet_to_json
 from orchestrator.wire.lists import Restored, Waiver
-from orchestrator.wire.tenants import Group, Limits, Quota
+from orchestrator.wire.tenants import Group, Limits, Quota, Tenant
 
 
 class GroupCalls:
@@ -129,7 +129,7 @@ class QuotaCalls:
         """What a tenant's list may cost, and what it does. Raises NotFound."""
         return self._service.read_document(Quota, f"{tenant_path(tenant)}/quota")
 
-    def set_quota(self, tenant: str, limit: Limits, *, etag: str = ANY_VERSION) -> None:
+    def set_quota(self, tenant: str, limit: Limits, *, etag: str = ANY_VERSION) -> Tenant:
         """Raises NotFound, Stale."""
         body = {"rules": limit.rules, "flows": limit.flows}
-        self._service.write("PUT", f"{tenant_path(tenant)}/quota", body=body, etag=etag)
+        return document_of(Tenant, self._service.write("PUT", f"{tenant_path(tenant)}/quota", body=body, etag=etag))

@@ -51,6 +51,7 @@ def test_dialogs_can_be_read_by_everybody(look: Look) -> None:
         "/project/shop/groups": "New group",
         "/admin/domains": "Bring in a host",
         "/admin/placement": "Settings",
+        "/admin/operator-rules": "New rule",
         "/identity/tenants": "New tenant",
         "/identity/tokens": "New token",
     }.items():
@@ -58,6 +59,18 @@ def test_dialogs_can_be_read_by_everybody(look: Look) -> None:
         look.page.get_by_role("button", name=button).first.click()
         expect(look.page.get_by_role("dialog")).to_be_visible()
         assert violations(look, UNDER_DIALOGS) == [], button
+
+
+def test_dialogs_of_a_tenant_can_be_read_by_everybody(look: Look) -> None:
+    look.sign_in(look.town.admin)
+    look.open("/identity/tenants")
+    for button in ("Edit bank", "Delete bank"):
+        look.page.get_by_role("button", name=button).press("Enter")
+        expect(look.page.get_by_role("dialog")).to_be_visible()
+        assert violations(look, UNDER_DIALOGS) == [], button
+        look.page.keyboard.press("Escape")
+        expect(look.page.get_by_role("dialog")).to_have_count(0)
+        look.has_focus(button)
 
 
 def test_every_page_fits_a_phone(look: Look) -> None:

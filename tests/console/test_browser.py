@@ -30,6 +30,8 @@ PLACES = {
     "/project/shop/review": "There is nothing to commit",
     "/admin/topology": "every packet from outside",
     "/admin/domains": "No host yet",
+    "/admin/operator-rules": "No rule yet",
+    "/admin/operator-rules/review": "There is nothing to commit",
     "/admin/placement": "No rule is lifted",
     "/admin/firewalls": "No firewall VNF yet",
     "/admin/edge": "No point of presence yet",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import functools
-import time
 from asyncio import Task
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,33 +12,27 @@ from dataclasses import replace
 from nicegui import ui
 
 from api.console import words
-from api.console.draft import Draft
 from api.console.pages.draft import share
 from api.console.pages.expectations import draw_outcomes
 from api.console.parts.desk import Desk
-from api.console.parts.dialog import dialog
 from api.console.parts.differences import COSTS, Json, draw_cost, draw_difference, draw_findings, draw_headline
+from api.console.parts.enforcing import Enforcing
+from api.console.parts.lostrace import go_on_from_newest
 from api.console.parts.pieces import empty, heading
 from api.console.parts.ruleform import error_text
 from api.console.parts.section import Section
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.reading import begun
-from orchestrator.client import AclSeen, Client, Review, Written
+from orchestrator.client import Review
 from orchestrator.client.lists import Part
 from orchestrator.errors import AclflowError, Stale
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_text
 from orchestrator.policy.headline import Sentence, counts_wanted, headline
-from orchestrator.wire.domains import Enforced, Lagging
 
-_MOST_CONFLICTS = 12
 _COUNTED = 500
 """Rules that the service tells the counts of at once."""
-_LOOK_S = 0.25
-_PATIENCE_S = 30.0
-"""When enforcement takes so long, it is said who is waited for, and looked less often."""
-_LATER_S = 2.0
 
 
 async def build(view: View) -> None:
@@ -80,9 +72,7 @@ class _ReviewPage:
                 .classes("grow")
             )
             ui.button("Share a link", icon="share", on_click=lambda: share(self._desk)).props("flat no-caps")
-            ui.button("Back to the list", on_click=lambda: ui.navigate.to(path_of("acl", self._view.tenant))).props(
-                "flat no-caps"
-            )
+            ui.button("Back to the list", on_click=lambda: ui.navigate.to(self._desk.list_path)).props("flat no-caps")
             self._commit = ui.button("Commit", icon="publish", on_click=self._do_commit).props("no-caps unelevated")
         self._despite: ui.checkbox | None = None
         self._ask()
@@ -181,7 +171,8 @@ class _ReviewPage:
                 lambda client: client.put_acl(tenant, draft.acl, etag=draft.base.etag, comment=comment, despite=despite)
             )
         except Stale:
-            await self._put_on_top(draft)
+            await go_on_from_newest(self._desk)
+            self._commit.set_enabled(True)
             return
         except AclflowError as error:
             ui.notify(
@@ -189,145 +180,10 @@ class _ReviewPage:
             )
             self._commit.set_enabled(True)
             return
-        self._view.session.drafts.pop(tenant, None)
-        await _Enforcing(self._view, written).follow()
+        self._desk.forget()
+        seen = await self._view.read("tenant", lambda client: client.tenant(tenant), fresh_s=60)
+        await Enforcing(self._view, seen.domain, written, self._desk.list_path).follow()
 
     def _keep_comment(self) -> None:
         """What is said about the change is a part of the draft: another look at the page does not lose it."""
         self._desk.put(replace(self._desk.draft, comment=self._comment.value or ""))
-
-    async def _put_on_top(self, draft: Draft) -> None:
-        """Somebody else was faster: go on from the list as it is now, or ask whose rules win."""
-        try:
-            seen = await self._view.session.reading.once(lambda: self._view.client.acl(self._view.tenant))
-        except AclflowError as error:
-            ui.notify(f"Not committed, and your draft is kept: {error}", type="negative", timeout=0, close_button=True)
-            self._commit.set_enabled(True)
-            return
-        rebased = await asyncio.to_thread(draft.onto, seen)
-        if isinstance(rebased, Draft):
-            self._desk.put(rebased)
-            self._say_merged()
-        else:
-            self._ask_whose(draft, seen, rebased)
-
-    def _say_merged(self) -> None:
-        with dialog("Somebody changed the list meanwhile") as box:
-            box.props("persistent")
-            ui.label("Your changes were put on top of the newest version. Look at them again before you commit.")
-            ui.button("Review again", on_click=ui.navigate.reload).props("no-caps unelevated")
-
-    def _ask_whose(self, draft: Draft, seen: AclSeen, conflicts: Sequence[str]) -> None:
-        """Both sides touch the same packets, so only a person can say which rules are meant to win."""
-
-        def take_mine() -> None:
-            self._desk.put(draft.over(seen))
-            ui.navigate.reload()
-
-        with dialog("Somebody changed the same packets meanwhile", 620) as box:
-            box.props("persistent")
-            ui.label(f"The list is at version {seen.version}, and your draft began at version {draft.base.version}:")
-            with ui.column().classes("gap-1").props("role=list"):
-                for conflict in conflicts[:_MOST_CONFLICTS]:
-                    ui.label(conflict).classes("text-negative small").props("role=listitem")
-                if len(conflicts) > _MOST_CONFLICTS:
-                    ui.label(f"and {words.count(len(conflicts) - _MOST_CONFLICTS)} more").classes("quiet small")
-            ui.label(
-                "Nothing was committed, and your draft is as it was. With your rules on top, the review shows what that"
-                " takes back of the other change, before anything is committed."
-            )
-            with ui.row().classes("w-full justify-end gap-2"):
-                ui.button("Leave my draft as it is", on_click=box.close).props("flat no-caps")
-                ui.button("Put my rules on top, and review", on_click=take_mine).props("no-caps unelevated")
-        self._commit.set_enabled(True)
-
-
-def _points(client: Client, domain: str) -> tuple[str, ...]:
-    """Whatever enforces a domain's lists: its hosts, its edge switches, its firewalls. Blocks."""
-    pops = [client.pop(each["name"]) for each in client.pops()]
-    edges = [edge["name"] for pop in pops if pop["domain"] == domain for edge in pop["edges"]]
-    firewalls = [each.name for each in client.firewalls(domain)]
-    hosts = [each.name for each in client.hosts(domain)]
-    return tuple(dict.fromkeys((*edges, *firewalls, *hosts)))
-
-
-class _Enforcing:
-    """The dialog that waits until every enforcement point was read back at the new generation."""
-
-    def __init__(self, view: View, written: Written) -> None:
-        self._view = view
-        self._written = written
-        self._begun = time.monotonic()
-
-    async def follow(self) -> None:
-        tenant = await self._view.read("tenant", lambda client: client.tenant(self._view.tenant), fresh_s=60)
-        points: tuple[str, ...] = ()
-        if self._view.session.is_admin:
-            points = await self._view.read("points", lambda client: _points(client, tenant.domain), fresh_s=5)
-        with dialog(f"Version {self._written.version} is committed", 460) as box:
-            box.props("persistent")
-            self._text = ui.label("Waiting until it is in force …").props("aria-live=polite")
-            self._bar = ui.linear_progress(show_value=False).props("indeterminate rounded")
-            self._rows = {point: self._row(point) for point in points}
-            with ui.row().classes("w-full justify-end"):
-                self._close = ui.button(
-                    "Go on without waiting", on_click=lambda: ui.navigate.to(path_of("acl", self._view.tenant))
-                )
-                self._close.props("flat no-caps")
-            self._looks = ui.timer(_LOOK_S, functools.partial(self._look, tenant.domain))
-        self._box = box
-
-    def _row(self, host: str) -> tuple[ui.icon, ui.label]:
-        with ui.row().classes("items-center gap-2 w-full"):
-            icon = ui.icon("hourglass_top").classes("quiet")
-            ui.label(host).classes("grow")
-            return icon, ui.label("waiting").classes("small quiet")
-
-    async def _look(self, domain: str) -> None:
-        """Show who lags by now; however long that takes, for as long as somebody waits."""
-        generation, waited_s = self._written.generation, time.monotonic() - self._begun
-        try:
-            state = await self._view.session.reading.once(lambda: self._view.client.generation(domain, generation))
-        except AclflowError as error:
-            self._text.text = f"The service does not answer: {error.reason}. The list is committed all the same."
-            return
-        self._show(state)
-        if state.done:
-            self._looks.deactivate()
-            self._bar.set_visibility(False)
-            self._close.text = "Done"
-            self._box.props(remove="persistent")
-            self._text.text = (
-                f"In force on every host, {words.seconds(time.monotonic() - self._begun)} after the commit."
-            )
-        elif waited_s > _PATIENCE_S:
-            self._looks.interval = _LATER_S
-            self._text.text = f"{_still(state)} It is committed, and goes on being tried."
-
-    def _show(self, state: Enforced) -> None:
-        lagging = {each.host: each for each in state.laggards}
-        if not self._rows:
-            late = len(state.laggards)
-            self._text.text = f"{words.of(late, 'enforcement point')} behind" if late else ""
-        for host, (icon, text) in self._rows.items():
-            shape, look, said = _progress(lagging.get(host))
-            icon.props(f"name={shape}")
-            icon.classes(replace=look)
-            text.text = said
-
-
-def _progress(late: Lagging | None) -> tuple[str, str, str]:
-    """How a point is shown that lags, or does not any more: the icon, how it looks, and what is said of it."""
-    if late is None:
-        return "check_circle", "text-positive", "in force"
-    if late.error:
-        return "error", "text-negative", late.error
-    where = "never reported" if late.state is None else "still at an earlier version"
-    return "hourglass_top", "quiet", f"behind, {where}"
-
-
-def _still(state: Enforced) -> str:
-    """Who does not hold a list yet, as far as whoever looks may know."""
-    names = [each.host for each in state.laggards if each.host is not None]
-    who = words.named(names) if names else words.of(len(state.laggards), "enforcement point")
-    return f"Behind: {who}."

@@ -1,8 +1,12 @@
-"""The list that a page works on: the session's draft of a project, and the edits that pages make to it."""
+"""The list that a page works on: the session's draft of a tenant's list, and the edits that pages make to it.
+
+`OperatorDesk` is the same for the operator's rules of a domain.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -10,9 +14,13 @@ from api.console import words
 from api.console.draft import Draft, Edit
 from api.console.parts.dialog import is_sure
 from api.console.parts.ruleform import error_text
+from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import AclSeen, Client
-from orchestrator.errors import AclflowError
+from orchestrator.errors import AclflowError, BadPolicy
+from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6, Prefix
+from orchestrator.policy.model import Acl, Rule
+from orchestrator.policy.ownership import check_ownership
 
 
 class Desk:
@@ -42,6 +50,36 @@ class Desk:
         return cls(view, kept) if kept and kept.edits else None
 
     @property
+    def list_path(self) -> str:
+        """The page that shows the list."""
+        return path_of("acl", self.view.tenant)
+
+    @property
+    def review_path(self) -> str:
+        """The page that shows what the draft changes, and commits it."""
+        return path_of("review", self.view.tenant)
+
+    async def newest(self) -> AclSeen:
+        """The list as it is now. Raises what the client raises."""
+        return await self.view.session.reading.once(lambda: self.view.client.acl(self.view.tenant))
+
+    async def owned(self) -> tuple[Prefix, ...]:
+        """What a rule's own side may name."""
+        tenant = await self.view.read("tenant", lambda client: client.tenant(self.view.tenant), fresh_s=10)
+        return tuple(map(Prefix.parse, tenant.prefixes))
+
+    def check(self, rule: Rule, owned: tuple[Prefix, ...]) -> None:
+        """Check a rule as if it were a list by itself. Raises BadPolicy with the place."""
+        check_ownership(Acl((rule,), self.draft.acl.groups), owned)
+
+    def _keep(self, draft: Draft) -> None:
+        self.view.session.drafts[self.view.tenant] = draft
+
+    def forget(self) -> None:
+        """The draft is committed."""
+        self.view.session.drafts.pop(self.view.tenant, None)
+
+    @property
     def draft(self) -> Draft:
         """The list with its edits."""
         return self._draft
@@ -49,7 +87,7 @@ class Desk:
     def put(self, draft: Draft) -> None:
         """Go on from another draft."""
         self._draft = draft
-        self.view.session.drafts[self.view.tenant] = draft
+        self._keep(draft)
         self.on_change()
 
     def edit(self, edit: Edit) -> bool:
@@ -72,6 +110,54 @@ class Desk:
             "Discard the draft?", f"{what} will be lost. The list in force stays as it is.", "Discard all"
         ):
             self.put(Draft(self._draft.base))
+
+
+class OperatorDesk(Desk):
+    """One page's hold of a draft of the operator's rules of a domain."""
+
+    def __init__(self, view: View, domain: str, draft: Draft) -> None:
+        super().__init__(view, draft)
+        self.domain = domain
+
+    @classmethod
+    async def of_domain(cls, view: View, domain: str) -> OperatorDesk:
+        """The draft as it is; one without edits begins at the rules as they are. Raises what the client raises."""
+        kept = view.session.operator_drafts.get(domain)
+        if kept is None or not kept.edits:
+            kept = Draft(await view.session.reading.once(lambda: _operator_rules(view.client, domain)))
+        desk = cls(view, domain, kept)
+        desk._keep(kept)
+        return desk
+
+    @property
+    def list_path(self) -> str:
+        return f"{path_of('operator-rules')}?domain={quote(self.domain, safe='')}"
+
+    @property
+    def review_path(self) -> str:
+        return f"{path_of('operator-review')}?domain={quote(self.domain, safe='')}"
+
+    async def newest(self) -> AclSeen:
+        return await self.view.session.reading.once(lambda: _operator_rules(self.view.client, self.domain))
+
+    async def owned(self) -> tuple[Prefix, ...]:
+        return EVERY_IPV4, EVERY_IPV6
+
+    def check(self, rule: Rule, owned: tuple[Prefix, ...]) -> None:
+        if rule.expires is not None:
+            raise BadPolicy("a rule of the operator's does not end by itself: leave it empty", place="expires")
+        super().check(rule, owned)
+
+    def _keep(self, draft: Draft) -> None:
+        self.view.session.operator_drafts[self.domain] = draft
+
+    def forget(self) -> None:
+        self.view.session.operator_drafts.pop(self.domain, None)
+
+
+def _operator_rules(client: Client, domain: str) -> AclSeen:
+    seen = client.seen_operator_rules(domain)
+    return AclSeen(Acl(seen.rules), seen.etag)
 
 
 def _newest(client: Client, tenant: str, known: AclSeen | None) -> AclSeen:

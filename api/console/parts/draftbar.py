@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from nicegui import ui
 
 from api.console import words
@@ -21,8 +19,9 @@ class DraftBar:
             self._text = ui.label().classes("grow").props("aria-live=polite")
             ui.button("Undo", icon="undo", on_click=desk.undo).props("flat no-caps dense")
             ui.button("Discard", on_click=desk.discard).props("flat no-caps dense color=negative")
-            review = f"/project/{quote(desk.view.tenant, safe='')}/review"
-            ui.button("Review and commit", on_click=lambda: ui.navigate.to(review)).props("no-caps unelevated")
+            ui.button("Review and commit", on_click=lambda: ui.navigate.to(desk.review_path)).props(
+                "no-caps unelevated"
+            )
         self.refresh()
 
     def refresh(self) -> None:

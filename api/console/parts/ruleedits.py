@@ -14,8 +14,7 @@ from api.console.draft import Edit, Insert, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.ruleform import ask_for_rule, document_of
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.model import Acl, Rule
-from orchestrator.policy.ownership import check_ownership
+from orchestrator.policy.model import Rule
 from orchestrator.policy.ruleplace import suggest_place
 
 
@@ -24,11 +23,11 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
 
     `position` None: it goes before the rule that decides its packets now, else to the end, which is said.
     """
-    owned = await _owned(desk)
+    owned = await desk.owned()
 
     def take(rule: Rule) -> None:
-        acl = desk.draft.acl
-        place, before = (position, None) if position is not None else suggest_place(_checked(rule, acl, owned), rule)
+        desk.check(rule, owned)
+        place, before = (position, None) if position is not None else suggest_place(desk.draft.acl, rule)
         _put(desk, rule, Insert(rule, place), owned)
         if position is None:
             where = f"before '{before}', which decides its packets now" if before else "at the end of the list"
@@ -39,7 +38,7 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
 
 async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
     """Ask how a rule is to be, and change it in the draft where it stands."""
-    owned = await _owned(desk)
+    owned = await desk.owned()
 
     def take(changed: Rule) -> None:
         if changed != rule:
@@ -48,19 +47,7 @@ async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
     await ask_for_rule(title, document_of(rule), groups=tuple(desk.draft.acl.groups), keeps_id=True, take=take)
 
 
-async def _owned(desk: Desk) -> tuple[Prefix, ...]:
-    view = desk.view
-    tenant = await view.read("tenant", lambda client: client.tenant(view.tenant), fresh_s=10)
-    return tuple(map(Prefix.parse, tenant.prefixes))
-
-
 def _put(desk: Desk, rule: Rule, edit: Edit, owned: tuple[Prefix, ...]) -> None:
     """Put an edit into the draft. Raises BadPolicy with the place."""
-    _checked(rule, desk.draft.acl, owned)
+    desk.check(rule, owned)
     desk.put(desk.draft.edited(edit))
-
-
-def _checked(rule: Rule, acl: Acl, owned: tuple[Prefix, ...]) -> Acl:
-    """The list, after a rule was checked as if it were a list by itself. Raises BadPolicy with the place."""
-    check_ownership(Acl((rule,), acl.groups), owned)
-    return acl

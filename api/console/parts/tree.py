@@ -50,6 +50,14 @@ SECTIONS = (
         (
             Place("topology", "Topology", "hub", "/admin/topology"),
             Place("domains", "Domains and enforcers", "dns", "/admin/domains"),
+            Place("operator-rules", "Operator rules", "gavel", "/admin/operator-rules"),
+            Place(
+                "operator-review",
+                "Review operator rules",
+                "publish",
+                "/admin/operator-rules/review",
+                in_tree=False,
+            ),
             Place("placement", "Placement", "vertical_align_top", "/admin/placement"),
             Place("firewalls", "Firewalls and scaling", "security", "/admin/firewalls"),
             Place("edge", "Edge", "settings_input_component", "/admin/edge"),

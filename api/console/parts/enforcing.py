@@ -1,0 +1,115 @@
+"""The dialog that waits, after a commit, until every enforcement point was read back at the new generation."""
+
+from __future__ import annotations
+
+import time
+
+from nicegui import ui
+
+from api.console import words
+from api.console.parts.dialog import dialog
+from api.console.parts.view import View
+from orchestrator.client import Client, Written
+from orchestrator.errors import AclflowError
+from orchestrator.wire.domains import Enforced, Lagging
+
+_LOOK_S = 0.25
+_PATIENCE_S = 30.0
+"""When enforcement takes so long, it is said who is waited for, and looked less often."""
+_LATER_S = 2.0
+
+
+def _points(client: Client, domain: str) -> tuple[str, ...]:
+    """Whatever enforces a domain's lists: its hosts, its edge switches, its firewalls. Blocks."""
+    pops = [client.pop(each["name"]) for each in client.pops()]
+    edges = [edge["name"] for pop in pops if pop["domain"] == domain for edge in pop["edges"]]
+    firewalls = [each.name for each in client.firewalls(domain)]
+    hosts = [each.name for each in client.hosts(domain)]
+    return tuple(dict.fromkeys((*edges, *firewalls, *hosts)))
+
+
+class Enforcing:
+    """The dialog that waits until every enforcement point was read back at the new generation."""
+
+    def __init__(self, view: View, domain: str, written: Written, after: str) -> None:
+        """`after` is the page that is shown when somebody is done waiting."""
+        self._view = view
+        self._domain = domain
+        self._written = written
+        self._after = after
+        self._begun = time.monotonic()
+
+    async def follow(self) -> None:
+        """Open the dialog, and look until all is in force."""
+        points: tuple[str, ...] = ()
+        if self._view.session.is_admin:
+            points = await self._view.read(
+                ("points", self._domain), lambda client: _points(client, self._domain), fresh_s=5
+            )
+        with dialog(f"Version {self._written.version} is committed", 460) as box:
+            box.props("persistent")
+            self._text = ui.label("Waiting until it is in force …").props("aria-live=polite")
+            self._bar = ui.linear_progress(show_value=False).props("indeterminate rounded")
+            self._rows = {point: self._row(point) for point in points}
+            with ui.row().classes("w-full justify-end"):
+                self._close = ui.button("Go on without waiting", on_click=lambda: ui.navigate.to(self._after))
+                self._close.props("flat no-caps")
+            self._looks = ui.timer(_LOOK_S, self._look)
+        self._box = box
+
+    def _row(self, host: str) -> tuple[ui.icon, ui.label]:
+        with ui.row().classes("items-center gap-2 w-full"):
+            icon = ui.icon("hourglass_top").classes("quiet")
+            ui.label(host).classes("grow")
+            return icon, ui.label("waiting").classes("small quiet")
+
+    async def _look(self) -> None:
+        """Show who lags by now; however long that takes, for as long as somebody waits."""
+        generation, waited_s = self._written.generation, time.monotonic() - self._begun
+        try:
+            state = await self._view.session.reading.once(
+                lambda: self._view.client.generation(self._domain, generation)
+            )
+        except AclflowError as error:
+            self._text.text = f"The service does not answer: {error.reason}. The list is committed all the same."
+            return
+        self._show(state)
+        if state.done:
+            self._looks.deactivate()
+            self._bar.set_visibility(False)
+            self._close.text = "Done"
+            self._box.props(remove="persistent")
+            self._text.text = (
+                f"In force on every host, {words.seconds(time.monotonic() - self._begun)} after the commit."
+            )
+        elif waited_s > _PATIENCE_S:
+            self._looks.interval = _LATER_S
+            self._text.text = f"{_still(state)} It is committed, and goes on being tried."
+
+    def _show(self, state: Enforced) -> None:
+        lagging = {each.host: each for each in state.laggards}
+        if not self._rows:
+            late = len(state.laggards)
+            self._text.text = f"{words.of(late, 'enforcement point')} behind" if late else ""
+        for host, (icon, text) in self._rows.items():
+            shape, look, said = _progress(lagging.get(host))
+            icon.props(f"name={shape}")
+            icon.classes(replace=look)
+            text.text = said
+
+
+def _progress(late: Lagging | None) -> tuple[str, str, str]:
+    """How a point is shown that lags, or does not any more: the icon, how it looks, and what is said of it."""
+    if late is None:
+        return "check_circle", "text-positive", "in force"
+    if late.error:
+        return "error", "text-negative", late.error
+    where = "never reported" if late.state is None else "still at an earlier version"
+    return "hourglass_top", "quiet", f"behind, {where}"
+
+
+def _still(state: Enforced) -> str:
+    """Who does not hold a list yet, as far as whoever looks may know."""
+    names = [each.host for each in state.laggards if each.host is not None]
+    who = words.named(names) if names else words.of(len(state.laggards), "enforcement point")
+    return f"Behind: {who}."

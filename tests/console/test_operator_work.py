@@ -1,0 +1,157 @@
+"""What an operator does for tenants in a browser: rules above their lists, prefixes, quotas, and an end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json, rule_from_json
+
+from .conftest import Look
+
+BLOCKED = {"id": "blocked", "action": "deny", "source": "203.0.113.66/32"}
+KIOSK = {"id": "till", "action": "permit", "protocol": "tcp", "destination": "192.0.2.241/32", "destination_ports": 443}
+PAGE = "/admin/operator-rules"
+
+
+@pytest.fixture
+def page(look: Look) -> Iterator[Page]:
+    """An operator at the rules of a domain that has none."""
+    look.sign_in(look.town.admin)
+    look.open(PAGE)
+    yield look.page
+    with look.town.client() as client:
+        client.set_operator_rules("pop", [])
+
+
+def write_rule(page: Page, name: str, action: str, source: str, destination: str = "any") -> None:
+    page.get_by_role("button", name="New rule").click()
+    for label, value in {"Name": name, "Source": source, "Destination": destination}.items():
+        page.get_by_label(label, exact=True).fill(value)
+    page.get_by_role("dialog").get_by_role("button", name=action).click()
+    page.get_by_role("button", name="Keep in draft").click()
+
+
+def rules_of(look: Look) -> list[str]:
+    with look.town.client() as client:
+        return [rule.id for rule in client.operator_rules("pop")]
+
+
+def test_an_address_is_blocked_for_every_tenant(look: Look, page: Page) -> None:
+    """Typed, reviewed in sentences and packets, committed; then changed, moved and removed."""
+    write_rule(page, "blocked", "deny", "203.0.113.66")
+    assert rules_of(look) == []
+    page.get_by_role("button", name="Review and commit").click()
+    expect(page.get_by_text("Newly denied for every tenant")).to_be_visible()
+    expect(page.get_by_text("It holds for 2 tenants of pop")).to_be_visible()
+    expect(page.get_by_text("ingress deny any 203.0.113.66/32 > any")).to_be_visible()
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("In force on every host")).to_be_visible()
+    assert rules_of(look) == ["blocked"]
+    look.open(PAGE)
+    write_rule(page, "monitor", "permit", "203.0.113.7")
+    page.get_by_label("More for monitor").click()
+    page.get_by_text("Move up", exact=True).click()
+    expect(page.locator("tbody tr").first).to_contain_text("monitor")
+    page.get_by_label("More for blocked").click()
+    page.get_by_text("Remove", exact=True).click()
+    page.get_by_role("button", name="Review and commit").click()
+    expect(page.get_by_text("No longer denied for every tenant")).to_be_visible()
+    expect(page.get_by_text("What was denied for every tenant is left to other rules")).to_be_visible()
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("In force on every host")).to_be_visible()
+    assert rules_of(look) == ["monitor"]
+
+
+def test_a_rule_that_opens_everything_is_called_that(page: Page) -> None:
+    write_rule(page, "all", "permit", "any")
+    page.get_by_role("button", name="Review and commit").click()
+    said = page.locator("[data-part=difference]").get_by_text("Opens every port of every address to everyone.")
+    expect(said).to_be_visible()
+    assert "text-negative" in (said.get_attribute("class") or "")
+
+
+def test_two_operators_at_once_lose_nothing(look: Look, page: Page) -> None:
+    write_rule(page, "mine", "deny", "203.0.113.7")
+    page.get_by_role("button", name="Review and commit").click()
+    expect(page.get_by_text("Newly denied for every tenant")).to_be_visible()
+    with look.town.client() as client:
+        client.set_operator_rules("pop", [rule_from_json(BLOCKED)])
+    page.get_by_role("button", name="Commit", exact=True).click()
+    page.get_by_role("button", name="Review again").click()
+    expect(page.get_by_text("Newly denied for every tenant")).to_be_visible()
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("In force on every host")).to_be_visible()
+    assert sorted(rules_of(look)) == ["blocked", "mine"]
+
+
+def test_what_operator_rules_cannot_say_is_told_at_its_field(page: Page) -> None:
+    page.get_by_role("button", name="New rule").click()
+    for label, value in {"Name": "late", "Source": "@office", "Destination": "any"}.items():
+        page.get_by_label(label, exact=True).fill(value)
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="deny").click()
+    page.get_by_role("button", name="Keep in draft").click()
+    expect(dialog.get_by_text("no address group is called 'office'")).to_be_visible()
+    page.get_by_label("Source", exact=True).fill("any")
+    page.get_by_label("Ends").fill("2090-01-01T00:00:00Z")
+    page.get_by_role("button", name="Keep in draft").click()
+    expect(dialog.get_by_text("does not end by itself")).to_be_visible()
+    expect(page.get_by_label("Name")).to_have_value("late")
+
+
+@pytest.fixture
+def kiosk(look: Look) -> Iterator[Page]:
+    """An operator at the tenants, one of whom is called kiosk."""
+    with look.town.client() as client:
+        client.create_tenant("kiosk", domain="pop", name="Kiosk", prefixes=[Prefix.parse("192.0.2.240/28")])
+        client.put_acl("kiosk", acl_from_json({"rules": [KIOSK]}))
+    look.sign_in(look.town.admin)
+    look.open("/identity/tenants")
+    yield look.page
+    with look.town.client() as client:
+        if "kiosk" in [each.id for each in client.tenants()]:
+            client.delete_tenant("kiosk")
+
+
+def test_a_tenant_is_given_a_name_prefixes_and_a_quota(look: Look, kiosk: Page) -> None:
+    """What is wrong is told with its field and line, and what was typed stays."""
+    kiosk.get_by_role("button", name="Edit kiosk").click()
+    kiosk.get_by_label("Quota of rules").fill("ten")
+    kiosk.get_by_label("Name").fill("Kiosk at the gate")
+    kiosk.get_by_role("button", name="Save").click()
+    expect(kiosk.get_by_role("alert").filter(has_text="Quota of rules: 'ten' is not a number")).to_be_visible()
+    kiosk.get_by_label("Quota of rules").fill("10")
+    kiosk.get_by_label("Prefixes it owns").fill("192.0.2.240/28\n192.0.2.300/32")
+    kiosk.get_by_role("button", name="Save").click()
+    expect(kiosk.get_by_role("alert").filter(has_text="Prefixes, line 2")).to_be_visible()
+    kiosk.get_by_label("Prefixes it owns").fill("198.51.100.0/28")
+    kiosk.get_by_role("button", name="Save").click()
+    expect(kiosk.get_by_role("alert").filter(has_text="198.51.100.0/28")).to_be_visible()
+    kiosk.get_by_label("Prefixes it owns").fill("192.0.2.240/28\n2001:db8:7::/64")
+    kiosk.get_by_role("button", name="Save").click()
+    expect(kiosk.get_by_text("quota: 10 rules")).to_be_visible()
+    with look.town.client() as client:
+        seen = client.tenant("kiosk")
+    assert (seen.name, seen.prefixes) == ("Kiosk at the gate", ("192.0.2.240/28", "2001:db8:7::/64"))
+    kiosk.get_by_role("button", name="Edit kiosk").click()
+    kiosk.get_by_label("Quota of rules").fill("")
+    kiosk.get_by_role("button", name="Save").click()
+    expect(kiosk.locator(".panel", has_text="Kiosk at the gate").get_by_text("no quota")).to_be_visible()
+
+
+def test_a_tenant_goes_only_when_its_id_was_typed(look: Look, kiosk: Page) -> None:
+    kiosk.get_by_role("button", name="Delete kiosk").click()
+    delete = kiosk.get_by_role("button", name="Delete for good")
+    expect(kiosk.get_by_text("Its list (1 rule), its history")).to_be_visible()
+    expect(delete).to_be_disabled()
+    kiosk.get_by_label("Type kiosk to delete it").fill("kioks")
+    expect(delete).to_be_disabled()
+    kiosk.get_by_label("Type kiosk to delete it").fill("kiosk")
+    delete.click()
+    expect(kiosk.get_by_role("button", name="Delete kiosk")).to_have_count(0)
+    with look.town.client() as client:
+        assert "kiosk" not in [each.id for each in client.tenants()]
