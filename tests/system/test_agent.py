@@ -52,7 +52,7 @@ class Vnf:
     def __init__(self, router: Router, directory: Path, driver: str) -> None:
         self.router = router
         self.driver_name = driver
-        self.plane = Plane.NFTABLES if driver == "nftables" else Plane.IPTABLES
+        self.plane = {"nftables": Plane.NFTABLES, "queue": Plane.QUEUE}.get(driver, Plane.IPTABLES)
         self.state = directory / "agent"
         self.log = directory / "agent.log"
         (directory / "service").mkdir()

@@ -49,6 +49,13 @@ class Hung(Refused):
     """The device neither answered nor failed. What it was asked may go on for ever, in a thread of its own."""
 
 
+@dataclass(slots=True)
+class Health:
+    """Whether a device was seen to hang, and in words how. Then it is never asked again."""
+
+    hung: str | None = None
+
+
 class Attended:
     """Rows on a device, asked by a thread that is left behind when the device hangs."""
 
@@ -122,12 +129,14 @@ class GuardedSearch:
         boxes: Sequence[Box],
         setup: Setup | None = None,
         patience: Patience | None = None,
+        health: Health | None = None,
     ) -> None:
         """Without a `setup` bit vectors are tried, then merged tuples.
 
-        Without `patience` callers wait for the device for ever.
+        Without `patience` callers wait for the device for ever. All rows on a device share its `health`.
         """
         self._device, self._family, self._patience = device, family, patience
+        self._health = health or Health()
         self._setups = (setup,) if setup else (Setup(Model.BIT_VECTORS), Setup(Model.MERGED_TUPLES))
         self._change = threading.Lock()
         self._now = self._made(boxes)
@@ -135,12 +144,8 @@ class GuardedSearch:
     @property
     def place(self) -> Place:
         """Where rows are searched now."""
-        return self._now.place
-
-    @property
-    def is_hung(self) -> bool:
-        """Whether the device did not answer in time. It is not asked any more."""
-        return self._now.is_hung
+        hung = self._health.hung
+        return self._now.place if hung is None else Place(None, hung)
 
     def replace(self, boxes: Sequence[Box]) -> Place:
         """Search in other rows from the next call of `first` on; where.
@@ -158,28 +163,31 @@ class GuardedSearch:
         Packets are of the rows' IP version.
         """
         now = self._now
-        if now.on_device is not None:
+        if now.on_device is not None and self._health.hung is None:
             try:
                 return now.on_device.first(packets)
+            except Hung as error:
+                self._health.hung = str(error)
             except (Refused, TooLarge) as error:
-                self._give_up(now, error)
+                self._give_up(now, str(error))
         return now.in_c.first(packets)
 
-    def _give_up(self, failed: _Ready, because: Exception) -> None:
+    def _give_up(self, failed: _Ready, because: str) -> None:
         """Search in C from now on, unless the rows were changed meanwhile."""
         with self._change:
             if self._now is failed:
-                self._now = _Ready(failed.in_c, None, Place(None, str(because)), isinstance(because, Hung))
+                self._now = _Ready(failed.in_c, None, Place(None, because))
 
     def _made(self, boxes: Sequence[Box]) -> _Ready:
         in_c = Search(self._family, boxes)
         because = None
-        for setup in self._setups:
+        for setup in self._setups if self._health.hung is None else ():
             try:
                 on_device = self._on_device(boxes, setup, in_c)
                 return _Ready(in_c, on_device, Place(setup.model, because))
             except Hung as error:
-                return _Ready(in_c, None, Place(None, str(error)), is_hung=True)
+                self._health.hung = str(error)
+                break
             except (Refused, TooLarge) as error:
                 because = str(error)
         return _Ready(in_c, None, Place(None, because))
@@ -201,14 +209,14 @@ class OnDevice:
     """Makes rows ready on a device, and knows those that it made and that are still used."""
 
     def __init__(self, device: Device, patience: Patience | None = None) -> None:
-        self._device, self._patience = device, patience
+        self._device, self._patience, self._health = device, patience, Health()
         self._made: WeakSet[GuardedSearch] = WeakSet()
 
     def search(self, family: Family, boxes: Sequence[Box]) -> Searching:
-        """Rows on the device; in C if there are none, or if the device was seen to hang: it is never asked again."""
-        if not boxes or any(each.is_hung for each in self._made):
+        """Rows on the device; in C where there are none."""
+        if not boxes:
             return Search(family, boxes)
-        made = GuardedSearch(self._device, family, boxes, patience=self._patience)
+        made = GuardedSearch(self._device, family, boxes, patience=self._patience, health=self._health)
         self._made.add(made)
         return made
 
@@ -224,7 +232,6 @@ class _Ready:
     in_c: Search
     on_device: DeviceSearch | Attended | None
     place: Place
-    is_hung: bool = False
 
 
 def check(on_device: DeviceSearch, in_c: Search, boxes: Sequence[Box]) -> None:
