@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -32,7 +33,10 @@ from api.schemas.common import BIGGEST, problem_responses
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
+from orchestrator.policy.formats.native_values import at
 from orchestrator.policy.model import Rule
+from orchestrator.policy.search import find as find_rules
+from orchestrator.policy.timewords import read_time
 from orchestrator.store.records import Change, Principal, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Page
@@ -42,6 +46,10 @@ router = APIRouter(
     prefix="/v1/tenants/{tenant}/acl/rules", tags=["rules"], route_class=SmallBody, responses=problem_responses()
 )
 
+_FIND = (
+    "Only rules that a question finds: `198.51.100.10:443` what decides a connection to there, `198.51.100.10`, `tcp`, "
+    "`:22`, `deny` what can match or does that, any other word what says it; several words together."
+)
 Position = Annotated[int | None, Query(ge=0, le=BIGGEST, description="0 is the top")]
 Neighbour = Annotated[str | None, Query(max_length=64, description="a rule's id")]
 
@@ -87,10 +95,12 @@ def list_rules(
     limit: Limit = 100,
     marker: NameMarker = None,
     begins: Annotated[str, Query(max_length=128, description="Only rules whose ids begin so.")] = "",
+    find: Annotated[str, Query(max_length=256, description=_FIND)] = "",
 ) -> Response:
     """The rules of the list, in order. The ETag is the whole list's."""
-    record = services.control.read(lambda unit: unit.acls.current(tenant))
-    by_id = {rule.id: rule for rule in record.acl.rules if rule.id.startswith(begins)}
+    record, owner = services.control.read(lambda unit: (unit.acls.current(tenant), unit.tenants.get(tenant)))
+    found = (record.acl.rules[index] for index in find_rules(record.acl, find, owner.prefixes))
+    by_id = {rule.id: rule for rule in found if rule.id.startswith(begins)}
     names, following = page_after(list(by_id), limit, marker)
     return answer({"items": [rule_to_json(by_id[name]) for name in names], "next": following}, tag=etag(record.version))
 
@@ -107,7 +117,7 @@ def insert_rule(
     writing: WritingDep,
 ) -> Response:
     """Put a new rule into the list: at a position, before or after another one, or at the end."""
-    rule = rule_from_json(json_document(raw))
+    rule = rule_from_json(with_end(json_document(raw), services.clock()))
     services.control.ceilings.check_rule(rule)
 
     def work(unit: Unit) -> Reply:
@@ -138,7 +148,7 @@ def put_rule(
     writing: WritingDep,
 ) -> Response:
     """Change a rule where it stands. If-Match is about this rule: changes of other rules do not get in the way."""
-    changed = _rule_called(rule, json_document(raw))
+    changed = _rule_called(rule, with_end(json_document(raw), services.clock()))
     services.control.ceilings.check_rule(changed)
 
     def work(unit: Unit) -> Reply:
@@ -190,6 +200,14 @@ def delete_rule(
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.carry_out(work))
+
+
+def with_end(document: object, now: dt.datetime) -> object:
+    """A rule's document whose `expires` may be said as people say it, in UTC: ``in 2h``. Raises BadInput."""
+    said = document.get("expires") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(said, str) or said[10:11] == "T":
+        return document
+    return {**document, "expires": at("expires", read_time, said, now, dt.UTC).isoformat()}
 
 
 def _rule_called(rule: str, document: object) -> Rule:

@@ -9,13 +9,17 @@ parameter of that type into its options, and hands the command the value:
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
@@ -23,8 +27,10 @@ from orchestrator.cli import complete
 from orchestrator.cli.folders import texts_under
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native_values import at
 from orchestrator.policy.formats.results import Interfaces, Options
 from orchestrator.policy.model import Action, Direction, ReturnTraffic
+from orchestrator.policy.timewords import read_time
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Report = Annotated[bool, typer.Option("--report", help="Print what was read and what came of it.")]
@@ -175,6 +181,21 @@ def prefix_of(text: str, option: str) -> Prefix:
         return Prefix.parse(text)
     except AclflowError as error:
         raise error.within(option) from None
+
+
+def end_of(text: str, option: str) -> dt.datetime:
+    """A time to come as people say it, in the zone of this machine. Raises BadInput."""
+    return at(option, read_time, text, dt.datetime.now(dt.UTC), local_zone())
+
+
+def local_zone() -> dt.tzinfo:
+    """The zone of this machine, which TZ or the system names; UTC where neither does."""
+    with contextlib.suppress(OSError, ValueError, ZoneInfoNotFoundError):
+        if name := os.environ.get("TZ", "").removeprefix(":"):
+            return ZoneInfo(name)
+        with Path("/etc/localtime").open("rb") as file:
+            return ZoneInfo.from_file(file)
+    return dt.UTC
 
 
 def time_of(text: str, option: str) -> dt.datetime:

@@ -12,6 +12,7 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import parse_address
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import TCP, WITH_PORTS, parse_protocol
+from orchestrator.policy.services import parse_ports
 from orchestrator.policy.space import possible
 from orchestrator.policy.tcpflags import TcpFlag
 
@@ -27,7 +28,8 @@ class PacketOptions:
     protocol: Annotated[str, typer.Option("--protocol", "-p", help="A name or a number.")] = "tcp"
     source_port: Annotated[int, typer.Option("--source-port", min=0, max=65535)] = 49152
     port: Annotated[
-        int | None, typer.Option("--port", "--destination-port", min=0, max=65535, help="The destination's.")
+        str | None,
+        typer.Option("--port", "--destination-port", help="The destination's: a number, or a name such as https."),
     ] = None
     icmp_type: Annotated[int, typer.Option("--icmp-type", min=0, max=255)] = 8
     icmp_code: Annotated[int, typer.Option("--icmp-code", min=0, max=255)] = 0
@@ -52,7 +54,7 @@ class PacketOptions:
                 destination=destination,
                 protocol=protocol,
                 source_port=self.source_port,
-                destination_port=self.port or 0,
+                destination_port=_read("--port", lambda: _port(self.port)),
                 icmp_type=self.icmp_type,
                 icmp_code=self.icmp_code,
                 tcp_flags=_flags(self.flags) if protocol == TCP else 0,
@@ -66,6 +68,16 @@ def _read(option: str, read: Callable[[], T]) -> T:
         return read()
     except AclflowError as error:
         raise error.within(option) from None
+
+
+def _port(text: str | None) -> int:
+    """One port, 0 where none is said. Raises BadInput."""
+    if text is None:
+        return 0
+    found = parse_ports(text)
+    if found.low != found.high:
+        raise BadInput(f"'{text}' is several ports: a packet has one")
+    return found.low
 
 
 def _flags(text: str) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import complete
+from orchestrator.cli.options import end_of
 from orchestrator.errors import AclflowError, BadInput, NotFound
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Direction, Rule, RuleId
@@ -46,7 +47,7 @@ class RuleOptions:
     destination: Annotated[list[str] | None, typer.Option("--destination", "-d", help="As --source.")] = None
     port: Annotated[
         list[str] | None,
-        typer.Option("--port", "--destination-port", help=f"Of the destination: 443, 8000-8080, any. {_Several}"),
+        typer.Option("--port", "--destination-port", help=f"Of the destination: 443, https, 80-88, any. {_Several}"),
     ] = None
     source_port: Annotated[list[str] | None, typer.Option("--source-port", help="As --port, of the source.")] = None
     icmp_type: Annotated[int | None, typer.Option("--icmp-type", min=0, max=255)] = None
@@ -54,7 +55,7 @@ class RuleOptions:
     established: Annotated[
         bool | None, typer.Option("--established/--not-established", help="Only answers.", show_default=False)
     ] = None
-    ends: Annotated[str | None, typer.Option("--ends", help="A time such as 2030-01-31T12:00:00Z, or never.")] = None
+    ends: Annotated[str | None, typer.Option("--ends", help="in 2h, tomorrow 18:00, 2030-01-31, or never.")] = None
     log: Annotated[
         bool | None, typer.Option("--log/--no-log", help="Report packets that it decides.", show_default=False)
     ] = None
@@ -89,7 +90,7 @@ class RuleOptions:
             "icmp_type": self.icmp_type,
             "icmp_code": self.icmp_code,
             "established": self.established,
-            "expires": self.ends,
+            "expires": self.ends if self.ends in (None, _NEVER) else end_of(self.ends, "--ends").isoformat(),
             "log": self.log,
             "description": self.description,
             "owner": self.owner,

@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
-from orchestrator.cli.options import AsJson, Url, taking, time_of
+from orchestrator.cli.options import AsJson, Url, end_of, taking
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.errors import BadInput
 from orchestrator.wire.codec import fill
@@ -28,7 +28,7 @@ class BearerRole(Enum):
 OfBearer = Annotated[
     str | None, typer.Option("--tenant", "-t", help="Of members and readers.", autocompletion=complete.tenants)
 ]
-Expires = Annotated[str | None, typer.Option("--expires", help="A time such as 2030-01-31T12:00:00Z.")]
+Expires = Annotated[str | None, typer.Option("--expires", help="When it ends: in 4w, tomorrow 18:00, 2030-01-31.")]
 Days = Annotated[int | None, typer.Option("--days", min=1, help="Or: how long it is good for.")]
 Purpose = Annotated[str, typer.Option("--description", help="What it is for.")]
 
@@ -39,7 +39,7 @@ def end_of_token(expires: str | None, days: int | None) -> dt.datetime | None:
         raise BadInput("give --expires or --days, not both")
     if days is not None:
         return dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
-    return time_of(expires, "--expires") if expires else None
+    return end_of(expires, "--expires") if expires else None
 
 
 @taking

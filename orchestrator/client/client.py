@@ -212,9 +212,9 @@ class Client(
         body = packet_to_json(packet) | ({} if draft is None else {"acl": acl_to_json(draft)})
         return Trace.of(json_of(self._service.ask("POST", f"{tenant_path(tenant)}/acl/trace", body=body)))
 
-    def rules(self, tenant: str) -> Iterator[Rule]:
-        """The rules of the list, in order."""
-        return map(rule_from_json, self._service.pages(f"{tenant_path(tenant)}/acl/rules"))
+    def rules(self, tenant: str, find: str = "") -> Iterator[Rule]:
+        """The rules of the list, in order; only those that a question finds, if one is asked."""
+        return map(rule_from_json, self._service.pages(f"{tenant_path(tenant)}/acl/rules", find=find or None))
 
     def rule(self, tenant: str, rule: str) -> RuleSeen:
         """Raises NotFound."""

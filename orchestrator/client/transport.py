@@ -139,9 +139,9 @@ class Transport:
             if marker is None:
                 return
 
-    def pages(self, path: str, *, limit: int = 1000) -> Iterator[Any]:
+    def pages(self, path: str, *, limit: int = 1000, **query: Asked) -> Iterator[Any]:
         """Every item of a list, page after page."""
-        for body in self.bodies(path, limit=limit):
+        for body in self.bodies(path, limit=limit, **query):
             yield from body["items"]
 
     @contextmanager

@@ -1,30 +1,36 @@
-"""Which rules touch what somebody asks about: ``10.1.2.3:443``, ``tcp 2001:db8::/32``, ``deny :22 backup``.
+"""Which rules somebody asks about: ``10.1.2.3:443``, ``tcp 2001:db8::/32``, ``deny :22 backup``.
 
-A question is words, and a rule is found when it meets all of them. A word that is an address, a prefix, a protocol, a
-port or an address with its port asks whether the rule can match such packets, so rules for `any` are found too; every
-other word must stand in the rule's id, its description, its owner or the names of its groups.
+A question is words, and a rule is found when it meets all of them. An address with a port asks what decides the packets
+that open a connection to it: rules for `any` are found only where no rule before them takes all such packets. A word
+that is an address, a prefix, a protocol or a port asks whether the rule can match such packets, so rules for `any` are
+found too; every other word must stand in the rule's id, its description, its owner or the names of its groups.
 
-    word                      finds rules that can match
+    word                      finds rules that
     ------------------------  -----------------------------------------------------------------
-    10.1.2.3, 10.0.0.0/8      a source or a destination in there
-    10.1.2.3:443, [::1]:443   that address and that port, both on the same side
-    443, :443, :8000-8080     one of these ports as the destination's, or as the source's if the rule names some there
-    tcp, esp                  that protocol
-    permit, deny              rules that do that
-    ingress, egress           rules of that direction
-    #3                        the rule in that place, counted from 1
+    10.1.2.3:443, [::1]:ssh   decide a first packet to there: of TCP, if no other protocol with ports is asked for
+    10.1.2.3, 10.0.0.0/8      can match a source or a destination in there
+    443, :https, :8000-8080   can match one of these ports as the destination's, or as the source's if they name some
+    tcp, esp                  can match that protocol
+    permit, deny              do that
+    ingress, egress           are of that direction
+    #3                        stand in that place, counted from 1
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, Rule, families
 from orchestrator.policy.ports import EVERY_PORT, PortRange
-from orchestrator.policy.protocols import WITH_PORTS, parse_protocol
+from orchestrator.policy.protocols import TCP, WITH_PORTS, parse_protocol
+from orchestrator.policy.rulelist import Row, RuleList
+from orchestrator.policy.services import parse_ports
+from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, WHOLE, Box, boxes_of
+from orchestrator.policy.spans import Span
+from orchestrator.policy.tcpflags import TcpFlag
 
 _Groups = Mapping[str, AddressGroup]
 _Test = Callable[[int, Rule, _Groups], bool]
@@ -32,64 +38,110 @@ _Test = Callable[[int, Rule, _Groups], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What somebody asks, as tests that a rule must pass."""
+class _Socket:
+    """Addresses with ports, where connections are opened to."""
 
-    tests: tuple[_Test, ...]
-
-    @classmethod
-    def of(cls, text: str) -> Question:
-        """Read the words; text that is no address or port is looked for as text, so nothing is wrong."""
-        return cls(tuple(_test(word) for word in text.split()))
-
-    def finds(self, index: int, rule: Rule, groups: _Groups) -> bool:
-        """Whether the rule at `index` meets every word."""
-        return all(test(index, rule, groups) for test in self.tests)
+    prefix: Prefix
+    ports: PortRange
 
 
-def find(acl: Acl, text: str) -> Sequence[int]:
-    """The indices of the rules that a question finds, in the list's order; all of them where nothing is asked."""
+def find(acl: Acl, text: str, own: Sequence[Prefix] = ()) -> Sequence[int]:
+    """The indices of the rules that a question finds, in the list's order; all of them where nothing is asked.
+
+    `own` are the tenant's prefixes, if known: then a connection to one of them is asked of ingress, any other of
+    egress. Text that is no address or port is looked for as text, so nothing is wrong.
+    """
     if not text.strip():
         return range(len(acl.rules))
-    question = Question.of(text)
-    return [index for index, rule in enumerate(acl.rules) if question.finds(index, rule, acl.groups)]
+    words = text.lower().split()
+    sockets = {word: socket for word in words if (socket := _socket(word)) is not None}
+    protocols = [protocol for word in words if (protocol := _with_ports(word)) is not None] or [TCP]
+    tests = [_test(word) for word in words if word not in sockets]
+    found: Sequence[int] = range(len(acl.rules))
+    for socket in sockets.values():
+        decide = {index for protocol in protocols for index in _deciders(acl, socket, protocol, own)}
+        found = [index for index in found if index in decide]
+    return [index for index in found if all(test(index, acl.rules[index], acl.groups) for test in tests)]
+
+
+def _socket(word: str) -> _Socket | None:
+    """An address with its port; None for any other word."""
+    try:
+        address, ports = _split(word)
+        return None if ports is None else _Socket(Prefix.parse(address), ports)
+    except BadInput:
+        return None
+
+
+def _with_ports(word: str) -> int | None:
+    """A protocol that has ports; None for any other word."""
+    try:
+        protocol = None if word.isdigit() else parse_protocol(word)
+    except BadInput:
+        return None
+    return protocol if protocol in WITH_PORTS else None
+
+
+def _deciders(acl: Acl, socket: _Socket, protocol: int, own: Sequence[Prefix]) -> Iterator[int]:
+    """The rules that decide a first packet of a protocol to a socket."""
+    family = socket.prefix.family
+    asked = Box(
+        family,
+        fragments=WHOLE,
+        protocols=1 << protocol,
+        tcp_flags=1 << TcpFlag.SYN if protocol == TCP else ALL_BYTES,
+        source=ALL_ADDRESSES[family],
+        destination=(Span(socket.prefix.network, socket.prefix.last),),
+        destination_ports=(Span(socket.ports.low, socket.ports.high),),
+    )
+    for direction in _directions(socket, own):
+        rows = [
+            Row(box, rule.action is Action.PERMIT, rule, index)
+            for index, rule in enumerate(acl.rules)
+            if rule.direction is direction
+            for box in boxes_of(rule, acl.groups)
+            if box.overlaps(asked)
+        ]
+        yield from (rows[row].position for row in RuleList(rows).deciders(asked))
+
+
+def _directions(socket: _Socket, own: Sequence[Prefix]) -> Sequence[Direction]:
+    """The directions in which a tenant meets packets to a socket."""
+    if not own:
+        return tuple(Direction)
+    inside = any(each.overlaps(socket.prefix) for each in own)
+    return (Direction.INGRESS,) if inside else (Direction.EGRESS,)
 
 
 def _test(word: str) -> _Test:
-    lowered = word.lower()
-    if lowered in (Action.PERMIT.value, Action.DENY.value):
-        return lambda _, rule, __: rule.action.value == lowered
-    if lowered in (Direction.INGRESS.value, Direction.EGRESS.value):
-        return lambda _, rule, __: rule.direction.value == lowered
-    if lowered[0] == "#" and lowered[1:].isascii() and lowered[1:].isdigit():
-        place = int(lowered[1:])
+    if word in (Action.PERMIT.value, Action.DENY.value):
+        return lambda _, rule, __: rule.action.value == word
+    if word in (Direction.INGRESS.value, Direction.EGRESS.value):
+        return lambda _, rule, __: rule.direction.value == word
+    if word[0] == "#" and word[1:].isascii() and word[1:].isdigit():
+        place = int(word[1:])
         return lambda index, _, __: index + 1 == place
     for reader in (_port_test, _address_test, _protocol_test):
         try:
-            return reader(lowered)
+            return reader(word)
         except BadInput:
             continue
-    return lambda _, rule, __: _says(rule, lowered)
+    return lambda _, rule, __: _says(rule, word)
 
 
 def _address_test(word: str) -> _Test:
-    address, ports = _split(word)
-    prefix = Prefix.parse(address)
+    prefix = Prefix.parse(_split(word)[0])
 
     def test(_: int, rule: Rule, groups: _Groups) -> bool:
         if prefix.family not in families(rule, groups):
             return False
-        sides = ((rule.source, rule.source_ports), (rule.destination, rule.destination_ports))
-        return any(
-            _meets(addresses, prefix, groups) and (ports is None or _has_port(rule, own, ports))
-            for addresses, own in sides
-        )
+        return any(_meets(addresses, prefix, groups) for addresses in (rule.source, rule.destination))
 
     return test
 
 
 def _port_test(word: str) -> _Test:
-    ports = PortRange.parse(word.removeprefix(":"))
+    ports = parse_ports(word[1:]) if word[0] == ":" else PortRange.parse(word)
 
     def test(_: int, rule: Rule, groups: _Groups) -> bool:
         named = rule.source_ports != EVERY_PORT and _has_port(rule, rule.source_ports, ports)
@@ -111,10 +163,10 @@ def _split(word: str) -> tuple[str, PortRange | None]:
         address, bracket, rest = word[1:].partition("]")
         if not bracket or rest[:1] not in ("", ":"):
             raise BadInput(f"'{word}' is not an address")
-        return address, PortRange.parse(rest[1:]) if rest else None
+        return address, parse_ports(rest[1:]) if rest else None
     if word.count(":") == 1 and word[0] != ":":
         address, _, port = word.partition(":")
-        return address, PortRange.parse(port)
+        return address, parse_ports(port)
     return word, None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -278,3 +279,51 @@ def test_tokens_are_made_at_the_service(run: Run, tmp_path: Path) -> None:
     lost = aclflow("token", "create", "--role", "admin", environment={"ACLFLOW_STATE_DIR": str(tmp_path)})
     assert (lost.code, "aclflow db token --role admin" in lost.err) == (3, True)
     assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------------------------ values in words
+
+
+def test_values_are_taken_as_people_say_them(run: Run, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    words = ("--permit", "-p", "tcp", "-s", "192.0.2.9", "-d", "198.51.100.8", "--port", "ssh,ms-sql", "-y")
+    assert run("acl", "rule", "add", tenant, "db", *words, "--ends", "2101-01-01").code == 0
+    rule = rules(run, tenant)["db"]
+    assert rule["destination_ports"] == [22, 1433]
+    assert rule["expires"] == "2101-01-01T23:00:00+00:00", "it holds on that day"
+    before = dt.datetime.now(dt.UTC)
+    assert run("acl", "rule", "set", tenant, "db", "--ends", "in 2h", "--yes").code == 0
+    ends = dt.datetime.fromisoformat(rules(run, tenant)["db"]["expires"])
+    assert dt.timedelta(hours=2) <= ends - before < dt.timedelta(hours=3)
+    for text in ("2020-01-01", "yesterday", "in 2 parsecs", "x" * 10_000, "\a"):
+        ended = run("acl", "rule", "set", tenant, "db", "--ends", text, "--yes")
+        assert (ended.code, "--ends" in ended.err) == (2, True), ended
+    bad = run("acl", "rule", "set", tenant, "db", "--port", "no-such-service", "--yes")
+    assert (bad.code, "--port" in bad.err) == (2, True)
+    assert run("acl", "trace", tenant, "-s", "192.0.2.9", "-d", "198.51.100.8", "--port", "ssh").code == 0
+
+
+def test_rest_takes_the_same_words_in_utc(service: Served, run: Run, tenant: str) -> None:
+    with service.http() as http:
+        rule = {**BLOCK, "id": "brief", "protocol": "tcp", "destination_ports": ["ssh", "8000-8080"]}
+        made = http.post(f"/v1/tenants/{tenant}/acl/rules", json={**rule, "expires": "tomorrow 18:00"})
+        assert made.status_code == 201, made.text
+        stored = http.get(f"/v1/tenants/{tenant}/acl/rules/brief").json()
+        assert stored["destination_ports"] == [22, "8000-8080"]
+        assert stored["expires"].endswith("T18:00:00+00:00")
+        past = http.post(f"/v1/tenants/{tenant}/acl/rules", json={**rule, "id": "late", "expires": "2020-01-01"})
+        assert (past.status_code, past.json()["place"]) == (400, "expires")
+
+
+def test_a_search_finds_what_decides(run: Run, tenant: str) -> None:
+    words = ("--deny", "-s", "any", "-d", "any", "--last", "--yes")
+    assert run("acl", "rule", "add", tenant, "rest", *words).code == 0
+
+    def found(*asked: str) -> list[str]:
+        return [rule["id"] for rule in run("acl", "rule", "list", tenant, *asked, "--json").json()]
+
+    assert found("198.51.100.7:443") == ["web"]
+    assert found("198.51.100.7:https") == ["web"]
+    assert found("198.51.100.8:443") == ["block", "rest"]
+    assert found("deny", "198.51.100.8:443") == ["block", "rest"]
+    assert found("nothing-of-that") == []

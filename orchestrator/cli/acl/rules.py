@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Annotated
+
+import typer
 
 from orchestrator.cli.acl.proposal import Asking, is_agreed, propose
 from orchestrator.cli.acl.service import Waiting, follow, say_rules
@@ -18,12 +21,20 @@ from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Rule, RuleId
 from orchestrator.policy.ruleplace import suggest_place
 
+Question = Annotated[
+    list[str] | None, typer.Argument(metavar="[WORD]...", help="Such as 198.51.100.10:443, tcp, :https, @office.")
+]
+
 
 @taking
-def list_all(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
-    """List the rules of a tenant's list, in their order."""
+def list_all(tenant: TenantName, asked: Question = None, url: Url = None, as_json: AsJson = False) -> None:
+    """List the rules of a tenant's list, in their order: all, or those that a question finds.
+
+    198.51.100.10:443 finds what decides a connection to there; tcp, :https, deny, 198.51.100.0/24 what can match or
+    does that; any other word what says it. Several words go together.
+    """
     with service(url) as client:
-        found = list(client.rules(tenant))
+        found = list(client.rules(tenant, " ".join(asked or ())))
     if as_json:
         say_json([rule_to_json(rule) for rule in found])
     else:

@@ -11,7 +11,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import AsJson, Url, taking, time_of
+from orchestrator.cli.options import AsJson, Url, end_of, taking
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.wire.lists import Waiver
 
@@ -56,7 +56,7 @@ def add(
         ),
     ],
     reason: Annotated[str, typer.Option("--reason", "-m", help="Why it may stay so.")],
-    ends: Annotated[str, typer.Option("--ends", help="When it counts again, such as 2030-01-31T12:00:00Z.")],
+    ends: Annotated[str, typer.Option("--ends", help="When it counts again: in 4w, 2030-01-31.")],
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,7 +66,7 @@ def add(
     """
     rules = [name for name in about if not name.startswith("@")]
     group = next((name[1:] for name in about if name.startswith("@")), None)
-    until = time_of(ends, "--ends")
+    until = end_of(ends, "--ends")
     with service(url) as client:
         made = client.add_waiver(tenant, kind.value, rules, group=group, reason=reason, ends=until)
     if as_json:

@@ -19,6 +19,7 @@ from orchestrator.policy.formats.json_text import LONGEST_QUOTED, quote_value
 from orchestrator.policy.model import Action, Direction, RuleId
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import parse_protocol
+from orchestrator.policy.services import parse_ports
 from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 
 CACHED_TEXTS = 1 << 16
@@ -193,13 +194,13 @@ def some_ports(value: object) -> tuple[PortRange, ...]:
 
 def _ports_of_list(value: object) -> tuple[PortRange, ...]:
     if isinstance(value, str):
-        return (PortRange.parse(_a_word(value)),)
+        return (parse_ports(_a_word(value)),)
     return _ports_from_number(_a_port(value))
 
 
 @functools.lru_cache(maxsize=CACHED_TEXTS)
 def _ports_from_text(text: str) -> tuple[PortRange, ...]:
-    return EVERY_PORT if text == "any" else (PortRange.parse(text),)
+    return EVERY_PORT if text == "any" else (parse_ports(text),)
 
 
 @functools.lru_cache(maxsize=CACHED_TEXTS)

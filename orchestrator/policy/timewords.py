@@ -1,0 +1,87 @@
+"""Times as people say them: ``in 2h``, ``tomorrow 18:00``, ``friday``, ``2026-11-24``.
+
+said                          means
+----------------------------  -----------------------------------------------------------------
+in 2h, 90 min, in 1d 12h      so long from now: m, h, d, w, or these as words
+18:00                         the next time that the clock shows it
+today 18:00, tomorrow 18:00   that day at that time
+friday, friday 18:00          the next such day after today
+tomorrow, 2026-11-24          the end of that day: a rule that ends on a day holds on that day
+2026-11-24 18:00              that time
+2026-11-24T18:00:00+01:00     the same with its zone; all others are in the caller's zone
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+from orchestrator.errors import BadInput
+
+_UNITS = {"m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400, "w": 604800}
+_UNITS |= {"week": 604800}
+_SPAN = re.compile(r"(?:in\s+)?((?:[0-9]{1,6}\s*[a-z]+\s*)+)")
+_PART = re.compile(r"([0-9]+)\s*([a-z]+)")
+_CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})")
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_LONGEST = 64
+
+
+def read_time(text: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime:
+    """The time that is meant, in UTC. Raises BadInput for what cannot be read, and for what is over at `now`."""
+    words = " ".join(text.lower().split())
+    if len(words) > _LONGEST:
+        raise BadInput(f"a time of {len(text)} characters cannot be read")
+    try:
+        found = _found(words, now.astimezone(zone), zone)
+    except (OverflowError, ValueError):
+        found = None
+    if found is None:
+        raise BadInput(f"'{text}' is not a time such as `in 2h`, `tomorrow 18:00`, 2030-01-31 or 2030-01-31T12:00:00Z")
+    found = found.astimezone(dt.UTC)
+    if found <= now:
+        raise BadInput(f"'{text}' is in the past: that is {found:%Y-%m-%d %H:%M} UTC, now it is {now:%Y-%m-%d %H:%M}")
+    return found
+
+
+def _found(words: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime | None:
+    span = _SPAN.fullmatch(words)
+    if span is not None:
+        return _from_now(span[1], now)
+    if _CLOCK.fullmatch(words):
+        today = _at(now.date(), words, zone)
+        return today if today > now else _at(now.date() + dt.timedelta(days=1), words, zone)
+    first, _, clock = words.partition(" ")
+    day = _day(first, now.date())
+    if day is not None:
+        if not clock:
+            return dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), zone)
+        return _at(day, clock, zone)
+    written = dt.datetime.fromisoformat(words.upper())
+    return written if written.tzinfo else written.replace(tzinfo=zone)
+
+
+def _from_now(text: str, now: dt.datetime) -> dt.datetime | None:
+    seconds = 0
+    for number, word in _PART.findall(text):
+        unit = _UNITS.get(word) or _UNITS.get(word.removesuffix("s"))
+        if unit is None:
+            return None
+        seconds += int(number) * unit
+    return now.astimezone(dt.UTC) + dt.timedelta(seconds=seconds)
+
+
+def _day(word: str, today: dt.date) -> dt.date | None:
+    """The day that a word names; None for no day alone."""
+    if word in ("today", "tomorrow"):
+        return today + dt.timedelta(days=word == "tomorrow")
+    if word in _DAYS:
+        return today + dt.timedelta(days=(_DAYS.index(word) - today.weekday() - 1) % 7 + 1)
+    return dt.date.fromisoformat(word) if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", word) else None
+
+
+def _at(day: dt.date, clock: str, zone: dt.tzinfo) -> dt.datetime:
+    """A time of a day. Raises ValueError for what no clock shows."""
+    if (shown := _CLOCK.fullmatch(clock)) is not None:
+        return dt.datetime.combine(day, dt.time(int(shown[1]), int(shown[2])), zone)
+    return dt.datetime.combine(day, dt.time.fromisoformat(clock), zone)
