@@ -24,13 +24,16 @@ BOOTING := openssh-client openssh-server qemu-system-x86 xorriso
 # Of several goals in one call (`make lint test`) `packages` is made for the first alone; so who needs more asks again.
 more-packages = @$(MAKE) --no-print-directory packages DEBIAN="$(DEBIAN)"
 
-.PHONY: help demo test test-long test-openstack test-ryu test-ansible deploy-log search lint format bench docs package images pictures packages clean
+.PHONY: help demo test test-long test-openstack test-ryu test-ansible deploy-log search lint format bench docs package images pictures packages clean announcement
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
 
-demo: packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL, real packets; ACL=path takes any
+demo: announcement packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL, real packets; ACL=path takes any
 	@exec $(BIN)/aclflow demo $(if $(ACL),--acl "$(ACL)")
+
+announcement:
+	@test -e $(VENV)/.ready || echo "the first time: Debian packages and a Python environment, some four minutes; then the demonstration, 20 seconds"
 
 test: DEBIAN += $(TRAFFIC) $(TUNNEL) chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database

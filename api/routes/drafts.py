@@ -18,7 +18,7 @@ from orchestrator.policy.ownership import check_ownership
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Page
-from orchestrator.wire.expectations import JudgedList, KeptExpectations, SharedDraft
+from orchestrator.wire.expectations import JudgedExpectation, JudgedList, KeptExpectations, SharedDraft
 
 DraftPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
@@ -81,7 +81,9 @@ def _tested(services: ServicesDep, tenant: str, body: TestBody) -> JudgedList:
         return current.version, expecting.Question(found.sentences, setting, current.acl, sent_list)
 
     version, question = services.control.read(read)
-    outcomes = services.workbench.run(services.review_limit_s, expecting.answer, question)
+    outcomes: tuple[JudgedExpectation, ...] = ()
+    if question.sentences:
+        outcomes = services.workbench.run(services.review_limit_s, expecting.answer, question)
     return JudgedList(
         version=version if body.acl is None else None,
         broken=sum(not each.kept for each in outcomes),

@@ -48,19 +48,10 @@ def test_the_demo_says_what_it_needs_without_root(tun: Path) -> None:
     ended = as_nobody(*DEMO, tun=tun)
     assert (ended.returncode, f"must open {TUN}" in ended.stderr) == (3, True), ended
     tun.chmod(0o666)
-    forbidden = ("sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh")
-    line = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        *forbidden,
-        *DEMO[:1],
-        "-c",
-        "from orchestrator.lab.rootless import *; check_possible()",
-    ]
-    ended = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", f'mount --bind {tun} {TUN} && exec "$@"', "sh", *line],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    forbidden = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    check = ("-c", "from orchestrator.lab.rootless import check_possible; check_possible()")
+    line = ["unshare", "--mount", "sh", "-c", f'mount --bind {tun} {TUN} && exec "$@"', "sh"]
+    line += ["unshare", "--user", "--map-root-user", "sh", "-c", forbidden, "sh", sys.executable, *check]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert "no user namespace can be made" in ended.stderr
     assert "user.max_user_namespaces is 0" in ended.stderr
