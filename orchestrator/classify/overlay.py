@@ -117,6 +117,11 @@ class Overlaid:
         return len(self._changes)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is no row."""
+        return not self._built.rows and self._overlay is None
+
+    @property
     def search(self) -> Searching:
         """What rows were built into."""
         return self._built.search

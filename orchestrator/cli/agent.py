@@ -91,7 +91,7 @@ class Queueing:
         int | None, typer.Option("--queue-next", min=0, max=65535, help="The queue that permitted packets go on to.")
     ] = None
 
-    def maker(self, interfaces: Sequence[str]) -> Callable[[], Device]:
+    def maker(self, interfaces: Sequence[str]) -> Callable[..., Device]:
         """What makes the driver. Raises BadInput and Missing."""
         queues = range(self.queue_first, self.queue_first + self.queue_count)
         if queues[-1] > _LAST_QUEUE or self.queue_next in queues:
@@ -230,7 +230,7 @@ def agent(
     configure_logging(settings)
     make = DRIVERS[driver][1]
     if driver is FilterName.QUEUE:
-        make = queueing.maker(between.names)
+        make = partial(queueing.maker(between.names), legs=between.legs)
     elif queueing != Queueing():
         raise BadInput("only a classifier in user space has queues: --driver queue", place="--driver")
     else:

@@ -14,14 +14,17 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pyroute2 import IPRoute, netns
 
+from orchestrator.enforce.drivers.filters.command import Run
 from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.enforce.drivers.queue.machine import Batching, LinuxMachine, Lost, PacketQueue
 from orchestrator.errors import Missing, Refused
 from orchestrator.lab import namespaces
 from orchestrator.lab.network import INTERFACE
@@ -37,6 +40,7 @@ _ROUTER_MACS = {LEFT: 0x02AC1F000011, RIGHT: 0x02AC1F000012}
 _NEXT_HOPS = {socket.AF_INET: "169.254.1.2", socket.AF_INET6: "fe80::2"}
 _BATCH = 64
 _QUIET_S = 0.1
+_COUNTS = Path("/proc/thread-self/net/dev")
 _MAGIC = b"aclfw\xf1"
 _FORWARDING = {
     "net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1",
@@ -120,7 +124,7 @@ class Router:
 
     def fire(self, packets: Sequence[Packet]) -> list[bool]:
         """Send each packet once from the left; which of them came out on the right."""
-        return self.fire_frames([partial(_frame, packet) for packet in packets])
+        return self.fire_frames([partial(framed, packet) for packet in packets])
 
     def fire_frames(self, crafts: Sequence[Callable[[bytes], bytes]]) -> list[bool]:
         """The same for frames (from `ethernet`), each made around the marker it is given."""
@@ -134,12 +138,56 @@ class Router:
             pass
         return seen
 
+    def delays_us(self, packets: Sequence[Packet]) -> list[float]:
+        """Send packets one by one; how long each took from left to right, in microseconds.
+
+        Those that did not come out are left out.
+        """
+        found = []
+        for packet in packets:
+            first, self._sent = self._sent, self._sent + 1
+            frame = framed(packet, _MAGIC + self._run + struct.pack("!I", first))
+            began = time.perf_counter_ns()
+            self._sockets[LEFT].send(frame)
+            seen = [False]
+            if self._collect(seen, first, _QUIET_S) and seen[0]:
+                found.append((time.perf_counter_ns() - began) / 1e3)
+        return found
+
+    def flood(self, seconds: float, *options: str) -> Flood:
+        """Have hping3 send to LEFT's only neighbour as fast as it can; options name the destination and its port.
+
+        Raises Missing where there is no hping3.
+        """
+        before = self._carried()
+        try:
+            self.inside(LEFT, lambda: _hping3(seconds, options))
+        except FileNotFoundError:
+            raise Missing("hping3 is not installed") from None
+        time.sleep(_QUIET_S)
+        sent, came = (after - ago for after, ago in zip(self._carried(), before, strict=True))
+        return Flood(sent, came, seconds)
+
+    def address_left(self, address: str, destination: str) -> None:
+        """Give LEFT an address, and make the router its neighbour for a destination: hping3 needs both."""
+        mac = format_mac(_ROUTER_MACS[LEFT])
+        for words in (
+            ("address", "replace", f"{address}/32", "dev", INTERFACE),
+            ("route", "replace", f"{destination}/32", "dev", INTERFACE),
+            ("neighbour", "replace", destination, "lladdr", mac, "dev", INTERFACE, "nud", "permanent"),
+        ):
+            self.inside(LEFT, partial(subprocess.run, ("ip", *words), check=True))
+
+    def _carried(self) -> tuple[int, int]:
+        """Packets that LEFT has sent, and those that RIGHT has got."""
+        return self.inside(LEFT, _counted)[1], self.inside(RIGHT, _counted)[0]
+
     def cpu_ns(self, packets: Sequence[Packet]) -> float:
         """Measure CPU nanoseconds a packet from left to right, sending included.
 
         The kernel does all of the forwarding in the thread that sends, so that thread's clock is read.
         """
-        crafted = [_frame(packet, _MAGIC) for packet in packets]
+        crafted = [framed(packet, _MAGIC) for packet in packets]
         left, spent = self._sockets[LEFT], 0
         for start in range(0, len(crafted), _BATCH):
             batch = crafted[start : start + _BATCH]
@@ -166,12 +214,57 @@ class Router:
         return arrived
 
 
+class Flood(NamedTuple):
+    """Packets that were sent and that came through, in so many seconds."""
+
+    sent: int
+    came: int
+    seconds: float
+
+
+class RouterMachine:
+    """The router's kernel as a classifier in user space sees it: its queues and its packet filter."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    @property
+    def run(self) -> Run:
+        """See `Machine.run`."""
+        return lambda command, text: self._router.run(*command, text=text)
+
+    def open(self, queue: int, batching: Batching) -> PacketQueue:
+        """See `Machine.open`."""
+        return self._router.inside(ROUTER, partial(LinuxMachine().open, queue, batching))
+
+    def lost(self) -> Mapping[int, Lost]:
+        """See `Machine.lost`."""
+        return self._router.inside(ROUTER, LinuxMachine().lost)
+
+
+def _hping3(seconds: float, options: Sequence[str]) -> None:
+    command = ("hping3", "-q", "-I", INTERFACE, "--flood", *options)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as flooding:
+        try:
+            flooding.wait(seconds)
+        except subprocess.TimeoutExpired:
+            flooding.kill()
+
+
+def _counted() -> tuple[int, int]:
+    """Packets that this end has got and sent."""
+    line = next(line for line in _COUNTS.read_text().splitlines() if line.strip().startswith(f"{INTERFACE}:"))
+    fields = line.partition(":")[2].split()
+    return int(fields[1]), int(fields[9])
+
+
 def ethernet(kind: int, octets: bytes) -> bytes:
     """A frame from the left to the router around what it carries."""
     return frames.ethernet(_MACS[LEFT], _ROUTER_MACS[LEFT], kind, octets)
 
 
-def _frame(packet: Packet, payload: bytes) -> bytes:
+def framed(packet: Packet, payload: bytes) -> bytes:
+    """A frame from the left to the router around a packet with a payload."""
     return frames.frame(packet, src_mac=_MACS[LEFT], dst_mac=_ROUTER_MACS[LEFT], payload=payload)
 
 

@@ -106,7 +106,7 @@ def test_lists_that_were_built_behind_hide_no_batch_of_older_ones(monkeypatch: p
     gate = Gate(monkeypatch)
     with queued() as bench:
         before = bench.driver._engine.lists
-        until(lambda: bench.driver._engine.lists.changed_rows == 0)
+        until(lambda: bench.driver.is_built)
         assert bench.driver._engine.lists.serial == before.serial
         assert not change_under_way(bench, gate)
 
@@ -143,7 +143,7 @@ def test_packets_are_judged_by_the_old_lists_or_the_new_while_they_take_turns() 
 def test_rows_are_built_anew_behind_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_SETTLE_S", 0.0)
     with queued() as bench:
-        until(lambda: bench.driver._engine.lists.changed_rows == 0)
+        until(lambda: bench.driver.is_built)
         assert_decides(bench, WHOLE, PACKETS)
 
 
@@ -295,7 +295,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> type[FakeSearch]:
 def on_device(searching: MakeSearch | None = None) -> Iterator[QueueBench]:
     setup = Setup(searching=searching or OnDevice(None, SHORT).search)  # type: ignore[arg-type]
     with queued(setup) as bench:
-        until(lambda: bench.driver._engine.lists.changed_rows == 0)
+        until(lambda: bench.driver.is_built)
         yield bench
 
 
@@ -318,7 +318,7 @@ def test_c_takes_over_within_a_second_from_a_device_that_hangs(device: type[Fake
         asked = device.asked
         bring(bench, program(bench, POLICIES["without a rule"], 8))
         assert_decides(bench, POLICIES["without a rule"], PACKETS)
-        until(lambda: bench.driver._engine.lists.changed_rows == 0)
+        until(lambda: bench.driver.is_built)
         assert device.asked == asked  # it is never asked again
     release.set()
 
@@ -372,7 +372,7 @@ def test_a_device_that_hangs_while_it_takes_rows(device: type[FakeSearch]) -> No
 def test_a_device_of_opencl_judges_packets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guarded, "DeviceSearch", DeviceSearch)
     with queued(Setup(searching=OnDevice(pocl(), Patience(answer_s=30.0)).search)) as bench:
-        until(lambda: bench.driver._engine.lists.changed_rows == 0, 120)
+        until(lambda: bench.driver.is_built, 120)
         assert bench.driver.trouble() is None
         assert_decides(bench, WHOLE, PACKETS)
 

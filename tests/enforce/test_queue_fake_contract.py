@@ -8,10 +8,11 @@ import pytest
 from enforce.contract_filters import Bench, corner_packets
 from enforce.queue_contract import QueueContract
 
+from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.drivers.queue.engine import Setup
 from orchestrator.enforce.drivers.queue.fake import FakeMachine
-from orchestrator.enforce.drivers.queue.tool import Led, QueueDriver, queue_driver
+from orchestrator.enforce.drivers.queue.tool import Led, QueueDriver, QueueTool
 from orchestrator.policy.model import Packet
 
 
@@ -22,7 +23,11 @@ class QueueBench:
         self.machine = FakeMachine()
         self.packets = corner_packets()
         self.run = self.machine.run
-        self.driver: QueueDriver = queue_driver(setup, Led(), machine=self.machine)
+        self.tool = QueueTool(self.machine, setup, Led())
+        self.driver = QueueDriver(self.tool)
+
+    def declare(self, legs: Legs) -> None:
+        self.driver = QueueDriver(self.tool, legs)
 
     def forward(self, packets: Sequence[Packet]) -> list[bool]:
         return self.machine.forward(packets)

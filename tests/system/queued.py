@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 
 from enforce.contract_filters import corner_packets
 
+from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.filters.rows import Plane
-from orchestrator.enforce.drivers.filters.command import Run
 from orchestrator.enforce.drivers.queue.engine import Setup
-from orchestrator.enforce.drivers.queue.machine import Batching, LinuxMachine, Lost, PacketQueue
 from orchestrator.enforce.drivers.queue.tool import Led, QueueDriver, QueueTool
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.router import ROUTER, Router
+from orchestrator.lab.router import Router, RouterMachine
 from orchestrator.policy.model import Packet
-
-
-@dataclass(frozen=True)
-class RouterMachine:
-    """The kernel of a router's namespace."""
-
-    router: Router
-
-    @property
-    def run(self) -> Run:
-        return lambda command, text: self.router.run(*command, text=text)
-
-    def open(self, queue: int, batching: Batching) -> PacketQueue:
-        return self.router.inside(ROUTER, partial(LinuxMachine().open, queue, batching))
-
-    def lost(self) -> Mapping[int, Lost]:
-        return self.router.inside(ROUTER, LinuxMachine().lost)
 
 
 class QueueBench:
@@ -52,6 +32,9 @@ class QueueBench:
         """As a foreign hand: the same kind of iptables as the driver's."""
         program, *options = command
         return self.router.run(program.replace("tables-", f"tables-{self._variant}-"), *options, text=text)
+
+    def declare(self, legs: Legs) -> None:
+        self.driver = QueueDriver(self.tool, legs)
 
     def forward(self, packets: Sequence[Packet]) -> list[bool]:
         return self.router.fire(packets)

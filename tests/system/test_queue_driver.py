@@ -18,13 +18,14 @@ from enforce.contract_filters import POLICIES, Bench, assert_decides, bring, cor
 from enforce.queue_contract import QueueContract
 from enforce.test_queue_engine import SHORT, FakeSearch
 from patience import until
-from system.queued import QueueBench, RouterMachine, queue_bench
+from system.queued import QueueBench, queue_bench
 from system.test_agent import LESS, Vnf, eventually, wrong
 
 from orchestrator.classify.devices import guarded
 from orchestrator.classify.devices.guarded import OnDevice
 from orchestrator.classify.packets import Packets
 from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce import gap
 from orchestrator.enforce.agent import close_if_bare
@@ -34,7 +35,7 @@ from orchestrator.enforce.drivers.queue.lists import Judged, Lists
 from orchestrator.enforce.drivers.queue.machine import Batching
 from orchestrator.enforce.drivers.queue.tool import Hook, Led, QueueDriver, QueueTool
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.router import ROUTER, Router, ethernet
+from orchestrator.lab.router import ROUTER, Router, RouterMachine, ethernet
 from orchestrator.lab.wire import raw_socket
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
@@ -218,7 +219,7 @@ def test_c_takes_over_from_a_device_that_hangs(layout: Layout, monkeypatch: pyte
     )
     with queue_bench(layout, Setup(searching=searching)) as bench:
         bring(bench, program(bench, WHOLE))
-        until(lambda: bench.tool.engine.lists.changed_rows == 0)
+        until(lambda: bench.driver.is_built)
         fake.fault = staticmethod(lambda: release.wait(60) and None)
         assert not any(bench.forward([denied] * 20))
         until(lambda: "did not answer within" in str(bench.driver.trouble()))
@@ -307,6 +308,9 @@ class HookBench:
 
     def forward(self, packets: Sequence[Packet]) -> list[bool]:
         return self.router.fire(packets)
+
+    def declare(self, legs: Legs) -> None:
+        raise NotImplementedError(legs)
 
     def fail(self, words: str) -> None:
         raise NotImplementedError(words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.bench.classifier import cpu, devices, replay
+from orchestrator.bench.classifier import cpu, devices, queue, replay
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Results
 from orchestrator.classify.devices.choice import listed
@@ -13,6 +13,7 @@ def run(*, quick: bool, progress: Progress) -> Results:
     results = Results("classifier", {"quick": quick})
     cpu.measure(results, quick=quick, progress=progress)
     replay.measure(results, quick=quick, progress=progress)
+    queue.measure(results, quick=quick, progress=progress)
     libraries = listed()
     found = [device for library in libraries for device in library.devices]
     missing = next((library.missing for library in libraries if library.library == "cuda"), None)

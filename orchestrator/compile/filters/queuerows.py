@@ -12,7 +12,8 @@ decides. Rows of tenants hold packets of their own addresses alone, so the lists
 order is the rule's level (`compile/lists/levels.py`): a rule that is put in or taken out changes rows that overlap it,
 and no others. Return traffic comes behind all rules, the default last.
 
-The object FORWARD is the kernel's half: its policy is to drop, and its one rule has the target QUEUE, as in the paper.
+The object FORWARD is the kernel's half: its policy is to drop, and its last rule has the target QUEUE, as in the paper.
+Rules before it drop names that a packet's leg does not bear (`legs.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import NoReturn
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.filters.comments import comment, read_comment
 from orchestrator.compile.filters.iptables import FORWARD
+from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.lists import Stage
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.levels import levels
@@ -41,7 +43,7 @@ from orchestrator.policy.space import LATER, WHOLE, Box, boxes_of, full_set
 from orchestrator.policy.spans import Span, Spans
 
 QUEUE = "-j QUEUE"
-"""The one rule of FORWARD. Which queues it means is the machine's business."""
+"""The last rule of FORWARD. Which queues it means is the machine's business."""
 
 RETURN_ORDER, DEFAULT_ORDER = 1 << 30, (1 << 30) + 1
 """Behind every level."""
@@ -68,10 +70,21 @@ def queue_objects(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...
 
     Raises TooLarge where a list cannot be expanded, BadPolicy where a rule has no number, both with their place.
     """
-    objects: dict[Family, dict[str, tuple[str, ...]]] = {family: {FORWARD: (QUEUE,)} for family in Family}
+    objects = {family: {FORWARD: (*_by_leg(policy, family), QUEUE)} for family in Family}
     for name, row in _rows(policy):
         objects[row.box.family][f"{name} {row.comment}"] = write_row(row)
     return objects
+
+
+def _by_leg(policy: Policy, family: Family) -> Iterator[str]:
+    """Yield rules that drop names which a packet's leg does not bear; none where a tenant owns every address."""
+    owned = [prefix for tenant in policy.tenants for prefix in tenant.prefixes if prefix.family is family]
+    if any(not prefix.length for prefix in owned):
+        return
+    for prefix in owned:
+        yield f"-s {prefix} -i {OUTSIDE} -j DROP"
+        yield f"-s {prefix} -i {INSIDE} {QUEUE}"
+    yield f"-i {INSIDE} -j DROP"
 
 
 def _rows(policy: Policy) -> Iterator[tuple[str, QueueRow]]:

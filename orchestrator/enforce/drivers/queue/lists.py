@@ -93,8 +93,12 @@ class Lists:
 
     def judge(self, packets: Packets) -> Judged:
         """What becomes of packets."""
+        kinds = packets["family"], packets["unread"]
+        if len(packets) and all((kind == kind[0]).all() for kind in kinds) and kinds[1][0] == Unread.READ.value:
+            permitted, found = self._judge(packets, Family(int(kinds[0][0])))
+            return Judged(permitted, tuple(found), 0)
         permitted = np.zeros(len(packets), np.bool_)
-        is_read = packets["unread"] == Unread.READ.value
+        is_read = kinds[1] == Unread.READ.value
         counted: list[tuple[I32, npt.NDArray[np.intp]]] = []
         for family in Family:
             mine = np.flatnonzero(is_read & (packets["family"] == family.value))
@@ -107,24 +111,22 @@ class Lists:
     def _judge(self, packets: Packets, family: Family) -> tuple[Bools, list[tuple[I32, npt.NDArray[np.intp]]]]:
         """Packets of one IP version: which pass, and the rows of each list that were found."""
         counted = []
-        number = self.rows[family, Stage.OPERATOR].first(packets)
-        permitted = self.permits[number]
-        left = np.flatnonzero(number == NONE)
-        counted.append(_found(number, np.arange(len(packets))))
-        for stage in (Stage.EGRESS, Stage.INGRESS):
-            if not len(left):
-                break
-            number = self.rows[family, stage].first(packets[left])
+        permitted = np.zeros(len(packets), np.bool_)
+        left = np.arange(len(packets))
+        for stage in Stage:
+            rows = self.rows[family, stage]
+            if rows.is_empty or not len(left):
+                continue
+            number = rows.first(packets[left])
             is_found = number != NONE
-            permitted[left[is_found]] = self.permits[number[is_found]]
-            counted.append(_found(number, left))
-            left = left[~is_found | self.permits[number]]
+            which, number = left[is_found], number[is_found]
+            permitted[which] = self.permits[number]
+            counted.append((number, which))
+            goes_on = ~is_found
+            if stage is not Stage.OPERATOR:  # which decides alone
+                goes_on[is_found] = self.permits[number]
+            left = left[goes_on]
         return permitted, counted
-
-
-def _found(numbers: I32, packets: npt.NDArray[np.intp]) -> tuple[I32, npt.NDArray[np.intp]]:
-    is_found = numbers != NONE
-    return numbers[is_found], packets[is_found]
 
 
 def _by_place(

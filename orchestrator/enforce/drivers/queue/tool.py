@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.compile.filters.iptables import FORWARD
+from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.filters.queuerows import QUEUE, QueueRow, read_name, read_row
 from orchestrator.compile.filters.rows import CLOSED, FILTERS, Plane
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.driver import Count, FilterDriver, Holding, Key, Objects
-from orchestrator.enforce.drivers.iptables.listing import SavedTable, read_saved
+from orchestrator.enforce.drivers.iptables.listing import SavedTable, normal_rule, read_saved
 from orchestrator.enforce.drivers.queue.engine import Engine, Setup
 from orchestrator.enforce.drivers.queue.machine import LinuxMachine, Machine
 from orchestrator.errors import BadInput, Refused
@@ -30,8 +32,8 @@ _MINE = FILTERS[Plane.QUEUE]
 _FAMILIES = {of: family for family, of in _MINE.items()}
 _PROGRAMS = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _LOCK_WAIT_S = "10"
-_OPEN = f"{CLOSED}\n{QUEUE}"
-"""FORWARD as it should be."""
+_RULE = re.compile(r"(?:-s \S+ )?(?:-i \S+ )?-j (?:DROP|QUEUE)\Z")
+"""What FORWARD may hold: nothing passes that is not queued."""
 
 
 class Hook(enum.Enum):
@@ -100,14 +102,16 @@ class QueueTool:
         for family, forward in wanted.items():
             saved = self._saved(family)
             if self._forward(saved) != forward:
-                self._restore(family, saved, is_open=forward == _OPEN)
+                self._restore(family, saved, forward.splitlines()[1:])
         self._held = held
         self._rows = {key: rows[key] if key in rows else self._rows[key] for key in held}
         self.engine.put(lists)
 
-    def normal(self, name: str, text: str) -> str:  # noqa: ARG002
-        """Rows are listed as they were written."""
-        return text
+    def normal(self, name: str, text: str) -> str:
+        """Rows are listed as they were written, FORWARD in the words of iptables-save."""
+        if name != FORWARD:
+            return text
+        return "\n".join(line if line == CLOSED else normal_rule(line)[0] for line in text.splitlines())
 
     def _numbered(self, rows: Mapping[Key, QueueRow]) -> dict[int, QueueRow]:
         """Rows by number. What a key counts goes on when it comes back, so numbers are never given away."""
@@ -131,13 +135,11 @@ class QueueTool:
         return read_saved(self._run((f"{self._programs[family]}-save", "-c", "-t", "filter"), ""))
 
     def _forward(self, table: SavedTable) -> str:
-        """FORWARD as the program would say it: its policy, and QUEUE for our rule while all of it is there."""
+        """FORWARD as the program would say it: its policy and rules, with QUEUE for our queues while they are heard."""
         rules = [rule.words for rule in table.chains.get(FORWARD, [])]
-        if rules == [self._target] and self.engine.listens:
-            rules = [
-                QUEUE,
-                *(f"{hook.value} is not queued" for hook in self._led.hooks if not self._leads(table, hook)),
-            ]
+        if rules and self.engine.listens:
+            rules = [re.sub(f"{re.escape(self._target)}\\Z", QUEUE, rule) for rule in rules]
+            rules += [f"{hook.value} is not queued" for hook in self._led.hooks if not self._leads(table, hook)]
         return "\n".join((f"policy {table.policies.get(FORWARD, 'ACCEPT')}", *rules))
 
     def _leads(self, table: SavedTable, hook: Hook) -> bool:
@@ -148,16 +150,15 @@ class QueueTool:
     def _hook_rules(self, hook: Hook) -> list[str]:
         return [f"{_SIDES[hook]} {interface} {self._target}" for interface in self._led.interfaces]
 
-    def _restore(self, family: Family, saved: SavedTable, *, is_open: bool) -> None:
+    def _restore(self, family: Family, saved: SavedTable, rules: Sequence[str]) -> None:
         """Write FORWARD, and what leads from other hooks once there is a program."""
         lines = ["*filter", f":{FORWARD} DROP [0:0]", f"-F {FORWARD}"]
-        for hook in self._led.hooks if is_open else ():
+        for hook in self._led.hooks if rules else ():
             there = [rule.words for rule in saved.chains.get(hook.value, [])]
             wanted = self._hook_rules(hook)
             lines += [f"-D {hook.value} {rule}" for rule in there if rule in wanted]
             lines += [f"-I {hook.value} {place} {rule}" for place, rule in enumerate(wanted, 1)]
-        if is_open:
-            lines.append(f"-A {FORWARD} {self._target}")
+        lines += [f"-A {FORWARD} {rule.replace(QUEUE, self._target)}" for rule in rules]
         command = (f"{self._programs[family]}-restore", "--noflush", "-w", _LOCK_WAIT_S)
         self._run(command, "\n".join([*lines, "COMMIT", ""]))
 
@@ -165,9 +166,14 @@ class QueueTool:
 class QueueDriver(FilterDriver):
     """The driver of a firewall that classifies in this process. It forwards nothing once the process ends."""
 
-    def __init__(self, tool: QueueTool) -> None:
-        super().__init__(tool)
+    def __init__(self, tool: QueueTool, legs: Legs = NO_LEGS) -> None:
+        super().__init__(tool, legs)
         self._engine = tool.engine
+
+    @property
+    def is_built(self) -> bool:
+        """Whether all rows are built where they are to be searched."""
+        return self._engine.lists.changed_rows == 0
 
     def trouble(self) -> str | None:
         """What is wrong, in words."""
@@ -178,9 +184,11 @@ class QueueDriver(FilterDriver):
         self._engine.stop()
 
 
-def queue_driver(setup: Setup, led: Led, variant: str = "", machine: Machine | None = None) -> QueueDriver:
+def queue_driver(
+    setup: Setup, led: Led, variant: str = "", machine: Machine | None = None, legs: Legs = NO_LEGS
+) -> QueueDriver:
     """The driver of this network namespace's queues. Raises Missing."""
-    return QueueDriver(QueueTool(machine or LinuxMachine(), setup, led, variant))
+    return QueueDriver(QueueTool(machine or LinuxMachine(), setup, led, variant), legs)
 
 
 def _option(queues: Sequence[int]) -> str:
@@ -189,7 +197,8 @@ def _option(queues: Sequence[int]) -> str:
 
 def _checked(forward: str) -> str:
     """FORWARD of a program. Raises Refused for one that would not drop what no row permits."""
-    if forward not in (CLOSED, _OPEN):
+    first, *rules = forward.splitlines() or [""]
+    if first != CLOSED or not all(map(_RULE.match, rules)):
         raise Refused(f"the program's {FORWARD} does not drop all that '{QUEUE}' does not let pass")
     return forward
 

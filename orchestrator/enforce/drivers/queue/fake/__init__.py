@@ -65,7 +65,7 @@ class FakeMachine:
 
     def send(self, packet: Packet, octets: int = 100) -> _Waiting:
         """A packet to be forwarded; `passed` says what became of it."""
-        journey = self.iptables.tables[packet.family].send(packet, octets=octets)
+        journey = self.iptables.tables[packet.family].send(packet, octets=octets, came_by="left")
         waiting = _Waiting(packet, octets)
         if journey.queues is None:
             waiting.end(ACCEPT if journey.accepted else DROP)
