@@ -13,6 +13,9 @@ from typing import Any
 
 from orchestrator.cli import main
 
+NO_CONFIGURATION = "/nonexistent"
+"""Where nothing that a user configured is found."""
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -34,6 +37,7 @@ def aclflow(*arguments: str, stdin: bytes | str = b"", environment: Mapping[str,
     before, old_stdin = dict(os.environ), sys.stdin
     for name in [name for name in os.environ if name.startswith("ACLFLOW_")]:
         del os.environ[name]
+    os.environ["XDG_CONFIG_HOME"] = NO_CONFIGURATION
     os.environ.update(environment or {})
     sys.stdin = io.TextIOWrapper(io.BytesIO(data))
     try:

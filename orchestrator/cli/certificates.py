@@ -14,7 +14,8 @@ from orchestrator.cli.files import STDIN
 from orchestrator.cli.membership import EnrolFile, enrolment_token
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Client
 from orchestrator.errors import BadInput, Conflict, Missing
 from orchestrator.identity.authority import CONSOLE_LASTS, Authority, fingerprint_of
@@ -147,20 +148,15 @@ def console(
 
 @taking
 def list_all(
+    shown: Shown,
     domain: Annotated[str | None, typer.Option("--domain", help="Only those of this domain.")] = None,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """List what was issued, until 90 days after its end."""
     with service(url) as client:
         found = list(client.certificates(domain))
-    if as_json:
-        say_json([*map(_json, found)])
-    else:
-        rows = (
-            (each.serial, each.usage, each.domain, each.name, f"{each.ends:%Y-%m-%d}", _state(each)) for each in found
-        )
-        say_table(("serial", "usage", "domain", "name", "ends", "state"), rows)
+    rows = ((each.serial, each.usage, each.domain, each.name, f"{each.ends:%Y-%m-%d}", _state(each)) for each in found)
+    shown.say([*map(_json, found)], ("serial", "usage", "domain", "name", "ends", "state"), rows)
 
 
 @taking

@@ -15,6 +15,7 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from orchestrator.cli.contextfile import Contexts, with_context
 from orchestrator.errors import AclflowError
 from orchestrator.eventkinds import KINDS
 from orchestrator.settings import Settings, load
@@ -43,6 +44,14 @@ def lists(incomplete: str) -> list[str]:
     ]
     named = [] if "/" in incomplete else tenants(incomplete)
     return [*named, *(file for file in files if file not in named)]
+
+
+def contexts(incomplete: str) -> list[str]:
+    """Contexts of the user."""
+    try:
+        return _beginning(incomplete, iter(Contexts.load().named))
+    except AclflowError:
+        return []
 
 
 def domains(incomplete: str) -> list[str]:
@@ -90,7 +99,7 @@ def one_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
     return chosen
 
 
-EVERY = (tenants, lists, domains, hosts, groups, rules, kinds, formats)
+EVERY = (tenants, lists, contexts, domains, hosts, groups, rules, kinds, formats)
 
 
 def _beginning(incomplete: str, names: Iterator[str]) -> list[str]:
@@ -118,7 +127,7 @@ def _items(path: str, **asked: str) -> list[Any]:
 def _ask_service(path: str) -> Any:
     """What the service answers, or an empty list."""
     try:
-        settings = load()
+        settings = with_context(load(), None)
         with closing(_connection(settings)) as connection:
             connection.request("GET", path, headers={"X-Auth-Token": settings.token, "Accept": "application/json"})
             answer = connection.getresponse()

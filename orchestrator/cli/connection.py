@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import typer
 
+from orchestrator.cli.contextfile import with_context
 from orchestrator.cli.terminal import complain, counting
 from orchestrator.client import Client
 from orchestrator.errors import Missing
@@ -20,15 +21,15 @@ _ANSWER_IS_NO = 1
 
 @contextmanager
 def service(url: str | None) -> Iterator[Client]:
-    """A client of the service at `url`, else where the settings say. Raises Missing when there is no token."""
-    settings = load()
+    """A client of the service at `url`, else where the settings or the context say. Raises Missing without a token."""
+    settings = with_context(load(), url)
     if not settings.token:
         raise Missing(
-            "the service wants a token: put it into the environment (the first one is made on the service's machine: "
-            "aclflow db token --role admin)",
+            "the service wants a token: put it into the environment, or use `aclflow context add`; the first token is "
+            "made on the service's machine: aclflow db token --role admin",
             place="ACLFLOW_TOKEN",
         )
-    with Client(url or settings.url, settings.token, authority=settings.authority) as client:
+    with Client(settings.url, settings.token, authority=settings.authority) as client:
         yield client
 
 

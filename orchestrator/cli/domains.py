@@ -12,6 +12,7 @@ from orchestrator.cli.connection import end_unless_enforced, service, wait_enfor
 from orchestrator.cli.datapaths import DatapathId, datapath
 from orchestrator.cli.names import DomainName, HostName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
+from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client import Host
 from orchestrator.errors import BadInput
@@ -37,16 +38,12 @@ def create(
 
 
 @taking
-def list_all(url: Url = None, as_json: AsJson = False) -> None:
+def list_all(shown: Shown, url: Url = None) -> None:
     """List the domains."""
     with service(url) as client:
         found = list(client.domains())
-    if as_json:
-        say_json(found)
-    else:
-        say_table(
-            ("domain", "return traffic", "generation"), ((one.id, one.return_traffic, one.generation) for one in found)
-        )
+    rows = ((one.id, one.return_traffic, one.generation) for one in found)
+    shown.say(found, ("domain", "return traffic", "generation"), rows)
 
 
 @taking

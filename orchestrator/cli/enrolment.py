@@ -9,7 +9,8 @@ import typer
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import say, say_json
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name in the domain's cloud.")]
 
@@ -65,15 +66,12 @@ def invite_group(
 
 
 @taking
-def list_groups(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+def list_groups(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List the tokens of groups that still hold, without their secrets."""
     with service(url) as client:
         rows = [(each.id, each.group, each.kind, each.expires.isoformat()) for each in client.group_tokens(domain)]
     columns = ("id", "group", "kind", "expires")
-    if as_json:
-        say_json([dict(zip(columns, row, strict=True)) for row in rows])
-    else:
-        say_table(columns, rows)
+    shown.say([dict(zip(columns, row, strict=True)) for row in rows], columns, rows)
 
 
 @taking

@@ -9,8 +9,9 @@ import typer
 
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.options import Url, taking
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import say
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.wire.firewalls import Firewall
 
@@ -31,16 +32,13 @@ def add(
 
 
 @taking
-def list_all(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List a domain's firewall VNFs with what they say of their load."""
     with service(url) as client:
         found = list(client.firewalls(domain))
-    if as_json:
-        say_json([{**asdict(each), "reported": each.load and each.load.reported} for each in found])
-    else:
-        say_table(
-            ("firewall", "plane", "packets/s", "bits/s", "CPU", "connections", "told", "trouble"), map(_row, found)
-        )
+    document = [{**asdict(each), "reported": each.load and each.load.reported} for each in found]
+    columns = ("firewall", "plane", "packets/s", "bits/s", "CPU", "connections", "told", "trouble")
+    shown.say(document, columns, map(_row, found))
 
 
 @taking

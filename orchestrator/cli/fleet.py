@@ -15,6 +15,7 @@ import typer
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import at_work, say, say_json, say_table
 from orchestrator.client import Client
 from orchestrator.compile.filters.rows import Plane
@@ -180,20 +181,15 @@ def _until_gone(client: Client, domain: str, vnf: str, most_s: float) -> None:
 @taking
 def history(
     domain: DomainName,
+    shown: Shown,
     last: Annotated[int, typer.Option("--last", min=1, help="How many.")] = 20,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show when the fleet grew and shrank, and why; the newest first."""
     with service(url) as client:
         found = [each for each, _ in zip(client.fleet_decisions(domain), range(last), strict=False)]
-    if as_json:
-        say_json(found)
-    else:
-        rows = (
-            (each.at.isoformat(timespec="seconds"), each.before, each.size, each.by, each.because) for each in found
-        )
-        say_table(("at", "from", "to", "by", "because"), rows)
+    rows = ((each.at.isoformat(timespec="seconds"), each.before, each.size, each.by, each.because) for each in found)
+    shown.say(found, ("at", "from", "to", "by", "because"), rows)
 
 
 @taking

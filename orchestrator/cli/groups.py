@@ -10,7 +10,8 @@ import typer
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import GroupName, OfTenant
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Written
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import AddressGroup
@@ -21,15 +22,12 @@ SomeMembers = Annotated[list[str], typer.Argument(metavar="PREFIX...", help="Suc
 
 
 @taking
-def list_all(of: OfTenant, url: Url = None, as_json: AsJson = False) -> None:
+def list_all(of: OfTenant, shown: Shown, url: Url = None) -> None:
     """List the address groups, with how many members each has and the rules that name it."""
     with service(url) as client:
         found = list(client.groups(of.tenant))
-    if as_json:
-        say_json(found)
-    else:
-        rows = ((one.name, one.members, " ".join(one.rules) or "-", one.description) for one in found)
-        say_table(("group", "members", "rules", "description"), rows)
+    rows = ((one.name, one.members, " ".join(one.rules) or "-", one.description) for one in found)
+    shown.say(found, ("group", "members", "rules", "description"), rows)
 
 
 @taking

@@ -13,7 +13,8 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.hostsetup import BRIDGE, Bridge
 from orchestrator.cli.names import DomainName, HostName
 from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import complain, remark, say, say_json, say_table
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import complain, remark, say, say_json
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.hosts.switch import Datapath
 from orchestrator.wire.onboarding import MachineOnboarding
@@ -95,15 +96,12 @@ def show(domain: DomainName, host: HostName, url: Url = None, as_json: AsJson = 
 
 
 @taking
-def list_all(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List the machines that were onboarded, or are on their way."""
     with service(url) as client:
         found = list(client.onboardings(domain))
-    if as_json:
-        say_json(found)
-    else:
-        rows = ((one.name, one.machine, one.state, one.step, one.error or "") for one in found)
-        say_table(("host", "machine", "state", "step", "error"), rows)
+    rows = ((one.name, one.machine, one.state, one.step, one.error or "") for one in found)
+    shown.say(found, ("host", "machine", "state", "step", "error"), rows)
 
 
 @taking

@@ -11,12 +11,12 @@ from orchestrator.cli.acl.proposal import Asking
 from orchestrator.cli.acl.service import Waiting, say_rules
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.options import Url, taking
 from orchestrator.cli.ruleoptions import PlaceOptions, RuleName, RuleOptions
-from orchestrator.cli.terminal import remark, say, say_json
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import remark, say
 from orchestrator.client import Client
 from orchestrator.errors import Conflict, NotFound, Stale
-from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.rulechanges import list_changes
 from orchestrator.policy.ruletext import rule_text
@@ -29,14 +29,11 @@ _TRIES = 5
 
 
 @taking
-def list_all(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List the operator's rules of a domain, in their order."""
     with service(url) as client:
         found = client.operator_rules(domain)
-    if as_json:
-        say_json([rule_to_json(rule) for rule in found])
-    else:
-        say_rules(found)
+    say_rules(found, shown)
 
 
 @taking

@@ -12,6 +12,7 @@ import typer
 from orchestrator.cli.connection import service
 from orchestrator.cli.datapaths import DatapathId, datapath
 from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client import Host
 from orchestrator.client.pops import share_of, ways
@@ -86,16 +87,12 @@ def add(
 
 
 @taking
-def list_all(url: Url = None, as_json: AsJson = False) -> None:
+def list_all(shown: Shown, url: Url = None) -> None:
     """List the PoPs."""
     with service(url) as client:
         found = list(client.pops())
-    if as_json:
-        say_json(found)
-    else:
-        say_table(
-            ("PoP", "version", "generation"), ((each["name"], each["version"], each["generation"]) for each in found)
-        )
+    rows = ((each["name"], each["version"], each["generation"]) for each in found)
+    shown.say(found, ("PoP", "version", "generation"), rows)
 
 
 @taking

@@ -11,7 +11,8 @@ import typer
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import say, say_json
 from orchestrator.errors import BadInput, Missing
 from orchestrator.wire.tenants import MOST_AT_ONCE, Limits, TenantToCreate
 from orchestrator.wire.tenants import Tenant as TenantSeen
@@ -62,15 +63,12 @@ def import_file(
 
 
 @taking
-def list_all(url: Url = None, as_json: AsJson = False) -> None:
+def list_all(shown: Shown, url: Url = None) -> None:
     """List the tenants that you may see."""
     with service(url) as client:
         found = list(client.tenants())
-    if as_json:
-        say_json(found)
-    else:
-        rows = ((one.id, one.name, one.domain, one.number, _owned(one)) for one in found)
-        say_table(("tenant", "name", "domain", "number", "prefixes"), rows)
+    rows = ((one.id, one.name, one.domain, one.number, _owned(one)) for one in found)
+    shown.say(found, ("tenant", "name", "domain", "number", "prefixes"), rows)
 
 
 @taking
@@ -98,13 +96,10 @@ def remove_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> No
 
 
 @taking
-def quota(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+def quota(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """Show what a tenant's list may cost, and what it does."""
     with service(url) as client:
         found = client.quota(tenant)
-    if as_json:
-        say_json(found)
-        return
     rows = (
         (name, "no limit" if limit is None else limit, "?" if used is None else used)
         for name, limit, used in (
@@ -112,7 +107,7 @@ def quota(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
             ("flow entries", found.flows, found.used.flows),
         )
     )
-    say_table(("unit", "quota", "used"), rows)
+    shown.say(found, ("unit", "quota", "used"), rows)
 
 
 @taking

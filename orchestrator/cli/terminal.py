@@ -67,6 +67,7 @@ def _plain(value: object) -> object:
 
 _JSON = json.JSONEncoder(indent=2, ensure_ascii=False, default=_plain)
 
+_WIDE = 1 << 14
 _AT_ONCE = 10_000
 """Words of JSON that are written at once: most results are."""
 
@@ -92,8 +93,16 @@ def say_json_list(head: dict[str, object], name: str, items: Iterable[object]) -
     typer.echo("\n  ]\n}")
 
 
-def say_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table: drawn on a terminal, tab-separated elsewhere so that other programs can cut it."""
+def plain_value(value: object) -> object:
+    """A document as JSON has it: lists, objects, texts, numbers."""
+    return json.loads(_JSON.encode(value))
+
+
+def say_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, is_wide: bool = False) -> None:
+    """A table: drawn on a terminal, tab-separated elsewhere so that other programs can cut it.
+
+    `is_wide`: no cell is folded, however narrow the terminal is.
+    """
     if not sys.stdout.isatty():
         for row in (columns, *rows):
             typer.echo("\t".join(printable(str(cell)) for cell in row))
@@ -105,7 +114,7 @@ def say_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     table = Table(*columns)
     for row in rows:
         table.add_row(*(Text(printable(str(cell))) for cell in row))
-    Console(highlight=False).print(table)
+    Console(highlight=False, width=_WIDE if is_wide else None).print(table)
 
 
 @contextmanager

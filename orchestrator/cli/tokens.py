@@ -11,7 +11,8 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.options import AsJson, Url, end_of, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import say, say_json
 from orchestrator.errors import BadInput
 from orchestrator.wire.codec import fill
 from orchestrator.wire.tokens import NewToken
@@ -66,14 +67,12 @@ def create(
 
 
 @taking
-def list_all(url: Url = None, as_json: AsJson = False) -> None:
+def list_all(shown: Shown, url: Url = None) -> None:
     """List every token, without secrets."""
     with service(url) as client:
         found = client.tokens()
-    if as_json:
-        say_json(found)
-        return
-    say_table(
+    shown.say(
+        found,
         ("token", "role", "tenant", "description", "expires"),
         (
             (

@@ -294,6 +294,18 @@ TOKEN = Branch(
     ),
 )
 
+CONTEXT = Branch(
+    "context",
+    "Services by name, with their tokens.",
+    (
+        Leaf("add", "Keep a service under a name, and use it.", f"{_CLI}.contexts:add"),
+        Leaf("use", "Use a context from now on.", f"{_CLI}.contexts:use"),
+        Leaf("list", "List the contexts.", f"{_CLI}.contexts:list_all"),
+        Leaf("show", "Show where a context leads.", f"{_CLI}.contexts:show"),
+        Leaf("delete", "Forget a context and its token.", f"{_CLI}.contexts:delete"),
+    ),
+)
+
 CERTIFICATES = Branch(
     "certificates",
     "Who machines are: the service's certificate authority, and what it signed.",
@@ -349,6 +361,7 @@ TREE = Branch(
         POP,
         PLAN,
         TOKEN,
+        CONTEXT,
         CERTIFICATES,
         Leaf("replay", "Show what a list would have decided about recorded traffic.", f"{_CLI}.replay:replay"),
         Leaf("devices", "List the devices that packets can be classified on.", f"{_CLI}.devices:devices"),

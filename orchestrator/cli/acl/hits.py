@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import Enum
 from typing import Annotated
 
@@ -13,6 +13,7 @@ import typer
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say, say_json, say_table
 from orchestrator.wire.hits import RuleHits, TierWord, Unused
 
@@ -60,31 +61,31 @@ OfTier = Annotated[TierName, typer.Option("--tier", help="Where they were counte
 @taking
 def hits(
     tenant: TenantName,
-    sort: Annotated[SortBy, typer.Option("--sort", help="What comes first.")] = SortBy.LIST,
+    shown: Shown,
     history: Annotated[In | None, typer.Option("--history", help="How each rule fared, in such stretches.")] = None,
     hours: Annotated[float, typer.Option("--hours", min=0, help="How far the history goes back.")] = 1.0,
     tier: OfTier = TierName.HOST,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show how often each rule of a tenant decided, and how often none did.
 
     Where firewall servers, firewall VNFs or an edge stand ahead of the hosts, what they decided has columns of its own:
-    what they permit is counted again by its host, what they deny is not.
+    what they permit is counted again by its host, what they deny is not. --sort takes list, rate and last_hit as well.
     """
+    sort = SortBy.LIST
+    if shown.sort in {each.value for each in SortBy}:
+        shown, sort = replace(shown, sort=None), SortBy(shown.sort)
     with service(url) as client:
         if history is not None:
             since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=hours)
-            _say_history(client.hit_history(tenant, history.value, since=since, tier=tier.value), as_json=as_json)
+            _say_history(client.hit_history(tenant, history.value, since=since, tier=tier.value), shown)
             return
         found = client.hits(tenant, sort=sort.value, tier=tier.value)
     ends = (found.ingress_default, found.egress_default, found.ingress_return, found.egress_return)
     counted = (*found.rules, *ends)
-    if as_json:
-        say_json([hits_json(one) for one in counted])
-        return
     ahead = [tier for tier in _AHEAD if tier in found.ingress_default.ahead]
-    say_table(
+    shown.say(
+        [hits_json(one) for one in counted],
         ("rule", "packets", *map(_AHEAD.__getitem__, ahead), "bytes", "packets/s", "last hit", "resets"),
         (
             (
@@ -134,11 +135,9 @@ def hits_json(one: RuleHits) -> dict[str, object]:
     return {name: value for name, value in asdict(one).items() if name not in ("tenant", "history", "ahead") or value}
 
 
-def _say_history(rules: tuple[RuleHits, ...], *, as_json: bool) -> None:
-    if as_json:
-        say_json([hits_json(one) for one in rules])
-        return
-    say_table(
+def _say_history(rules: tuple[RuleHits, ...], shown: Shown) -> None:
+    shown.say(
+        [hits_json(one) for one in rules],
         ("rule", "from", "packets", "bytes"),
         (
             (one.rule, f"{each.start:%Y-%m-%d %H:%M:%S}", each.packets, each.bytes)

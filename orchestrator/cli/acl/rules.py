@@ -14,10 +14,10 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.ruleoptions import PlaceOptions, RuleName, RuleOptions
-from orchestrator.cli.terminal import remark, say_json
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import remark
 from orchestrator.client import AclSeen, Client, Written
 from orchestrator.errors import Conflict, NotFound, Stale
-from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Rule, RuleId
 from orchestrator.policy.ruleplace import suggest_place
 
@@ -27,7 +27,7 @@ Question = Annotated[
 
 
 @taking
-def list_all(tenant: TenantName, asked: Question = None, url: Url = None, as_json: AsJson = False) -> None:
+def list_all(tenant: TenantName, shown: Shown, asked: Question = None, url: Url = None) -> None:
     """List the rules of a tenant's list, in their order: all, or those that a question finds.
 
     198.51.100.10:443 finds what decides a connection to there; tcp, :https, deny, 198.51.100.0/24 what can match or
@@ -35,10 +35,7 @@ def list_all(tenant: TenantName, asked: Question = None, url: Url = None, as_jso
     """
     with service(url) as client:
         found = list(client.rules(tenant, " ".join(asked or ())))
-    if as_json:
-        say_json([rule_to_json(rule) for rule in found])
-    else:
-        say_rules(found)
+    say_rules(found, shown)
 
 
 @taking

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -15,10 +15,11 @@ from orchestrator.cli.acl.cost import say_cost
 from orchestrator.cli.acl.diff import say_change
 from orchestrator.cli.acl.proposal import Asking, as_it_was_shown, base_of, is_agreed, propose
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
-from orchestrator.cli.files import LiveList, Output, read_file, refuse_losses, whole, write_output
+from orchestrator.cli.files import LiveList, read_file, refuse_losses, whole, write_output
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Reading, Url, taking
-from orchestrator.cli.terminal import at_work, remark, say, say_json, say_table
+from orchestrator.cli.tables import Form, Shown
+from orchestrator.cli.terminal import at_work, remark, say, say_json
 from orchestrator.client import Client, Review, Written
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.native import rule_to_json
@@ -28,6 +29,7 @@ from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.protocols import format_protocol
 
 _ANSWER_IS_NO = 1
+_FORMS = frozenset(form.value for form in Form)
 _SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "note": None}
 _COLUMNS = ("id", "direction", "action", "protocol", "source", "destination")
 
@@ -187,7 +189,9 @@ def show(
         str | None,
         typer.Option("--format", "-f", help="Print it in this format.", autocompletion=complete.formats),
     ] = None,
-    output: Output = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="A file to write; or table, wide, json, yaml, csv.")
+    ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -199,8 +203,11 @@ def show(
         seen = client.acl(tenant, version=version)
         force = client.tenant(tenant).in_force
     acl = seen.acl
+    if output in _FORMS and output != Form.JSON.value:
+        say_rules(acl.rules, Shown(Form(output)))
+        return
     if to is None and not as_json and output is None:
-        say_rules(acl.rules)
+        say_rules(acl.rules, Shown())
         say(f"by default ingress {acl.ingress_default.value}, egress {acl.egress_default.value}")
         say(
             f"version {force.version} is {force.text()}" if seen.version == force.version else f"version {seen.version}"
@@ -208,23 +215,22 @@ def show(
         return
     exported = write(acl, to or NATIVE, TakenFrom(tenant, seen.version))
     refuse_losses(exported.losses, approximate=False, what=f"{to} cannot say all of it")
-    write_output(exported.text, output)
+    write_output(exported.text, None if output in _FORMS else output)
 
 
 @taking
-def versions(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+def versions(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """Show the history of a tenant's list, newest first."""
     with service(url) as client:
         found = list(client.acl_versions(tenant))
         force = client.tenant(tenant).in_force
-    if as_json:
-        say_json(found)
-        return
-    say_table(
+    shown.say(
+        found,
         ("version", "author", "created", "rules", "comment"),
         ((one.version, one.author, f"{one.created:%Y-%m-%d %H:%M:%S}", one.rules, one.comment) for one in found),
     )
-    remark(f"version {force.version} is {force.text()}")
+    if not shown.is_document:
+        remark(f"version {force.version} is {force.text()}")
 
 
 def without_past(acl: Acl, now: dt.datetime) -> Acl:
@@ -232,9 +238,9 @@ def without_past(acl: Acl, now: dt.datetime) -> Acl:
     return replace(acl, rules=tuple(rule for rule in acl.rules if rule.expires is None or rule.expires > now))
 
 
-def say_rules(rules: Iterable[Rule]) -> None:
+def say_rules(rules: Sequence[Rule], shown: Shown) -> None:
     """A table of rules, in their order."""
-    say_table((*_COLUMNS, "more"), map(_row, rules))
+    shown.say([*map(rule_to_json, rules)], (*_COLUMNS, "more"), map(_row, rules))
 
 
 def _say_review(found: Review) -> None:

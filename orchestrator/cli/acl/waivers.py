@@ -12,7 +12,8 @@ from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, end_of, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import say, say_json
 from orchestrator.wire.lists import Waiver
 
 
@@ -31,15 +32,13 @@ class Waivable(Enum):
 
 
 @taking
-def list_all(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+def list_all(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """List the waivers of a tenant's list: who waived what, until when and why."""
     with service(url) as client:
         found = client.waivers(tenant)
-    if as_json:
-        say_json(found)
-        return
     now = dt.datetime.now(dt.UTC)
-    say_table(
+    shown.say(
+        found,
         ("waiver", "kind", "about", "author", "ends", "reason"),
         ((one.id, one.kind, _about(one), one.author, _end(one, now), one.reason) for one in found),
     )

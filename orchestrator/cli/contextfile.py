@@ -1,0 +1,106 @@
+"""Services by name, each with its token and authority, in a file that only its owner reads.
+
+The file is ``~/.config/aclflow/contexts.json`` (``$XDG_CONFIG_HOME``). What ACLFLOW_CONTEXT names goes first, then
+ACLFLOW_TOKEN in the environment, then the context in use. A context's token is sent to that context's URL only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from orchestrator.errors import BadInput, Missing, NotFound
+from orchestrator.settings import Settings
+
+CHOSEN = "ACLFLOW_CONTEXT"
+_HELD_BACK = 0o077
+"""Rights of others that a file with tokens must not give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A service, and how to reach it."""
+
+    url: str
+    token: str
+    authority: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Context(url={self.url!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """The contexts of a user; `current` is the one in use."""
+
+    named: Mapping[str, Context]
+    current: str | None
+
+    @classmethod
+    def load(cls) -> Contexts:
+        """Read the file; none where there is no file. Raises BadInput and Missing that name it."""
+        path = contexts_file()
+        try:
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_mode & _HELD_BACK:
+                    raise BadInput(f"others may read it, and it holds tokens: chmod 600 {path}", place=str(path))
+                document = json.loads(file.read())
+            named = {name: Context(**each) for name, each in document["contexts"].items()}
+            return cls(named, document["current"])
+        except FileNotFoundError:
+            return cls({}, None)
+        except OSError as error:
+            raise Missing(f"it cannot be read: {error.strerror}", place=str(path)) from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise BadInput("it is no file of contexts: delete it, and add them again", place=str(path)) from None
+
+    def save(self) -> None:
+        """Write the file, whole or not at all, readable by its owner only. Raises Missing."""
+        path = contexts_file()
+        document = {"current": self.current, "contexts": {name: asdict(each) for name, each in self.named.items()}}
+        fresh = path.with_suffix(f".{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with contextlib.suppress(FileNotFoundError):
+                fresh.unlink()
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                json.dump(document, file, indent=2)
+            fresh.replace(path)
+        except OSError as error:
+            raise Missing(f"it cannot be written: {error.strerror}", place=str(path)) from None
+
+    def get(self, name: str) -> Context:
+        """Raises NotFound."""
+        if name not in self.named:
+            raise NotFound(f"there is no context '{name}'")
+        return self.named[name]
+
+
+def contexts_file() -> Path:
+    """Where contexts are kept."""
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(home) / "aclflow" / "contexts.json"
+
+
+def with_context(settings: Settings, url: str | None) -> Settings:
+    """Settings with the url, token and authority of the context that applies. Raises BadInput, Missing, NotFound.
+
+    A URL that is said elsewhere and is not the context's is refused: its token is not sent there.
+    """
+    stated = url or (settings.url if settings.url != Settings.__dataclass_fields__["url"].default else None)
+    chosen = os.environ.get(CHOSEN)
+    if settings.token and not chosen:
+        return replace(settings, url=stated or settings.url)
+    contexts = Contexts.load()
+    name = chosen or contexts.current
+    if name is None:
+        return replace(settings, url=stated or settings.url)
+    context = contexts.get(name)
+    if stated is not None and stated.rstrip("/") != context.url.rstrip("/"):
+        raise BadInput(f"{stated} is not the service of context '{name}', whose token is not sent there", place="--url")
+    authority = Path(context.authority) if context.authority else settings.authority
+    return replace(settings, url=context.url, token=context.token, authority=authority)

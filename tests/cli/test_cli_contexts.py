@@ -1,0 +1,162 @@
+"""Stories of people with several services, and of people who want a table in another form."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from command_line import Ended, aclflow
+from served import Served
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Callable[..., Ended]]:
+    """Commands of a user who has a folder for configuration and nothing else."""
+
+    def call(*arguments: str, stdin: str = "", **environment: str) -> Ended:
+        return aclflow(
+            *arguments, stdin=stdin, environment={"XDG_CONFIG_HOME": str(tmp_path / "config"), **environment}
+        )
+
+    call.file = tmp_path / "config" / "aclflow" / "contexts.json"  # type: ignore[attr-defined]
+    return call
+
+
+def test_a_service_is_reached_by_its_name(home: Run, service: Served) -> None:
+    """Add a context once, and type neither URL nor token again."""
+    lost = home("tenant", "list")
+    assert (lost.code, "aclflow context add" in lost.err) == (3, True)
+    added = home("context", "add", "here", "--url", service.url, "--token-file", "-", stdin=service.token + "\n")
+    assert (added.code, "in use" in added.out) == (0, True), added
+    assert home("tenant", "list").code == 0
+    file: Path = home.file  # type: ignore[attr-defined]
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o077) == (0o600, 0)
+    other = home("context", "add", "there", "--url", "http://127.0.0.1:1", "--token-file", "-", "--no-use", stdin="x")
+    assert other.code == 0
+    assert home("context", "list", "-o", "csv").out.splitlines()[1:] == [
+        f"*,here,{service.url},",
+        ",there,http://127.0.0.1:1,",
+    ]
+    assert home("tenant", "list", ACLFLOW_CONTEXT="there").code == 3
+    assert home("context", "use", "there").code == 0
+    assert home("tenant", "list").code == 3
+    assert home("tenant", "list", ACLFLOW_CONTEXT="here").code == 0
+    assert home("context", "show", "here", "--json").json()["url"] == service.url
+    for verb in ("list", "show"):
+        assert service.token not in home("context", verb, "--json").out, "no secret is shown again"
+    assert home("context", "remove", "there").code == 0
+    gone = home("tenant", "list", ACLFLOW_CONTEXT="there")
+    assert (gone.code, "no context 'there'" in gone.err) == (1, True)
+    assert home("context", "show").code == 1
+
+
+def test_a_token_is_sent_to_its_own_service_only(home: Run, service: Served) -> None:
+    home("context", "add", "here", "--url", service.url, "--token-file", "-", stdin=service.token)
+    for ended in (
+        home("tenant", "list", "--url", "http://127.0.0.1:1"),
+        home("tenant", "list", ACLFLOW_URL="http://127.0.0.1:1"),
+    ):
+        assert (ended.code, "whose token is not sent there" in ended.err) == (2, True), ended
+    assert home("tenant", "list", "--url", service.url + "/").code == 0
+    elsewhere = {"ACLFLOW_URL": "http://127.0.0.1:1", "ACLFLOW_TOKEN": "x"}
+    assert home("tenant", "list", **elsewhere).code == 3, "the environment goes before the context"
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "said"),
+    [
+        (("a b", "--url", "http://h", "--token-file", "-"), "t", "CONTEXT"),
+        (("x" * 10_000, "--url", "http://h", "--token-file", "-"), "t", "CONTEXT"),
+        (("a", "--url", "ftp://h", "--token-file", "-"), "t", "--url"),
+        (("a", "--url", "http://h\a", "--token-file", "-"), "t", "--url"),
+        (("a", "--url", "http://h", "--token-file", "-"), "", "--token-file"),
+        (("a", "--url", "http://h", "--token-file", "-"), "two words", "--token-file"),
+        (("a", "--url", "http://h", "--token-file", "-"), "שלום", "--token-file"),
+        (("a", "--url", "http://h"), "t", "--token-file"),
+    ],
+)
+def test_a_context_that_cannot_work_is_refused(home: Run, words: tuple[str, ...], stdin: str, said: str) -> None:
+    ended = home("context", "add", *words, stdin=stdin)
+    assert (ended.code, said in ended.err) == (2, True), ended
+    assert home("context", "list", "--json").json() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\x01", b"[]", b"{}", b'{"contexts": {"a": {}}, "current": "a"}'])
+def test_a_file_that_is_none_is_told(home: Run, content: bytes) -> None:
+    file: Path = home.file  # type: ignore[attr-defined]
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    file.chmod(0o600)
+    ended = home("context", "list")
+    assert (ended.code, str(file) in ended.err) == (2, True), ended
+
+
+def test_a_file_that_others_read_is_refused(home: Run) -> None:
+    home("context", "add", "a", "--url", "http://h", "--token-file", "-", stdin="t")
+    file: Path = home.file  # type: ignore[attr-defined]
+    file.chmod(0o640)
+    ended = home("tenant", "list")
+    assert (ended.code, "chmod 600" in ended.err) == (2, True)
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+@pytest.fixture(scope="module")
+def town(service: Served) -> Served:
+    with service.client() as client:
+        client.create_domain("north")
+        client.create_domain("south")
+        for name, domain in (("red", "north"), ("green", "south"), ("blue", "north")):
+            client.create_tenant(name, domain=domain, name=f"{name}, and others")
+    return service
+
+
+def test_a_table_is_shown_as_it_is_asked_for(town: Served, run: Run) -> None:
+    plain = run("tenant", "list").out.splitlines()
+    assert plain[0].split("\t") == ["tenant", "name", "domain", "number", "prefixes"]
+    assert run("tenant", "list", "-o", "wide").out.splitlines() == plain
+    assert run("tenant", "list", "-o", "json").json() == run("tenant", "list", "--json").json()
+    assert [each["id"] for each in yaml.safe_load(run("tenant", "list", "-o", "yaml").out)] == ["blue", "green", "red"]
+    rows = [*csv.DictReader(run("tenant", "list", "-o", "csv").out.splitlines())]
+    assert rows[0]["name"] == "blue, and others"
+
+
+def test_rows_and_columns_are_chosen(town: Served, run: Run) -> None:
+    def found(*words: str) -> list[str]:
+        return run("tenant", "list", "--column", "tenant", *words).out.splitlines()[1:]
+
+    assert found("--filter", "domain=north") == ["blue", "red"]
+    assert found("--filter", "Domain!=north") == ["green"]
+    assert found("--filter", "name~GREEN, and") == ["green"]
+    assert found("--filter", "domain=north", "--filter", "tenant~re") == ["red"]
+    assert found("--sort", "number") == ["red", "green", "blue"]
+    assert found("--sort=-tenant") == ["red", "green", "blue"]
+    two = run("tenant", "list", "--column", "number,tenant", "--sort", "-number", "-o", "json").json()
+    assert [each["tenant"] for each in two] == ["blue", "green", "red"]
+    assert [*two[0]] == ["number", "tenant"]
+    whole = run("tenant", "list", "--filter", "domain=south", "--json").json()
+    assert [each["id"] for each in whole] == ["green"], "documents are filtered as their rows are"
+    for option, value in (("--column", "nonsense"), ("--sort", "nonsense"), ("--filter", "a=b"), ("--filter", "x")):
+        wrong = run("tenant", "list", option, value)
+        assert (wrong.code, option in wrong.err) == (2, True), wrong
+    assert run("tenant", "list", "-o", "xml").code == 2
+
+
+def test_a_list_is_printed_in_every_form_and_written_to_files(town: Served, run: Run, tmp_path: Path) -> None:
+    listed = json.dumps({"rules": [{"id": "web", "action": "deny", "protocol": "tcp"}]})
+    assert run("acl", "apply", "red", "-", "--yes", stdin=listed).code == 0
+    assert run("acl", "show", "red", "-o", "json").json()["rules"][0]["id"] == "web"
+    assert run("acl", "show", "red", "-o", "csv").out.splitlines()[1].startswith("web,ingress,deny,tcp")
+    assert yaml.safe_load(run("acl", "show", "red", "-o", "yaml").out)[0]["id"] == "web"
+    assert run("acl", "show", "red", "-o", str(tmp_path / "list.json")).code == 0
+    assert json.loads((tmp_path / "list.json").read_text())["taken_from"]["tenant"] == "red"
+    assert run("acl", "rule", "list", "red", "--column", "id,action").out == "id\taction\nweb\tdeny\n"
+    assert run("acl", "hits", "red", "--sort", "rate").code == 0
+    assert run("acl", "hits", "red", "--sort=-packets", "--filter", "rule=web", "--column", "rule").out == "rule\nweb\n"
