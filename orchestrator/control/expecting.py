@@ -9,7 +9,7 @@ from orchestrator.control.workbench import read_list
 from orchestrator.errors import BadInput, BadPolicy, NotFound, TooLarge
 from orchestrator.policy.cover import Limits
 from orchestrator.policy.describe import judged_expectations
-from orchestrator.policy.expectations import Expectation, Outcome, Setting, judge
+from orchestrator.policy.expectations import Expectation, Outcome, Setting, judge, newly_broken
 from orchestrator.policy.expectationtext import Expectations, read_expectations
 from orchestrator.policy.model import Acl
 from orchestrator.policy.ownership import check_ownership
@@ -68,18 +68,12 @@ def broken_by(unit: Unit, tenant: str, version: int) -> Sequence[Outcome]:
     if not text:
         return ()
     found = read_expectations(text, KEPT)
-    setting = setting_of(unit, tenant, found)
-    broken = [
-        each for each in judge(found.sentences, unit.acls.current(tenant).acl, setting, IN_COMMIT) if not each.kept
-    ]
-    if not broken:
-        return ()
+    setting, after = setting_of(unit, tenant, found), unit.acls.current(tenant).acl
     try:
         before = unit.acls.at(tenant, version - 1).acl
     except NotFound:
-        return broken
-    was = judge([each.expectation for each in broken], before, setting, IN_COMMIT)
-    return [now for now, then in zip(broken, was, strict=True) if then.kept]
+        return [each for each in judge(found.sentences, after, setting, IN_COMMIT) if not each.kept]
+    return newly_broken(found.sentences, before, after, setting, IN_COMMIT)
 
 
 def refuse_broken(unit: Unit, tenant: str, version: int) -> None:

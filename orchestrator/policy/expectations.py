@@ -44,10 +44,11 @@ from orchestrator.policy.model import (
     members,
     spans_of,
 )
+from orchestrator.policy.neighbours import near_changes
 from orchestrator.policy.oracle import Decision, decide
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import TCP, WITH_PORTS, only_family
-from orchestrator.policy.rulelist import Row, rule_rows
+from orchestrator.policy.rulelist import Row, RuleList, rule_lists
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, boxes_of
 from orchestrator.policy.space.box import settled
 from orchestrator.policy.spans import Span, Spans
@@ -130,15 +131,41 @@ class Outcome:
         return self.witness is None
 
 
-def judge(
-    expectations: Sequence[Expectation], acl: Acl, setting: Setting, limits: Limits = DEFAULT_LIMITS
+def newly_broken(
+    expectations: Sequence[Expectation], before: Acl, after: Acl, setting: Setting, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[Outcome, ...]:
-    """Hold a list to expectations, in their order.
+    """The expectations that a list breaks and the list before it kept, in their order. Raises as `judge`.
+
+    A packet fares otherwise only if a changed rule matches it, so where few were changed only their packets are asked
+    about, in the rules that may meet them: a small change of a long list costs what it touches.
+    """
+    near = near_changes(before, after)
+    if near is None:
+        broken = [each for each in judge(expectations, after, setting, limits) if not each.kept]
+    else:
+        found = judge(expectations, near.after, setting, limits, within=near.changed)
+        broken = [each for each in found if not each.kept]
+    was = judge([each.expectation for each in broken], before, setting, limits) if broken else ()
+    return tuple(now for now, then in zip(broken, was, strict=True) if then.kept)
+
+
+def judge(
+    expectations: Sequence[Expectation],
+    acl: Acl,
+    setting: Setting,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    within: Sequence[Rule] | None = None,
+) -> tuple[Outcome, ...]:
+    """Hold a list to expectations, in their order; with `within` only packets that these rules match are asked about.
 
     Raises BadInput for a name that stands for nothing, and for packets that the tenant's list does not decide;
     TooLarge for what is not decided within the limits. The place of both is that of the expectation.
     """
     lists = _Lists(acl, setting)
+    matched = (
+        None if within is None else [(rule.direction, box) for rule in within for box in boxes_of(rule, acl.groups)]
+    )
     policy = Policy(
         (Tenant(TenantId("tenant"), 1, setting.own, acl),),
         setting.operator,
@@ -148,7 +175,7 @@ def judge(
     found = []
     for expectation in expectations:
         try:
-            packet = _counterexample(expectation, lists, setting, limits)
+            packet = _counterexample(expectation, lists, setting, limits, matched)
         except (BadInput, TooLarge) as error:
             raise error.within(expectation.place) from None
         found.append(Outcome(expectation, packet, decide(policy, packet) if packet else None))
@@ -161,11 +188,21 @@ def packets_of(expectation: Expectation, acl: Acl, setting: Setting) -> tuple[Bo
     return tuple(box for box, _ in _asked(expectation, lists, setting))
 
 
-def _counterexample(expectation: Expectation, lists: _Lists, setting: Setting, limits: Limits) -> Packet | None:
-    for box, ways in _asked(expectation, lists, setting):
-        found = _decided(lists.rows(box, ways), not expectation.reaches, limits)
-        if found is not None:
-            return found
+def _counterexample(
+    expectation: Expectation,
+    lists: _Lists,
+    setting: Setting,
+    limits: Limits,
+    matched: Sequence[tuple[Direction, Box]] | None,
+) -> Packet | None:
+    for whole, ways in _asked(expectation, lists, setting):
+        boxes: Iterable[Box | None] = (whole,)
+        if matched is not None:
+            boxes = [whole.intersect(box) for way, box in matched if way in ways]
+        for box in boxes:
+            found = None if box is None else _decided(lists.rows(box, ways), not expectation.reaches, limits)
+            if found is not None:
+                return found
     return None
 
 
@@ -259,7 +296,7 @@ class _Lists:
     def __init__(self, acl: Acl, setting: Setting) -> None:
         self.acl = acl
         self._setting = setting
-        self._rows: dict[Direction, Mapping[Family, Sequence[Row]]] = {}
+        self._rows: dict[Direction, Mapping[Family, RuleList]] = {}
 
     def rows(self, box: Box, ways: Iterable[Direction]) -> Sequence[Row]:
         """One list that decides the packets of a box as all lists of `ways` do together. Raises TooLarge."""
@@ -271,14 +308,15 @@ class _Lists:
     def _meeting(self, box: Box, way: Direction) -> Sequence[Row]:
         """The rows of a list that meet a box, cut to it."""
         if way not in self._rows:
-            self._rows[way] = rule_rows(self.acl, way, returns=self._setting.returns)
+            self._rows[way] = rule_lists(self.acl, way, returns=self._setting.returns)
         operator = [
             Row(each, rule.action is Action.PERMIT, rule, -1)
             for rule in self._setting.operator
             for each in boxes_of(rule, {})
             if each.family is box.family
         ]
-        return _cut_to(box, (*operator, *self._rows[way][box.family]))
+        listed = self._rows[way][box.family]
+        return _cut_to(box, (*operator, *(listed.rows[number] for number in listed.answering(box))))
 
 
 def _cut_to(box: Box, rows: Iterable[Row]) -> list[Row]:

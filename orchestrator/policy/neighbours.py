@@ -8,6 +8,8 @@ prefixes alone, which errs to the safe side.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from orchestrator.policy.addresses import Addresses
 from orchestrator.policy.alignment import common
 from orchestrator.policy.model import Acl, Rule, trusted_acl
@@ -16,25 +18,44 @@ MOST_CHANGED = 16
 """Of more changed rules than these every other rule is asked about no more: looking at all costs less."""
 
 
+@dataclass(frozen=True, slots=True)
+class Near:
+    """Two lists without rules far from any change, and the rules that are in one of them alone or stand elsewhere."""
+
+    before: Acl
+    after: Acl
+    changed: tuple[Rule, ...]
+
+
 def nearby(before: Acl, after: Acl) -> tuple[Acl, Acl]:
     """Return both lists without rules far from any change.
 
     They are unchanged where that is not worth finding out.
     """
+    found = near_changes(before, after)
+    return (before, after) if found is None else (found.before, found.after)
+
+
+def near_changes(before: Acl, after: Acl) -> Near | None:
+    """Return what is near the changed rules; None where it is not worth finding out, or groups or defaults changed.
+
+    All rules of either list that match a packet which a changed rule matches are near it, in both directions.
+    """
     if _besides_rules(before) != _besides_rules(after):
-        return before, after
+        return None
     old, new = before.rules, after.rules
     kept = common(old, new)
     if len(old) + len(new) - 2 * len(kept) > MOST_CHANGED:
-        return before, after
+        return None
     keeps_old, keeps_new = {one for one, _ in kept}, {other for _, other in kept}
     gone = [place for place in range(len(old)) if place not in keeps_old]
     come = [place for place in range(len(new)) if place not in keeps_new]
-    changed = [*(old[place] for place in gone), *(new[place] for place in come)]
+    changed = (*(old[place] for place in gone), *(new[place] for place in come))
     near = [pair for pair in kept if any(_may_meet(old[pair[0]], each) for each in changed)]
-    return (
+    return Near(
         _only(before, sorted([*gone, *(one for one, _ in near)])),
         _only(after, sorted([*come, *(other for _, other in near)])),
+        changed,
     )
 
 

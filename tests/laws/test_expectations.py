@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from strategies import FAR_POOL, OWN_POOL, OWNED, PORT_POOL, acls, packet_kinds, rules
 
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, ChangeTheRequest
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
-from orchestrator.policy.expectations import ANYTHING, Expectation, Place, Service, Setting, Target, judge
+from orchestrator.policy.expectations import ANYTHING, Expectation, Place, Service, Setting, Target, judge, newly_broken
 from orchestrator.policy.model import Acl, Action, Packet, Policy, ReturnTraffic, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.ports import PortRange
@@ -154,3 +156,29 @@ def test_a_permit_behind_denies_that_hold_it_breaks_nothing() -> None:
     (broken,) = judge((nobody,), Acl((low, ssh("part", Action.DENY, "128.0.0.0/2"), open_to_all)), setting)
     assert broken.witness is not None
     assert broken.witness.source >> 30 == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(acls(5, 1), st.lists(expectations(), min_size=1, max_size=3), st.data())
+def test_what_a_change_breaks_is_what_was_kept_before_and_is_not_now(
+    before: Acl, asked: list[Expectation], data: st.DataObject
+) -> None:
+    """Asked about the packets of changed rules only, as about all packets of both lists."""
+    rules_ = [*before.rules]
+    place = data.draw(st.integers(0, len(rules_) - 1))
+    if data.draw(st.booleans()):
+        rules_.insert(data.draw(st.integers(0, len(rules_) - 1)), rules_.pop(place))
+    else:
+        drawn = data.draw(acls(1, 1)).rules[0]
+        rules_[place : place + data.draw(st.integers(0, 1))] = [replace(drawn, id=RuleId("fresh"))]
+    try:
+        after = replace(before, rules=tuple(rules_), groups=before.groups)
+    except ChangeTheRequest:
+        assume(False)
+    setting = Setting(OWNED)
+    try:
+        was, now = judge(asked, before, setting), judge(asked, after, setting)
+    except BadInput:
+        assume(False)
+    broken = [two.expectation for one, two in zip(was, now, strict=True) if one.kept and not two.kept]
+    assert [each.expectation for each in newly_broken(asked, before, after, setting)] == broken
