@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 
 from orchestrator.cli.contextfile import with_context
 from orchestrator.cli.terminal import complain, counting
-from orchestrator.client import Client
 from orchestrator.errors import Missing
 from orchestrator.settings import load
 from orchestrator.wire.domains import Enforced
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
 
 _LOOK_EVERY_S = 0.5
 _ANSWER_IS_NO = 1
@@ -29,6 +32,8 @@ def service(url: str | None) -> Iterator[Client]:
             "made on the service's machine: aclflow db token --role admin",
             place="ACLFLOW_TOKEN",
         )
+    from orchestrator.client import Client  # noqa: PLC0415 - a check of a file asks no service
+
     with Client(settings.url, settings.token, authority=settings.authority) as client:
         yield client
 

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import complete
+from orchestrator.cli.connection import service
 from orchestrator.cli.options import Reading
 from orchestrator.cli.terminal import complain, remark
 from orchestrator.errors import AclflowError, BadInput, Missing, NotExpressible, NotFound, TooLarge
@@ -102,8 +103,6 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
 
 def _taken(name: str, live: LiveList) -> Read:
     """Take a list from the service. Raises what the client raises, with a hint where a file has the name."""
-    from orchestrator.cli.connection import service  # noqa: PLC0415 - a check of a file asks no service
-
     try:
         with service(None) as client:
             seen = client.acl(live.tenant, version=live.version)

@@ -12,6 +12,7 @@ import typer
 
 from orchestrator.cli.acl.baseline import Baseline
 from orchestrator.cli.acl.convert import account_of, say_account_of
+from orchestrator.cli.connection import service
 from orchestrator.cli.files import Files, LiveList, Read, read_every_list
 from orchestrator.cli.options import AsJson, Judging, Reading, Report, taking, time_of
 from orchestrator.cli.terminal import complain, counting, remark, say, say_json_list, say_table
@@ -162,8 +163,6 @@ def _waived(read: Read) -> frozenset[Subject]:
     live = LiveList.named(read.name)
     if live is None:
         return frozenset()
-    from orchestrator.cli.connection import service  # noqa: PLC0415 - a check of a file asks no service
-
     with service(None) as client:
         now = dt.datetime.now(dt.UTC)
         return frozenset(
