@@ -80,6 +80,10 @@ NumberMarker = Annotated[int | None, Query(ge=0, le=BIGGEST, description="the la
 WithCost = Annotated[bool, Query(description="say what the list now costs; takes the longer the longer it is")]
 Comment = Annotated[str, Query(max_length=1000, description="one line about the change, kept with the version")]
 Despite = Annotated[bool, Query(description="write it although it breaks what is expected of the list")]
+Confirm = Annotated[
+    int | None,
+    Query(ge=10, le=86_400, description="seconds after which it is taken back by itself unless it is confirmed"),
+]
 Seconds = Annotated[float, Query(ge=0, le=3600)]
 
 
@@ -87,17 +91,21 @@ Seconds = Annotated[float, Query(ge=0, le=3600)]
 class Writing:
     """What a caller wants of a change of a list beside the change: its cost in the answer, a comment kept with it.
 
-    `despite`: it may break what is expected of the list.
+    `despite`: it may break what is expected of the list. `confirm_s`: it goes back after so many seconds unless it is
+    confirmed; None: it stays.
     """
 
     cost: bool
     comment: str
     despite: bool
+    confirm_s: int | None
 
 
-async def writing(cost: WithCost = False, comment: Comment = "", despite_expectations: Despite = False) -> Writing:
-    """What the query of a write says. A coroutine: FastAPI sends functions to a thread."""
-    return Writing(cost, comment, despite_expectations)
+async def writing(
+    cost: WithCost = False, comment: Comment = "", despite_expectations: Despite = False, confirm: Confirm = None
+) -> Writing:
+    """Return what the query of a write asks for. A coroutine: FastAPI sends functions to a thread."""
+    return Writing(cost, comment, despite_expectations, confirm)
 
 
 WritingDep = Annotated[Writing, Depends(writing)]

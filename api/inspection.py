@@ -166,7 +166,7 @@ def _priced(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> Cost:
 
 
 def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> WrittenList:
-    """Hold a change of a list to what is expected of it, keep the comment on it, and answer it.
+    """Hold a change of a list to what is expected of it, keep its comment and deadline, and answer it.
 
     Raises BadPolicy for a change that breaks an expectation, BadInput for a comment that is not one line, TooLarge
     where the cost is asked for and cannot be expanded.
@@ -180,11 +180,16 @@ def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> W
         refuse_broken(unit, tenant, change.version)
     if writing.comment and change.changed:
         unit.acls.set_comment(tenant, change.version, writing.comment)
+    deadline = None
+    if writing.confirm_s is not None and change.changed:
+        deadline = unit.acls.await_confirmation(tenant, change.version - 1, writing.confirm_s)
     told = None
     if writing.cost:
         returns = unit.domains.get(unit.tenants.get(tenant).domain).return_traffic
         told = cost(unit.acls.current(tenant).acl, returns)
-    return WrittenList(version=change.version, generation=change.generation, changed=change.changed, cost=told)
+    return WrittenList(
+        version=change.version, generation=change.generation, changed=change.changed, cost=told, confirm_by=deadline
+    )
 
 
 def _changes(services: Services, current: Acl, text: bytes, checks: Checks) -> list[ChangeBody] | None:

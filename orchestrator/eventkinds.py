@@ -29,6 +29,8 @@ _DECLARED = (
     EventKind("acl.replaced", About.TENANT, "the access list was replaced as a whole"),
     EventKind("acl.restored", About.TENANT, "the list is again what it was at an older version"),
     EventKind("acl.enforced", About.TENANT, "every host was read back with this version of the list"),
+    EventKind("acl.confirmed", About.TENANT, "a change of the list was confirmed, and stays"),
+    EventKind("acl.reverted", About.TENANT, "nobody confirmed a change of the list, or somebody took it back"),
     EventKind("acl.expired", About.TENANT, "rules were taken out because their time had come"),
     EventKind("rule.inserted", About.TENANT, "a rule was put in"),
     EventKind("rule.changed", About.TENANT, "a rule was changed where it stands"),

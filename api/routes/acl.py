@@ -31,7 +31,7 @@ from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json, taken_from_json
 from orchestrator.policy.formats.native_values import an_object
 from orchestrator.policy.formats.results import TakenFrom
-from orchestrator.store.records import Reply
+from orchestrator.store.records import Change, Reply
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.unit import Unit
 from orchestrator.wire.costs import WrittenList
@@ -81,6 +81,37 @@ def put_acl(
         services.control.ceilings.check_list(acl)
         with seen_from(f"tenants[{tenant}].acl"):
             return sent(services.control.carry_out(work))
+
+
+@router.post("/confirm", response_model=WrittenList)
+def confirm_change(caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep) -> Response:
+    """Keep the change that waits to be confirmed."""
+
+    def work(unit: Unit) -> Reply:
+        condition.allow(etag(unit.acls.version(tenant)))
+        change = unit.acls.confirm(tenant)
+        logged(unit, caller, "acl.confirmed", tenant, {"version": change.version})
+        return _settled(change)
+
+    return sent(services.control.carry_out(work))
+
+
+@router.post("/revert", response_model=WrittenList)
+def revert_change(caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep) -> Response:
+    """Take the change that waits to be confirmed back now."""
+
+    def work(unit: Unit) -> Reply:
+        condition.allow(etag(unit.acls.version(tenant)))
+        change = unit.acls.revert(tenant, author=author(caller))
+        logged(unit, caller, "acl.reverted", tenant, {"version": change.version, "generation": change.generation})
+        return _settled(change)
+
+    return sent(services.control.carry_out(work))
+
+
+def _settled(change: Change) -> Reply:
+    body = WrittenList(version=change.version, generation=change.generation, changed=change.changed)
+    return reply(body, generation=change.generation, tag=etag(change.version))
 
 
 def _check_origin(origin: TakenFrom | None, tenant: str, version: int) -> None:

@@ -20,6 +20,7 @@ from orchestrator.store.records import Principal, Reply, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page, Written
+from orchestrator.wire.lists import Unconfirmed
 from orchestrator.wire.tenants import (
     CreatedTenants,
     InForce,
@@ -88,12 +89,12 @@ def create_tenants(caller: TenantCreator, services: ServicesDep, body: NewTenant
 def get_tenant(caller: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
     """One tenant. Its ETag changes with what it is and owns, not with what its list costs or where it is in force."""
 
-    def read(unit: Unit) -> tuple[TenantRecord, int, InForce]:
+    def read(unit: Unit) -> tuple[TenantRecord, int, InForce, Unconfirmed | None]:
         record, rules = _with_rules(unit, tenant)
-        return record, rules, in_force(unit, record, named=is_admin(caller))
+        return record, rules, in_force(unit, record, named=is_admin(caller)), unit.acls.unconfirmed(tenant)
 
-    record, rules, force = services.control.read(read)
-    seen = _seen(SeenTenant, record, used=_used(services, record, rules), in_force=force)
+    record, rules, force, waiting = services.control.read(read)
+    seen = _seen(SeenTenant, record, used=_used(services, record, rules), in_force=force, unconfirmed=waiting)
     return answer(seen, tag=etag(record.version))
 
 

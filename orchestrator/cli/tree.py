@@ -66,6 +66,8 @@ ACL = Branch(
             f"{_CLI}.acl.history:bisect_versions",
         ),
         Leaf("apply", "Make a file a tenant's list and wait until it is enforced.", f"{_CLI}.acl.service:apply"),
+        Leaf("confirm", "Keep a change that waits to be confirmed.", f"{_CLI}.acl.service:confirm"),
+        Leaf("revert", "Take a change back that waits to be confirmed.", f"{_CLI}.acl.service:revert"),
         Leaf("restore", "Make a list again what it was at a version.", f"{_CLI}.acl.service:restore"),
         Leaf("review", "Try a file against a tenant's list without changing it.", f"{_CLI}.acl.service:review"),
         Leaf("show", "Show a tenant's list.", f"{_CLI}.acl.service:show"),

@@ -176,15 +176,32 @@ class Client(
         return None if response.status_code == HTTPStatus.NOT_MODIFIED else _seen(response)
 
     def put_acl(
-        self, tenant: str, acl: Acl | bytes, *, etag: str = ANY_VERSION, comment: str = "", despite: bool = False
+        self,
+        tenant: str,
+        acl: Acl | bytes,
+        *,
+        etag: str = ANY_VERSION,
+        comment: str = "",
+        despite: bool = False,
+        confirm_s: int | None = None,
     ) -> Written:
         """Make `acl` (or a native document as bytes) the tenant's list, even `despite` what is expected of it.
 
-        Raises BadInput, BadPolicy (also where it breaks an expectation), TooLarge, Stale.
+        With `confirm_s` it goes back after so many seconds unless `confirm_acl` keeps it. Raises BadInput, BadPolicy
+        (also where it breaks an expectation), TooLarge, Stale, and Conflict while another change waits.
         """
         path = f"{tenant_path(tenant)}/acl"
-        query = {"comment": comment or None, "despite_expectations": "true" if despite else None}
+        despite_word = "true" if despite else None
+        query = {"comment": comment or None, "despite_expectations": despite_word, "confirm": confirm_s}
         return written(self._service.write("PUT", path, body=_document(acl), etag=etag, query=query))
+
+    def confirm_acl(self, tenant: str) -> Written:
+        """Keep the change of a list that waits to be confirmed. Raises Conflict where none does."""
+        return written(self._service.write("POST", f"{tenant_path(tenant)}/acl/confirm"))
+
+    def revert_acl(self, tenant: str) -> Written:
+        """Take the change of a list that waits to be confirmed back now. Raises Conflict where none does."""
+        return written(self._service.write("POST", f"{tenant_path(tenant)}/acl/revert"))
 
     def standing(self, tenant: str, parts: Sequence[Part] = PARTS) -> Standing:
         """What is odd about the list as it is, and what it costs. Raises TooLarge when that takes too long to tell."""

@@ -63,7 +63,7 @@ class Admission:
 
     def check(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> None:
         """Hold the lists that a transaction changed to the limits. Raises TooLarge with the rule's place."""
-        changed = unit.changed_lists
+        changed = unit.changed_lists - unit.reverted_lists
         if not changed:
             return
         with self._lock:

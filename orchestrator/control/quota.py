@@ -59,7 +59,7 @@ class Usage:
 
         `before` is the program that is published now.
         """
-        for tenant in sorted(unit.changed_lists):
+        for tenant in sorted(unit.changed_lists - unit.reverted_lists):
             quota = unit.tenants.quota(tenant)
             if quota.flows is quota.rules is None:  # nearly always, and then the tenant need not be read as a whole
                 continue

@@ -1,8 +1,11 @@
-"""What time brings: rules that expire, rules that soon will, enforcement points that fell silent.
+"""Do what time brings: expired rules, unconfirmed changes, announcements, silent enforcement points.
 
 The control loop asks for a tick, does what is due, and sleeps until the next is. The wall clock may jump forwards (a
 machine that slept, a corrected clock), and then a time is over sooner than was thought: so while anything has a time,
 the clock is looked at every second. Backwards it never goes (`store.clock`).
+
+A change of a list that nobody confirmed in time is taken back here, by whichever service looks first: in the writer's
+transaction it is due for one of them only.
 
 Rules that expire at a time are taken out together. Where that is refused, for one domain does not compile any more or
 one list changes too often, it is done by halves: so whoever is in the way keeps nobody else's rules in force, and is
@@ -14,12 +17,14 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
 
 from orchestrator.control.pauses import Resting
 from orchestrator.errors import TooOften, TryAgain
+from orchestrator.store.acls.lists import REVERT
 from orchestrator.store.records import ExpiringRule
 from orchestrator.store.unit import Unit
 
@@ -66,6 +71,8 @@ class Timekeeper:
         self._listen_at: float | None = None
         self._resting = Resting(ticks)
         """Tenants whose rules cannot be taken out."""
+        self._unconfirmed = Resting(ticks)
+        """Tenants whose list cannot be taken back."""
 
     def tick(self, units: Units) -> float:
         """Do what is due; how many seconds to sleep until something may be."""
@@ -74,6 +81,11 @@ class Timekeeper:
             units.write(self._announce)
         if silent:
             units.write(lambda unit: unit.enforcers.lose_silent(self._silence_s))
+        deadline = units.read(lambda unit: unit.acls.next_deadline_s())
+        if deadline is not None and deadline <= 0:
+            deadline = self._take_back(units)
+        if deadline is not None:
+            left = deadline if left is None else min(left, deadline)
         if left is not None and left <= 0:
             due = [tenant for tenant in units.read(_overdue) if tenant not in self._resting]
             if due:
@@ -82,6 +94,21 @@ class Timekeeper:
             left = LOOK_AT_CLOCK_S  # nobody knows when the next is due behind those that cannot be taken out
         most = LONGEST_SLEEP_S if left is None else LOOK_AT_CLOCK_S
         return max(SHORTEST_SLEEP_S, min(most, self._silence_s / _LOOKS_A_SILENCE, left if left is not None else most))
+
+    def _take_back(self, units: Units) -> float:
+        """Take back the changes that nobody confirmed in time; how many seconds to wait before looking again."""
+        for tenant in units.read(lambda unit: unit.acls.unconfirmed_in_time()):
+            if tenant in self._unconfirmed:
+                continue
+            try:
+                units.write(partial(_revert, tenant))
+            except Exception as error:
+                if isinstance(error, TryAgain) and not isinstance(error, TooOften):
+                    raise
+                log.exception("is not taken back", tenant=tenant, again_in_s=self._unconfirmed.failed(tenant))
+            else:
+                self._unconfirmed.over(tenant)
+        return LOOK_AT_CLOCK_S
 
     def _take_out(self, units: Units, tenants: Sequence[str]) -> None:
         """Take out the rules of some tenants whose time is over: together, and by halves where that is refused."""
@@ -135,3 +162,12 @@ def _expire(unit: Unit, tenants: Sequence[str]) -> None:
         detail = {"rules": list(gone.rules), "version": change.version, "generation": change.generation}
         unit.events.append("acl.expired", gone.tenant, detail)
         log.info("expired", tenant=gone.tenant, rules=list(gone.rules), generation=change.generation)
+
+
+def _revert(tenant: str, unit: Unit) -> None:
+    """Take a list back, unless it was confirmed or taken back since it was looked for."""
+    if tenant not in unit.acls.unconfirmed_in_time():
+        return
+    change = unit.acls.revert(tenant, author=REVERT)
+    unit.events.append("acl.reverted", tenant, {"version": change.version, "generation": change.generation})
+    log.info("taken back unconfirmed", tenant=tenant, version=change.version, generation=change.generation)

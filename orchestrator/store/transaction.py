@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, ParamSpec, TypeVar
 
 import psycopg
-from sqlalchemy import Connection, CursorResult, Delete, Executable, Row, Table, bindparam, insert, select, update
+from sqlalchemy import Connection, CursorResult, Delete, Executable, Row, Table, bindparam, insert, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.errors import BadInput, NotFound, Stale
@@ -109,6 +109,7 @@ class Transaction:
     generations: dict[str, int] = field(default_factory=dict)
     moving: dict[str, int] = field(default_factory=dict)
     lists: set[str] = field(default_factory=set)
+    reverted: set[str] = field(default_factory=set)
     touched: dict[str, Touched] = field(default_factory=dict)
     reshaped: set[str] = field(default_factory=set)
     placed: set[str] = field(default_factory=set)
@@ -220,6 +221,12 @@ class Transaction:
             self.write(insert(counters).values(name=counter, next=1 + count))
             return 1
         return int(taken.next) - count
+
+    def database_micros(self) -> int:
+        """The time by the clock that all services on the database share; of SQLite, the transaction's."""
+        if not self.on_postgres:
+            return self.micros
+        return int(self.read(text("SELECT extract(epoch FROM clock_timestamp()) * 1000000")).scalar_one())
 
     def highest(self, counter: str) -> int:
         """The highest number ever noted under a name, or 0."""

@@ -94,6 +94,11 @@ class Unit:
         return frozenset(self._tx.lists)
 
     @property
+    def reverted_lists(self) -> frozenset[str]:
+        """The tenants whose list this unit takes back because nobody confirmed it: no limit stands against that."""
+        return frozenset(self._tx.reverted)
+
+    @property
     def moves_hosts(self) -> bool:
         """Whether hosts may have come or gone."""
         return self._tx.moves_hosts

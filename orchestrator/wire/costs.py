@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from orchestrator.wire.common import Written, described, document
 
 
@@ -53,3 +55,4 @@ class WrittenList(Written):
     """What a change of a list came to, and, where it was asked for with `cost=true`, what the list now costs."""
 
     cost: Cost | None = None
+    confirm_by: dt.datetime | None = described("when it goes back by itself unless it is confirmed", default=None)

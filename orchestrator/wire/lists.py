@@ -25,6 +25,15 @@ class AclVersion:
     comment: str = described("what its author says about it")
 
 
+@document()
+class Unconfirmed:
+    """A change of a list that goes back by itself unless it is confirmed in time."""
+
+    version: int
+    back_to: int = described("the version that comes back")
+    until: dt.datetime
+
+
 @document(kw_only=True)
 class Waiver:
     """A finding that somebody took responsibility for, until a day."""

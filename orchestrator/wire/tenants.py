@@ -6,6 +6,7 @@ import datetime as dt
 from typing import Literal
 
 from orchestrator.wire.common import described, document
+from orchestrator.wire.lists import Unconfirmed
 
 
 @document()
@@ -79,6 +80,7 @@ class SeenTenant(Tenant):
 
     used: Used
     in_force: InForce
+    unconfirmed: Unconfirmed | None = described("the change of the list that waits to be confirmed", default=None)
 
 
 @document(kw_only=True)

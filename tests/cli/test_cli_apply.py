@@ -338,3 +338,34 @@ def test_a_draft_is_traced_in_its_tenants_place(run: Run, tenant: str, tmp_path:
     assert run("acl", "trace", str(draft), str(draft), "--tenant", tenant, *packet).code == 2
     draft.write_text(listed({**DNS, "destination": "203.0.113.1"}))
     assert run("acl", "trace", str(draft), "--tenant", tenant, *packet).code == 1
+
+
+# ------------------------------------------------------------------------------------------------- confirm or revert
+
+
+def test_a_change_is_kept_once_it_is_confirmed(run: Run, tenant: str) -> None:
+    ended = run("acl", "apply", tenant, "-", "--yes", "--confirm", "5m", stdin=listed(WEB))
+    assert ended.code == 0, ended.err
+    assert f"goes back in 5m by itself, unless: aclflow acl confirm {tenant}" in ended.err
+    refused = run("acl", "apply", tenant, "-", "--yes", stdin=listed(SSH))
+    assert refused.code == 1
+    assert "to be confirmed: confirm it or take it back, then write" in refused.err
+    assert "version 2 is confirmed" in run("acl", "confirm", tenant).out
+    assert rules_of(run, tenant) == ["web"]
+
+
+def test_a_change_is_taken_back(run: Run, tenant: str) -> None:
+    assert run("acl", "apply", tenant, "-", "--yes", "--confirm", "1h", stdin=listed(WEB)).code == 0
+    assert run("acl", "revert", tenant).code == 0
+    assert rules_of(run, tenant) == ["web", "ssh"]
+    nothing = run("acl", "confirm", tenant)
+    assert nothing.code == 1
+    assert "perhaps it went back" in nothing.err
+
+
+@pytest.mark.parametrize("time", ["5", "9s", "25h", "soon", "1.5m", "-5m"])
+def test_a_time_that_is_none_is_refused(run: Run, tenant: str, time: str) -> None:
+    ended = run("acl", "apply", tenant, "-", "--yes", "--confirm", time, stdin=listed(WEB))
+    assert ended.code == 2
+    assert "--confirm" in ended.err
+    assert rules_of(run, tenant) == ["web", "ssh"]

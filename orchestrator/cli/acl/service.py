@@ -1,8 +1,9 @@
-"""`aclflow acl apply`, `restore`, `review`, `show` and `versions`: a tenant's list at the service."""
+"""`aclflow acl apply`, `confirm`, `revert`, `restore`, `review`, `show`, `versions`: a list at the service."""
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -30,6 +31,8 @@ from orchestrator.policy.protocols import format_protocol
 
 _ANSWER_IS_NO = 1
 _FORMS = frozenset(form.value for form in Form)
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_LONGEST_S = 86_400
 _SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "note": None}
 _COLUMNS = ("id", "direction", "action", "protocol", "source", "destination")
 
@@ -59,6 +62,20 @@ class Writing:
     despite: Annotated[
         bool, typer.Option("--despite-expectations", help="Write it although it breaks what is expected of the list.")
     ] = False
+    confirm: Annotated[
+        str | None,
+        typer.Option("--confirm", metavar="TIME", help="Take it back after 30s, 5m or 2h unless it is confirmed."),
+    ] = None
+
+    @property
+    def confirm_s(self) -> int | None:
+        """Seconds until the change goes back by itself; None: it stays. Raises BadInput."""
+        if self.confirm is None:
+            return None
+        found = re.fullmatch(r"(\d{1,5})([smh]?)", self.confirm)
+        if found is None or not 10 <= (seconds := int(found[1]) * _UNITS[found[2]]) <= _LONGEST_S:
+            raise BadInput(f"'{self.confirm}' is not a time from 10s to 24h, such as 30s, 5m or 2h", place="--confirm")
+        return seconds
 
 
 @taking
@@ -84,6 +101,7 @@ def apply(
     """
     file = _file(former, tenant, name, "apply")
     asking.check()
+    confirm_s = writing.confirm_s
     read = read_file(file, reading)
     acl = whole(read, reading)
     base = base_of(read.imported.taken_from, writing.base_version, tenant, f"{read.name}: taken_from")
@@ -93,9 +111,34 @@ def apply(
             return
         with at_work(f"sending {len(proposal.acl.rules)} rules"), as_it_was_shown():
             written = client.put_acl(
-                tenant, proposal.acl, etag=proposal.current.etag, comment=asking.message, despite=writing.despite
+                tenant,
+                proposal.acl,
+                etag=proposal.current.etag,
+                comment=asking.message,
+                despite=writing.despite,
+                confirm_s=confirm_s,
             )
+        if confirm_s is not None and written.changed:
+            remark(f"it goes back in {writing.confirm} by itself, unless: aclflow acl confirm {tenant}")
         follow(client, tenant, written, waiting, as_json=as_json)
+
+
+@taking
+def confirm(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+    """Keep a change that `aclflow acl apply --confirm` made. Ends with 1 where none waits: it may have gone back."""
+    with service(url) as client:
+        written = client.confirm_acl(tenant)
+    if as_json:
+        say_json({"tenant": tenant, "version": written.version, "generation": written.generation})
+    else:
+        say(f"{tenant}: version {written.version} is confirmed")
+
+
+@taking
+def revert(tenant: TenantName, waiting: Waiting, url: Url = None, as_json: AsJson = False) -> None:
+    """Take a change back that waits to be confirmed, without waiting for its time to be over."""
+    with service(url) as client:
+        follow(client, tenant, client.revert_acl(tenant), waiting, as_json=as_json)
 
 
 def follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, as_json: bool) -> None:

@@ -123,7 +123,7 @@ class ServerManager:
         if pop is None or not pop.servers:
             return
         known, per_s = self._known(domain), pop.settings.tenant_updates_s
-        known.rates.check(unit.changed_lists, per_s)
+        known.rates.check(unit.changed_lists - unit.reverted_lists, per_s)
         with known.lock:
             known.tenants.general(pop.settings.classify)
             known.prepared[snapshot.generation] = Goal(

@@ -11,16 +11,17 @@ import bisect
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import Row, bindparam, delete, func, insert, select, update
 
 from orchestrator.errors import BadInput, BadPolicy, ChangeTheRequest, Conflict, NotFound
 from orchestrator.policy.formats.native import rule_from_json
 from orchestrator.policy.model import Acl, AddressGroup, Rule, TenantId
-from orchestrator.policy.ownership import check_ownership
+from orchestrator.policy.ownership import check_ownership, narrow_to_owned
 from orchestrator.store.acls import replace as aclreplace
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.acls.cache import CachedAcl
@@ -39,14 +40,25 @@ from orchestrator.store.schema.acls import acl_rules, acl_versions, expiry_notic
 from orchestrator.store.schema.core import tenants
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.sql.keys import from_micros, to_micros
+from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, one_line
-from orchestrator.wire.lists import AclVersion
+from orchestrator.wire.lists import AclVersion, Unconfirmed
 
 EXPIRY = "expiry"
 """The author of versions that `Acls.expire` makes."""
 
+REVERT = "revert"
+"""The author of versions that come back because nobody confirmed a change."""
+
 LONGEST_COMMENT = 1000
 """Characters."""
+
+_SET_CONFIRMATION = Prepared(
+    update(tenants)
+    .where(tenants.c.number == bindparam("of_tenant"))
+    .values(confirm_by=bindparam("by"), confirm_base=bindparam("base_version"))
+    .returning(*tenants.c)
+)
 
 _rules = acl_rules.c
 _versions = acl_versions.c
@@ -282,6 +294,58 @@ class Acls(AclSteps):
         mine = by_tenant.keys() if only is None else by_tenant.keys() & set(only)
         return tuple(self._expire(tenant, by_tenant[tenant]) for tenant in sorted(mine))
 
+    # ------------------------------------------------------------------------------------------------ confirm or revert
+
+    def await_confirmation(self, tenant: str, base: int, within_s: int) -> dt.datetime:
+        """Have the list go back to a version by itself unless it is confirmed in time; the deadline."""
+        deadline = self._tx.database_micros() + within_s * 1_000_000
+        self._tx.tenant_changed(
+            _SET_CONFIRMATION, of_tenant=self._tx.tenant(tenant).number, by=deadline, base_version=base
+        )
+        return from_micros(deadline)
+
+    def unconfirmed(self, tenant: str) -> Unconfirmed | None:
+        """The change of a list that waits to be confirmed, if there is one."""
+        owner = self._tx.tenant(tenant)
+        if owner.confirm_by is None:
+            return None
+        return Unconfirmed(owner.acl_version, owner.confirm_base, from_micros(owner.confirm_by))
+
+    def confirm(self, tenant: str) -> Change:
+        """Keep the list as it is. Raises Conflict where nothing waits to be confirmed."""
+        owner = self._tx.tenant(tenant)
+        self._settle(owner)
+        return self._unchanged(owner)
+
+    def revert(self, tenant: str, *, author: str) -> Change:
+        """Take the list back to the version before the change that nobody confirmed, as a new version.
+
+        Rules whose time is over are left out, and addresses that the tenant has lost meanwhile. Raises Conflict
+        where nothing waits to be confirmed.
+        """
+        owner = self._tx.tenant(tenant)
+        self._settle(owner)
+        before = self.at(tenant, owner.confirm_base).acl
+        lasting = tuple(rule for rule in before.rules if rule.expires is None or rule.expires > self._tx.now)
+        owned = owned_prefixes(self._tx, owner.number)
+        self._tx.reverted.add(tenant)
+        return self.replace(tenant, narrow_to_owned(replace(before, rules=lasting), owned), author=author)
+
+    def next_deadline_s(self) -> float | None:
+        """Seconds until the next change that waits to be confirmed is taken back; below zero: it is time."""
+        first = self._tx.read(select(func.min(tenants.c.confirm_by))).scalar_one()
+        return None if first is None else (first - self._tx.database_micros()) / 1_000_000
+
+    def unconfirmed_in_time(self) -> tuple[str, ...]:
+        """The tenants whose list must go back now, in the order of their ids."""
+        due = tenants.c.confirm_by <= self._tx.database_micros()
+        return tuple(self._tx.read(select(tenants.c.id).where(due).order_by(tenants.c.id)).scalars())
+
+    def _settle(self, owner: Row[Any]) -> None:
+        if owner.confirm_by is None:
+            raise Conflict(f"no change of the list of '{owner.id}' waits to be confirmed: perhaps it went back")
+        self._tx.tenant_changed(_SET_CONFIRMATION, of_tenant=owner.number, by=None, base_version=None)
+
     # ------------------------------------------------------------------------------------------------ steps
 
     def _checked(self, owner: Row[Any], rule: Rule) -> str:
@@ -313,7 +377,8 @@ class Acls(AclSteps):
         return self._end(owner, version)
 
     def _expire(self, tenant: str, rows: Sequence[Row[Any]]) -> ExpiredRules:
-        owner, head = self._begin(tenant, None)
+        owner = self._tx.tenant(tenant)  # also while a change waits to be confirmed: time waits for nobody
+        head = aclrows.version_row(self._tx, owner, owner.acl_version)
         version = self._version(owner, defaults_of(head), head.rules - len(rows), EXPIRY)
         aclrows.end_rows(self._tx, owner.number, version, rows)
         return ExpiredRules(TenantId(tenant), tuple(row.rule_id for row in rows), self._end(owner, version))

@@ -6,10 +6,12 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, update
 
+from orchestrator.errors import Conflict
 from orchestrator.policy.model import Action
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.records import Change
 from orchestrator.store.schema.core import tenants
+from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, expect
 
@@ -28,13 +30,18 @@ class AclSteps:
         self._tx = tx
 
     def _owner(self, tenant: str, expected_version: int | None) -> Row[Any]:
-        """The tenant's row. Raises NotFound, Stale."""
+        """The tenant's row. Raises NotFound, Stale, and Conflict while a change of the list is not confirmed."""
         owner = self._tx.tenant(tenant)
         expect(expected_version, owner.acl_version)
+        if owner.confirm_by is not None:
+            raise Conflict(
+                f"a change of the list of '{tenant}' waits until {from_micros(owner.confirm_by):%Y-%m-%d %H:%M:%S} UTC "
+                "to be confirmed: confirm it or take it back, then write"
+            )
         return owner
 
     def _begin(self, tenant: str, expected_version: int | None) -> tuple[Row[Any], Row[Any]]:
-        """The tenant's row and that of its list's current version. Raises NotFound, Stale."""
+        """The tenant's row and that of its list's current version. Raises as `_owner`."""
         owner = self._owner(tenant, expected_version)
         return owner, aclrows.version_row(self._tx, owner, owner.acl_version)
 

@@ -53,7 +53,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0018"
+HEAD = "0019"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -106,6 +106,8 @@ tenants = Table(
     Column("created", TIME, nullable=False),
     Column("quota_rules", COUNT),
     Column("quota_flows", COUNT),
+    Column("confirm_by", TIME, index=True),
+    Column("confirm_base", COUNT),
     CheckConstraint("number BETWEEN 1 AND 4294967295", name="number_fits_a_register"),
     sqlite_with_rowid=False,
 )
