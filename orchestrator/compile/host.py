@@ -104,13 +104,13 @@ class CompileCache:
         self._policy = policy
         return program
 
-    def _touched(self, policy: Policy) -> tuple[list[Tenant], list[Tenant]]:
+    def _touched(self, policy: Policy) -> tuple[list[Tenant], Sequence[Tenant]]:
         """Return the tenants that went, and those that are not the same objects as before."""
         before = self._policy
         if policy.return_traffic is before.return_traffic:
             left, come = find_replaced(before.tenants, policy.tenants)
         else:
-            left, come = list(before.tenants), list(policy.tenants)
+            left, come = before.tenants, policy.tenants
         known = {tenant.id for tenant in come}
         return [tenant for tenant in left if tenant.id not in known], come
 

@@ -10,18 +10,28 @@ before the first report, the database is asked.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from orchestrator import stages
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.signals import Signal
+from orchestrator.control.writequeue import Jobs, NotCommitted, WriteQueue, Written
 from orchestrator.errors import NotFound
 from orchestrator.store import Store
 from orchestrator.store.points.records import EnforcedState, PointReport, Standing
 from orchestrator.store.records import Committed
+from orchestrator.store.unit import Unit
+
+_MOST_TOGETHER = 256
+"""So many reports are one transaction: a rule that is to be written waits for it."""
+
+_NOTED_EVERY = dt.timedelta(seconds=1)
+"""How often it is written down which enforcers were heard that had nothing new to say."""
 
 Seconds = Mapping[str, float]
 """How long each stage of something took."""
@@ -47,12 +57,22 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class _Taken:
+    """A report that is to be kept."""
+
+    domain: str
+    enforcer: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
 class _Reported:
-    """A domain after a report: `order` grows with the transactions that took them."""
+    """A domain after a report: `order` grows with the transactions that took them, `hosts` with changes of hosts."""
 
     order: int
     standing: Standing
     took: Seconds
+    hosts: int
 
 
 class Enforcement:
@@ -73,6 +93,10 @@ class Enforcement:
     ) -> None:
         self._told = told
         self._vouched = vouched
+        self._queue = WriteQueue(self._carry, store.patience_s, _MOST_TOGETHER)
+        self._said: dict[int, Report] = {}
+        self._heard_at: dict[int, dt.datetime] = {}
+        self._noted_at = dt.datetime.min.replace(tzinfo=dt.UTC)
         self._store = store
         self._metrics = metrics
         self._recheck_s = recheck_s
@@ -88,27 +112,72 @@ class Enforcement:
         """Keep a report and wake who waits. One that comes late or twice changes nothing. Raises NotFound, Conflict.
 
         Hosts that the domain does not have (any more) are passed over. Who waits is woken as soon as the report can be
-        read: what it says is so, and is said again, whatever becomes of our disk.
+        read: what it says is so, and is said again, whatever becomes of our disk. Reports that wait for each other are
+        one transaction; one that says what was said before writes nothing but, once a second, who was heard.
         """
-        reported: _Reported | None = None
-
-        def wake() -> None:
-            if reported is not None:
-                self._keep(domain, reported)
-            self._reported.fire()
-
-        with self._store.write(shown=wake) as unit:
-            vouched = self._vouched(domain) if report.points else ()
-            unit.enforcers.report(
-                enforcer, report.points, sequence=report.sequence, epoch=report.epoch, vouched=vouched
-            )
-            if report.points:
-                reported = _Reported(next(self._order), unit.enforcers.standing(domain), report.slowest)
+        if not self._is_nothing_new(domain, enforcer, report):
+            taken = _Taken(domain, enforcer, report)
+            self._queue.do(lambda _: taken)
+            self._said[enforcer] = report
         for point in report.points:
             self._told(domain, point.host, point.generation)
             self._metrics.reported(point.state)
         for took in report.took.values():
             self._metrics.took("enforce", took)
+
+    def _is_nothing_new(self, domain: str, enforcer: int, report: Report) -> bool:
+        """Whether an enforcer says what it said before, and the store holds that: then it is noted as heard."""
+        said = self._said.get(enforcer)
+        if said is None or (said.points, said.epoch) != (report.points, report.epoch):
+            return False
+        vouched = self._vouched(domain) if report.points else ()
+        with self._store.read() as unit:
+            if not unit.enforcers.is_nothing_new(enforcer, report.points, epoch=report.epoch, vouched=vouched):
+                return False
+            now = unit.now
+        with self._lock:
+            self._heard_at[enforcer] = now
+            if now - self._noted_at < _NOTED_EVERY:
+                return True
+            heard, self._heard_at, self._noted_at = self._heard_at, {}, now
+        with self._store.write() as unit:
+            unit.enforcers.heard_again(heard)
+        return True
+
+    def _carry(self, jobs: Jobs) -> Sequence[Written[Any]]:
+        """Keep some reports in one transaction. Raises NotCommitted."""
+        kept: dict[str, _Reported] = {}
+
+        def wake() -> None:
+            for domain, reported in kept.items():
+                self._keep(domain, reported)
+            self._reported.fire()
+
+        with self._store.write(shown=wake) as unit:
+            try:
+                for job in jobs:
+                    self._take(unit, job.work(unit), kept)
+            except BaseException as error:
+                raise NotCommitted(error) from error
+        return [Written(None, {})] * len(jobs)
+
+    def _take(self, unit: Unit, taken: _Taken, kept: dict[str, _Reported]) -> None:
+        """Keep one report, and what its domain comes to with it, in a transaction."""
+        domain, report = taken.domain, taken.report
+        before, hosts = kept.get(domain), self._store.host_changes
+        latest = self._latest.get(domain) if self._recheck_s is None else None
+        if before is None and latest is not None and latest.hosts == hosts:
+            before = latest
+        standing = unit.enforcers.report(
+            taken.enforcer,
+            report.points,
+            sequence=report.sequence,
+            epoch=report.epoch,
+            vouched=self._vouched(domain) if report.points else (),
+            standing=None if before is None else before.standing,
+        )
+        if standing is not None:
+            kept[domain] = _Reported(next(self._order), standing, report.slowest, hosts)
 
     def enforced(self, domain: str, generation: int) -> EnforcedState:
         """How far a generation has got. Raises NotFound, also for a generation that is still to come."""
@@ -125,19 +194,25 @@ class Enforcement:
         What the last host's stages took is told to the clock of the work under way (`orchestrator.stages`).
         """
         state: EnforcedState | None = None
+        last: Standing | None = None
+        has_looked = is_fresh
 
         async def look() -> bool | None:
-            nonlocal state
-            known = self._latest.get(domain) if is_fresh or state is not None else None
-            state = known.standing.at(generation) if known is not None else None
-            if known is not None and state is not None and state.done:
+            nonlocal state, last, has_looked
+            known = self._latest.get(domain) if has_looked else None
+            state, last = None, None if known is None else known.standing
+            if known is not None and known.standing.is_done(generation):
                 stages.add_parts("enforce", known.took)
-            elif state is None or self._recheck_s is not None:
+                return True
+            if known is None or self._recheck_s is not None:
                 state = await asyncio.to_thread(self.enforced, domain, generation)
-            return state.done or self._closed or None
+            has_looked = True
+            return (state is not None and state.done) or self._closed or None
 
         await self._reported.until(look, wait_s, recheck_s=self._recheck_s)
-        assert state is not None
+        if state is None:  # only the number of hosts that are behind was looked at
+            assert last is not None
+            state = last.at(generation)
         return state
 
     def _heard(self, committed: Committed) -> None:

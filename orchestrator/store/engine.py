@@ -56,6 +56,8 @@ class Store:
         self._pops = PopCache()
         self._principals = PrincipalCache()
         self.is_alone = engine.dialect.name == "sqlite"
+        self.host_changes = 0
+        """Grows in every turn that commits hosts that came or went."""
         self._turn = threading.Lock()
         self._writer: Connection | None = None
         self._notices = Notices(engine)
@@ -209,6 +211,7 @@ class Store:
         finally:
             if tx.takes_tokens:
                 self._principals.clear()
+        self.host_changes += committed.hosts
         self._remember(tx)
         return committed
 

@@ -20,6 +20,7 @@ from orchestrator.store.policycache import PolicyCache
 from orchestrator.store.pops.cache import KnownPop, PopCache
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.schema.core import counters, domains, enforcers, hosts, tenants, tokens
+from orchestrator.store.schema.fleet import fleet_members
 from orchestrator.store.sql.faults import translated
 from orchestrator.store.sql.keys import to_micros
 from orchestrator.store.sql.prepared import Prepared, Rows, driver_of
@@ -71,7 +72,8 @@ class StoreSettings:
     packets_kept: int = 10_000
     """Records of the packet log, of every tenant."""
     versions_kept: int = 1_000
-    cached_rules: int = 100_000
+    cached_rules: int = 2_000_000
+    """The policy of a domain holds its current rules anyway, so a cache of them costs little more."""
     replies_kept_h: float = 24.0
     history: HistorySettings = HistorySettings()
 
@@ -182,7 +184,7 @@ class Transaction:
             self._tenants.clear()
         elif table is domains:
             self._domains.clear()
-        elif table is hosts:
+        elif table is hosts or table is fleet_members:  # a VNF counts as a host when it has served
             self.moves_hosts = True
 
     def _must_write(self) -> None:

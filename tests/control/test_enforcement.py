@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from patience import until
 
 from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.metrics import Metrics
-from orchestrator.errors import NotFound
+from orchestrator.control.writequeue import WriteQueue
+from orchestrator.errors import Conflict, NotFound
 from orchestrator.stages import measuring
 from orchestrator.store import Store, open_store
 from orchestrator.store.points.records import EnforcedState, PointRecord, PointReport, PointState, Standing
 from orchestrator.store.records import HostRecord
+from orchestrator.store.sql.clock import utc_now
 
 HOSTS = ("h1", "h2")
 SOON_S = 5.0
@@ -49,9 +55,9 @@ class Site:
 
 
 @contextmanager
-def site(recheck_s: float | None = None) -> Iterator[Site]:
+def site(recheck_s: float | None = None, clock: Callable[[], dt.datetime] = utc_now) -> Iterator[Site]:
     with tempfile.TemporaryDirectory() as folder:
-        store = open_store(f"sqlite:///{Path(folder) / 'store.db'}")
+        store = open_store(f"sqlite:///{Path(folder) / 'store.db'}", clock=clock)
         try:
             yield Site(store, recheck_s)
         finally:
@@ -65,6 +71,9 @@ steps = st.tuples(
 
 async def is_let_go(site: Site, waiting: asyncio.Task[EnforcedState]) -> bool:
     """Whether the database says that it is done; who waits must then be let go, and else not."""
+    for generation in range(7, 10):
+        known = await site.enforcement.wait("pop", generation, 0.0, is_fresh=True)
+        assert known == site.enforcement.enforced("pop", generation)
     if site.enforcement.enforced("pop", 9).done:
         assert (await asyncio.wait_for(waiting, SOON_S / 2)).done
         return True
@@ -101,9 +110,32 @@ def test_who_waits_is_let_go_when_the_database_says_so(
     check(reports, removed_after)
 
 
-def test_the_law_notices_a_standing_that_lags(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Standing.at
-    monkeypatch.setattr(Standing, "at", lambda self, generation: real(Standing(self.hosts[:1]), generation))
+def only_first(standing: Standing) -> Standing:
+    """A standing that has lost all hosts but the first."""
+    return Standing.of(dict(list(standing.hosts.items())[:1]))
+
+
+REAL_AFTER, REAL_DONE = Standing.after, Standing.is_done
+PLANTED: dict[str, tuple[str, Callable[..., object]]] = {
+    "hosts are lost": ("is_done", lambda self, generation: REAL_DONE(only_first(self), generation)),
+    "reports are not counted": ("after", lambda self, _reports: self),
+    "what was said before is counted still": (
+        "after",
+        lambda self, reports: _counted_twice(self, tuple(reports)),
+    ),
+}
+
+
+def _counted_twice(standing: Standing, reports: tuple[PointRecord, ...]) -> Standing:
+    new = Counter(each.report.generation for each in reports if each.report.state is PointState.ENFORCED)
+    return Standing(REAL_AFTER(standing, reports).hosts, Counter(standing.counts) + new)
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
+def test_the_law_notices_a_standing_that_lags(
+    monkeypatch: pytest.MonkeyPatch, planted: tuple[str, Callable[..., object]]
+) -> None:
+    monkeypatch.setattr(Standing, *planted)
 
     @settings(max_examples=25, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
     @given(st.lists(steps, min_size=2, max_size=4))
@@ -196,3 +228,99 @@ def test_a_host_that_comes_is_waited_for() -> None:
 def test_a_generation_that_is_still_to_come_cannot_be_waited_for() -> None:
     with site() as running, pytest.raises(NotFound):
         asyncio.run(running.enforcement.wait("pop", 10, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from((*HOSTS, "h9")), st.integers(1, 4), st.sampled_from(PointState)), max_size=8))
+def test_a_standing_is_the_same_report_by_report_as_counted_anew(told: list[tuple[str, int, PointState]]) -> None:
+    hosts: dict[str, PointRecord | None] = dict.fromkeys(HOSTS)
+    standing = Standing.of(hosts)
+    for name, generation, state in told:
+        record = PointRecord(PointReport(name, generation, b"", state), 1, dt.datetime.now(dt.UTC))
+        standing = standing.after([record])
+        if name in hosts:
+            hosts[name] = record
+        assert standing == Standing.of(hosts)
+        assert [standing.is_done(each) for each in range(6)] == [standing.at(each).done for each in range(6)]
+        lagging = [not standing.at(each).laggards for each in range(6)]
+        assert lagging == [standing.is_done(each) for each in range(6)]
+
+
+class Ahead:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.ahead = dt.timedelta()
+
+    def __call__(self) -> dt.datetime:
+        return dt.datetime.now(dt.UTC) + self.ahead
+
+
+def seen(site: Site) -> tuple[dt.datetime | None, dt.datetime]:
+    """When the enforcer was heard last, and since when it says of a host what it says."""
+    with site.store.read() as unit:
+        return unit.enforcers.list("pop")[0].last_seen, unit.enforcers.points("pop")[0].reported
+
+
+def test_a_report_that_says_nothing_new_writes_when_it_was_heard_and_nothing_else() -> None:
+    clock = Ahead()
+    with site(clock=clock) as running:
+        running.report("h1", 9)
+        first, since = seen(running)
+        with running.store.read() as unit:
+            events = unit.events.last_id()
+        clock.ahead = dt.timedelta(seconds=5)
+        running.report("h1", 9)
+        again, still = seen(running)
+        assert first is not None
+        assert again is not None
+        assert again - first >= dt.timedelta(seconds=5)
+        assert still == since
+        running.report("h1", 9, PointState.DRIFTED)
+        assert seen(running)[1] > since
+        with running.store.read() as unit:
+            assert unit.events.last_id() > events
+
+
+def test_an_enforcer_that_was_lost_is_back_although_it_says_nothing_new() -> None:
+    clock = Ahead()
+    with site(clock=clock) as running:
+        running.report("h1", 9)
+        clock.ahead = dt.timedelta(seconds=60)
+        with running.store.write() as unit:
+            assert unit.enforcers.lose_silent(8.0) == (running.enforcer,)
+        running.report("h1", 9)
+        with running.store.read() as unit:
+            assert not unit.enforcers.has_silent(8.0)
+            assert unit.events.newest(limit=1).events[0].kind == "enforcer.up"
+
+
+def test_reports_that_wait_for_each_other_are_few_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 20
+    turns, queued = list[None](), list[None]()
+    write, queue = Store.write, WriteQueue.do
+    monkeypatch.setattr(Store, "write", lambda self, **more: (turns.append(None), write(self, **more))[1])
+    monkeypatch.setattr(WriteQueue, "do", lambda self, work: (queued.append(None), queue(self, work))[1])
+    with site() as running, ThreadPoolExecutor(many) as threads:
+        turns.clear()
+        with running.store.turn():  # nobody else can write meanwhile
+            told = [threads.submit(running.report, HOSTS[number % 2], 8, PointState.APPLYING) for number in range(many)]
+            until(lambda: len(queued) == many)
+        for each in told:
+            each.result()
+        assert len(turns) <= many // 2
+        assert running.enforcement.enforced("pop", 8).hosts == len(HOSTS)
+
+
+def test_a_report_that_is_refused_takes_no_other_with_it() -> None:
+    with site() as running, ThreadPoolExecutor(8) as threads:
+        wrong = Report((PointReport("h1", 8, bytes(16), PointState.ENFORCED),), epoch=77)
+        with running.store.turn():
+            refused = [threads.submit(running.enforcement.report, "pop", running.enforcer, wrong) for _ in range(4)]
+            taken = [threads.submit(running.report, host, 8) for host in HOSTS]
+        for each in refused:
+            with pytest.raises(Conflict, match="was never given 77"):
+                each.result()
+        for each in taken:
+            each.result()
+        assert running.enforcement.enforced("pop", 8).done

@@ -110,7 +110,7 @@ class Proof:
         if new.return_traffic is old.return_traffic:
             left, come = find_replaced(old.tenants, new.tenants)
         else:
-            left, come = list(old.tenants), list(new.tenants)
+            left, come = old.tenants, new.tenants
         chains = {str(each.id): Chain.of_tenant(each, new.return_traffic) for each in come}
         dropped = {str(each.id) for each in left} - chains.keys()
         if new.operator is not old.operator or new.operator_numbers is not old.operator_numbers:

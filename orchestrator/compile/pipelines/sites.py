@@ -6,7 +6,7 @@ thousand endpoints cost a change copies of a few tables, which C makes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from orchestrator.compile.openflow.symbols import PortTable
@@ -81,7 +81,7 @@ class Sites:
     def _with_moved(self, moved: Set[str]) -> Sites:
         return Sites(self.by_port, self.by_tenant, self.prefixes, self.table, self.symbols, moved)
 
-    def _exchanged(self, gone: list[Endpoint], come: list[Endpoint], policy: Policy) -> Sites | None:
+    def _exchanged(self, gone: Sequence[Endpoint], come: Sequence[Endpoint], policy: Policy) -> Sites | None:
         """Exchange some endpoints; None where one contradicts another."""
         by_port, by_tenant, prefixes = dict(self.by_port), dict(self.by_tenant), dict(self.prefixes)
         for endpoint in gone:

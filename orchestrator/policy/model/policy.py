@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import is_not
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.loglimit import USUAL, LogLimit
@@ -74,19 +75,43 @@ class Policy:
 T = TypeVar("T")
 
 
-def find_replaced(old: Sequence[T], new: Sequence[T]) -> tuple[list[T], list[T]]:
+def find_replaced(old: Sequence[T], new: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
     """Return the objects that only `old` holds and those that only `new` holds, told apart by identity.
 
-    Both may be a domain's ten thousand tenants: what they begin and end with alike is passed over in C.
+    Neither changes. Both may be a domain's ten thousand tenants: what they begin and end with alike is passed over in
+    C, and of one step, which several ask about, the answer is remembered.
     """
     if old is new:
-        return [], []
+        return (), ()
+    return _find_replaced(_Same(old), _Same(new))
+
+
+class _Same:
+    """A value that equals itself alone."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Sequence[Any]) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@lru_cache(maxsize=16)
+def _find_replaced(one: _Same, other: _Same) -> tuple[Sequence[Any], Sequence[Any]]:
+    old, new = one.value, other.value
     start = _alike(old, new)
     backwards = slice(None, start - 1 if start else None, -1)
     end = _alike(old[backwards], new[backwards])
     before, after = old[start : len(old) - end], new[start : len(new) - end]
     mine, theirs = set(map(id, after)), set(map(id, before))
-    return [each for each in before if id(each) not in mine], [each for each in after if id(each) not in theirs]
+    return tuple(each for each in before if id(each) not in mine), tuple(
+        each for each in after if id(each) not in theirs
+    )
 
 
 def _alike(one: Sequence[object], other: Sequence[object]) -> int:

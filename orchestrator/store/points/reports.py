@@ -9,7 +9,8 @@ dead cannot talk over its successor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +34,7 @@ from orchestrator.store.records import UNWRITTEN
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import domains, enforcers, hosts, points, tenants
 from orchestrator.store.schema.fleet import fleet_members
-from orchestrator.store.sql.keys import from_micros
+from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Insertion, Prepared
 from orchestrator.store.transaction import Transaction
 
@@ -80,6 +81,11 @@ _STANDS = Prepared(
     .where(points.c.domain == bindparam("of_domain"), points.c.host == bindparam("named"))
     .values(generation=bindparam("at"))
 )
+_HEARD = Prepared(
+    update(enforcers)
+    .where(enforcers.c.id == bindparam("numbered"), enforcers.c.last_seen < bindparam("at"), enforcers.c.lost.is_(None))
+    .values(last_seen=bindparam("at"))
+)
 _REACHED = Prepared(update(domains).where(domains.c.id == bindparam("called")).values(enforced=bindparam("reached")))
 _LISTS_REACHED = Prepared(
     select(tenants.c.id, tenants.c.number, tenants.c.domain, acl_versions.c.version, acl_versions.c.generation)
@@ -105,44 +111,67 @@ class Reports:
         sequence: int | None = None,
         epoch: int | None = None,
         vouched: Sequence[PointReport] = (),
-    ) -> bool:
+        standing: Standing | None = None,
+    ) -> Standing | None:
         """Store what an enforcer read back. Hosts that the domain does not have are passed over.
 
         `vouched` are other hosts' programs of later generations: those that were read back with just this digest hold
-        them, whoever speaks for them.
+        them, whoever speaks for them. `standing` is that of the domain before this report, where it is known: it spares
+        reading all hosts. Returns the standing after it; None where the report moved no host.
 
-        `sequence` grows from report to report of one enforcer; a report that comes late or twice changes nothing, and
-        False is returned: its hits must not be recorded either. Raises NotFound, and Conflict for one of a lower epoch
-        than the enforcer's own, or about hosts of which only later enforcers reported, and Forbidden for a host that
-        the enforcer does not speak for. Where a host holds the generation behind the domain's, that is raised above it;
-        what is later still was never published, and counts as drifted.
+        `sequence` grows from report to report of one enforcer; a report that comes late or twice changes nothing.
+        Raises NotFound, and Conflict for one of a lower epoch than the enforcer's own, or about hosts of which only
+        later enforcers reported, and Forbidden for a host that the enforcer does not speak for. Where a host holds the
+        generation behind the domain's, that is raised above it; what is later still was never published, and counts as
+        drifted.
         """
         row = self._row(enforcer)
         check_epoch(row, epoch)
         if sequence is not None and row.sequence is not None and sequence <= row.sequence:
-            return False
+            return None
         self._seen(row, sequence)
-        known = {each.name: each for each in self._tx.rows(_HOSTS, of_domain=row.domain)}
-        latest = _within(row, reports, known)
         named = {each.host: each for each in vouched}
-        mine = {
-            name: _at_latest(each, known[name], named.get(name))
-            for name, each in _unless_replaced(row, latest, known).items()
-        }
-        if mine:
-            self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
-            self._tell_states(row.domain, mine.values(), known)
-            others = {name: each for name, each in named.items() if name not in mine and _holds(known.get(name), each)}
-            for each in others.values():
-                self._tx.rows(_STANDS, of_domain=row.domain, named=each.host, at=each.generation)
-            self._tell_enforced(row.domain, {**others, **mine}, known)
-            held = max(report.generation for report in mine.values())
-            raise_above(self._tx, row.domain, next(iter(known.values())).generation_now, held)
-        return True
+        known = self._known_hosts(row.domain, {each.host for each in reports} | named.keys())
+        mine = _mine(row, reports, known, named)
+        if not mine:
+            return None
+        self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
+        self._tell_states(row.domain, mine.values(), known)
+        others = {name: each for name, each in named.items() if name not in mine and _holds(known.get(name), each)}
+        for each in others.values():
+            self._tx.rows(_STANDS, of_domain=row.domain, named=each.host, at=each.generation)
+        if standing is None or others:
+            now = self.standing(row.domain)
+        else:
+            at = from_micros(self._tx.micros)
+            now = standing.after(PointRecord(_as_stored(report), row.id, at) for report in mine.values())
+        self._tell_enforced(next(iter(known.values())), row.domain, now)
+        held = max(report.generation for report in mine.values())
+        raise_above(self._tx, row.domain, next(iter(known.values())).generation_now, held)
+        return now
+
+    def is_nothing_new(
+        self, enforcer: int, reports: Sequence[PointReport], *, epoch: int | None, vouched: Sequence[PointReport]
+    ) -> bool:
+        """Whether a report would change nothing but when the enforcer was heard last. Raises as `report` does."""
+        row = self._row(enforcer)
+        check_epoch(row, epoch)
+        if row.last_seen is None or row.lost is not None:
+            return False
+        named = {each.host: each for each in vouched}
+        known = self._known_hosts(row.domain, {each.host for each in reports} | named.keys())
+        mine = _mine(row, reports, known, named)
+        return not any(name not in mine and _holds(known.get(name), each) for name, each in named.items()) and all(
+            _is_stored(known[name], row.id, report) for name, report in mine.items()
+        )
+
+    def heard_again(self, heard: Mapping[int, dt.datetime]) -> None:
+        """Note when some enforcers were heard last, unless they were lost meanwhile."""
+        self._tx.each(_HEARD, [{"numbered": each, "at": to_micros(when)} for each, when in heard.items()])
 
     def points(self, domain: str) -> tuple[PointRecord, ...]:
         """The latest report about each host, by host. Raises NotFound."""
-        return tuple(record for _, record in self.standing(domain).hosts if record is not None)
+        return tuple(record for record in self.standing(domain).hosts.values() if record is not None)
 
     def enforced(self, domain: str, generation: int) -> EnforcedState:
         """Whether every host was read back at `generation` or later, and who lags. Raises NotFound."""
@@ -153,7 +182,7 @@ class Reports:
         rows = self._tx.rows(_STANDING, of_domain=domain)
         if not rows:
             self._tx.domain(domain)
-        return Standing(tuple((row.name, None if row.host is None else _point_record(row)) for row in rows))
+        return Standing.of({row.name: None if row.host is None else _point_record(row) for row in rows})
 
     def heard(self) -> tuple[Heard, ...]:
         """Every host of every domain, by domain and name."""
@@ -195,6 +224,13 @@ class Reports:
 
     # ------------------------------------------------------------------------------------------------ steps
 
+    def _known_hosts(self, domain: str, names: Set[str]) -> Mapping[str, Row[Any]]:
+        """Read some hosts of a domain: one by one where they are few."""
+        if len(names) > _FEW_HOSTS:
+            return {each.name: each for each in self._tx.rows(_HOSTS, of_domain=domain) if each.name in names}
+        found = [self._tx.row(_HOST, of_domain=domain, named=name) for name in sorted(names)]
+        return {each.name: each for each in found if each is not None}
+
     def _row(self, enforcer: int) -> Row[Any]:
         row = self._tx.row(_ENFORCER, numbered=enforcer)
         if row is None:
@@ -216,15 +252,13 @@ class Reports:
                 why = {"error": _kept(report.error)} if report.error else {}
                 self._events.append(kind, domain, {"host": report.host, "generation": report.generation, **why})
 
-    def _tell_enforced(self, domain: str, fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) -> None:
+    def _tell_enforced(self, known: Row[Any], domain: str, standing: Standing) -> None:
         """Log a generation that every host has now reached, and the lists that came with it."""
-        reached = _reached(fresh, known)
-        first = next(iter(known.values()))
-        before = first.enforced or 0
-        if reached is None or not before < reached <= first.generation_now:
+        reached, before = standing.reached, known.enforced or 0
+        if reached is None or not before < reached <= known.generation_now:
             return
         self._tx.rows(_REACHED, called=domain, reached=reached)
-        self._events.append("generation.enforced", domain, {"generation": reached, "hosts": len(known)})
+        self._events.append("generation.enforced", domain, {"generation": reached, "hosts": len(standing.hosts)})
         lists = self._tx.rows(_LISTS_REACHED, of_domain=domain, before=before, reached=reached, unwritten=UNWRITTEN)
         newest = {row.id: row for row in lists}
         for tenant, row in newest.items():
@@ -267,6 +301,9 @@ def _hosts_of_a_domain() -> Select[Any]:
             points.c.state,
             points.c.generation,
             points.c.digest,
+            points.c.error,
+            points.c.flows,
+            points.c.enforcer,
             reporter.c.lost,
             reporter.c.name.label("reporter"),
             reporter.c.epoch,
@@ -283,6 +320,32 @@ def _hosts_of_a_domain() -> Select[Any]:
 
 
 _HOSTS = Prepared(_hosts_of_a_domain())
+_HOST = Prepared(_hosts_of_a_domain().where(hosts.c.name == bindparam("named")))
+_FEW_HOSTS = 8
+
+
+def _mine(
+    row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, Row[Any]], vouched: Mapping[str, PointReport]
+) -> dict[str, PointReport]:
+    """Return the latest report of each host that the domain has, under the latest generation that is known."""
+    latest = _within(row, reports, known)
+    return {
+        name: _at_latest(each, known[name], vouched.get(name))
+        for name, each in _unless_replaced(row, latest, known).items()
+    }
+
+
+def _as_stored(report: PointReport) -> PointReport:
+    return replace(report, error=_kept(report.error))
+
+
+def _is_stored(row: Row[Any], enforcer: int, report: PointReport) -> bool:
+    """Whether just this was said of a host last, by the same enforcer."""
+    if row.state is None:
+        return False
+    stored = row.enforcer, row.state, row.generation, bytes(row.digest), row.error, row.flows
+    said = enforcer, report.state.value, report.generation, report.digest, _kept(report.error), report.flows
+    return stored == said
 
 
 def _within(row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, Row[Any]]) -> dict[str, PointReport]:
@@ -341,20 +404,6 @@ def _at_latest(report: PointReport, row: Row[Any], vouched: PointReport | None) 
         known.append(vouched.generation)
     latest = max(known)
     return report if latest == report.generation else replace(report, generation=latest)
-
-
-def _reached(fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) -> int | None:
-    """The generation that every host that counts enforces; None while one of them enforces none."""
-    reached: list[int] = []
-    for name, row in known.items():
-        if not row.counts:
-            continue
-        report = fresh.get(name)
-        is_enforced = report.state is PointState.ENFORCED if report is not None else row.state == _ENFORCED
-        if not is_enforced:
-            return None
-        reached.append(report.generation if report is not None else row.generation)
-    return min(reached, default=None)
 
 
 def _held(row: Row[Any]) -> HeldRecord:
