@@ -5,7 +5,9 @@ No Heat is asked; `test_templates.py` does that.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,3 +207,25 @@ def test_machines_start_what_the_command_line_has(name: str, command: str) -> No
 
 def _value(placeholder: re.Match[str]) -> str:
     return {"@plane@": "nftables", "@report_every@": "0.5"}.get(placeholder[0], "192.0.2.1")
+
+
+def test_sshd_of_a_firewall_is_reached_by_management_alone(tmp_path: Path) -> None:
+    """The script binds it to the first interface that is no leg; it runs with a `systemctl` of our own."""
+    joined = "".join((FOLDER / f"{name}.cloud-config").read_text() for name in ("interfaces", "firewall-vnf"))
+    config = yaml.safe_load(joined.replace("@token@", "x"))
+    assert ["aclflow-ssh", "left", "right"] in config["runcmd"]
+    assert config["runcmd"].index(["aclflow-ssh", "left", "right"]) > 1, "legs have their names by then"
+    (script,) = (each["content"] for each in config["write_files"] if each["path"].endswith("/aclflow-ssh"))
+    for name in ("lo", "right", "left", "ens3"):
+        (tmp_path / "net" / name).mkdir(parents=True)
+    moved = script.replace("/sys/class/net", str(tmp_path / "net")).replace("/etc/systemd", str(tmp_path / "systemd"))
+    (tmp_path / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\n')
+    (tmp_path / "systemctl").chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", moved, "sh", "left", "right"], env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=False
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "systemd/system/ssh.socket.d/management.conf").read_text() == "[Socket]\nBindToDevice=ens3\n"
+    assert (tmp_path / "said").read_text().splitlines()[-2:] == ["disable --now ssh.service", "enable --now ssh.socket"]
+    all_legs = subprocess.run(["sh", "-c", moved, "sh", "left", "right", "ens3"], capture_output=True, check=False)
+    assert all_legs.returncode == 1
