@@ -28,6 +28,7 @@ from orchestrator.control.packets.log import PacketDesk
 from orchestrator.control.spreading import Spreading
 from orchestrator.control.workbench import Workbench
 from orchestrator.errors import AclflowError, Conflict, Stale
+from orchestrator.policy.formats.json_text import refuse_repeated_keys
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 
@@ -125,9 +126,11 @@ RawBody = Annotated[bytes, Depends(raw_body)]
 def read_body(model: type[Body], raw: bytes) -> Body:
     """A raw body as what it must be. Raises BadInput."""
     try:
-        return model.model_validate_json(raw)
+        body = model.model_validate_json(raw)
     except ValidationError as error:
         raise bad_input(error.errors()) from None
+    refuse_repeated_keys(raw)
+    return body
 
 
 def takes(model: type[BaseModel]) -> dict[str, object]:

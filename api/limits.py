@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.lean import Lean
 from api.problems import problem
-from orchestrator.errors import TooLarge
+from orchestrator.errors import BadInput, TooLarge
+from orchestrator.policy.formats.json_text import refuse_repeated_keys
 
 SMALL_BODY_BYTES = 1 << 20
 
@@ -60,7 +61,13 @@ class _JsonRequest(Request):
     """A request read by orjson: strict, and no document is nested deeply enough to exhaust it."""
 
     async def json(self) -> object:
-        return orjson.loads(await self.body())
+        raw = await self.body()
+        document: object = orjson.loads(raw)
+        try:
+            refuse_repeated_keys(raw)
+        except BadInput as error:
+            raise HTTPException(400, str(error)) from None
+        return document
 
 
 def _announced_length(scope: Scope) -> int:

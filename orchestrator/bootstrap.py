@@ -252,7 +252,10 @@ def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Sto
         limit_bytes=int(settings.history_limit_mb * (1 << 20)),
     )
     limits = StoreSettings(
-        busy_timeout_s=settings.busy_timeout_s, packets_kept=settings.packet_log_kept, history=history
+        busy_timeout_s=settings.busy_timeout_s,
+        packets_kept=settings.packet_log_kept,
+        token_lasts=dt.timedelta(days=settings.token_days),
+        history=history,
     )
     return open_store(settings.database_url, settings=limits, clock=clock)
 

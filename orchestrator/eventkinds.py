@@ -132,6 +132,7 @@ _DECLARED = (
     EventKind("enrolment-group.removed", About.DOMAIN, "the token of a group admits nobody any more"),
     EventKind("enrolment.refused", About.SERVICE, "a machine was not let in: by which address, name and reason"),
     EventKind("token.created", About.SERVICE, "a token was made"),
+    EventKind("token.rotated", About.SERVICE, "a token was replaced by another"),
     EventKind("token.revoked", About.SERVICE, "a token is valid no more"),
     EventKind("store.restored", About.SERVICE, "the database was put back from a backup: what came after it is gone"),
 )

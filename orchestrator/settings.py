@@ -35,6 +35,7 @@ _ABOVE_ZERO = (
     "history_limit_mb",
     "packet_log_kept",
     "busy_timeout_s",
+    "token_days",
     "tenant_flows_limit",
     "domain_flows_limit",
 )
@@ -66,6 +67,8 @@ class Settings:
     tls_key: Path | None = None
     plain_http: bool = False
     """Speak HTTP without TLS although the address is not of the loopback: tokens can then be read on the way."""
+    token_days: float = 365.0
+    """How many days a token is good for at most, and where nothing is said. Certificates have a time of their own."""
     body_limit_bytes: int = 64 << 20
     """The largest request body that is read."""
     watch_limit_s: float = 60.0

@@ -15,6 +15,7 @@ from nicegui import app as pages_app
 from nicegui import ui
 
 from api.console import pages, signing
+from api.console.guards import Headers
 from api.console.sessions import Sessions
 from api.guests import Guest, limited
 from orchestrator.errors import Missing
@@ -43,6 +44,7 @@ def build(settings: ConsoleSettings) -> FastAPI:
         sessions.close()
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app.add_middleware(Headers)
     app.include_router(signing.routes(sessions))
     pages_app.add_static_files("/console-static", STATIC)
     pages.register(sessions)

@@ -1,7 +1,8 @@
 """Who is signed in.
 
 A browser is known by the secret in its cookie; what it may do is the service's token that was entered, which stays in
-this process' memory and is never written anywhere. Signing out, or `IDLE_S` without a request, forgets it. Browsers
+this process' memory and is never written anywhere. Signing out, `IDLE_S` without a request, or `LASTS_S` in all forgets
+it, and pages that are still open read nothing more. Browsers
 that bring the same token share what is read with it: twenty open dashboards of one team ask the service what one would.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import math
 import secrets
 import threading
 import time
@@ -20,9 +22,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from api.console.draft import Draft
 from api.console.reading import Reading
 from orchestrator.client import AclSeen, Client
+from orchestrator.errors import Unauthenticated
 from orchestrator.wire.tokens import Token
 
-IDLE_S = 12 * 3600.0
+IDLE_S = 2 * 3600.0
+LASTS_S = 12 * 3600.0
+"""A session ends so long after it began, whatever is done in it."""
 COOKIE = "aclflow-console"
 
 
@@ -50,10 +55,21 @@ class Session:
     zone: dt.tzinfo = dt.UTC
     project: str | None = None
     seen: float = field(default_factory=time.monotonic)
+    until: float = math.inf
+    """When it ends, whatever is done in it; by `clock`, as `seen`."""
+    clock: Callable[[], float] = time.monotonic
+    is_ended: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody reads with it any more."""
+        return self.is_ended or self.clock() > self.until
 
     @property
     def client(self) -> Client:
-        """The service, as whoever signed in."""
+        """The service, as the person who signed in. Raises Unauthenticated where the session is over."""
+        if self.is_over:
+            raise Unauthenticated("the session is over: sign in again")
         return self.bearer.client
 
     @property
@@ -120,7 +136,8 @@ class Sessions:
             self._forget_idle()
             bearer = self._bearers.setdefault(digest, Bearer(client, who))
             bearer.browsers += 1
-            self._open[secret] = Session(bearer, project=who.tenant, seen=self._clock())
+            now = self._clock()
+            self._open[secret] = Session(bearer, project=who.tenant, seen=now, until=now + LASTS_S, clock=self._clock)
         if bearer.client is not client:
             client.close()
         return secret
@@ -129,7 +146,7 @@ class Sessions:
         """The session of a browser, if it has one."""
         with self._lock:
             session = self._open.get(secret or "")
-            if session is None or self._clock() - session.seen > IDLE_S:
+            if session is None or session.is_over or self._clock() - session.seen > IDLE_S:
                 self._end(secret)
                 return None
             session.seen = self._clock()
@@ -150,12 +167,13 @@ class Sessions:
         session = self._open.pop(secret or "", None)
         if session is None:
             return
+        session.is_ended = True
         session.bearer.browsers -= 1
         if not session.bearer.browsers:
             self._bearers = {key: each for key, each in self._bearers.items() if each is not session.bearer}
-            session.client.close()
+            session.bearer.client.close()
 
     def _forget_idle(self) -> None:
         late = self._clock() - IDLE_S
-        for secret in [secret for secret, session in self._open.items() if session.seen < late]:
+        for secret in [secret for secret, each in self._open.items() if each.is_over or each.seen < late]:
             self._end(secret)

@@ -1,33 +1,38 @@
 """Signing in and out: plain forms, so that the cookie is set before any page is drawn.
 
-A link may bring the token behind the ``#`` of ``/login#token=...``: browsers keep that part to themselves, so it is in
-no log and no history.
+A form is taken only from the browser that it was drawn for, and an address that brings wrong tokens has to wait. A link
+may bring the token behind the ``#`` of ``/login#token=...`` where browser and console are on one machine, as in the
+demonstration: browsers keep that part to themselves, so it is in no log; elsewhere it is thrown away.
 """
 
 from __future__ import annotations
 
 import asyncio
 import html
+import secrets
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from api.console.sessions import COOKIE, Sessions
+from api.console.guards import FORM_COOKIE, SIGN_IN_POLICY, Tries, is_here, is_own, own_form
+from api.console.sessions import COOKIE, LASTS_S, Sessions
 from orchestrator.errors import AclflowError, Unauthenticated
 
 _PAGE = Path(__file__).with_name("static") / "login.html"
 _HOME = "/"
+_AT_ONCE = 8
+"""So many tokens are asked about at a time."""
 
 
 def routes(sessions: Sessions) -> APIRouter:
     """The sign-in page, and what its form and the sign-out button call."""
-    router = APIRouter()
+    router, tries, asking = APIRouter(), Tries(), asyncio.Semaphore(_AT_ONCE)
 
     @router.get("/login", response_class=HTMLResponse)
-    async def login(next: str = _HOME) -> HTMLResponse:  # noqa: A002 -- the query's name
-        return _page(next)
+    async def login(request: Request, next: str = _HOME) -> HTMLResponse:  # noqa: A002 -- the query's name
+        return _page(request, next)
 
     @router.post("/session")
     async def sign_in(
@@ -35,23 +40,38 @@ def routes(sessions: Sessions) -> APIRouter:
         token: Annotated[str, Form()] = "",
         next: Annotated[str, Form()] = _HOME,  # noqa: A002
         zone: Annotated[str, Form()] = "",
+        form: Annotated[str, Form()] = "",
     ) -> Response:
+        if not own_form(request, form):
+            return _page(request, next, "This form was not made for this browser: sign in with the one below.", 403)
+        peer = request.client.host if request.client is not None else ""
+        pause = tries.pause_s(peer)
+        if pause:
+            refused = _page(request, next, f"Too many wrong tokens from this address: try again in {pause} s.", 429)
+            refused.headers["Retry-After"] = str(pause)
+            return refused
         try:
-            secret = await asyncio.to_thread(sessions.sign_in, token)
+            async with asking:
+                secret = await asyncio.to_thread(sessions.sign_in, token)
         except Unauthenticated:
-            return _page(next, "The service does not know this token: it is wrong, expired or revoked.", 401)
+            tries.failed(peer)
+            said = "The service does not know this token: it is wrong, expired or revoked."
+            return _page(request, next, said, 401)
         except AclflowError as error:
-            return _page(next, f"Nobody could be asked about this token: {error.reason}.", 503)
+            return _page(request, next, f"Nobody could be asked about this token: {error.reason}.", 503)
         session = sessions.of(secret)
         if session is not None:
             session.viewed_from(zone)
         answer = RedirectResponse(_local(next), status_code=303)
         is_secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, secret, httponly=True, samesite="lax", secure=is_secure)
+        answer.set_cookie(COOKIE, secret, max_age=int(LASTS_S), httponly=True, samesite="lax", secure=is_secure)
         return answer
 
     @router.post("/session/end")
     async def sign_out(request: Request) -> Response:
+        origin = request.headers.get("origin")
+        if origin is not None and not is_own(request, origin):
+            return Response("sign out on a page of this console", 403, media_type="text/plain")
         sessions.sign_out(request.cookies.get(COOKIE))
         answer = RedirectResponse("/login", status_code=303)
         answer.delete_cookie(COOKIE)
@@ -60,16 +80,21 @@ def routes(sessions: Sessions) -> APIRouter:
     return router
 
 
-def _page(following: str, error: str = "", status: int = 200) -> HTMLResponse:
+def _page(request: Request, following: str, error: str = "", status: int = 200) -> HTMLResponse:
     said = f'<p id="error" class="error" role="alert">{html.escape(error)}</p>' if error else ""
-    text = _PAGE.read_text(encoding="utf-8")
+    text, form = _PAGE.read_text(encoding="utf-8"), request.cookies.get(FORM_COOKIE) or secrets.token_urlsafe(24)
     for name, value in (
         ("next", html.escape(_local(following))),
         ("error_id", " error" if error else ""),
         ("error", said),
+        ("form", html.escape(form)),
+        ("links", "yes" if is_here(request) else "no"),
     ):
         text = text.replace("{" + name + "}", value)
-    return HTMLResponse(text, status, {"Cache-Control": "no-store"})
+    page = HTMLResponse(text, status, {"Cache-Control": "no-store", "Content-Security-Policy": SIGN_IN_POLICY})
+    is_secure = request.url.scheme == "https"
+    page.set_cookie(FORM_COOKIE, form, httponly=True, samesite="strict", secure=is_secure)
+    return page
 
 
 def _local(path: str) -> str:

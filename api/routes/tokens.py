@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TypeVar
 
 from fastapi import APIRouter, Response
 
 from api.answers import answer, etag, reply, sent
-from api.auth import Administrator, Caller
+from api.auth import Administrator, Caller, is_admin
 from api.context import ConditionDep, Limit, NumberMarker, NumberPath, OnceDep, ServicesDep, logged
 from api.limits import SmallBody
-from api.schemas.tokens import TokenRequest
+from api.schemas.tokens import Rotation, TokenRequest
 from orchestrator.errors import NotFound
 from orchestrator.store.records import Reply, Role, TokenRecord
 from orchestrator.store.unit import Unit
@@ -52,6 +53,23 @@ def get_own_token(caller: Caller, services: ServicesDep) -> Response:
     """The token that this request was made with: who its bearer is, and until when."""
     record = services.control.read(lambda unit: _token(unit, caller.token_id))
     return answer(_seen(Token, record), tag=etag(record.id))
+
+
+@router.post("/tokens/{token}/rotation", status_code=201, response_model=NewToken)
+def rotate_token(caller: Caller, services: ServicesDep, token: NumberPath, body: Rotation, once: OnceDep) -> Response:
+    """Make a token's successor, for the same bearer; the old one ends after an overlap. One may replace one's own."""
+
+    def work(unit: Unit) -> Reply:
+        if token != caller.token_id and not is_admin(caller):
+            raise NotFound(f"there is no token {token}")
+        new = unit.tokens.rotate(token, overlap=dt.timedelta(seconds=body.overlap_s), expires=body.expires)
+        bearer = new.record.principal
+        detail = {"role": bearer.role.value, "tenant": bearer.tenant, "replaces": token, "overlap_s": body.overlap_s}
+        logged(unit, caller, "token.rotated", str(new.record.id), detail)
+        location = f"/v1/tokens/{new.record.id}"
+        return reply(_seen(NewToken, new.record, token=new.secret), tag=etag(new.record.id), location=location)
+
+    return sent(services.control.carry_out(once.of(caller, work, secret=True)))
 
 
 @router.get("/tokens/{token}", response_model=Token)

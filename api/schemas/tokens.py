@@ -16,3 +16,10 @@ class TokenRequest(Incoming):
     tenant: Name | None = None
     description: Line = ""
     expires: Annotated[AwareDatetime | None, Field(strict=False)] = None
+
+
+class Rotation(Incoming):
+    """How a token is replaced: for so many seconds both are good, and the new one ends then."""
+
+    overlap_s: Annotated[float, Field(ge=0, le=31_536_000)] = 86_400.0
+    expires: Annotated[AwareDatetime | None, Field(strict=False)] = None

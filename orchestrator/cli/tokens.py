@@ -35,7 +35,7 @@ Purpose = Annotated[str, typer.Option("--description", help="What it is for.")]
 
 
 def end_of_token(expires: str | None, days: int | None) -> dt.datetime | None:
-    """When a token ends: at a time, after so many days, or never. Raises BadInput for both."""
+    """When a token ends: at a time, after so many days, or (None) as late as it may. Raises BadInput for both."""
     if expires is not None and days is not None:
         raise BadInput("give --expires or --days, not both")
     if days is not None:
@@ -60,6 +60,28 @@ def create(
     until = end_of_token(expires, days)
     with service(url) as client:
         made, secret = client.create_token(role.value, tenant=tenant, description=description, expires=until)
+    if as_json:
+        say_json(fill(NewToken, made, token=secret))
+    else:
+        say(secret)
+
+
+@taking
+def rotate(
+    token: Annotated[
+        int | None, typer.Argument(metavar="[TOKEN]", min=1, help="Its number; by default the one in use.")
+    ] = None,
+    overlap: Annotated[float, typer.Option("--overlap", min=0, help="For so many hours both are good.")] = 24.0,
+    expires: Expires = None,
+    days: Days = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace a token by another of the same bearer, shown only now. The old one ends after an overlap."""
+    until = end_of_token(expires, days)
+    with service(url) as client:
+        number = client.own_token().id if token is None else token
+        made, secret = client.rotate_token(number, overlap=dt.timedelta(hours=overlap), expires=until)
     if as_json:
         say_json(fill(NewToken, made, token=secret))
     else:

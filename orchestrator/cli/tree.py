@@ -292,6 +292,7 @@ TOKEN = Branch(
     (
         Leaf("create", "Make a token.", f"{_CLI}.tokens:create"),
         Leaf("list", "List every token, without secrets.", f"{_CLI}.tokens:list_all"),
+        Leaf("rotate", "Replace a token; for a while both are good.", f"{_CLI}.tokens:rotate"),
         Leaf("revoke", "Make a token invalid, at once.", f"{_CLI}.tokens:revoke"),
     ),
 )

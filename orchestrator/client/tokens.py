@@ -28,6 +28,15 @@ class TokenCalls:
         made = document_of(NewToken, self._service.write("POST", "/v1/tokens", body=body))
         return fill(Token, made), made.token
 
+    def rotate_token(
+        self, token: int, *, overlap: dt.timedelta, expires: dt.datetime | None = None
+    ) -> tuple[Token, str]:
+        """A token's successor and its secret, seen only now; the old one ends after the overlap. Raises NotFound."""
+        body: dict[str, object] = {"overlap_s": overlap.total_seconds()}
+        body |= {"expires": expires.isoformat()} if expires else {}
+        made = document_of(NewToken, self._service.write("POST", f"/v1/tokens/{token}/rotation", body=body))
+        return fill(Token, made), made.token
+
     def tokens(self) -> tuple[Token, ...]:
         """Every token, without secrets."""
         return tuple(self._service.documents(Token, "/v1/tokens"))

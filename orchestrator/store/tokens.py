@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import Row, Select, bindparam, delete, insert, or_, select
+from sqlalchemy import Row, Select, bindparam, delete, insert, or_, select, update
 
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
 from orchestrator.policy.model import TenantId
@@ -33,7 +33,8 @@ class Tokens:
     ) -> NewToken:
         """Make a token: MEMBER and READER are of one tenant, ADMIN of none; ENFORCER tokens come from enrolment.
 
-        Raises BadInput, NotFound (tenant).
+        It lasts as long as a token may (`StoreSettings.token_lasts`), or until `expires`, which is not later. Raises
+        BadInput, NotFound (tenant).
         """
         if role is Role.ENFORCER:
             raise BadInput("an enforcer gets its token by enrolling", place="role")
@@ -42,17 +43,47 @@ class Tokens:
                 f"a token for the role {role.value} {'needs' if tenant is None else 'has no'} tenant", place="tenant"
             )
         one_line(description, place="description")
-        if expires is not None:
-            check_expiry(self._tx, expires)
+        number = None if tenant is None else self._tx.tenant(tenant).number
+        return self._insert(role, number, description, self._end_of(expires))
+
+    def rotate(self, token_id: int, *, overlap: dt.timedelta, expires: dt.datetime | None = None) -> NewToken:
+        """Make the successor of a token, for the same bearer; the old one ends after an overlap, or at its own end.
+
+        Raises NotFound, and BadInput for an overlap that is none and for tokens of enforcement points, which enrol.
+        """
+        if not dt.timedelta() <= overlap <= self._tx.settings.token_lasts:
+            raise BadInput(f"{overlap} is not between nothing and a token's time", place="overlap_s")
+        row = self._tx.read(select(tokens).where(tokens.c.id == token_id)).one_or_none()
+        if row is None:
+            raise NotFound(f"there is no token {token_id}")
+        if row.role == Role.ENFORCER.value:
+            raise BadInput("an enforcer gets its token by enrolling", place="role")
+        end = to_micros(self._tx.now + overlap)
+        end = end if row.expires is None else min(end, row.expires)
+        self._tx.write(update(tokens).where(tokens.c.id == token_id).values(expires=end))
+        return self._insert(Role(row.role), row.tenant, row.description, self._end_of(expires))
+
+    def _end_of(self, expires: dt.datetime | None) -> dt.datetime:
+        """When a token ends that is to end then. Raises BadInput."""
+        latest = self._tx.now + self._tx.settings.token_lasts
+        if expires is None:
+            return latest
+        check_expiry(self._tx, expires)
+        if expires > latest:
+            days = self._tx.settings.token_lasts / dt.timedelta(days=1)
+            raise BadInput(f"a token is good for {days:g} days at most (setting token_days)", place="expires")
+        return expires
+
+    def _insert(self, role: Role, tenant: int | None, description: str, expires: dt.datetime) -> NewToken:
         secret = new_secret()
         self._tx.write(delete(tokens).where(tokens.c.expires <= self._tx.micros))
         new = insert(tokens).values(
             digest=digest_of(secret),
             role=role.value,
-            tenant=None if tenant is None else self._tx.tenant(tenant).number,
+            tenant=tenant,
             description=description,
             created=self._tx.micros,
-            expires=None if expires is None else to_micros(expires),
+            expires=to_micros(expires),
         )
         token_id = self._tx.write(new.returning(tokens.c.id)).scalar_one()
         return NewToken(secret, _record(self._tx.read(_rows().where(tokens.c.id == token_id)).one()))

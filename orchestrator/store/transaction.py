@@ -75,6 +75,8 @@ class StoreSettings:
     cached_rules: int = 2_000_000
     """The policy of a domain holds its current rules anyway, so a cache of them costs little more."""
     replies_kept_h: float = 24.0
+    token_lasts: dt.timedelta = dt.timedelta(days=365)
+    """How long a token lasts at most, and where nothing is said."""
     history: HistorySettings = HistorySettings()
 
 

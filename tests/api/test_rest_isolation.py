@@ -80,6 +80,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/v1/pops/{pop}/servers/{server}"): {"state": "lost"},
     ("PATCH", "/v1/pops/{pop}/places"): {"places": {}},
     ("POST", "/v1/tokens"): {"role": "admin"},
+    ("POST", "/v1/tokens/{token}/rotation"): {},
 }  # fmt: skip
 
 

@@ -352,3 +352,28 @@ def test_hits_start_at_zero_in_the_order_of_the_list(admin: Client, tenant: str)
     hits = admin.hits(tenant).rules
     assert [each.rule for each in hits] == ["ssh", "web", "dns"]
     assert {(each.packets, each.bytes, each.last_hit) for each in hits} == {(0, 0, None)}
+
+
+def test_a_key_that_stands_twice_is_refused_wherever_json_is_taken(
+    admin: Client, tenant: str, http: httpx.Client
+) -> None:
+    """Readers would take one of the two as they like: a proxy that looks at bodies another one than the service."""
+    before = admin.acl(tenant).acl
+    deep = '{"a":' * 900 + '{"b":1,"b":2}' + "}" * 900
+    rule = '"id": "web", "action": "deny", "action": "permit"'
+    for method, path, body in (
+        ("PUT", f"/v1/tenants/{tenant}/acl", f'{{"rules": [{{{rule}}}]}}'),
+        ("PUT", f"/v1/tenants/{tenant}/acl", '{"rules": [], "rules": []}'),
+        ("POST", f"/v1/tenants/{tenant}/acl/check", f'{{"rules": [{{{rule}}}]}}'),
+        ("POST", f"/v1/tenants/{tenant}/acl/rules", f"{{{rule}}}"),
+        ("PUT", f"/v1/tenants/{tenant}/acl/rules/web", f"{{{rule}}}"),
+        ("PUT", f"/v1/tenants/{tenant}/acl/groups/g", '{"prefixes": ["10.0.0.1"], "prefixes": []}'),
+        ("POST", f"/v1/tenants/{tenant}/acl/groups/g/members", '{"add": [], "remove": [], "add": []}'),
+        ("POST", "/v1/domains", '{"id": "other", "id": "another"}'),
+        ("POST", "/v1/tokens", '{"role": "reader", "role": "admin"}'),
+        ("PUT", f"/v1/tenants/{tenant}/acl", deep),
+    ):
+        answer = http.request(method, path, content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 400, (path, answer.text)
+        assert "stands twice" in answer.text or "nested" in answer.text, (path, answer.text)
+    assert admin.acl(tenant).acl == before

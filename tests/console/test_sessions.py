@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from api.console import sessions as console_sessions
-from api.console.sessions import IDLE_S, Bearer, Sessions
+from api.console.sessions import IDLE_S, LASTS_S, Bearer, Sessions
 from orchestrator.errors import Unauthenticated
 
 made: list[FakeClient] = []
@@ -64,6 +64,34 @@ def test_who_is_idle_is_forgotten(sessions: Sessions, now: list[float]) -> None:
     assert [each.is_closed for each in made] == [True, False, False]
     assert (sessions.of(idle), sessions.of("made up"), sessions.of(None)) == (None, None, None)
     assert sessions.of(busy) is not None
+
+
+def test_a_session_ends_after_its_time_whatever_is_done_in_it(sessions: Sessions, now: list[float]) -> None:
+    """Pages that are still open hold the session: they read nothing more, also where others have the same token."""
+    first = sessions.sign_in("a")
+    held = sessions.of(first)
+    assert held is not None
+    while now[0] <= LASTS_S - IDLE_S:
+        now[0] += IDLE_S
+        assert sessions.of(first) is held
+    second = sessions.of(sessions.sign_in("a"))
+    assert second is not None
+    now[0] = LASTS_S + 1.0
+    with pytest.raises(Unauthenticated):
+        _ = held.client
+    assert sessions.of(first) is None
+    assert second.client is made[0]  # type: ignore[comparison-overlap]
+
+
+def test_an_open_page_reads_nothing_after_its_session_was_signed_out(sessions: Sessions) -> None:
+    first, second = sessions.sign_in("a"), sessions.sign_in("a")
+    held, other = sessions.of(first), sessions.of(second)
+    assert held is not None
+    assert other is not None
+    sessions.sign_out(first)
+    with pytest.raises(Unauthenticated):
+        _ = held.client
+    assert other.client is made[0]  # type: ignore[comparison-overlap]
 
 
 def test_a_wrong_token_begins_nothing(sessions: Sessions) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from patience import until
 from served import Served, served
 
+from api.console.guards import MOST_TRIES, TRIES_S
 from orchestrator.identity.authority import CONSOLE_LASTS
 from orchestrator.identity.files import AuthorityDir, encoded_key, write_file
 from orchestrator.identity.names import Subject, Usage
@@ -59,11 +61,49 @@ def _answers(client: httpx.Client) -> bool:
         return False
 
 
+def sign_in(console: httpx.Client, token: str) -> httpx.Response:
+    """Fill in the form of the sign-in page."""
+    drawn = re.search(r'name="form" value="([^"]+)"', console.get("/login").text)
+    assert drawn is not None
+    return console.post("/session", data={"token": token, "form": drawn[1]})
+
+
+def test_every_answer_binds_the_browser_to_tls_and_to_this_console(console: httpx.Client) -> None:
+    for path in ("/login", "/", "/console-static/console.css", "/nothing"):
+        headers = console.get(path).headers
+        assert headers["Strict-Transport-Security"] == "max-age=31536000"
+        assert headers["X-Frame-Options"] == "DENY"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert "form-action 'self'" in headers["Content-Security-Policy"]
+    assert "script-src 'self';" in console.get("/login").headers["Content-Security-Policy"]
+
+
 def test_who_signs_in_gets_a_cookie_that_never_goes_in_clear(console: httpx.Client, service: Served) -> None:
-    answer = console.post("/session", data={"token": service.token})
+    answer = sign_in(console, service.token)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/")
     assert {"Secure", "HttpOnly"} <= {word.strip() for word in answer.headers["Set-Cookie"].split(";")}
-    assert console.post("/session", data={"token": "aclflow_wrong"}).status_code == 401
+    assert sign_in(console, "aclflow_wrong").status_code == 401
+
+
+def test_nobody_signs_a_browser_in_with_a_form_of_his_own(console: httpx.Client, service: Served) -> None:
+    """A page elsewhere that sends a browser here would sign it in as the page's author."""
+    drawn = re.search(r'name="form" value="([^"]+)"', console.get("/login").text)
+    assert drawn is not None
+    true = {"token": service.token, "form": drawn[1]}
+    for sent, origin in (
+        (true | {"form": "made up"}, None),
+        (true | {"form": ""}, None),
+        (true, "https://evil.example"),
+    ):
+        answer = console.post("/session", data=sent, headers={"Origin": origin} if origin else {})
+        assert answer.status_code == 403
+        assert "aclflow-console=" not in answer.headers.get("Set-Cookie", "")
+    own = str(console.base_url).rstrip("/")
+    assert console.post("/session", data=true, headers={"Origin": own}).status_code == 303
+    assert console.post("/session/end", headers={"Origin": "https://evil.example"}).status_code == 403
+    console.cookies.clear()
+    assert console.post("/session", data=true).status_code == 403, "the form is another browser's"
 
 
 def test_it_is_believed_by_the_services_authority_alone(console: httpx.Client) -> None:
@@ -80,3 +120,11 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         [sys.executable, "-m", "orchestrator.cli", *words], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, str(tmp_path / "none") in ended.stderr) == (3, True)
+
+
+def test_wrong_tokens_have_to_wait(console: httpx.Client, service: Served) -> None:
+    """The last test of this module: the address waits for a minute."""
+    answers = [sign_in(console, f"aclflow_{number}") for number in range(MOST_TRIES + 2)]
+    assert [each.status_code for each in answers[-2:]] == [429, 429]
+    assert 0 < int(answers[-1].headers["Retry-After"]) <= TRIES_S
+    assert sign_in(console, service.token).status_code == 429

@@ -32,6 +32,47 @@ def test_tokens_say_who_asks(store: Store, wall: FakeWall) -> None:
                 unit.tokens.check(wrong)
 
 
+def test_a_token_ends_at_the_latest_when_tokens_may_last(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    lasts = StoreSettings().token_lasts
+    with store.write() as unit:
+        plain = unit.tokens.create(Role.ADMIN)
+        assert plain.record.expires == plain.record.created + lasts
+        with pytest.raises(BadInput) as caught:
+            unit.tokens.create(Role.ADMIN, expires=wall.now + lasts + dt.timedelta(minutes=1))
+        assert caught.value.place == "expires"
+    wall.now += lasts + dt.timedelta(minutes=1)
+    with store.read() as unit, pytest.raises(Unauthenticated):
+        unit.tokens.check(plain.secret)
+
+
+def test_a_token_is_replaced_with_an_overlap(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    hour, lasts = dt.timedelta(hours=1), StoreSettings().token_lasts
+    with store.write() as unit:
+        old = unit.tokens.create(Role.MEMBER, tenant="blue", description="laptop")
+        short = unit.tokens.create(Role.ADMIN, expires=wall.now + hour / 2)
+    with store.write() as unit:
+        new = unit.tokens.rotate(old.record.id, overlap=hour)
+        after = unit.tokens.rotate(short.record.id, overlap=hour)
+        assert (new.record.principal.role, new.record.principal.tenant) == (Role.MEMBER, "blue")
+        assert (new.record.description, new.record.expires) == ("laptop", new.record.created + lasts)
+        for wrong in (-hour, lasts + hour):
+            with pytest.raises(BadInput):
+                unit.tokens.rotate(new.record.id, overlap=wrong)
+        with pytest.raises(NotFound):
+            unit.tokens.rotate(10_000, overlap=hour)
+    for good in ((old, new, after), (new, after)):
+        wall.now += hour / 2 + dt.timedelta(minutes=1)
+        with store.read() as unit:
+            for each in (old, short, new, after):
+                if each in good:
+                    unit.tokens.check(each.secret)
+                else:
+                    with pytest.raises(Unauthenticated):
+                        unit.tokens.check(each.secret)
+
+
 def test_tokens_expire_are_revoked_and_go_with_their_tenant(store: Store, wall: FakeWall) -> None:
     populate(store)
     with store.write() as unit:

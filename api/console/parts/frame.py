@@ -141,6 +141,9 @@ def _watch(session: Session, banner: ui.element, text: ui.label) -> None:
     """Show the banner while the service does not answer."""
 
     async def look() -> None:
+        if session.is_over:
+            ui.navigate.to("/login")
+            return
         with contextlib.suppress(AclflowError):
             await session.reading.get("who", session.client.own_token, fresh_s=_LOOK_S - 0.5)
         lost = session.reading.lost

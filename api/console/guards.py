@@ -1,0 +1,132 @@
+"""What stands before the console's pages: headers that bind browsers, and a measure for wrong tokens.
+
+Headers     every answer forbids frames, foreign content and forms that lead elsewhere; with TLS, all but TLS
+Tries       wrong tokens by address: so many in so long, then a pause
+own_form    whether a form that is sent was drawn by this console for this browser
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import math
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, MutableMapping
+from urllib.parse import urlsplit
+
+from fastapi import Request
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MOST_TRIES, TRIES_S = 10, 60.0
+"""So many wrong tokens an address may bring in so long."""
+FORM_COOKIE = "aclflow-console-form"
+SIGN_IN_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+"""The sign-in page runs its own script and no other."""
+PAGES_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' ws: wss:; object-src 'none'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'self'"
+)
+"""Pages are drawn by a library that writes its scripts into them; nothing comes from elsewhere all the same."""
+
+_MOST_ADDRESSES = 10_000
+_TLS_ONLY = "max-age=31536000"
+_ALWAYS = {
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class Headers:
+    """Middleware: adds to every answer what browsers are to keep to."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def bound(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=_with_headers(message))
+                for name, value in _ALWAYS.items():
+                    headers[name] = value
+                headers.setdefault("Content-Security-Policy", PAGES_POLICY)
+                if scope["scheme"] == "https":
+                    headers["Strict-Transport-Security"] = _TLS_ONLY
+            await send(message)
+
+        await self._app(scope, receive, bound)
+
+
+def _with_headers(message: Message) -> MutableMapping[str, object]:
+    """A message that has headers, if only none."""
+    message.setdefault("headers", [])
+    return message
+
+
+class Tries:
+    """Counts wrong tokens by address; of IPv6 by the network of a site, for one machine has as many as it likes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def pause_s(self, address: str) -> int:
+        """How many seconds an address has to wait before the next try; 0: none."""
+        wrong = self._wrong.get(_site(address))
+        if wrong is None or len(wrong) < MOST_TRIES:
+            return 0
+        return max(0, math.ceil(wrong[0] + TRIES_S - self._clock()))
+
+    def failed(self, address: str) -> None:
+        """Note a wrong token."""
+        site = _site(address)
+        wrong = self._wrong.setdefault(site, deque(maxlen=MOST_TRIES))
+        wrong.append(self._clock())
+        self._wrong.move_to_end(site)
+        while len(self._wrong) > _MOST_ADDRESSES:
+            self._wrong.popitem(last=False)
+
+
+def _site(address: str) -> str:
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return str(parsed)
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
+
+
+def own_form(request: Request, sent: str) -> bool:
+    """Whether a form was drawn here for this browser: it brings what the browser's cookie says, and no other origin."""
+    origin = request.headers.get("origin")
+    if origin is not None and not is_own(request, origin):
+        return False
+    kept = request.cookies.get(FORM_COOKIE, "")
+    return bool(kept) and hmac.compare_digest(kept.encode(), sent.encode())
+
+
+def is_own(request: Request, origin: str) -> bool:
+    """Whether a page of this console sends a request, by what the browser says of where the page is from."""
+    return urlsplit(origin).netloc == request.headers.get("host")
+
+
+def is_here(request: Request) -> bool:
+    """Whether a browser is on this machine, and names it so: the demonstration's."""
+    peer = request.client.host if request.client is not None else ""
+    names = (peer, "127.0.0.1" if request.url.hostname == "localhost" else request.url.hostname or "")
+    try:
+        return all(ipaddress.ip_address(name).is_loopback for name in names)
+    except ValueError:
+        return False

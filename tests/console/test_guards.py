@@ -1,0 +1,57 @@
+"""Wrong tokens by address, and which browsers may bring a token by a link."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import Request
+
+from api.console.guards import MOST_TRIES, TRIES_S, Tries, is_here
+
+
+def test_an_address_waits_after_so_many_wrong_tokens_and_no_other_does() -> None:
+    now = [0.0]
+    tries = Tries(lambda: now[0])
+    for number in range(MOST_TRIES):
+        assert tries.pause_s("192.0.2.1") == 0
+        tries.failed("192.0.2.1")
+        now[0] = float(number)
+    assert tries.pause_s("192.0.2.1") == TRIES_S - MOST_TRIES + 1
+    assert tries.pause_s("192.0.2.2") == 0
+    now[0] = TRIES_S
+    assert tries.pause_s("192.0.2.1") == 0
+
+
+def test_of_ipv6_a_whole_network_is_one_address() -> None:
+    tries = Tries(lambda: 0.0)
+    for number in range(MOST_TRIES):
+        tries.failed(f"2001:db8::{number:x}")
+    assert tries.pause_s("2001:db8::ffff:1") > 0
+    assert tries.pause_s("2001:db8:0:1::1") == 0
+    for _ in range(MOST_TRIES):
+        tries.failed("::ffff:192.0.2.1")
+    assert tries.pause_s("192.0.2.1") > 0
+
+
+def test_who_comes_from_many_addresses_costs_bounded_memory() -> None:
+    tries = Tries(lambda: 0.0)
+    for number in range(20_000):
+        tries.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+    assert len(tries._wrong) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("peer", "host", "here"),
+    [
+        ("127.0.0.1", "127.0.0.1:8080", True),
+        ("127.0.0.1", "localhost:8080", True),
+        ("::1", "[::1]:8080", True),
+        ("192.0.2.1", "localhost:8080", False),
+        ("127.0.0.1", "console.example", False),
+    ],
+)
+def test_a_link_brings_a_token_on_this_machine_alone(peer: str, host: str, here: bool) -> None:
+    scope = {
+        "type": "http", "scheme": "http", "path": "/login", "query_string": b"", "client": (peer, 1),
+        "server": ("127.0.0.1", 8080), "headers": [(b"host", host.encode())],
+    }  # fmt: skip
+    assert is_here(Request(scope)) is here
