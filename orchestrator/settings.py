@@ -183,6 +183,7 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "ssh_key": _optional_path,
         "machine_variables": _optional_path,
         "body_limit_bytes": int,
+        "token_days": float,
         "watch_limit_s": float,
         "review_limit_s": float,
         "tenant_flows_limit": int,
