@@ -41,7 +41,9 @@ def put_spread(
         condition.require(etag(0 if known is None else known.generation))
 
     members = [each.member() for each in body.firewalls]
-    generation = services.spreading.set_members(domain, members, stateful=body.stateful, check=check)
+    generation = services.spreading.set_members(
+        domain, members, stateful=body.stateful, synchronised=body.synchronised, check=check
+    )
     return answer(SpreadWritten(generation=generation), tag=etag(generation))
 
 

@@ -46,6 +46,10 @@ class SpreadDocument(Incoming):
 
     firewalls: Annotated[list[Carrier], Field(max_length=256)]
     stateful: bool = Field(default=False, description="both directions of a connection go to the same firewall")
+    synchronised: bool = Field(
+        default=False,
+        description="the firewalls share their connections; the switch itself passes over one that is down",
+    )
 
 
 class SpreadWritten(Outgoing):
@@ -72,6 +76,7 @@ class SpreadBody(Outgoing):
     generation: int = Field(description="grows with every change of who carries what; not the policy's")
     enforced: int = Field(description="the newest generation that the spreading switch was read back at; 0: none yet")
     stateful: bool = Field(description="both directions of a connection go to the same firewall")
+    synchronised: bool = Field(description="the firewalls share their connections")
     firewalls: list[Sharing]
     trouble: str | None = Field(description="what is wrong with the spreading switch, if anything is")
 
@@ -91,7 +96,8 @@ class SpreadBody(Outgoing):
             for each in spread.members
         ]
         return cls(
-            generation=record.generation, enforced=record.enforced, stateful=spread.stateful, firewalls=firewalls,
+            generation=record.generation, enforced=record.enforced, stateful=spread.stateful,
+            synchronised=spread.synchronised, firewalls=firewalls,
             trouble=record.trouble,
         )  # fmt: skip
 

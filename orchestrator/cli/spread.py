@@ -41,19 +41,19 @@ def set_up(
         typer.Argument(
             metavar="FILE",
             help='JSON: {"firewalls": [{"name", "number", "left": {"port", "mac"}, "right": {"port", "mac"}, '
-            '"state", "weight"}], "stateful"}.',
+            '"state", "weight"}], "stateful", "synchronised"}.',
         ),
     ],
     url: Url = None,
 ) -> None:
     """Spread a domain's traffic over the firewalls of a file and no others. A domain's fleet does this by itself."""
-    carriers, stateful = _read(file)
+    carriers, stateful, synchronised = _read(file)
     with service(url) as client:
-        generation = client.set_spread(domain, carriers, stateful=stateful)
+        generation = client.set_spread(domain, carriers, stateful=stateful, synchronised=synchronised)
     say(f"traffic of {domain} is spread over {len(carriers)} firewalls from generation {generation} on")
 
 
-def _read(file: Path) -> tuple[list[Carrier], bool]:
+def _read(file: Path) -> tuple[list[Carrier], bool, bool]:
     """Raises Missing, and BadInput for a file that says something else."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -62,7 +62,8 @@ def _read(file: Path) -> tuple[list[Carrier], bool]:
     except ValueError as error:
         raise BadInput(f"not JSON: {error}", place=str(file)) from None
     try:
-        return list(_carriers(document["firewalls"])), bool(document.get("stateful", False))
+        carriers = list(_carriers(document["firewalls"]))
+        return carriers, bool(document.get("stateful", False)), bool(document.get("synchronised", False))
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(f"does not describe firewalls: {error}", place=str(file)) from None
 

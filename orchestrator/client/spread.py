@@ -55,13 +55,15 @@ class SpreadSeen:
     generation: int
     enforced: int
     stateful: bool
+    synchronised: bool
     firewalls: tuple[Sharing, ...]
     trouble: str | None
 
     @classmethod
     def of(cls, body: Json) -> SpreadSeen:
         firewalls = tuple(map(Sharing.of, body["firewalls"]))
-        return cls(body["generation"], body["enforced"], body["stateful"], firewalls, body["trouble"])
+        flags = body["stateful"], body["synchronised"]
+        return cls(body["generation"], body["enforced"], *flags, firewalls, body["trouble"])
 
 
 class SpreadCalls:
@@ -74,10 +76,16 @@ class SpreadCalls:
         return SpreadSeen.of(self._service.read(f"{domain_path(domain)}/spread"))
 
     def set_spread(
-        self, domain: str, firewalls: Iterable[Carrier], *, stateful: bool = False, etag: str = ANY_VERSION
+        self,
+        domain: str,
+        firewalls: Iterable[Carrier],
+        *,
+        stateful: bool = False,
+        synchronised: bool = False,
+        etag: str = ANY_VERSION,
     ) -> int:
         """Spread a domain's traffic over these firewalls and no others; the generation. Raises NotFound, Stale."""
-        body = {"firewalls": [asdict(each) for each in firewalls], "stateful": stateful}
+        body = {"firewalls": [asdict(each) for each in firewalls], "stateful": stateful, "synchronised": synchronised}
         path = f"{domain_path(domain)}/spread"
         return generation_of(self._service.write("PUT", path, body=body, etag=etag))
 

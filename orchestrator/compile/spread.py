@@ -3,6 +3,10 @@
 `assign` (`scaling/buckets.py`) says who owns what; here it becomes rows. When an owner changes, what changes on the
 switch is the bucket's entry in the two groups (stateless), or the bucket's one row (stateful), and nothing else: then
 connections that begin are the new owner's, and those that the switch knows stay with the firewall that they began with.
+
+Firewalls that share their connections (synchronised) need no marks: a bucket's owner owns all of its connections, both
+groups hash both directions alike, and each bucket watches its owner's port. The switch asks that port whether the
+firewall is well (BFD); if not, it gives the bucket to the next one that is, at once and without anybody's word.
 """
 
 from __future__ import annotations
@@ -82,13 +86,18 @@ class Spread:
     Raises BadInput for members of one name or number, and owners who are none of them.
 
     `stateful`: the firewalls track connections, so all that belongs to one must meet the same firewall.
+    `synchronised`: they share connections, too, so a bucket's owner owns its connections, and the switch gives the
+    buckets of a firewall that is down to the others by itself.
     """
 
     members: tuple[Member, ...]
     owners: Owners
     stateful: bool = False
+    synchronised: bool = False
 
     def __post_init__(self) -> None:
+        if self.synchronised and not self.stateful:
+            raise BadInput("firewalls that share connections are stateful", place="synchronised")
         for what in ({each.name for each in self.members}, {each.number for each in self.members}):
             if len(what) < len(self.members):
                 raise BadInput("two firewalls have one name or number", place="members")
@@ -115,7 +124,7 @@ def spread_program(spread: Spread, *, domain: str, generation: int) -> Program:
     ports = port_table([OUTSIDE_PORT, INSIDE_PORT, *(side.port for each in spread.members for side in _sides(each))])
     symbol = symbols(ports)
     ways = _Ways(spread, symbol, zone_of(domain))
-    rows = [*ways.returning(), *(ways.tracked() if spread.stateful else ways.hashed())]
+    rows = [*ways.returning(), *(ways.tracked() if spread.stateful and not spread.synchronised else ways.hashed())]
     return Program.of(domain, Tier.SPREAD, generation, FlowTable.of(rows), ports)
 
 
@@ -137,13 +146,18 @@ class _Ways:
                 yield from self._admitted(side.port, instructions([output(self.symbol[onwards])]), member.number)
 
     def hashed(self) -> Iterator[Flow]:
-        """Stateless: a group for each direction."""
-        members = self.spread.by_name
+        """Stateless or synchronised: a group for each direction."""
+        members, watches = self.spread.by_name, self.spread.synchronised
         for port, number, which in ((OUTSIDE_PORT, FROM_OUTSIDE_GROUP, 0), (INSIDE_PORT, FROM_INSIDE_GROUP, 1)):
             ways = {name: self._to(_sides(member)[which]) for name, member in members.items()}
-            buckets = (groups.bucket(index, ways[owner] if owner is not None else ())
-                       for index, owner in enumerate(self.spread.owners))  # fmt: skip
-            yield groups.select_group(Tier.SPREAD, number, buckets)
+            ports = {name: self.symbol[_sides(member)[which].port] for name, member in members.items()}
+            buckets = (
+                groups.bucket(index, ways[owner], ports[owner] if watches else None)
+                if owner is not None
+                else groups.bucket(index, ())
+                for index, owner in enumerate(self.spread.owners)
+            )
+            yield groups.select_group(Tier.SPREAD, number, buckets, symmetric=watches)
             yield from self._admitted(port, instructions([groups.group(number)]))
 
     def tracked(self) -> Iterator[Flow]:

@@ -38,6 +38,7 @@ class Spreading:
         members: Sequence[Member],
         *,
         stateful: bool = False,
+        synchronised: bool = False,
         check: Callable[[SpreadRecord | None], None] = lambda known: None,  # noqa: ARG005
     ) -> int:
         """These firewalls carry the traffic from now on, and no others; the spread's generation.
@@ -48,8 +49,8 @@ class Spreading:
         with self._store.write() as unit:
             known = unit.spreads.find(domain)
             check(known)
-            before = known.spread if known is not None else Spread((), NOBODY, stateful)
-            spread = _after(before, tuple(members), stateful=stateful)
+            before = known.spread if known is not None else Spread((), NOBODY, stateful, synchronised)
+            spread = _after(before, tuple(members), stateful=stateful, synchronised=synchronised)
             generation = unit.spreads.put(domain, spread)
             if known is None or generation != known.generation:
                 unit.events.append(
@@ -142,7 +143,7 @@ def _event_detail(spread: Spread, moves: int) -> dict[str, object]:
     return {"shares": dict(share(spread.owners)), "moved": moves}
 
 
-def _after(before: Spread, members: tuple[Member, ...], *, stateful: bool) -> Spread:
+def _after(before: Spread, members: tuple[Member, ...], *, stateful: bool, synchronised: bool) -> Spread:
     """How traffic is spread over these members after it was spread as before."""
     owners = assign(before.owners, {each.name: each.weight for each in members if each.state is MemberState.SERVING})
-    return Spread(members, owners, stateful)
+    return Spread(members, owners, stateful, synchronised)

@@ -1,4 +1,4 @@
-"""`aclflow lab up | down | status | migrate | exec` and `aclflow demo`: the lab on the command line."""
+"""`aclflow lab` (up, down, status, migrate, cluster, kill, revive, exec) and `aclflow demo` on the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.lab import pop, rootless, scenes, specfile
+from orchestrator.lab import cluster, pop, rootless, scenes, specfile
 from orchestrator.lab.demo import run
 from orchestrator.lab.interrupts import Interrupts
 from orchestrator.lab.layout import DEFAULT_PREFIX, Layout
@@ -100,6 +100,40 @@ def move(
     else:
         where = f"{moved.endpoint} moved from {moved.before} to {moved.after}"
         typer.echo(f"{where}; it was cut off for {moved.gap_s * 1000:.0f} ms")
+
+
+@app.command(name="cluster")
+def gather(
+    size: Annotated[int, typer.Argument(min=2, max=cluster.MOST, help="How many firewalls.")] = 3,
+    prefix: Prefix = DEFAULT_PREFIX,
+) -> None:
+    """Put firewalls that share their connections (fw1, fw2 ...) behind a lab's spreading switch."""
+    need_root()
+    lab = pop.find(Layout(prefix))
+    with ControlPlane(lab).client() as client:
+        members = cluster.start(lab, client, size)
+    typer.echo(f"{', '.join(each.name for each in members)} carry the traffic of {lab.spec.domain}")
+
+
+@app.command()
+def kill(
+    firewall: Annotated[str, typer.Argument(help="A firewall of the lab's cluster: fw1.")],
+    prefix: Prefix = DEFAULT_PREFIX,
+) -> None:
+    """Take the power from a firewall of the lab's cluster. Its links stay up, so that only its silence tells."""
+    need_root()
+    cluster.member(pop.find(Layout(prefix)), firewall).kill()
+    typer.echo(f"{firewall} is dead; `aclflow lab revive {firewall}` brings it back, empty")
+
+
+@app.command()
+def revive(
+    firewall: Annotated[str, typer.Argument(help="A firewall that was killed.")], prefix: Prefix = DEFAULT_PREFIX
+) -> None:
+    """Give a firewall its power back. It takes the others' connections in bulk, then it serves."""
+    need_root()
+    cluster.revive(cluster.member(pop.find(Layout(prefix)), firewall))
+    typer.echo(f"{firewall} serves once it is whole")
 
 
 @app.command(name="exec", context_settings={"ignore_unknown_options": True})

@@ -46,10 +46,10 @@ class Forwarder:
         """The switches' interfaces."""
         return self.left[0], self.right[0]
 
-    def create(self, switches: str, tenants: str) -> None:
+    def create(self, switches: str, *tenants: str) -> None:
         """Create it, joined to the switches' namespace.
 
-        Packets for the prefix `tenants` go right, all others left.
+        Packets for the prefixes `tenants` go right, all others left.
         """
         namespaces.create(self.namespace)
         namespaces.inside(switches, self._link)
@@ -105,18 +105,19 @@ def _unlink() -> None:
                 links.link("del", index=index)
 
 
-def _route(tenants: str) -> None:
+def _route(tenants: Sequence[str]) -> None:
     """Called inside the firewall."""
     namespaces.set_kernel(_ROUTING)
     network.without_offloads(LEFT, RIGHT)
     with IPRoute() as routes:
         routes.link("set", index=routes.link_lookup(ifname="lo")[0], state="up")
-        for name, prefix in ((LEFT, "0.0.0.0/0"), (RIGHT, tenants)):
+        for name, prefixes in ((LEFT, ("0.0.0.0/0",)), (RIGHT, tenants)):
             index = routes.link_lookup(ifname=name)[0]
             namespaces.set_kernel({f"net/ipv4/conf/{name}/{key}": "0" for key in ("rp_filter", "send_redirects")})
             routes.link("set", index=index, state="up")
             routes.neigh("add", dst=GATEWAY_IPV4, lladdr=format_mac(GATEWAY_MAC), ifindex=index, state="permanent")
-            routes.route("add", dst=prefix, gateway=GATEWAY_IPV4, oif=index, flags=["onlink"])
+            for prefix in prefixes:
+                routes.route("add", dst=prefix, gateway=GATEWAY_IPV4, oif=index, flags=["onlink"])
 
 
 def _sent_right() -> int:

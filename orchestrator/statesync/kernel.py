@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from orchestrator.statesync.layout import (
     BATCHES,
     CONNECTION_BYTES,
     ENTRY_BYTES,
+    HEALTH_BYTES,
     LANES,
     MEMBER_BYTES,
     SETTINGS_BYTES,
@@ -34,6 +36,7 @@ from orchestrator.statesync.layout import (
     Closings,
     Columns,
     Entry,
+    Health,
     Held,
     Settings,
     Stream,
@@ -95,7 +98,14 @@ class Replicator:
         return self._programs[name]
 
     def attach(self, data: Sequence[str], messages: Sequence[str]) -> None:
-        """Watch what goes out by data interfaces, hear messages that come in by others."""
+        """Watch what goes out by data interfaces, hear messages that come in by others.
+
+        The first two data interfaces are those by which a spread switch may ask whether this firewall is well.
+        """
+        sides = [socket.if_nametoindex(name) for name in data[:2]]
+        libbpf.put(self._maps["healths"], _ONLY, Health((sides[0], sides[1] if len(sides) > 1 else 0)).pack())
+        for side in sides:
+            libbpf.attach(side, self._programs["beat"], PRIORITY)
         for name in data:
             libbpf.attach(socket.if_nametoindex(name), self._programs["watch"], PRIORITY, egress=True)
         for name in messages:
@@ -103,6 +113,8 @@ class Replicator:
 
     def detach(self, data: Sequence[str], messages: Sequence[str]) -> None:
         """Watch and hear nothing any more."""
+        for side in data[:2]:
+            libbpf.detach(socket.if_nametoindex(side), PRIORITY)
         for name in data:
             libbpf.detach(socket.if_nametoindex(name), PRIORITY, egress=True)
         for name in messages:
@@ -129,6 +141,16 @@ class Replicator:
     def member_address(self, number: int) -> str:
         """The address that a member's messages go to."""
         return unpack_member(libbpf.value(self._maps["members"], number, MEMBER_BYTES))
+
+    # -------------------------------------------------------------------------------------------------------- health
+
+    def health(self) -> Health:
+        """Whether the program answers the switch that asks whether this firewall is well."""
+        return Health.unpack(libbpf.value(self._maps["healths"], _ONLY, HEALTH_BYTES))
+
+    def serve(self, serving: bool) -> None:
+        """Answer the switch from now on, or not. The program itself stops once the switch has given it up."""
+        libbpf.put(self._maps["healths"], _ONLY, replace(self.health(), serving=serving).pack())
 
     # ------------------------------------------------------------------------------------------------------- streams
 

@@ -33,11 +33,12 @@ _MEMBER = struct.Struct("<4sIQ6s6s4x")
 _STREAM = struct.Struct("<4xIQQQ128s")
 _WINDOW = 1024
 _PROTOCOL_AT = 36
+_HEALTH = struct.Struct("<I4xQIIQIIQ")
 _SLOT = struct.Struct(f"<QIIIIHH4x40sQ{CARRIED_MOST}s")
 _CONNECTION = struct.Struct("<QQQI4x")
 SETTINGS_BYTES, MEMBER_BYTES, STREAM_BYTES = _SETTINGS.size, _MEMBER.size, _STREAM.size
 SLOT_BYTES, CONNECTION_BYTES = _SLOT.size, _CONNECTION.size
-ENTRY_BYTES = KEY_BYTES + 8
+ENTRY_BYTES, HEALTH_BYTES = KEY_BYTES + 8, _HEALTH.size
 
 SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
@@ -45,6 +46,7 @@ SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
         "members": (4, MEMBER_BYTES),
         "streams": (4, STREAM_BYTES),
         "slots": (4, SLOT_BYTES),
+        "healths": (4, HEALTH_BYTES),
         "batches": (4, BATCH * ENTRY_BYTES),
         "opened": (KEY_BYTES, CONNECTION_BYTES),
         "brief": (KEY_BYTES, CONNECTION_BYTES),
@@ -185,6 +187,33 @@ class Closings:
     sent: int
     places: int
     words: int
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the program answers the switch that asks whether this firewall is well.
+
+    `sides` are the interfaces by which it asks, `heard_ns` when it did last, by the kernel's monotonic clock.
+    `patience_s`: how long either side may be silent.
+    """
+
+    sides: tuple[int, int]
+    serving: bool = False
+    heard_ns: tuple[int, int] = (0, 0)
+    patience_s: float = 0.02
+
+    def pack(self) -> bytes:
+        """The bytes of the map `healths`, as if the switch had sent no traffic yet."""
+        first, second = zip(self.sides, self.heard_ns, strict=True)
+        return _HEALTH.pack(
+            self.serving, int(self.patience_s * NANOSECONDS), first[0], 0, first[1], second[0], 0, second[1]
+        )
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Health:
+        """What the map says."""
+        serving, patience, left, _, left_ns, right, _, right_ns = _HEALTH.unpack(packed)
+        return cls((left, right), bool(serving), (left_ns, right_ns), patience / NANOSECONDS)
 
 
 @dataclass(frozen=True, slots=True)

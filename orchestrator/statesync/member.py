@@ -31,6 +31,8 @@ _AT_ONCE = 1000
 _REPORT_S = 0.1
 _RETRY_S = 0.2
 _SWEEP_S = 5.0
+_ASKED_S = 3.0
+"""A switch asks a firewall that it does not use every second."""
 _ABOUT_THERE = 1 << 16
 """Messages that a member may send between writing its hello and our reading it."""
 
@@ -72,6 +74,8 @@ class Member:
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
         self._following: dict[int, Following] = {}
+        self._stale: set[int] = set()
+        self._serves = self._leaves = False
         self._followers: dict[int, int] = {}
         replicator.begin_sequences(time.time_ns())
         for number, address in peers.items():
@@ -100,6 +104,11 @@ class Member:
             thread.join()
         self._door.close()
         self._resending.close()
+
+    def leave(self) -> None:
+        """Let the spread switch send nothing more here; what the members know stays. `start` does not undo it."""
+        self._leaves = True
+        self._kernel.serve(False)
 
     def change(self, **settings: object) -> None:
         """Go by other settings (level, context, confirmation, hold_s, timeouts_s) from the next packet on."""
@@ -148,11 +157,33 @@ class Member:
         while not self._ended.wait(self._resending.pause_s):
             try:
                 self._resending.look(self.followers)
+                self._look_after_health()
                 if time.monotonic() - swept > _SWEEP_S:
                     swept = time.monotonic()
                     self._kernel.sweep()
             except AclflowError as error:
                 log.warning("statesync.tick_failed", error=str(error))
+
+    def _look_after_health(self) -> None:
+        """Serve once whole. If the switch gave this member up meanwhile, first take all entries of the others again."""
+        if self._kernel.health().serving or self._leaves:
+            return
+        if self._serves:
+            log.warning("statesync.given_up", member=self._settings.number)
+            self._serves = False
+            with self._lock:
+                self._stale = set(self._following)
+        with self._lock:
+            is_stale = bool(self._stale & self._following.keys())
+        if not is_stale and self.is_whole and self._is_asked():
+            self._serves = True
+            self._kernel.serve(True)
+
+    def _is_asked(self) -> bool:
+        """Whether a switch asks by both data interfaces (or none asks at all, and nobody waits for the answer)."""
+        health = self._kernel.health()
+        heard = [at for side, at in zip(health.sides, health.heard_ns, strict=True) if side]
+        return all(time.monotonic_ns() - each < _ASKED_S * 1e9 for each in heard) or not any(heard)
 
     def _let_follow(self) -> None:
         while not self._ended.is_set():
@@ -259,12 +290,14 @@ class Member:
             if again:
                 forgiven = self._kernel.stream(number, 0).missing_before(int(session.hear()["floor"]))
                 taken, gap_since = self._take(session), None
+                with self._lock:
+                    self._stale.discard(number)
             report, stream, now = session.hear(), self._kernel.stream(number, 0), time.monotonic()
             missing = stream.missing - forgiven
             lag = max(int(report["last"]) - stream.highest, 0) + missing
             self._know(number, Following(missing <= 0, taken, lag, now))
             gap_since = (gap_since or now) if missing > 0 else None
-            again = gap_since is not None and now - gap_since > self._silent_s
+            again = number in self._stale or (gap_since is not None and now - gap_since > self._silent_s)
             if again:
                 log.info("statesync.resynchronises", member=number, lost=missing)
 

@@ -16,7 +16,7 @@ from orchestrator.compile.pipelines.spread import SPREAD_REGISTERS, SPREAD_STAGE
 from orchestrator.compile.spread import Member, MemberState, Side, Spread, spread_program
 from orchestrator.errors import BadInput
 from orchestrator.program.delta import between
-from orchestrator.program.flows import GROUPS, Flow
+from orchestrator.program.flows import GROUPS, SYMBOL_BASE, Flow
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import decode_delta, decode_program, encode_delta, encode_program
 from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners, assign, count_moved
@@ -114,6 +114,22 @@ def test_a_group_has_256_buckets_whoever_owns_them() -> None:
                 assert all(bool(actions) is (owners is not NOBODY) for _, actions in groups.each_bucket(buckets))
 
 
+def test_a_synchronised_spread_watches_each_owners_port_and_hashes_both_directions_alike() -> None:
+    members = (member(0), member(1))
+    owners = assign(NOBODY, {"fw0": 1.0, "fw1": 1.0})
+    made = program(Spread(members, owners, stateful=True, synchronised=True))
+    plain = program(Spread(members, owners))
+    assert {row.table for row in made.flows.rows()} == {row.table for row in plain.flows.rows()}, "no marks"
+    symbol = {name: number for number, name in enumerate(made.ports, SYMBOL_BASE) if name}
+    rows = [row for row in made.flows.rows() if row.table == GROUPS]
+    for row, side in zip(rows, ("left", "right"), strict=True):
+        _, buckets, properties = groups.taken_apart(row.instructions)
+        assert properties == groups.dp_hash(symmetric=True)
+        ports = {each.name: symbol[getattr(each, side).port] for each in members}
+        watched = [watch for _, _, watch in groups.each_watched_bucket(buckets)]
+        assert watched == [ports[str(owner)] for owner in owners]
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     serves, drains = member(0), member(1, MemberState.DRAINING)
     for members, owners in (
@@ -124,5 +140,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     ):
         with pytest.raises(BadInput):
             Spread(members, owners, stateful=True)
+    with pytest.raises(BadInput):
+        Spread((serves,), NOBODY, synchronised=True)
     with pytest.raises(BadInput):
         Member("fw", -1, serves.left, serves.right)

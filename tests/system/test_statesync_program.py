@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 import sysconfig
 import time
@@ -365,6 +366,57 @@ def test_what_is_held_is_bounded(hearing: Bench) -> None:
     counted = hearing.counted(before)
     assert (counted["held"], counted["held_full"]) == (SLOTS, 10)
     hearing.kernel.waiting()[:] = 0
+
+
+# -------------------------------------------------------------------------------------------------------------- health
+
+BFD_DOWN, BFD_INIT, BFD_UP = 1, 2, 3
+
+
+def asked(state: int, *, ttl: int = 255) -> bytes:
+    """A spread switch's question whether this firewall is well."""
+    bfd = struct.pack(">BBBBIIIII", 1 << 5, state << 6, 4, 24, 0x1234, 1, 10_000, 10_000, 0)
+    above = struct.pack(">HHHH", 49152, 3784, 8 + len(bfd), 0) + bfd
+    head = struct.pack(">BBHHHBBH", 0x45, 0xC0, 20 + len(above), 0, 0x4000, ttl, UDP, 0)
+    return frames.ethernet(head + bytes([169, 254, 1, 1, 169, 254, 1, 0]) + above)
+
+
+def answered(bench: Bench, state: int) -> int | None:
+    """The state that the program answers with; None: it does not."""
+    verdict, frame = libbpf.run(bench.kernel.program("beat"), asked(state), LOOPBACK)
+    if verdict != REDIRECT:
+        return None
+    assert struct.unpack_from(">II", frame, 46) == (1, 0x1234)
+    return frame[43] >> 6
+
+
+@pytest.fixture
+def healthy(bench: Bench) -> Iterator[Bench]:
+    bench.kernel.serve(True)
+    yield bench
+    bench.kernel.serve(False)
+
+
+def test_a_firewall_answers_the_switch_only_while_it_serves(healthy: Bench) -> None:
+    assert [answered(healthy, state) for state in (BFD_DOWN, BFD_INIT, BFD_UP)] == [BFD_INIT, BFD_UP, BFD_UP]
+    healthy.kernel.serve(False)
+    assert answered(healthy, BFD_UP) is None
+
+
+def test_a_firewall_that_the_switch_gave_up_fences_itself(healthy: Bench) -> None:
+    """It was frozen, say; now the switch says DOWN, and others have its connections."""
+    assert answered(healthy, BFD_UP) == BFD_UP
+    before = healthy.kernel.counters()
+    assert answered(healthy, BFD_DOWN) is None
+    assert answered(healthy, BFD_DOWN) is None
+    assert healthy.counted(before) == {"fenced": 1}
+    assert not healthy.kernel.health().serving
+    healthy.kernel.serve(True)
+    assert answered(healthy, BFD_DOWN) == BFD_INIT
+
+
+def test_a_question_that_was_routed_is_not_answered(healthy: Bench) -> None:
+    assert libbpf.run(healthy.kernel.program("beat"), asked(BFD_UP, ttl=254), LOOPBACK)[0] == DROP
 
 
 # -------------------------------------------------------------------------------------------------------- planted bugs

@@ -28,21 +28,30 @@ BUCKET = struct.Struct(">HHI")
 _KIND = 0xAC00
 _GROUP = 22
 _WEIGHT = struct.pack(">HHHxx", 0, 8, 1)
+_WATCH = struct.Struct(">HHI")
+_WATCH_PORT = 1
+_SYMMETRIC = 1 << 32
+"""In the parameter of the datapath's hash: both directions of a connection have one hash."""
 _NETRONOME, _SELECTION_METHOD = 0x0000154D, 1
 
 
-def dp_hash() -> bytes:
+def dp_hash(*, symmetric: bool = False) -> bytes:
     """Return the property that selects buckets by the datapath's hash.
 
     It takes one cache entry a bucket.
     """
-    return struct.pack(">HHII4x16sQ", 0xFFFF, 40, _NETRONOME, _SELECTION_METHOD, b"dp_hash", 0)
+    parameter = _SYMMETRIC if symmetric else 0
+    return struct.pack(">HHII4x16sQ", 0xFFFF, 40, _NETRONOME, _SELECTION_METHOD, b"dp_hash", parameter)
 
 
-def bucket(number: int, actions: Iterable[bytes]) -> bytes:
-    """One bucket of weight 1; without actions it drops."""
+def bucket(number: int, actions: Iterable[bytes], watch: int | None = None) -> bytes:
+    """One bucket of weight 1; without actions it drops.
+
+    While the port `watch` is down, the switch hands the bucket's packets to the next one whose port is up.
+    """
     body = b"".join(actions)
-    return BUCKET.pack(BUCKET.size + len(body) + len(_WEIGHT), len(body), number) + body + _WEIGHT
+    properties = _WEIGHT if watch is None else _WEIGHT + _WATCH.pack(_WATCH_PORT, _WATCH.size, watch)
+    return BUCKET.pack(BUCKET.size + len(body) + len(properties), len(body), number) + body + properties
 
 
 def group_body(kind: int, buckets: bytes, properties: bytes) -> bytes:
@@ -50,9 +59,9 @@ def group_body(kind: int, buckets: bytes, properties: bytes) -> bytes:
     return HEAD.pack(_KIND + kind, HEAD.size + len(buckets) + len(properties), len(buckets)) + buckets + properties
 
 
-def select_group(tier: Tier, number: int, buckets: Iterable[bytes]) -> Flow:
+def select_group(tier: Tier, number: int, buckets: Iterable[bytes], *, symmetric: bool = False) -> Flow:
     """The row of a group that spreads packets over its buckets by hash."""
-    return group_row(tier, number, group_body(SELECT, b"".join(buckets), dp_hash()))
+    return group_row(tier, number, group_body(SELECT, b"".join(buckets), dp_hash(symmetric=symmetric)))
 
 
 def group_row(tier: Tier, number: int, body: bytes) -> Flow:
@@ -78,10 +87,17 @@ def taken_apart(body: bytes) -> tuple[int, bytes, bytes]:
 
 def each_bucket(buckets: bytes) -> Iterator[tuple[int, bytes]]:
     """Number and actions of every bucket. Raises struct.error for octets that are no buckets."""
+    return ((number, actions) for number, actions, _ in each_watched_bucket(buckets))
+
+
+def each_watched_bucket(buckets: bytes) -> Iterator[tuple[int, bytes, int | None]]:
+    """Number, actions and watched port of every bucket. Raises struct.error for bytes that are no buckets."""
     at = 0
     while at < len(buckets):
         length, size, number = BUCKET.unpack_from(buckets, at)
         if not BUCKET.size + size <= length <= len(buckets) - at:
             raise struct.error("a bucket's length is wrong")
-        yield number, buckets[at + BUCKET.size : at + BUCKET.size + size]
+        properties = buckets[at + BUCKET.size + size : at + length]
+        watch = _WATCH.unpack(properties[-_WATCH.size :])[2] if len(properties) > len(_WEIGHT) else None
+        yield number, buckets[at + BUCKET.size : at + BUCKET.size + size], watch
         at += length

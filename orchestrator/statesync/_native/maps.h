@@ -45,6 +45,7 @@ MAP(numbers, ARRAY, 5, __u32, __u64);
 enum number { LAST_SEQUENCE, LAST_SLOT, PLACES_TAKEN, BATCHES_SENT, WORDS_BATCHED };
 MAP(counters, PERCPU_ARRAY, COUNTERS, __u32, __u64);
 MAP(scratches, PERCPU_ARRAY, 1, __u32, struct scratch);
+MAP(healths, ARRAY, 1, __u32, struct health);
 MAP(slots, ARRAY, SLOTS, __u32, struct slot);
 MAP(batches, ARRAY, BATCHES, __u32, struct batch); /* connections that closed, in turn */
 MAP(batch_here, PERCPU_ARRAY, 1, __u32, struct batch);

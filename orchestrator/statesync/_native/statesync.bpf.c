@@ -3,6 +3,7 @@
  *
  *     watch   tc, egress of each data interface: packets that the firewall's filter has let through
  *     hear    tc, ingress of each interface by which messages come
+ *     beat    tc, ingress of each data interface: answers the switch that asks whether this firewall is well
  *     take    one entry of a bulk transfer; run by user space, attached nowhere
  *
  *   packet ─▶ watch ─▶ its state changes? ──no──▶ on, or dropped
@@ -22,7 +23,8 @@
  *     messages.h      MAC, numbers, the way to a member
  *     held.h          packets that wait for confirmations
  *     closings.h      connections that closed, told many at a time
- *     watch.h, hear.h the programs */
+ *     watch.h, hear.h, beat.h   the programs */
+#include "beat.h"
 #include "hear.h"
 #include "watch.h"
 

@@ -130,9 +130,23 @@ struct slot {
 	__u8 frame[CARRIED_MOST];
 };
 
+/* A data interface by which the switch asks whether this firewall is well. */
+struct side {
+	__u32 ifindex; /* 0: there is none */
+	__u32 was_up;  /* the switch has sent it traffic */
+	__u64 heard;   /* when it asked last, nanoseconds */
+};
+
+/* Whether the switch may send this firewall traffic. User space says yes, the program says no. */
+struct health {
+	__u32 serving, padding;
+	__u64 patience; /* how long either side may be silent, nanoseconds */
+	struct side sides[2];
+};
+
 #define EVERY_COUNTER(_) \
 	_(passed) _(no_connection) _(unexpected) _(unreadable) _(open_full) _(raced) _(changes) _(sent) _(unresolved) \
 	_(held) _(held_full) _(unheld) _(released) _(stored) _(stale) _(confirmed) _(wrong_mac) _(replayed) _(late) \
-	_(unready) _(not_member) _(unprepared) _(store_full) _(unasked) _(overtook)
+	_(unready) _(not_member) _(unprepared) _(store_full) _(unasked) _(overtook) _(fenced)
 #define NAME(name) COUNT_##name,
 enum counter { EVERY_COUNTER(NAME) COUNTERS };

@@ -88,6 +88,7 @@ def _body(spread: Spread) -> dict[str, object]:
         ],
         "owners": [None if owner is None else numbers[owner] for owner in spread.owners],
         "stateful": spread.stateful,
+        "synchronised": spread.synchronised,
     }
 
 
@@ -100,4 +101,4 @@ def _spread(body: Mapping[str, Any]) -> Spread:
         for each in body["members"]
     )  # fmt: skip
     owners = tuple(None if index is None else members[index].name for index in body["owners"])
-    return Spread(members, owners, body["stateful"])
+    return Spread(members, owners, body["stateful"], body.get("synchronised", False))

@@ -139,9 +139,12 @@ def _resolved_group(body: bytes, numbers: PortNumbers) -> bytes:
     """A group's body, each bucket with numbers for symbols."""
     kind, buckets, properties = groups.taken_apart(body)
     resolved = []
-    for number, actions in groups.each_bucket(buckets):
+    for number, actions, watched in groups.each_watched_bucket(buckets):
         applied = _resolved_instructions(instruction_list([actions]), numbers)
-        resolved.append(groups.bucket(number, [applied[8:]] if applied else []))
+        watch = watched
+        if watched is not None and SYMBOL_BASE <= watched < _SYMBOL_END:
+            watch = numbers.number(watched)
+        resolved.append(groups.bucket(number, [applied[8:]] if applied else [], watch))
     return groups.group_body(kind, b"".join(resolved), properties)
 
 

@@ -1,0 +1,224 @@
+"""A lab's firewall cluster: VNFs that share their connections, behind its spreading switch.
+
+    spread bridge ─ cl1 ══ left ─ fw1 ─ right ══ cr1 ─ spread bridge      each asked by BFD every 10 ms
+                                   ╠══ x2 ══ x1 ═ fw2                     a cable for each pair, for their messages
+                                   ╚══ x3 ══ x1 ═ fw3
+
+Each is a namespace with `aclflow statesync run` and no filter. The switch's program is the service's; to pass over one
+that is down it needs neither the service nor a controller.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+
+from orchestrator.client import Client
+from orchestrator.client.spread import Carrier, Link
+from orchestrator.errors import AclflowError, BadInput, NotFound, Unreachable
+from orchestrator.lab import namespaces, network, processes, spreader
+from orchestrator.lab.forwarders import Forwarder
+from orchestrator.lab.ovs import run_program
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.processes import Process
+from orchestrator.lab.spec import LEFT, RIGHT, format_mac
+from orchestrator.policy.addresses import Family
+
+MOST = 9
+_MACS = 0x0AAC1F060000
+_PATIENCE_S = 60.0
+_CLI = (sys.executable, "-m", "orchestrator.cli")
+BFD = ("bfd:enable=true", "bfd:min_tx=10", "bfd:min_rx=10", "bfd:mult=4")
+"""The switch asks every 10 ms, and gives a firewall up that answers nothing for 40 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Firewall:
+    """One member of the cluster of a lab."""
+
+    lab: Lab
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Its name: fw1, fw2 ..."""
+        return f"fw{self.number}"
+
+    @property
+    def address(self) -> str:
+        """Where other members reach it."""
+        return f"169.254.9.{self.number}"
+
+    @property
+    def forwarder(self) -> Forwarder:
+        """Its namespace and links."""
+        left, right = ((f"c{side}{self.number}", _MACS + 2 * self.number + place) for place, side in enumerate("lr"))
+        return Forwarder(self.lab.layout.namespace(self.name), left, right)
+
+    @property
+    def carrier(self) -> Carrier:
+        """How the service knows it."""
+        left, right = (Link(port, format_mac(mac)) for port, mac in (self.forwarder.left, self.forwarder.right))
+        return Carrier(self.name, self.number, left, right)
+
+    def processes(self) -> list[Process]:
+        """Its member process, if it runs."""
+        marked = processes.marked_processes(self.lab.layout.run_dir)
+        return [each for each in marked if _is_inside(each.pid, self.forwarder.namespace)]
+
+    def show(self) -> dict[str, Any]:
+        """What `aclflow statesync show` says in it. Raises Unreachable where no member runs."""
+        try:
+            found: dict[str, Any] = json.loads(self.forwarder.run(*_CLI, "statesync", "show", "--json"))
+        except AclflowError as error:
+            raise Unreachable(f"{self.name}: {error}") from None
+        return found
+
+    def kill(self) -> None:
+        """Take its power: its process is killed, its program answers and forwards nothing. Its links stay up, as of a
+        machine behind a switch, so that only its silence tells."""
+        namespaces.inside(self.forwarder.namespace, _stop_forwarding)
+        for each in self.processes():
+            processes.kill(each)
+
+
+def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
+    """Bring up so many firewalls and spread the lab's traffic over them. Raises BadInput, Missing, Unreachable."""
+    if not lab.spec.spread:
+        raise BadInput("this lab has no spreading switch: put `spread: true` into its description", place="--pop")
+    if not 2 <= size <= MOST:
+        raise BadInput(f"a cluster has 2 to {MOST} members, not {size}", place="SIZE")
+    if members_of(lab):
+        raise BadInput("this lab has a cluster already", place="SIZE")
+    members = [Firewall(lab, number) for number in range(1, size + 1)]
+    prefixes = [prefix for tenant in lab.spec.tenants for prefix in tenant.prefixes]
+    tenants = [str(prefix) for prefix in prefixes if prefix.family is Family.IPV4]
+    key = lab.layout.run_dir / "cluster.key"
+    key.write_text(secrets.token_hex(16))
+    for each in members:
+        each.forwarder.create(lab.layout.ovs_namespace, *tenants)
+        for other in members[: each.number - 1]:
+            _connect(each, other)
+    for each in members:
+        run_member(each, members, key)
+        attach(each)
+    generation = spread(client, lab, members)
+    _wait_for(lambda: client.spread(lab.spec.domain).enforced >= generation, "the switch does not spread over them")
+    _wait_for(lambda: all(is_up(each) for each in members), "the switch does not find them well")
+    return members
+
+
+def spread(client: Client, lab: Lab, members: list[Firewall]) -> int:
+    """Spread the lab's traffic over these firewalls; the spread's generation."""
+    carriers = [each.carrier for each in members]
+    return client.set_spread(lab.spec.domain, carriers, stateful=True, synchronised=True)
+
+
+def members_of(lab: Lab) -> list[Firewall]:
+    """The firewalls of a lab's cluster that have a namespace."""
+    there = set(namespaces.with_prefix(lab.layout.prefix))
+    found = [Firewall(lab, number) for number in range(1, MOST + 1)]
+    return [each for each in found if each.forwarder.namespace in there]
+
+
+def member(lab: Lab, name: str) -> Firewall:
+    """The firewall of a name. Raises NotFound."""
+    for each in members_of(lab):
+        if each.name == name:
+            return each
+    raise NotFound(f"the lab has no firewall '{name}'; it has {', '.join(e.name for e in members_of(lab)) or 'none'}")
+
+
+def revive(firewall: Firewall) -> None:
+    """Give a firewall that was killed its power back: it starts empty, and serves once it is whole."""
+    namespaces.inside(firewall.forwarder.namespace, partial(namespaces.set_kernel, {_FORWARDING: "1"}))
+    run_member(firewall, members_of(firewall.lab), firewall.lab.layout.run_dir / "cluster.key")
+
+
+def attach(firewall: Firewall) -> None:
+    """Give the switch a firewall's interfaces, and have it ask whether the firewall is well."""
+    ovs, ports = firewall.lab.ovs, firewall.forwarder.ports
+    spreader.attach(ovs, ports)
+    for port in ports:
+        ovs.vsctl("set", "interface", port, *BFD)
+
+
+def is_up(firewall: Firewall) -> bool:
+    """Whether the switch finds a firewall well on both sides."""
+    ports = firewall.forwarder.ports
+    return all("state=up" in firewall.lab.ovs.vsctl("get", "interface", port, "bfd_status") for port in ports)
+
+
+def run_member(firewall: Firewall, members: list[Firewall], key: Path) -> None:
+    """Start a firewall's member process."""
+    others = [each for each in members if each.number != firewall.number]
+    words = [
+        *_CLI, "statesync", "run", "--self", str(firewall.number), "--interface", LEFT, "--interface", RIGHT,
+        "--key-file", str(key), "--silent", "0.5",
+    ]  # fmt: skip
+    words += [word for each in members for word in ("--member", f"{each.number}={each.address}")]
+    words += [word for each in others for word in ("--messages", f"x{each.number}")]
+    layout = firewall.lab.layout
+    log = layout.logs / f"{firewall.name}.log"
+    processes.spawn(firewall.name, words, mark=layout.run_dir, log=log, namespace=firewall.forwarder.namespace)
+
+
+_FORWARDING = "net/ipv4/ip_forward"
+
+
+def _connect(one: Firewall, other: Firewall) -> None:
+    """A cable between two firewalls, with their addresses."""
+    far = other.forwarder.namespace
+
+    def link() -> None:
+        with IPRoute() as routes, network.descriptor(far) as there:
+            peer = {"ifname": f"x{one.number}", "net_ns_fd": there}
+            routes.link("add", ifname=f"x{other.number}", kind="veth", peer=peer)
+
+    namespaces.inside(one.forwarder.namespace, link)
+    for near, away in ((one, other), (other, one)):
+        namespaces.inside(near.forwarder.namespace, partial(_address, near.address, f"x{away.number}", away.address))
+
+
+def _address(own: str, name: str, to: str) -> None:
+    """Called inside a firewall."""
+    with IPRoute() as routes:
+        index, loopback = (routes.link_lookup(ifname=each)[0] for each in (name, "lo"))
+        with suppress(Exception):  # it is there already, for another cable
+            routes.addr("add", index=loopback, address=own, prefixlen=32)
+        routes.link("set", index=index, state="up")
+        routes.route("add", dst=f"{to}/32", oif=index, prefsrc=own, scope=253)
+
+
+def _stop_forwarding() -> None:
+    """Called inside a firewall."""
+    namespaces.set_kernel({_FORWARDING: "0"})
+    filters = "".join(f"filter del dev {name} {hook}\n" for name in (LEFT, RIGHT) for hook in ("ingress", "egress"))
+    with suppress(AclflowError):  # it was killed before
+        run_program(["tc", "-force", "-batch", "-"], filters)
+
+
+def _is_inside(pid: int, namespace: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino == Path("/run/netns", namespace).stat().st_ino
+    except OSError:  # it has ended
+        return False
+
+
+def _wait_for(condition: Callable[[], bool], otherwise: str) -> None:
+    """Raises Unreachable."""
+    until = time.monotonic() + _PATIENCE_S
+    while not condition():
+        if time.monotonic() > until:
+            raise Unreachable(f"after {_PATIENCE_S:.0f} s: {otherwise}")
+        time.sleep(0.1)

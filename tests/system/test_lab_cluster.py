@@ -1,0 +1,122 @@
+"""A lab's firewall cluster: one dies, is revived, leaves; the switch alone decides who gets its traffic."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from system.test_spreading import ECHO, OPEN, POP, connected, inside, until
+
+from orchestrator.errors import NotFound
+from orchestrator.lab import cluster, pop, processes
+from orchestrator.lab.cluster import Firewall
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.service import SERVICE, SPREADER, ControlPlane
+from orchestrator.policy.model import TenantId
+
+TALK = """
+import socket, sys
+held = [socket.create_connection(("198.51.100.10", 8000), 10) for _ in range(int(sys.argv[1]))]
+print("ready", flush=True)
+for _ in sys.stdin:
+    good = 0
+    for link in held:
+        link.settimeout(10)
+        try:
+            link.sendall(b"x\\n"); good += link.recv(10) == b"x\\n"
+        except OSError:
+            pass
+    print(good, flush=True)
+"""
+HELD = 40
+
+
+@pytest.fixture(scope="module")
+def lab(layout: Layout) -> Iterator[Lab]:
+    built = pop.up(layout, POP)
+    plane = ControlPlane(built)
+    plane.start({TenantId("shop"): OPEN})
+    with plane.client() as client:
+        cluster.start(built, client, 3)
+    process = inside(built, "web", "python3", "-c", ECHO)
+    yield built
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def members(lab: Lab) -> list[Firewall]:
+    until(lambda: connected(lab, 1) == 1, "no connection passes")
+    return cluster.members_of(lab)
+
+
+class Held:
+    """Connections of a client that stay open."""
+
+    def __init__(self, lab: Lab) -> None:
+        command = ["ip", "netns", "exec", lab.layout.namespace("outside"), "python3", "-c", TALK, str(HELD)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._read() == "ready"
+
+    def alive(self) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return int(self._read())
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def held(lab: Lab, members: list[Firewall]) -> Iterator[Held]:
+    made = Held(lab)
+    yield made
+    made.close()
+
+
+def test_connections_outlive_their_firewall(lab: Lab, members: list[Firewall], held: Held) -> None:
+    assert held.alive() == HELD
+    for victim in members[:2]:
+        victim.kill()
+        assert held.alive() == HELD
+        assert connected(lab, 20) == 20
+        cluster.revive(victim)
+        until(lambda victim=victim: cluster.is_up(victim), f"{victim.name} does not serve again")
+        assert held.alive() == HELD
+
+
+def test_the_switch_decides_without_service_and_controller(lab: Lab, members: list[Firewall], held: Held) -> None:
+    for name in (SERVICE, SPREADER):
+        processes.kill(pop.find(lab.layout).state.process(name))
+    members[2].kill()
+    assert held.alive() == HELD
+    ControlPlane(pop.find(lab.layout)).supervise()
+    cluster.revive(members[2])
+    until(lambda: cluster.is_up(members[2]), "it does not serve again")
+
+
+def test_a_firewall_that_was_frozen_fences_itself_and_takes_all_entries_again(
+    lab: Lab, members: list[Firewall], held: Held
+) -> None:
+    frozen = members[0]
+    before = frozen.show()["counters"]["fenced"]
+    for port in frozen.forwarder.ports:
+        lab.ovs.vsctl("set", "interface", port, "bfd:enable=false")
+    for port in frozen.forwarder.ports:
+        lab.ovs.vsctl("set", "interface", port, "bfd:enable=true")
+    until(lambda: frozen.show()["counters"]["fenced"] > before, "it does not fence itself")
+    until(lambda: cluster.is_up(frozen), "it does not serve again")
+    assert held.alive() == HELD
+
+
+def test_a_name_of_no_firewall_is_refused(lab: Lab) -> None:
+    with pytest.raises(NotFound, match=r"fw1, fw2, fw3"):
+        cluster.member(lab, "fw9")
