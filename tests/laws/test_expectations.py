@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
@@ -182,3 +183,31 @@ def test_what_a_change_breaks_is_what_was_kept_before_and_is_not_now(
         assume(False)
     broken = [two.expectation for one, two in zip(was, now, strict=True) if one.kept and not two.kept]
     assert [each.expectation for each in newly_broken(asked, before, after, setting)] == broken
+
+
+NOBODY = Expectation(
+    "nobody",
+    "p",
+    reaches=False,
+    source=Place(),
+    targets=(Target(Place(("172.16.0.0/16",)), Service(TCP, (PortRange(22, 22),))),),
+)
+SHUT, OPEN = ssh("shut", Action.DENY, "10.0.0.0/8"), ssh("open", Action.PERMIT, "10.1.0.0/16")
+FAR = ssh("far", Action.PERMIT, "192.0.2.0/24")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "breaks"),
+    [
+        ((SHUT,), (OPEN, SHUT), True),
+        ((SHUT,), (SHUT, OPEN), False),
+        ((SHUT, OPEN), (OPEN, SHUT), True),
+        ((SHUT, OPEN), (OPEN,), True),
+        ((SHUT,), (replace(SHUT, action=Action.PERMIT),), True),
+        ((FAR, SHUT), (FAR, OPEN, SHUT), False),
+        ((FAR, SHUT, OPEN), (SHUT, OPEN), False),
+    ],
+)
+def test_examples_of_what_a_change_breaks(before: tuple[Rule, ...], after: tuple[Rule, ...], breaks: bool) -> None:
+    found = newly_broken((NOBODY,), Acl(before), Acl(after), Setting(OWNED))
+    assert bool(found) is breaks

@@ -62,7 +62,7 @@ class _ReviewPage:
         self._found = ui.column().classes("w-full gap-4")
         with self._found:
             self._differs = Section("difference", "", f"Comparing {rules} with the list as it is")
-            self._expected = Section("expectations", "Expectations", f"Holding {rules} to what is expected of them")
+            self._expected = Section("expectations", "", f"Holding {rules} to what is expected of them")
             self._odd = Section("findings", "Findings that this change brings", f"Looking for what is odd in {rules}")
             self._cost = Section("cost", "Cost", "Counting what each kind of device needs")
         with ui.row().classes("w-full justify-end items-center gap-3"):
