@@ -51,6 +51,16 @@ ACL = Branch(
         Leaf("trace", "Show which rule decides a packet: in lists, or as enforced.", f"{_CLI}.acl.trace:trace"),
         Leaf("test", "Hold a list to expectations, for all packets at once.", f"{_CLI}.acl.expect:hold_list"),
         Branch(
+            "draft",
+            "Drafts that members of a tenant show each other before anything is committed.",
+            (
+                Leaf("share", "Share a file as a draft, for some days.", f"{_CLI}.acl.drafts:share"),
+                Leaf("list", "List the drafts that are shared.", f"{_CLI}.acl.drafts:list_all"),
+                Leaf("show", "Show what a draft would change, or write it to a file.", f"{_CLI}.acl.drafts:show"),
+                Leaf("delete", "Share a draft no more.", f"{_CLI}.acl.drafts:delete"),
+            ),
+        ),
+        Branch(
             "expectations",
             "What each change of a tenant's list is held to.",
             (

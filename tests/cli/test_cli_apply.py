@@ -307,6 +307,8 @@ def test_a_commit_that_breaks_an_expectation_needs_a_word_more(run: Run, tenant:
     assert "nobody reaches" in run("acl", "expectations", "show", tenant).out
     tried = run("acl", "test", str(wide), "--tenant", tenant)
     assert (tried.code, "BROKEN" in tried.out, "by rule 'ssh'" in tried.out) == (1, True, True), tried
+    shown = run("acl", "apply", tenant, str(wide), "--dry-run").out
+    assert "breaks the expectation `nobody reaches 198.51.100.7:22 from outside" in shown
     refused = run("acl", "apply", tenant, str(wide), "--yes")
     assert (refused.code, "it breaks the expectation" in refused.err) == (1, True), refused
     assert "198.51.100.7:22 syn would get permit by rule 'ssh'" in refused.err
@@ -369,3 +371,22 @@ def test_a_time_that_is_none_is_refused(run: Run, tenant: str, time: str) -> Non
     assert ended.code == 2
     assert "--confirm" in ended.err
     assert rules_of(run, tenant) == ["web", "ssh"]
+
+
+def test_a_draft_is_shared_looked_at_and_applied(run: Run, tenant: str, tmp_path: Path) -> None:
+    """One shares a file; another sees what it would change and break, takes it as a file and applies that."""
+    mine, taken = tmp_path / "mine.json", tmp_path / "taken.json"
+    assert run("acl", "show", tenant, "-o", str(mine)).code == 0
+    edited(mine, lambda document: document["rules"].append(DNS))
+    shared = run("acl", "draft", "share", tenant, str(mine), "-m", "names", "--days", "2")
+    assert (shared.code, f"/project/{tenant}/draft?id=" in shared.err) == (0, True), shared
+    name = shared.out.strip()
+    assert [one["message"] for one in run("acl", "draft", "list", tenant, "--json").json()] == ["names"]
+    shown = run("acl", "draft", "show", tenant, name)
+    assert "+ dns" in shown.out
+    assert run("acl", "draft", "show", tenant, name, "-o", str(taken)).code == 0
+    assert run("acl", "apply", tenant, str(taken), "--yes").code == 0
+    assert rules_of(run, tenant) == ["web", "ssh", "dns"]
+    assert run("acl", "draft", "delete", tenant, name).code == 0
+    assert run("acl", "draft", "show", tenant, name).code == 1
+    assert run("acl", "draft", "share", tenant, str(mine), "--days", "31").code == 2

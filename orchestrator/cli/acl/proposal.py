@@ -24,6 +24,7 @@ from orchestrator.policy.merge import merge
 from orchestrator.policy.model import Acl
 from orchestrator.policy.rulechanges import ListChanges, RuleChange, list_changes
 from orchestrator.policy.ruletext import rule_text
+from orchestrator.wire.expectations import JudgedExpectation
 
 _ANSWER_IS_NO = 1
 _MOST_SHOWN = 40
@@ -73,6 +74,8 @@ class Proposal:
     rules: ListChanges
     packets: Sequence[Json] | None
     headline: tuple[Sentence, ...]
+    broken: tuple[JudgedExpectation, ...] = ()
+    """What is expected of the list, and would not hold any more."""
 
     @property
     def is_merged(self) -> bool:
@@ -90,6 +93,7 @@ class Proposal:
             "groups": list(self.rules.groups),
             "defaults": [way.value for way in self.rules.defaults],
             "difference": self.packets,
+            "broken": list(self.broken),
         }
 
 
@@ -121,7 +125,15 @@ def propose(client: Client, tenant: str, acl: Acl, base: int | None) -> Proposal
         kept={rule.id for rule in wanted.rules},
         packets=_counts(client, tenant, packets),
     )
-    return Proposal(tenant, current, wanted, current.version if base is None else base, changes, packets, says)
+    broken = _broken(client, tenant, wanted) if changes else ()
+    return Proposal(tenant, current, wanted, current.version if base is None else base, changes, packets, says, broken)
+
+
+def _broken(client: Client, tenant: str, wanted: Acl) -> tuple[JudgedExpectation, ...]:
+    """What is expected of the list and does not hold for another one; nothing where that cannot be told now."""
+    with suppress(AclflowError):
+        return tuple(each for each in client.test_acl(tenant, wanted).expectations if not each.kept)
+    return ()
 
 
 def _merged(client: Client, current: AclSeen, mine: Acl, tenant: str, base: int | None) -> Acl:
@@ -183,6 +195,8 @@ def say_proposal(proposal: Proposal) -> None:
     say(f"{proposal.tenant}, {at}:", bold=True)
     for sentence in proposal.headline:
         say(f"  {sentence.text}", colour=_COLOURS[sentence.danger], bold=sentence.danger is Danger.HIGH)
+    for expected in proposal.broken:
+        say(f"  breaks the expectation `{expected.text}`: {expected.witness}", colour="red", bold=True)
     changes = proposal.rules
     if changes.rules:
         say("rules:", bold=True)

@@ -1,0 +1,94 @@
+"""`aclflow acl draft`: drafts that members of a tenant show each other."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.acl.convert import NATIVE
+from orchestrator.cli.acl.proposal import propose, say_proposal
+from orchestrator.cli.connection import service
+from orchestrator.cli.files import File, Output, read_file, whole, write_output
+from orchestrator.cli.names import TenantName
+from orchestrator.cli.options import AsJson, Reading, Url, taking
+from orchestrator.cli.terminal import remark, say, say_json, say_table
+from orchestrator.policy.formats.registry import write
+from orchestrator.policy.formats.results import TakenFrom
+
+DraftName = Annotated[str, typer.Argument(metavar="DRAFT", help="The draft's id.")]
+
+
+@taking
+def share(
+    tenant: TenantName,
+    name: File,
+    reading: Reading,
+    message: Annotated[str, typer.Option("--message", "-m", help="What others should look at.")] = "",
+    days: Annotated[int, typer.Option("--days", min=1, max=30, help="For how long it is kept.")] = 7,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Share a file as a draft with the tenant's members, for some days. Nothing is committed.
+
+    Prints the draft's id, and its page in the console.
+    """
+    read = read_file(name, reading)
+    acl = whole(read, reading)
+    origin = read.imported.taken_from
+    with service(url) as client:
+        base = origin.version if origin is not None and origin.tenant == tenant else client.acl(tenant).version
+        shared = client.share_draft(tenant, acl, base=base, message=message, days=days)
+    if as_json:
+        say_json(shared)
+        return
+    say(shared.id)
+    remark(f"in the console: /project/{tenant}/draft?id={shared.id}, until {shared.expires:%Y-%m-%d %H:%M} UTC")
+
+
+@taking
+def list_all(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+    """List the drafts that a tenant's members share, newest first."""
+    with service(url) as client:
+        found = list(client.drafts(tenant))
+    if as_json:
+        say_json(found)
+        return
+    say_table(
+        ("draft", "author", "created", "until", "version", "message"),
+        (
+            (
+                one.id,
+                one.author,
+                f"{one.created:%Y-%m-%d %H:%M}",
+                f"{one.expires:%Y-%m-%d}",
+                one.base_version,
+                one.message,
+            )
+            for one in found
+        ),
+    )
+
+
+@taking
+def show(tenant: TenantName, draft: DraftName, output: Output = None, url: Url = None, as_json: AsJson = False) -> None:
+    """Show what a draft would change, on top of what was changed since; or write it to a file to go on from."""
+    with service(url) as client:
+        shared, acl = client.draft(tenant, draft)
+        if output is not None:
+            write_output(write(acl, NATIVE, TakenFrom(tenant, shared.base_version)).text, output)
+            return
+        proposal = propose(client, tenant, acl, shared.base_version)
+    if as_json:
+        say_json({**proposal.document(), "author": shared.author, "message": shared.message})
+        return
+    say(f"{shared.message or 'a draft'}, by {shared.author}", bold=True)
+    say_proposal(proposal)
+
+
+@taking
+def delete(tenant: TenantName, draft: DraftName, url: Url = None) -> None:
+    """Share a draft no more."""
+    with service(url) as client:
+        client.delete_draft(tenant, draft)
+    say(f"{draft} is shared no more")
