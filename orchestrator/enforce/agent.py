@@ -34,7 +34,7 @@ from orchestrator.compile.nftables.served import REHOME
 from orchestrator.enforce import convoy, interpreter, load
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
-from orchestrator.enforce.drivers.filters.nflog import PacketReports
+from orchestrator.enforce.drivers.filters.nflog import PacketReports, Seen
 from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
 from orchestrator.enforce.gap import stamp_of
@@ -97,6 +97,15 @@ class Troubled(Protocol):
 
     def trouble(self) -> str | None:
         """In words; None: nothing is."""
+        ...
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """A device that reports packets of rules that log by itself, not by NFLOG."""
+
+    def report_to(self, seen: Seen) -> None:
+        """Report to a function from now on."""
         ...
 
 
@@ -168,6 +177,8 @@ class Agent:
         self._keeping = Chore("keep-program", self._keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
         self._lookout = Lookout(service, domain, credentials.enforcer, self._take_over)
         self._packets = PacketReports(partial(self._lookout.seen, name))
+        if isinstance(self._device, Reporting):
+            self._device.report_to(partial(self._lookout.seen, name))
         self._reporting = Chore("packets", self._lookout.tell, EVERY_S)
         self._guard = LegGuard(settings.legs, settings.beside)
         self._telling = Chore("load", self._tell_load, settings.load_every_s)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from compiled_filter import carried, counted_under
+from compiled_filter import carried, counted_under, logs
 from enforce import contract_filters
 from hypothesis import given, settings
 from strategies import policies, policy_corner_packets
@@ -35,9 +35,10 @@ def rows_of(policy: Policy) -> list[QueueRow]:
     ]
 
 
-def decided(rows: list[QueueRow], packet: Packet) -> tuple[bool, list[str]]:
-    """The verdict of rows read back, and whom the packet counts for, asked row by row."""
+def decided(rows: list[QueueRow], packet: Packet) -> tuple[bool, list[str], list[bool]]:
+    """The verdict of rows read back, whom the packet counts for, and whether they log, asked row by row."""
     counted: list[str] = []
+    reported: list[bool] = []
     permitted = False
     for stage in Stage:
         held = [row for row in rows if row.stage is stage and row.box.family is packet.family and row.box.holds(packet)]
@@ -46,17 +47,20 @@ def decided(rows: list[QueueRow], packet: Packet) -> tuple[bool, list[str]]:
             continue
         assert [row.order for row in held].count(first.order) == 1, f"two rows decide {packet}"
         counted.append(first.comment)
+        reported.append(first.log is not None)
         permitted = first.permit
         if stage is Stage.OPERATOR or not permitted:
             break
-    return permitted, counted
+    return permitted, counted, reported
 
 
 def check(policy: Policy) -> None:
     rows = rows_of(policy)
     for packet in filter(carried, policy_corner_packets(policy)):
         decision = decide(policy, packet)
-        assert decided(rows, packet) == (decision.permitted, counted_under(policy, decision)), f"{packet}: {decision}"
+        logging = [logs(policy, step) for step in decision.steps]
+        wanted = decision.permitted, counted_under(policy, decision), logging
+        assert decided(rows, packet) == wanted, f"{packet}: {decision}"
 
 
 @settings(deadline=None)
@@ -91,6 +95,7 @@ BAD = {
     "touching": ("ingress_1 rule 3", ("order 1 permit", "source_ports 3,4")),
     "an address of the other IP version": ("ingress_1 rule 3", ("order 1 permit", "source 2001:db8::1")),
     "no fragments": ("ingress_1 rule 3", ("order 1 permit", "fragments none")),
+    "a measure that is none": ("ingress_1 rule 3", ("order 1 permit log 0 20",)),
     "a rule of iptables": ("ingress_1 rule 3", ("-j nowhere",)),
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from enforce.contract_filters import POLICIES, assert_decides, bring, corner_packets, policy, program
 from enforce.test_queue_fake_contract import QueueBench
@@ -19,24 +20,32 @@ from orchestrator.classify.devices import guarded
 from orchestrator.classify.devices.guarded import OnDevice, Patience
 from orchestrator.classify.devices.search import DeviceSearch
 from orchestrator.classify.overlay import MakeSearch
-from orchestrator.classify.packets import Packets
+from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.classify.search import Search
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.filters.lists import Stage
+from orchestrator.compile.filters.queuerows import QueueRow
 from orchestrator.enforce.agent import close_if_bare
+from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.queue import engine, lists
 from orchestrator.enforce.drivers.queue.engine import Engine, Setup
 from orchestrator.enforce.drivers.queue.lists import Judged, Lists
-from orchestrator.enforce.drivers.queue.machine import Batching
+from orchestrator.enforce.drivers.queue.machine import Batch, Batching
+from orchestrator.enforce.drivers.queue.reports import Reports
 from orchestrator.enforce.drivers.queue.tool import Led, queue_driver
 from orchestrator.errors import Missing, Refused, TooLarge
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Packet, Policy
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.space import Box
+from orchestrator.program.program import Tier
 
 WHOLE = POLICIES["whole"]
 PACKETS = corner_packets()
 PERMITTED = [packet for packet in PACKETS if decide(WHOLE, packet).permitted]
 DENIED = [packet for packet in PACKETS if not decide(WHOLE, packet).permitted]
+STAMP = Stamp(1, bytes(16))
 SHORT = Patience(answer_s=0.2, build_s=5.0)
 
 
@@ -261,6 +270,51 @@ def test_permitted_packets_go_on_to_another_queue() -> None:
         second._engine.put(bench.driver._engine.lists.rebuilt())
         assert_decides(bench, WHOLE, PACKETS)
         second.stop()
+
+
+# ----------------------------------------------------------------------------------------------------------- reports
+
+
+def test_rules_that_log_report_their_packets_within_the_tenants_measure() -> None:
+    told: list[tuple[int, Packet, int]] = []
+    with queued() as bench:
+        bench.driver.report_to(lambda *seen: told.append(seen))
+        bench.machine.forward(PACKETS)
+        logging = {1, 5}  # the numbers of the shop's rules "bad" and "dns"
+        wanted = {(Cookie(Tier.SERVER, Kind.RULE, number).pack(), packet) for number in logging for packet in PACKETS}
+        assert told
+        assert {(cookie, packet) for cookie, packet, _ in told} <= wanted
+        assert all(octets == 100 for *_, octets in told)
+        dns = next(packet for _, packet, _ in told if packet.destination_port == 53)
+        told.clear()
+        bench.machine.forward([dns] * 500)
+        assert WHOLE.log_limit.burst >= len(told)  # what the measure has left, and no more than a burst
+
+
+def test_a_measure_fills_with_time() -> None:
+    now, told = [0.0], []
+    reports = Reports(lambda: now[0])
+    reports.seen = lambda *seen: told.append(seen)
+    logging = Lists.empty().changed(
+        {}, {0: QueueRow(Stage.INGRESS, 1, 0, True, Box(Family.IPV4), "rule 7", LogLimit(2, 3))}, 1, STAMP
+    )
+    packets = np.array([record(PACKETS[0])] * 5, PACKET)
+    batch = Batch(np.arange(5, dtype=np.uint32), packets)
+    for after_s, wanted in ((0.0, 3), (0.0, 0), (0.5, 1), (60.0, 3)):
+        now[0] += after_s
+        told.clear()
+        reports.report(logging, logging.judge(packets), batch)
+        assert len(told) == wanted
+
+
+def test_a_report_that_fails_stops_nothing() -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    with queued() as bench:
+        bench.driver.report_to(fail)
+        assert_decides(bench, WHOLE, PACKETS)
+        assert_decides(bench, WHOLE, PACKETS)
 
 
 # ----------------------------------------------------------------------------------------------------------- devices

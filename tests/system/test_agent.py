@@ -199,7 +199,7 @@ def test_the_life_of_a_firewall(vnf: Vnf, packets: list[Packet]) -> None:
     assert vnf.is_forwarding()
     assert wrong(vnf, WHOLE, packets) == []
     _counts_are_those_of_the_rules(vnf, packets)
-    _log_names_the_rules(vnf, packets)
+    log_names_the_rules(vnf, packets)
 
     vnf.end_agent(signal.SIGTERM)  # asked to end, it leaves the filter as it is
     assert wrong(vnf, WHOLE, packets) == []
@@ -241,7 +241,7 @@ def _counts_are_those_of_the_rules(vnf: Vnf, packets: Sequence[Packet]) -> None:
     assert _told(vnf) <= _by_kind(vnf)[Kind.RULE]
 
 
-def _log_names_the_rules(vnf: Vnf, packets: Sequence[Packet]) -> None:
+def log_names_the_rules(vnf: Vnf, packets: Sequence[Packet]) -> None:
     """The rules that log have shown packets, each one that it decides, on this firewall; no other rule has."""
     decided = {(str(step.rule), packet) for packet in packets for step in decide(WHOLE, packet).steps}
     logging = {rule.id for rule in WHOLE.tenants[0].acl.rules if rule.log}

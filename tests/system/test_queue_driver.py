@@ -19,7 +19,7 @@ from enforce.queue_contract import QueueContract
 from enforce.test_queue_engine import SHORT, FakeSearch
 from patience import until
 from system.queued import QueueBench, queue_bench
-from system.test_agent import LESS, Vnf, eventually, wrong
+from system.test_agent import LESS, Vnf, eventually, log_names_the_rules, wrong
 
 from orchestrator.classify.devices import guarded
 from orchestrator.classify.devices.guarded import OnDevice
@@ -330,6 +330,7 @@ def test_the_life_of_an_agent(layout: Layout, tmp_path: Path, signal_: signal.Si
             vnf.start_agent(token, "--queue-device", "c", "--queue-count", "2")
             vnf.enforced(vnf.ask(lambda client: client.domain("pop1").generation))
             assert wrong(vnf, WHOLE, packets) == []
+            log_names_the_rules(vnf, packets)
             eventually(lambda: vnf.load().load is not None, vnf)
             vnf.enforced(vnf.ask(lambda client: vnf.put(client, LESS)))
             assert wrong(vnf, LESS, packets) == []

@@ -1,7 +1,9 @@
 """The queue compiler: a policy as rows for a classifier in user space, each with the packets that it holds.
 
     ingress_7 rule 17     the list and whom the row counts for: the object's name
-    order 4 permit        which of two rows decides, and what; then the sets of the fields that it looks at
+    order 4 permit log 10 20
+                          which of two rows decides, and what; whether packets are reported: so many a second, and after
+                          a silence, of the list's tenant together. Then the sets of the fields that it looks at
     source 10.0.0.0-10.255.255.255,192.0.2.1
     protocols 6
     destination_ports 22,8000-8999
@@ -37,6 +39,7 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family, format_address
 from orchestrator.policy.fields import FIELDS, MatchField
 from orchestrator.policy.fields import Kind as FieldKind
+from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action, AddressGroup, Direction, Policy, Rule, Tenant
 from orchestrator.policy.rulelist import Row, rule_rows
 from orchestrator.policy.space import LATER, WHOLE, Box, boxes_of, full_set
@@ -56,13 +59,24 @@ _FRAGMENTS = {WHOLE: "whole", LATER: "later"}
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A row of a classifier: when it is asked, what it holds, what becomes of a packet, whom it counts for."""
+    """A row of a classifier: when it is asked, what it holds, what becomes of a packet, whom it counts for.
+
+    `tenant` is the number of the list's tenant, 0 for the operator's; `log` the measure of reports of a row that logs.
+    """
 
     stage: Stage
+    tenant: int
     order: int
     permit: bool
     box: Box
     comment: str
+    log: LogLimit | None = None
+
+    @property
+    def name(self) -> str:
+        """What its object is called."""
+        owner = f"_{self.tenant}" if self.tenant else ""
+        return f"{self.stage.value}{owner} {self.comment}"
 
 
 def queue_objects(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
@@ -71,8 +85,8 @@ def queue_objects(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...
     Raises TooLarge where a list cannot be expanded, BadPolicy where a rule has no number, both with their place.
     """
     objects = {family: {FORWARD: (*_by_leg(policy, family), QUEUE)} for family in Family}
-    for name, row in _rows(policy):
-        objects[row.box.family][f"{name} {row.comment}"] = write_row(row)
+    for row in _rows(policy):
+        objects[row.box.family][row.name] = write_row(row)
     return objects
 
 
@@ -87,8 +101,8 @@ def _by_leg(policy: Policy, family: Family) -> Iterator[str]:
     yield f"-i {INSIDE} -j DROP"
 
 
-def _rows(policy: Policy) -> Iterator[tuple[str, QueueRow]]:
-    """Every row, with the name of its list."""
+def _rows(policy: Policy) -> Iterator[QueueRow]:
+    """Every row."""
     try:
         order = _orders(policy.operator, {}, 0, policy.operator_numbers, in_one_list=True)
     except AclflowError as error:
@@ -96,8 +110,8 @@ def _rows(policy: Policy) -> Iterator[tuple[str, QueueRow]]:
     for rule in policy.operator:
         number = policy.operator_numbers[rule.id]
         for box in boxes_of(rule, {}):
-            said = comment(Kind.OPERATOR_RULE, number)
-            yield Stage.OPERATOR.value, QueueRow(Stage.OPERATOR, order[number], _permits(rule), box, said)
+            said, log = comment(Kind.OPERATOR_RULE, number), policy.log_limit if rule.log else None
+            yield QueueRow(Stage.OPERATOR, 0, order[number], rule.action is Action.PERMIT, box, said, log)
     for tenant in policy.tenants:
         try:
             yield from _tenant_rows(tenant, policy)
@@ -105,14 +119,15 @@ def _rows(policy: Policy) -> Iterator[tuple[str, QueueRow]]:
             raise error.within(f"tenants[{tenant.id}].acl") from None
 
 
-def _tenant_rows(tenant: Tenant, policy: Policy) -> Iterator[tuple[str, QueueRow]]:
+def _tenant_rows(tenant: Tenant, policy: Policy) -> Iterator[QueueRow]:
     acl = tenant.acl
     order = _orders(acl.rules, acl.groups, tenant.number, tenant.rule_numbers)
     for direction, stage in _STAGES.items():
         for rows in rule_rows(acl, direction, own=tenant.prefixes, returns=policy.return_traffic).values():
             for row in rows:
                 level, said = _place(row, direction, tenant, order)
-                yield f"{stage.value}_{tenant.number}", QueueRow(stage, level, row.permit, row.box, said)
+                log = policy.log_limit if row.rule is not None and row.rule.log else None
+                yield QueueRow(stage, tenant.number, level, row.permit, row.box, said, log)
 
 
 def _place(row: Row, direction: Direction, tenant: Tenant, order: Mapping[int, int]) -> tuple[int, str]:
@@ -139,16 +154,13 @@ def _orders(
     return dict(zip(table.number.tolist(), levels(table).tolist(), strict=True))
 
 
-def _permits(rule: Rule) -> bool:
-    return rule.action is Action.PERMIT
-
-
 # ------------------------------------------------------------------------------------------------------- rows as text
 
 
 def write_row(row: QueueRow) -> tuple[str, ...]:
     """A row as lines: its order and verdict, and a line for each field that it looks at."""
-    return (f"order {row.order} {'permit' if row.permit else 'deny'}", *_box_lines(row.box))
+    log = f" log {row.log.rate} {row.log.burst}" if row.log else ""
+    return (f"order {row.order} {'permit' if row.permit else 'deny'}{log}", *_box_lines(row.box))
 
 
 def read_row(family: Family, name: str, lines: Sequence[str]) -> QueueRow:
@@ -161,19 +173,25 @@ def read_row(family: Family, name: str, lines: Sequence[str]) -> QueueRow:
         raise BadInput("a row begins with its order, and whether it permits or denies", place=name)
     try:
         box = _box(family, tuple(lines[1:]))
+        log = LogLimit(int(head[3]), int(head[4])) if head[3] else None
+    except BadInput as error:
+        raise error.within(name) from None
     except (ValueError, OSError):
         raise BadInput("a row's fields cannot be read", place=name) from None
-    return QueueRow(listed[0], int(head[1]), head[2] == "permit", box, listed[1])
+    stage, tenant, said = listed
+    return QueueRow(stage, tenant, int(head[1]), head[2] == "permit", box, said, log)
 
 
-def read_name(name: str) -> tuple[Stage, str] | None:
-    """The stage of a row's list and whom it counts for; None for what names no row."""
+def read_name(name: str) -> tuple[Stage, int, str] | None:
+    """The stage and the tenant of a row's list, and whom it counts for; None for what names no row."""
     found = _NAME.match(name)
-    return None if found is None or read_comment(found[2]) is None else (Stage(found[1]), found[2])
+    if found is None or read_comment(found[3]) is None:
+        return None
+    return Stage(found[1]), int(found[2] or 0), found[3]
 
 
-_NAME = re.compile(r"(operator|egress|ingress)(?:_\d{1,19})? ([a-z-]+ \d{1,19})\Z")
-_HEAD = re.compile(r"order (\d{1,10}) (permit|deny)\Z")
+_NAME = re.compile(r"(operator|egress|ingress)(?:_(\d{1,19}))? ([a-z-]+ \d{1,19})\Z")
+_HEAD = re.compile(r"order (\d{1,10}) (permit|deny)(?: log (\d{1,5}) (\d{1,5}))?\Z")
 _FIELDS = {field.axis: field for field in FIELDS}
 
 

@@ -28,6 +28,7 @@ from orchestrator.classify.overlay import MakeSearch
 from orchestrator.classify.search import Search
 from orchestrator.enforce.drivers.queue.lists import Judged, Lists
 from orchestrator.enforce.drivers.queue.machine import ACCEPT, DROP, QUEUE, Batch, Batching, Machine, PacketQueue
+from orchestrator.enforce.drivers.queue.reports import Reports
 from orchestrator.errors import AclflowError, Unreachable
 
 log = structlog.get_logger()
@@ -69,6 +70,7 @@ class Engine:
     def __init__(self, machine: Machine, setup: Setup) -> None:
         """Open all queues and begin. Raises Missing where the kernel has none, or somebody else listens."""
         self._machine, self.setup = machine, setup
+        self.reports = Reports()
         self._lists = Lists.empty()
         self._in_use: dict[int, Lists] = {}
         self._turn = threading.Condition()
@@ -204,6 +206,7 @@ class _Worker(threading.Thread):
         lists = self._engine.begin(self._number)
         try:
             verdicts = np.full(len(batch.ids), DROP, np.uint32)
+            judged = None
             try:
                 judged = lists.judge(batch.packets)
                 verdicts[judged.permitted] = self._engine.setup.permit
@@ -212,6 +215,8 @@ class _Worker(threading.Thread):
                 verdicts[:] = DROP
                 log.warning("queue.not_judged", queue=self._number, packets=len(batch.ids), error=repr(error))
             self._queue.answer(batch, verdicts)
+            if judged is not None:
+                self._report(lists, judged, batch)
         finally:
             self._engine.end(self._number)
 
@@ -225,6 +230,12 @@ class _Worker(threading.Thread):
             np.add.at(self.counters[0], rows, 1)
             np.add.at(self.counters[1], rows, lengths[packets])
         self.unread += judged.unread
+
+    def _report(self, lists: Lists, judged: Judged, batch: Batch) -> None:
+        try:
+            self._engine.reports.report(lists, judged, batch)
+        except Exception as error:  # noqa: BLE001 -- a report that fails must not end the judging
+            log.warning("queue.not_reported", queue=self._number, error=repr(error))
 
     def _fail(self, error: AclflowError) -> None:
         self.fault = str(error)

@@ -14,8 +14,9 @@ the lists it began with, wholly.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +25,14 @@ from orchestrator.classify.columns import I32
 from orchestrator.classify.overlay import NONE, MakeSearch, Overlaid, Placed
 from orchestrator.classify.packets import Packets, Unread
 from orchestrator.classify.search import Search
+from orchestrator.compile.cookies import Cookie
+from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.lists import Stage
 from orchestrator.compile.filters.queuerows import QueueRow
 from orchestrator.enforce.driver import Stamp
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.loglimit import LogLimit
+from orchestrator.program.program import Tier
 
 Bools = npt.NDArray[np.bool_]
 Place = tuple[Family, Stage]
@@ -47,6 +52,14 @@ class Judged:
     """Packets that could not be read."""
 
 
+class Logged(NamedTuple):
+    """A row whose packets are reported: under which cookie, in whose measure, and that measure."""
+
+    cookie: int
+    tenant: int
+    limit: LogLimit
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:
     """Rows of both IP versions, and the program that they are of."""
@@ -55,6 +68,8 @@ class Lists:
     permits: Bools
     """Whether each row does, by number; the last place stands for no row, which does not."""
     stamp: Stamp | None
+    logs: Mapping[int, Logged] = field(default_factory=dict)
+    """Rows whose packets are reported, by number."""
     serial: int = 0
     """Grows with every change; lists that were built anew keep it, for they decide alike."""
 
@@ -76,10 +91,12 @@ class Lists:
         permits = np.zeros(numbers + 1, np.bool_)
         permits[: len(self.permits) - 1] = self.permits[:-1]
         permits[list(added)] = [row.permit for row in added.values()]
+        logs = {number: logged for number, logged in self.logs.items() if number not in removed}
+        logs |= {number: logged for number, row in added.items() if (logged := _logged(row)) is not None}
         rows = dict(self.rows)
         for place, (gone, new) in _by_place(removed, added).items():
             rows[place] = rows[place].changed(gone, new)
-        return Lists(MappingProxyType(rows), permits, stamp, self.serial + 1)
+        return Lists(MappingProxyType(rows), permits, stamp, MappingProxyType(logs), self.serial + 1)
 
     def rebuilt(self, searching: MakeSearch = Search) -> Lists:
         """The same lists, built anew."""
@@ -127,6 +144,13 @@ class Lists:
                 goes_on[is_found] = self.permits[number]
             left = left[goes_on]
         return permitted, counted
+
+
+def _logged(row: QueueRow) -> Logged | None:
+    owner = read_comment(row.comment)
+    if row.log is None or owner is None:
+        return None
+    return Logged(Cookie(Tier.SERVER, *owner).pack(), row.tenant, row.log)
 
 
 def _by_place(

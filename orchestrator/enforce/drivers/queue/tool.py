@@ -22,6 +22,7 @@ from orchestrator.compile.filters.queuerows import QUEUE, QueueRow, read_name, r
 from orchestrator.compile.filters.rows import CLOSED, FILTERS, Plane
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.driver import Count, FilterDriver, Holding, Key, Objects
+from orchestrator.enforce.drivers.filters.nflog import Seen
 from orchestrator.enforce.drivers.iptables.listing import SavedTable, normal_rule, read_saved
 from orchestrator.enforce.drivers.queue.engine import Engine, Setup
 from orchestrator.enforce.drivers.queue.machine import LinuxMachine, Machine
@@ -178,6 +179,10 @@ class QueueDriver(FilterDriver):
     def trouble(self) -> str | None:
         """What is wrong, in words."""
         return self._engine.trouble()
+
+    def report_to(self, seen: Seen) -> None:
+        """Tell of packets of rules that log, from now on."""
+        self._engine.reports.seen = seen
 
     def stop(self) -> None:
         """End the workers. Everything that is queued is dropped from then on."""
