@@ -11,6 +11,7 @@ from api.auth import TenantReader, TenantWriter, is_admin
 from api.context import (
     ConditionDep,
     NamePath,
+    OnceDep,
     RawBody,
     ServicesDep,
     WritingDep,
@@ -84,7 +85,9 @@ def put_acl(
 
 
 @router.post("/confirm", response_model=WrittenList)
-def confirm_change(caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep) -> Response:
+def confirm_change(
+    caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep, once: OnceDep
+) -> Response:
     """Keep the change that waits to be confirmed."""
 
     def work(unit: Unit) -> Reply:
@@ -93,11 +96,13 @@ def confirm_change(caller: TenantWriter, services: ServicesDep, tenant: NamePath
         logged(unit, caller, "acl.confirmed", tenant, {"version": change.version})
         return _settled(change)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.post("/revert", response_model=WrittenList)
-def revert_change(caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep) -> Response:
+def revert_change(
+    caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep, once: OnceDep
+) -> Response:
     """Take the change that waits to be confirmed back now."""
 
     def work(unit: Unit) -> Reply:
@@ -106,7 +111,7 @@ def revert_change(caller: TenantWriter, services: ServicesDep, tenant: NamePath,
         logged(unit, caller, "acl.reverted", tenant, {"version": change.version, "generation": change.generation})
         return _settled(change)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 def _settled(change: Change) -> Reply:
@@ -127,7 +132,7 @@ def _check_origin(origin: TakenFrom | None, tenant: str, version: int) -> None:
 @router.get("/check", response_model=StandingBody)
 async def check_current(_: TenantReader, services: ServicesDep, tenant: NamePath, part: Parts = _ALL) -> Response:
     """What is odd about the list as it is, and what it costs. Looked for once a version, so asking again is cheap."""
-    return await services.questions.answered(lambda: answer(standing(services, tenant, part)))
+    return await services.questions.answered(tenant, lambda: answer(standing(services, tenant, part)))
 
 
 @router.post("/check", response_model=ReviewBody, openapi_extra=takes(AclDocument))
@@ -140,7 +145,9 @@ async def check_acl(
     part: Parts = _ALL,
 ) -> Response:
     """A dry run: what is wrong with a list, what it would cost, which packets would fare otherwise. Changes nothing."""
-    return await services.questions.answered(lambda: answer(review(services, tenant, raw, part, against=against)))
+    return await services.questions.answered(
+        tenant, lambda: answer(review(services, tenant, raw, part, against=against))
+    )
 
 
 @router.post("/trace", response_model=TraceBody)
@@ -153,10 +160,10 @@ def trace_packet(caller: TenantReader, services: ServicesDep, tenant: NamePath, 
 @router.post("/blame", response_model=BlameBody)
 async def blame_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
     """The version since which the list decides a packet as it does now: who opened it, or closed it."""
-    return await services.questions.answered(lambda: answer(blamed(services, tenant, body)))
+    return await services.questions.answered(tenant, lambda: answer(blamed(services, tenant, body)))
 
 
 @router.post("/bisect", response_model=BisectedBody)
 async def bisect_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
     """Two neighbouring versions between which the list's word about a packet changed, from few of them."""
-    return await services.questions.answered(lambda: answer(bisected(services, tenant, body)))
+    return await services.questions.answered(tenant, lambda: answer(bisected(services, tenant, body)))

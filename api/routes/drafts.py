@@ -9,7 +9,18 @@ from fastapi import APIRouter, Path, Response
 
 from api.answers import answer, etag, reply, sent
 from api.auth import TenantReader, TenantWriter
-from api.context import ConditionDep, NamePath, RawBody, ServicesDep, author, logged, read_body, seen_from, takes
+from api.context import (
+    ConditionDep,
+    NamePath,
+    OnceDep,
+    RawBody,
+    ServicesDep,
+    author,
+    logged,
+    read_body,
+    seen_from,
+    takes,
+)
 from api.schemas.drafts import ExpectationsPut, NewDraft, TestBody
 from orchestrator.control import expecting
 from orchestrator.policy.expectationtext import Expectations, read_expectations
@@ -66,7 +77,9 @@ def delete_expectations(
 @router.post("/acl/test", response_model=JudgedList, openapi_extra=takes(TestBody))
 async def hold_list(_: TenantReader, services: ServicesDep, tenant: NamePath, raw: RawBody) -> Response:
     """Hold a list to expectations, for all packets at once. Changes nothing."""
-    return await services.questions.answered(lambda: answer(_tested(services, tenant, read_body(TestBody, raw))))
+    return await services.questions.answered(
+        tenant, lambda: answer(_tested(services, tenant, read_body(TestBody, raw)))
+    )
 
 
 def _tested(services: ServicesDep, tenant: str, body: TestBody) -> JudgedList:
@@ -100,7 +113,7 @@ def list_drafts(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Res
 
 @router.post("/acl/drafts", status_code=201, response_model=SharedDraft, openapi_extra=takes(NewDraft))
 def share_draft(
-    caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep, raw: RawBody
+    caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep, once: OnceDep, raw: RawBody
 ) -> Response:
     """Share a draft with the tenant's members, for some days. It changes nothing of the list."""
     body = read_body(NewDraft, raw)
@@ -116,7 +129,7 @@ def share_draft(
         return reply(found, location=f"/v1/tenants/{tenant}/acl/drafts/{found.id}")
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work))
+        return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.get("/acl/drafts/{draft}", response_model=SharedDraft)

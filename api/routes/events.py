@@ -51,7 +51,7 @@ async def list_events(
     after = _event_id(last_event_id) if last_event_id is not None else marker
     if after is None:
         after = await services.feed.newest()
-    return stream(await _first(_followed(services, number, after, bearer)))
+    return stream(await _first(_followed(services, _who(caller), number, after, bearer)))
 
 
 def _page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
@@ -70,8 +70,14 @@ def _answered(page: EventPage, limit: int) -> Response:
     return answer(Events(items, following_id, page.missed))
 
 
-async def _followed(services: Services, number: int | None, after: int, bearer: str) -> AsyncIterator[bytes]:
-    with services.feed.follower():
+def _who(caller: Principal) -> str:
+    """Return whom a stream is counted for: a tenant, or a token of none."""
+    only = only_tenant(caller)
+    return f"token {caller.token_id}" if only is None else f"tenant '{only}'"
+
+
+async def _followed(services: Services, who: str, number: int | None, after: int, bearer: str) -> AsyncIterator[bytes]:
+    with services.feed.follower(who):
         chunks = following(
             services.feed,
             after,

@@ -63,7 +63,7 @@ async def get_difference(
     _: TenantReader, services: ServicesDep, tenant: NamePath, version: NumberPath, to: Later = None
 ) -> Response:
     """The packets whose fate changed from this version to another."""
-    return await services.questions.answered(lambda: answer(compared(services, tenant, version, to)))
+    return await services.questions.answered(tenant, lambda: answer(compared(services, tenant, version, to)))
 
 
 @router.post("/{version}/restore", response_model=Restored)

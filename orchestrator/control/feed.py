@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
 from orchestrator.control.signals import Signal
-from orchestrator.errors import Busy
+from orchestrator.errors import Busy, TooOften
 from orchestrator.store import Store
 from orchestrator.store.records import Committed, LoggedEvent
 
 PAGE = 100
 """How many events are given at once."""
 MOST_FOLLOWERS = 1000
+MOST_EACH = 64
+"""Of one tenant, or of one token that is of no tenant: more than anybody's pages, far less than all."""
 TAIL = 1000
 """How many of the newest events are kept in memory."""
 GATHER_S = 0.02
@@ -59,7 +61,7 @@ class Feed:
         self._head: int | None = None
         self._stale = True
         self._closed = False
-        self._followers = 0
+        self._followers: Counter[str] = Counter()
         self._unsubscribe = store.subscribe(self._heard)
 
     @property
@@ -74,15 +76,19 @@ class Feed:
         self._signal.fire()
 
     @contextmanager
-    def follower(self) -> Iterator[None]:
-        """Count one who follows. Raises Busy when there are as many as can be served."""
-        if self._followers >= MOST_FOLLOWERS:
+    def follower(self, who: str) -> Iterator[None]:
+        """Count one who follows. Raises TooOften when `who` follows often already, Busy when all places are taken."""
+        if self._followers[who] >= MOST_EACH:
+            raise TooOften(f"{MOST_EACH} streams of events are open for {who} already: close some, or ask for pages")
+        if self._followers.total() >= MOST_FOLLOWERS:
             raise Busy(f"{MOST_FOLLOWERS} follow the events already: ask for pages instead, or come back")
-        self._followers += 1
+        self._followers[who] += 1
         try:
             yield
         finally:
-            self._followers -= 1
+            self._followers[who] -= 1
+            if not self._followers[who]:
+                del self._followers[who]
 
     async def newest(self) -> int:
         """The id of the newest event: where to begin without a past."""

@@ -7,13 +7,15 @@ import re
 import orjson
 from sqlalchemy import delete, insert, select
 
-from orchestrator.errors import BadInput, Conflict
+from orchestrator.errors import BadInput, Conflict, TooOften
 from orchestrator.store.records import Reply
 from orchestrator.store.schema.core import replies
 from orchestrator.store.transaction import Transaction
 
 _KEY = re.compile(r"[!-~]{1,255}\Z")
 _MICROS_PER_HOUR = 3_600_000_000
+MOST_KEPT = 10_000
+"""Answers of one token. They are kept for a day; forgotten earlier, what is repeated would be done twice."""
 
 
 class Replies:
@@ -38,8 +40,18 @@ class Replies:
         return Reply(row.status, orjson.loads(row.headers), row.body)
 
     def keep(self, token_id: int, key: str, request: bytes, reply: Reply) -> None:
-        """Keep an answer for `replies_kept_h` hours, and forget those older."""
+        """Keep an answer for `replies_kept_h` hours, and forget those older.
+
+        Raises TooOften when as many as can be are kept for the token.
+        """
         self._tx.write(delete(replies).where(replies.c.created <= self._oldest()))
+        mine = select(replies.c.created).where(replies.c.token == token_id)
+        if self._tx.read(mine.offset(MOST_KEPT - 1).limit(1)).first() is not None:
+            raise TooOften(
+                f"{MOST_KEPT} answers are kept for this token: repeat with keys that are used already, ask without a "
+                f"key, or wait until the oldest is {self._tx.settings.replies_kept_h:g} hours old",
+                place="Idempotency-Key",
+            )
         self._tx.write(
             insert(replies).values(
                 token=token_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from served import Served
 
 from orchestrator.client import Client
 from orchestrator.errors import Conflict
@@ -60,3 +61,13 @@ def test_a_change_is_taken_back_at_once(admin: Client, tenant: str) -> None:
 def test_a_change_that_changes_nothing_waits_for_nobody(admin: Client, tenant: str) -> None:
     assert not admin.put_acl(tenant, rules("web"), confirm_s=60).changed
     assert admin.tenant(tenant).unconfirmed is None
+
+
+@pytest.mark.parametrize("verb", ["confirm", "revert"])
+def test_settling_is_done_once_for_a_key(admin: Client, service: Served, tenant: str, verb: str) -> None:
+    admin.put_acl(tenant, rules("other"), confirm_s=60)
+    with service.http() as http:
+        path, key = f"/v1/tenants/{tenant}/acl/{verb}", {"Idempotency-Key": f"{tenant}-{verb}"}
+        first, again = (http.post(path, headers=key) for _ in range(2))
+    assert first.status_code == again.status_code == 200
+    assert first.content == again.content

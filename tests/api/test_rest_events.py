@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 from served import Served, ServiceProcess, served
 
 from api import streams
@@ -291,6 +291,30 @@ def test_only_so_many_follow(service: Served, monkeypatch: pytest.MonkeyPatch) -
     with service.http() as http:
         answer = http.get("/v1/events", headers=ACCEPT)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+
+
+def test_one_tenant_does_not_take_all_places(
+    service: Served, admin: Client, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.control.feed.MOST_EACH", 2)
+    token = {"X-Auth-Token": admin.create_token("reader", tenant=tenant)[1]}
+    with service.http() as http, ExitStack() as open_streams:
+        for _ in range(2):
+            stream = open_streams.enter_context(http.stream("GET", "/v1/events", headers=ACCEPT | token))
+            assert stream.status_code == 200
+        refused = http.get("/v1/events", headers=ACCEPT | token)
+        assert (refused.status_code, refused.json()["detail"].split(" are open")[0]) == (429, "2 streams of events")
+        assert http.get("/v1/events", headers=token).status_code == 200, "pages are still given"
+        with http.stream("GET", "/v1/events", headers=ACCEPT) as other:
+            assert other.status_code == 200
+        open_streams.close()
+        until(lambda: follows(http, token))
+
+
+def follows(http: httpx.Client, token: dict[str, str]) -> bool:
+    """Whether a stream begins."""
+    with http.stream("GET", "/v1/events", headers=ACCEPT | token) as answer:
+        return answer.status_code == 200
 
 
 def test_every_kind_in_the_log_is_declared(service: Served, admin: Client) -> None:

@@ -15,7 +15,7 @@ from orchestrator.compile.filters.rows import Plane
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
 
-READS = ("/check", "/trace", "/blame", "/bisect", "/try")
+READS = ("/check", "/trace", "/blame", "/bisect", "/try", "/test")
 """POSTs that change nothing."""
 OF_ENFORCERS = ("/enrol", "/enrol/switch", "/epoch", "/report", "/counts", "/claim", "/certificate", "/log")
 """Their own ways of being safe to repeat: a one-time token, a growing number, the numbers of reports of all kinds, the
@@ -24,6 +24,9 @@ ROUNDS = ("/heavy",)
 """Had as often as they are asked for: each looks at what was counted since the one before."""
 OF_AUTHORITIES = ("/enrolment-groups",)
 """What needs a service with a certificate authority: see `tests/machines`."""
+
+SETTLING = ("/confirm", "/revert")
+"""What settles a change that waits to be confirmed: see `test_rest_confirm.py`."""
 
 RULE = {"id": "r", "action": "permit"}
 MAKING = {
@@ -39,6 +42,14 @@ MAKING = {
     "/v1/pops/once/servers": {"name": "fs", "port": "to-fs", "mac": "0a:00:00:00:00:01"},
     "/v1/pops/once/rebuild": None,
     "/v1/tenants": {"id": "once2", "domain": "once"},
+    "/v1/tenants:batch": {"domain": "once", "tenants": [{"id": "once4"}, {"id": "once5"}]},
+    "/v1/tenants/once/acl/drafts": {"acl": {"rules": [RULE]}, "base_version": 1},
+    "/v1/tenants/once/acl/waivers": {
+        "kind": "shadowed",
+        "rules": ["r"],
+        "reason": "on purpose",
+        "ends": "2999-01-01T00:00:00Z",
+    },
     "/v1/tenants/once/prefixes": {"prefix": "10.77.0.0/16"},
     "/v1/tenants/once/acl/rules": RULE,
     "/v1/tenants/once/acl/groups/g/members": {"add": ["192.0.2.1"]},
@@ -66,7 +77,7 @@ def test_every_post_is_tried(http: httpx.Client) -> None:
     posts = {
         path
         for path, item in paths.items()
-        if "post" in item and not path.endswith((*READS, *OF_ENFORCERS, *ROUNDS, *OF_AUTHORITIES))
+        if "post" in item and not path.endswith((*READS, *OF_ENFORCERS, *ROUNDS, *OF_AUTHORITIES, *SETTLING))
     }
     names = {
         "{pop}": "once",
@@ -103,6 +114,19 @@ def state(service: Served) -> tuple[int, int]:
     """The log's end, and how many tokens there are."""
     with service.service.parts.store.read() as unit:
         return unit.events.last_id(), len(unit.tokens.list())
+
+
+def test_only_so_many_answers_are_kept_for_a_token(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def post(key: str, number: int) -> httpx.Response:
+        return http.post("/v1/domains", json={"id": f"kept-{number}"}, headers={"Idempotency-Key": key})
+
+    first, key = uuid.uuid4().hex, uuid.uuid4().hex
+    assert post(first, 1).status_code == 201
+    monkeypatch.setattr("orchestrator.store.replies.MOST_KEPT", 1)
+    refused = post(key, 2)
+    assert (refused.status_code, refused.json()["place"]) == (429, "Idempotency-Key")
+    assert http.get("/v1/domains/kept-2").status_code == 404, "nothing is done without being kept"
+    assert post(first, 1).status_code == 201, "what was done is still answered"
 
 
 def test_a_secret_is_kept_nowhere(service: Served, http: httpx.Client) -> None:
