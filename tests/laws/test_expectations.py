@@ -206,6 +206,8 @@ FAR = ssh("far", Action.PERMIT, "192.0.2.0/24")
         ((SHUT,), (replace(SHUT, action=Action.PERMIT),), True),
         ((FAR, SHUT), (FAR, OPEN, SHUT), False),
         ((FAR, SHUT, OPEN), (SHUT, OPEN), False),
+        ((SHUT, replace(FAR, action=Action.DENY)), (SHUT, OPEN), False),
+        ((replace(FAR, action=Action.DENY), SHUT), (OPEN, SHUT), True),
     ],
 )
 def test_examples_of_what_a_change_breaks(before: tuple[Rule, ...], after: tuple[Rule, ...], breaks: bool) -> None:
