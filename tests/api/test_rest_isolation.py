@@ -27,6 +27,7 @@ OWN_TOKEN = "/v1/tokens/mine"
 BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/tenants"): {"id": "new", "domain": "pop"},
     ("PATCH", "/v1/tenants/{tenant}"): {"name": "x"},
+    ("POST", "/v1/tenants:batch"): {"domain": "pop", "tenants": [{"id": "of-many"}]},
     ("PUT", "/v1/tenants/{tenant}/prefixes"): {"prefixes": []},
     ("POST", "/v1/tenants/{tenant}/prefixes"): {"prefix": "10.99.0.0/16"},
     ("PUT", "/v1/tenants/{tenant}/acl"): {"rules": []},
@@ -181,8 +182,8 @@ def test_a_tenant_sees_nothing_of_others(town: Town, role: str) -> None:
     """404 on every route that is about somebody else, in the words that a missing thing gets."""
     http: httpx.Client = getattr(town, role)
     for route in routes(town.admin):
-        if route.pattern in {"/v1/tenants", "/v1/events", OWN_TOKEN}:
-            continue  # they show what is the caller's own
+        if route.pattern in {"/v1/tenants", "/v1/tenants:batch", "/v1/events", OWN_TOKEN}:
+            continue  # they show what is the caller's own, or are refused as such
         if "/generations/" in route.pattern:
             assert ask(http, route, domain="elsewhere").status_code == 404
             continue
@@ -206,6 +207,7 @@ def test_a_tenant_sees_itself_in_the_list(town: Town) -> None:
     assert [each["id"] for each in town.member.get("/v1/tenants").json()["items"]] == ["red"]
     assert town.member.get("/v1/tenants", params={"marker": "red"}).json()["items"] == []
     assert town.member.post("/v1/tenants", json={"id": "new", "domain": "pop"}).status_code == 403
+    assert ask(town.member, Route("POST", "/v1/tenants:batch")).status_code == 403
 
 
 def test_a_tenant_sees_events_about_itself_only(town: Town) -> None:
