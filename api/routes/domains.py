@@ -190,15 +190,18 @@ def put_endpoint(
     wanted = body.endpoint(endpoint)
 
     def work(unit: Unit) -> Reply:
-        location = None
+        location, owners = None, [wanted.tenant]
         try:
-            condition.require(etag(unit.domains.endpoint(domain, endpoint).version))
+            old = unit.domains.endpoint(domain, endpoint)
+            owners.insert(0, old.endpoint.tenant)
+            condition.require(etag(old.version))
         except NotFound:
             unit.domains.get(domain)
             condition.allow(None)
             location = f"/v1/domains/{domain}/endpoints/{endpoint}"
         change = unit.domains.put_endpoint(domain, wanted)
         if change.changed:
+            unit.endpoint_groups.follow(endpoint, owners)
             logged(unit, caller, "endpoint.written", domain, {"name": endpoint, "generation": change.generation})
         written = Written(version=change.version, generation=change.generation, changed=change.changed)
         return reply(written, generation=change.generation, tag=etag(change.version), location=location)
@@ -213,8 +216,10 @@ def remove_endpoint(
     """Take an endpoint out of the domain."""
 
     def work(unit: Unit) -> Reply:
-        condition.require(etag(unit.domains.endpoint(domain, endpoint).version))
+        old = unit.domains.endpoint(domain, endpoint)
+        condition.require(etag(old.version))
         generation = unit.domains.remove_endpoint(domain, endpoint)
+        unit.endpoint_groups.follow(endpoint, (old.endpoint.tenant,))
         logged(unit, caller, "endpoint.removed", domain, {"name": endpoint, "generation": generation})
         return reply(Gone(generation), generation=generation)
 

@@ -33,7 +33,8 @@ from api.paging import page_after
 from api.schemas.acl import GroupDocument
 from api.schemas.common import read_prefix
 from api.schemas.groups import MembersChange
-from orchestrator.errors import NotFound
+from orchestrator.errors import BadPolicy, NotFound
+from orchestrator.policy.endpointnames import endpoint_of_group
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import group_from_json
 from orchestrator.store.records import Change, GroupRecord, Principal, Reply
@@ -86,6 +87,7 @@ def put_group(
     writing: WritingDep,
 ) -> Response:
     """Make this the group: a new one, or in the place of the one that is there, which needs If-Match."""
+    _refuse_kept(group)
     wanted = group_from_json(group, json_document(raw))
 
     def work(unit: Unit) -> Reply:
@@ -156,6 +158,7 @@ def change_members(
     writing: WritingDep,
 ) -> Response:
     """Add members and remove members, one or many, all of it or nothing, in one generation."""
+    _refuse_kept(group)
     body = read_body(MembersChange, raw)
     add, remove = body.added(), body.removed()
 
@@ -219,3 +222,10 @@ def _written(
 def _seen(record: GroupRecord) -> Group:
     group = record.group
     return Group(name=group.name, description=group.description, members=len(group.prefixes), rules=record.rules)
+
+
+def _refuse_kept(group: str) -> None:
+    """Refuse to write a group that follows an endpoint. Raises BadPolicy."""
+    endpoint = endpoint_of_group(group)
+    if endpoint is not None:
+        raise BadPolicy(f"the group follows endpoint '{endpoint}': its addresses are changed there")

@@ -31,6 +31,7 @@ from api.paging import page_after
 from api.schemas.acl import RuleDocument
 from api.schemas.common import BIGGEST, problem_responses
 from orchestrator.errors import BadInput, NotFound
+from orchestrator.policy.endpointnames import with_references
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.formats.native_values import at
@@ -117,11 +118,12 @@ def insert_rule(
     writing: WritingDep,
 ) -> Response:
     """Put a new rule into the list: at a position, before or after another one, or at the end."""
-    rule = rule_from_json(with_end(json_document(raw), services.clock()))
+    rule = rule_from_json(in_words(json_document(raw), services.clock()))
     services.control.ceilings.check_rule(rule)
 
     def work(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
+        unit.endpoint_groups.prepare(tenant, rule, author=author(caller))
         change = unit.acls.insert_rule(tenant, rule, position=place.found(unit, tenant), author=author(caller))
         location = f"/v1/tenants/{tenant}/acl/rules/{rule.id}"
         return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location, writing=writing)
@@ -148,11 +150,12 @@ def put_rule(
     writing: WritingDep,
 ) -> Response:
     """Change a rule where it stands. If-Match is about this rule: changes of other rules do not get in the way."""
-    changed = _rule_called(rule, with_end(json_document(raw), services.clock()))
+    changed = _rule_called(rule, in_words(json_document(raw), services.clock()))
     services.control.ceilings.check_rule(changed)
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
+        unit.endpoint_groups.prepare(tenant, changed, author=author(caller))
         change = unit.acls.put_rule(tenant, changed, author=author(caller))
         return _written(unit, caller, tenant, rule, change, "rule.changed", writing=writing)
 
@@ -202,12 +205,18 @@ def delete_rule(
         return sent(services.control.carry_out(work))
 
 
-def with_end(document: object, now: dt.datetime) -> object:
-    """A rule's document whose `expires` may be said as people say it, in UTC: ``in 2h``. Raises BadInput."""
-    said = document.get("expires") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or not isinstance(said, str) or said[10:11] == "T":
+def in_words(document: object, now: dt.datetime) -> object:
+    """A rule's document with what people say in words as the native form has it.
+
+    `source` and `destination` may name endpoints, `expires` may be said as ``in 2h``, in UTC. Raises BadInput.
+    """
+    if not isinstance(document, dict):
         return document
-    return {**document, "expires": at("expires", read_time, said, now, dt.UTC).isoformat()}
+    said = with_references(document)
+    end = said.get("expires")
+    if isinstance(end, str) and end[10:11] != "T":
+        said["expires"] = at("expires", read_time, end, now, dt.UTC).isoformat()
+    return said
 
 
 def _rule_called(rule: str, document: object) -> Rule:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, TypeVar
 
 import typer
 
 from orchestrator.errors import AclflowError, BadInput
-from orchestrator.policy.addresses import parse_address
+from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import TCP, WITH_PORTS, parse_protocol
 from orchestrator.policy.services import parse_ports
@@ -23,8 +23,8 @@ T = TypeVar("T")
 class PacketOptions:
     """The fields of a packet."""
 
-    source: Annotated[str, typer.Option("--source", "-s", help="Its source address.")]
-    destination: Annotated[str, typer.Option("--destination", "-d", help="Its destination address.")]
+    source: Annotated[str, typer.Option("--source", "-s", help="Its source: an address, or an endpoint of the TENANT.")]
+    destination: Annotated[str, typer.Option("--destination", "-d", help="Its destination, as --source.")]
     protocol: Annotated[str, typer.Option("--protocol", "-p", help="A name or a number.")] = "tcp"
     source_port: Annotated[int, typer.Option("--source-port", min=0, max=65535)] = 49152
     port: Annotated[
@@ -37,6 +37,24 @@ class PacketOptions:
     later_fragment: Annotated[bool, typer.Option("--later-fragment", help="It is a fragment but not the first.")] = (
         False
     )
+
+    def with_endpoints(self, known: Callable[[], Mapping[str, Sequence[str]]]) -> PacketOptions:
+        """The same with addresses for the names of endpoints; `known` tells these, and is asked only if need be.
+
+        Of an endpoint with several addresses it is the first of the other side's IP version. Raises BadInput.
+        """
+        sides = {"source": self.source, "destination": self.destination}
+        names = {side: text for side, text in sides.items() if _version(text) is None}
+        if not names:
+            return self
+        endpoints = known()
+        for side, name in names.items():
+            if name not in endpoints:
+                raise BadInput(f"'{name}' is no address, and no endpoint of the tenant", place=f"--{side}")
+            other = _version(next(text for each, text in sides.items() if each != side))
+            addresses = [prefix.partition("/")[0] for prefix in endpoints[name]]
+            sides[side] = next((each for each in addresses if other in (None, _version(each))), addresses[0])
+        return replace(self, source=sides["source"], destination=sides["destination"])
 
     def packet(self) -> Packet:
         """The packet. Raises BadInput that names the option."""
@@ -61,6 +79,14 @@ class PacketOptions:
                 later_fragment=self.later_fragment,
             )
         )
+
+
+def _version(text: str) -> Family | None:
+    """The IP version of an address; None for what is none."""
+    try:
+        return parse_address(text)[0]
+    except AclflowError:
+        return None
 
 
 def _read(option: str, read: Callable[[], T]) -> T:

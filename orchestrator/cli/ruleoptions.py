@@ -11,6 +11,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.options import end_of
 from orchestrator.errors import AclflowError, BadInput, NotFound
+from orchestrator.policy.endpointnames import with_references
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Direction, Rule, RuleId
 
@@ -42,7 +43,7 @@ class RuleOptions:
     ] = None
     protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="A name, a number, or any.")] = None
     source: Annotated[
-        list[str] | None, typer.Option("--source", "-s", help=f"A prefix, @group, or any. {_Several}")
+        list[str] | None, typer.Option("--source", "-s", help=f"A prefix, endpoint, @group, or any. {_Several}")
     ] = None
     destination: Annotated[list[str] | None, typer.Option("--destination", "-d", help="As --source.")] = None
     port: Annotated[
@@ -69,14 +70,14 @@ class RuleOptions:
         for option, value in (("--source", self.source), ("--destination", self.destination)):
             if value is None:
                 raise BadInput("say it; `any` is every address", place=option)
-        return _read({"id": name, **self._said()})
+        return _read(with_references({"id": name, **self._said()}))
 
     def changed(self, rule: Rule) -> Rule:
         """The rule with what is said, and all else as it was. Raises BadInput and BadPolicy that name the option."""
         said = self._said()
         if not said:
             raise BadInput("say what is to change, such as --port 8443")
-        return _read({**rule_to_json(rule), **said})
+        return _read({**rule_to_json(rule), **with_references(said)})
 
     def _said(self) -> dict[str, object]:
         said: dict[str, object] = {

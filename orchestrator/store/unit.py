@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TypeVar
 
+from orchestrator.store.acls.endpointgroups import EndpointGroups
 from orchestrator.store.acls.groups import Groups
 from orchestrator.store.acls.lists import Acls
 from orchestrator.store.acls.waivers import Waivers
@@ -50,6 +51,7 @@ class Unit:
     expectations = _repository(Expectations)
     drafts = _repository(Drafts)
     waivers = _repository(Waivers)
+    endpoint_groups = _repository(EndpointGroups)
     domains = _repository(Domains)
     intersections = _repository(Intersections)
     onboardings = _repository(Onboardings)

@@ -18,7 +18,9 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark
 from orchestrator.client import AclSeen, Client, Written
 from orchestrator.errors import Conflict, NotFound, Stale
-from orchestrator.policy.model import Rule, RuleId
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.endpointnames import endpoint_of_group
+from orchestrator.policy.model import AddressGroup, GroupName, Rule, RuleId
 from orchestrator.policy.ruleplace import suggest_place
 
 Question = Annotated[
@@ -57,7 +59,7 @@ def add(
     asking.check()
     new = said.new_rule(rule)
     with service(url) as client:
-        seen = client.acl(tenant)
+        seen = _seen_for(client, tenant, new)
         names = [each.id for each in seen.acl.rules]
         if new.id in names:
             raise Conflict(f"there is a rule '{rule}' already: `aclflow acl rule set` changes it", place="RULE")
@@ -91,8 +93,9 @@ def set_up(
     """Change what is said of a rule, where it stands, after showing what that changes. All else of it stays."""
     asking.check()
     with service(url) as client:
-        seen, old, etag = _read(client, tenant, rule)
+        _, old, etag = _read(client, tenant, rule)
         new = said.changed(old)
+        seen = _seen_for(client, tenant, new)
         _carry_out(
             client,
             tenant,
@@ -167,6 +170,22 @@ def _read(client: Client, tenant: str, name: str) -> tuple[AclSeen, Rule, str]:
     if read.rule not in seen.acl.rules:
         raise Stale(f"rule '{name}' was changed just now: run it again")
     return seen, read.rule, read.etag
+
+
+def _seen_for(client: Client, tenant: str, rule: Rule) -> AclSeen:
+    """The list with the groups of endpoints that a rule names. Raises NotFound for an endpoint that there is not."""
+    seen = client.acl(tenant)
+    missing = {*rule.source.groups, *rule.destination.groups} - seen.acl.groups.keys()
+    named = {group: name for group in missing if (name := endpoint_of_group(group)) is not None}
+    if not named:
+        return seen
+    known = {each.name: each for each in client.own_endpoints(tenant)}
+    groups = dict(seen.acl.groups)
+    for group, name in named.items():
+        if name not in known:
+            raise NotFound(f"'{name}' is no address, and {tenant} has no endpoint of that name")
+        groups[group] = AddressGroup(GroupName(group), tuple(map(Prefix.parse, known[name].prefixes)))
+    return replace(seen, acl=replace(seen.acl, groups=groups))
 
 
 def _suggested(seen: AclSeen, rule: Rule) -> tuple[int, RuleId | None]:

@@ -63,8 +63,11 @@ def trace(
     A TCP packet opens a connection unless you name its --flags. --report lists every rule that matches, not only the
     first. Ends with 1 if any of the lists denies the packet.
     """
-    packet = packet_options.packet()
     live = LiveList.named(names[0]) if len(names) == 1 else None
+    owner = tenant or (live.tenant if live is not None else None)
+    if owner is not None:
+        packet_options = packet_options.with_endpoints(lambda: _endpoints(owner, url))
+    packet = packet_options.packet()
     if live is not None and live.version is None and tenant is None:
         _trace_live(names[0], live.tenant, packet, url, as_json=as_json)
         return
@@ -83,6 +86,11 @@ def trace(
             _say(answer, report=report)
     if any(answer.step.action is Action.DENY for answer in answers):
         raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _endpoints(tenant: str, url: str | None) -> dict[str, tuple[str, ...]]:
+    with service(url) as client:
+        return {each.name: each.prefixes for each in client.own_endpoints(tenant)}
 
 
 def _trace_live(

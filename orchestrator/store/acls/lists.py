@@ -25,6 +25,7 @@ from orchestrator.policy.ownership import check_ownership, narrow_to_owned
 from orchestrator.store.acls import replace as aclreplace
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.acls.cache import CachedAcl
+from orchestrator.store.acls.endpointgroups import EndpointGroups
 from orchestrator.store.acls.steps import AclSteps, defaults_of
 from orchestrator.store.prefixrows import owned_prefixes
 from orchestrator.store.records import (
@@ -185,9 +186,11 @@ class Acls(AclSteps):
     def replace(self, tenant: str, acl: Acl, *, author: str, expected_version: int | None = None) -> Change:
         """Replace the list.
 
-        Rules that stay the same keep their rows; ids that stay keep their numbers.
+        Rules that stay the same keep their rows; ids that stay keep their numbers. Groups that follow endpoints get
+        the addresses that these have now.
         """
         owner, head = self._begin(tenant, expected_version)
+        acl = EndpointGroups(self._tx).completed(tenant, acl)
         check_ownership(acl, owned_prefixes(self._tx, owner.number))
         with collector_paused():
             return self._replace(owner, head, acl, author)
