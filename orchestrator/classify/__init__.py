@@ -4,6 +4,7 @@
     captures.py            frames.py               grouping.py          search.py                   replay.py, flows.py
 
 captures.py   files, packed or not, a piece at a time: a capture may be larger than memory
+live.py       frames of an interface as they come
 records.py    what stands in them: pcap and pcapng, in plain Python and long runs of it in C
 packets.py    the columns, and why a frame may be none of a policy's business
 frames.py     one frame in plain Python, which says what is read and what is not; many at once in C

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.classify.captures import Capture
 from orchestrator.classify.deciding import NOBODY, Deciding, Verdicts
 from orchestrator.classify.flows import Count, FlowCounts, Flows, flows_of, summed
 from orchestrator.classify.frames import Frames, read_frames
@@ -80,8 +80,19 @@ class Replay:
     remarks: list[str] = field(default_factory=list)
 
 
+class Recorded(Protocol):
+    """Frames, a piece at a time: a capture, or an interface that is listened to."""
+
+    name: str
+    remarks: list[str]
+
+    def frames(self) -> Iterator[Frames]:
+        """The frames of a piece after the other."""
+        ...
+
+
 def replay(
-    captures: Iterable[Capture], deciding: Deciding, against: Deciding | None = None, *, threads: int | None = None
+    captures: Iterable[Recorded], deciding: Deciding, against: Deciding | None = None, *, threads: int | None = None
 ) -> Replay:
     """What a list decides about captures, one after the other, and how that differs from the list `against`.
 
@@ -131,7 +142,7 @@ class _Kinds:
 
 
 def _in_turn(
-    pool: ThreadPoolExecutor, capture: Capture, work: Callable[[Frames], _Part], ahead: int
+    pool: ThreadPoolExecutor, capture: Recorded, work: Callable[[Frames], _Part], ahead: int
 ) -> Iterator[_Part]:
     """What comes of the pieces of a capture, in order, of which some are worked on at a time."""
     waiting: deque[Future[_Part]] = deque()

@@ -17,6 +17,7 @@ from orchestrator.classify.deciding import Decider, Deciding
 from orchestrator.classify.devices.choice import C, choose_device
 from orchestrator.classify.devices.guarded import OnDevice
 from orchestrator.classify.flows import Count, Flow, Flows
+from orchestrator.classify.live import LiveCapture
 from orchestrator.classify.overlay import MakeSearch
 from orchestrator.classify.packets import Unread
 from orchestrator.classify.replay import Changed, Listed, Replay
@@ -97,15 +98,34 @@ class Asking:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Traffic as it comes."""
+
+    interface: Annotated[
+        str | None,
+        typer.Option("--interface", help="Listen to this interface instead of reading captures; needs root."),
+    ] = None
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long to listen; Ctrl-C ends it before.")] = (
+        10.0
+    )
+
+    def check(self, captures: Sequence[str]) -> None:
+        """Raises BadInput unless either captures are named or an interface."""
+        if bool(captures) is (self.interface is not None):
+            raise BadInput("name captures, or an interface to listen to", place="CAPTURE")
+
+
 @taking
 def replay(
-    captures: Annotated[
-        list[str],
-        typer.Argument(metavar="CAPTURE", help="pcap or pcapng, packed with gzip or not; - is standard input."),
-    ],
     acl: Annotated[str, typer.Option("--acl", help="The access list; - is standard input.")],
     reading: ListReading,
     asking: Asking,
+    live: Live,
+    captures: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CAPTURE", help="pcap or pcapng, packed with gzip or not; - is standard input."),
+    ] = None,
     against: Annotated[
         str | None, typer.Option("--against", help="The list that is in force: show what --acl would change.")
     ] = None,
@@ -115,23 +135,29 @@ def replay(
     ] = C,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a list would have decided about recorded traffic.
+    """Show what a list would have decided about recorded traffic, or decides about an interface's.
 
     Counts packets and octets that it permits and denies, by rule, and the flows that it denies. A frame that is not IP,
     or of which too little was captured, is not decided, but counted apart. With --against it shows what would change,
     and ends with 1 if any packet's fate does.
     """
     names = [acl] if against is None else [acl, against]
-    if [*names, *captures].count(STDIN) > 1:
+    if [*names, *(captures or ())].count(STDIN) > 1:
         raise BadInput("standard input can be read only once")
     asking.check()
+    live.check(captures or ())
     read = read_files(names, reading)
     lists = [whole(each, reading) for each in read]
     on_device = _on_device(device)
     searching = Search if on_device is None else on_device.search
     with at_work(f"making {' and '.join(_several(len(each.rules), 'rule') for each in lists)} ready"):
         deciding, *others = [asking.of(each, searching) for each in lists]
-    found = _replayed(captures, deciding, others[0] if others else None)
+    against_it = others[0] if others else None
+    if live.interface is None:
+        found = _replayed(captures or (), deciding, against_it)
+    else:
+        with at_work(f"listening to {live.interface} for {live.seconds:g} s"):
+            found = replayed([LiveCapture(live.interface, live.seconds)], deciding, against_it)
     found.remarks += [f"{device}: {why}" for why in (on_device.reasons() if on_device else ())]
     found.remarks[:0] = [text for each in read for text in asking.not_asked(each)]
     for each in found.remarks:

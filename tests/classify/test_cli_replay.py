@@ -187,6 +187,10 @@ def test_wrong_calls(tmp_path: Path, day: str, listed: str) -> None:
         (2, "is not UTF-8 text", (day, "--acl", day, "--format", "json")),
         (2, "--for: '10.0.0.0/33'", (day, "--acl", listed, "--for", "10.0.0.0/33")),
         (2, "--way: --for tells", (day, "--acl", listed, "--for", "10.0.0.0/8", "--way", "egress")),
+        (2, "name captures, or an interface", ("--acl", listed)),
+        (2, "name captures, or an interface", (day, "--acl", listed, "--interface", "lo")),
+        (3, "there is no interface 'nothere' here", ("--acl", listed, "--interface", "nothere")),
+        (2, "cannot be an interface's name", ("--acl", listed, "--interface", "much-too-long-a-name")),
         (0, "is cut off: it ends at octet", (str(cut), "--acl", listed)),
     ):
         ended = aclflow("replay", *arguments)
