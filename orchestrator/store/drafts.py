@@ -7,18 +7,23 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select
+from sqlalchemy import Row, bindparam, delete, func, insert, select
 
 from orchestrator.errors import BadInput, NotFound, TooLarge
 from orchestrator.policy.formats.native import acl_text
 from orchestrator.policy.model import Acl
 from orchestrator.store.schema.drafts import expectations, shared_drafts
 from orchestrator.store.sql.keys import from_micros, to_micros
+from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, one_line
 from orchestrator.wire.expectations import KeptExpectations, SharedDraft
 
 MOST_DRAFTS, MOST_BYTES, MOST_DAYS = 20, 4 << 20, 30
 """Drafts that a tenant may share at a time, the size of one, and how long it is kept at most."""
+
+
+_OF_TENANT = Prepared(select(expectations).where(expectations.c.tenant == bindparam("called")))
+"""Asked at every change of a list."""
 
 
 class Expectations:
@@ -30,7 +35,7 @@ class Expectations:
     def get(self, tenant: str) -> KeptExpectations:
         """What is expected of a tenant's list; an empty text expects nothing. Raises NotFound (tenant)."""
         number = self._tx.tenant(tenant).number
-        row = self._tx.read(select(expectations).where(expectations.c.tenant == number)).one_or_none()
+        row = self._tx.row(_OF_TENANT, called=number)
         return _NOTHING if row is None else _kept(row.text, row.author, row.created)
 
     def keep(self, tenant: str, text: str, author: str) -> KeptExpectations:
