@@ -11,7 +11,7 @@ SUITE  ?= control-plane
 DEBIAN := ca-certificates clang gcc iproute2 iptables iputils-ping libbpf-dev libc6-dev libjemalloc2 nftables openssl \
           openvswitch-switch postgresql procps python3-dev python3-venv
 # What drives traffic through firewalls, in suites and their tests.
-TRAFFIC := conntrackd httperf iperf3 lighttpd netcat-openbsd qperf redis-server
+TRAFFIC := conntrackd hping3 httperf iperf3 lighttpd netcat-openbsd qperf redis-server
 # The tunnel that a firewall server is compared with.
 TUNNEL := strongswan-charon strongswan-swanctl libcharon-extra-plugins libstrongswan-standard-plugins
 # A real OpenStack on loopback: the packages with its code, without the daemons' own; a database, and what carries messages.
