@@ -11,18 +11,69 @@ from orchestrator.wire.costs import WrittenList
 FindingKind = Literal[
     "never", "duplicate", "shadowed", "redundant", "conflict", "wide", "expired", "group", "undecided"
 ]
+WayWord = Literal["ingress", "egress"]
 SeverityWord = Literal["note", "warning", "error"]
 
 
 @document()
+class EditedRules:
+    """The rules that a version edited in one way."""
+
+    count: int
+    names: tuple[str, ...] = described("the first of them; none where a version edited very many")
+
+    def text(self) -> str:
+        """Return them in words: ``'web', 'dns' and 3 more rules``."""
+        if not self.names:
+            return f"{self.count:,} rule{'' if self.count == 1 else 's'}"
+        named = ", ".join(f"'{name}'" for name in self.names)
+        more = self.count - len(self.names)
+        return named if not more else f"{named} and {more:,} more rule{'' if more == 1 else 's'}"
+
+
+@document(kw_only=True)
+class VersionChanges:
+    """What a version edited, beside the one before it."""
+
+    added: EditedRules
+    removed: EditedRules
+    changed: EditedRules
+    moved: EditedRules
+    groups: tuple[str, ...] = described("address groups that are new, other or gone")
+    defaults: tuple[WayWord, ...] = described("directions with another default action")
+
+    def text(self) -> str:
+        """Return it in words: ``adds 'web'; changes 'dns'; removes 12 rules``."""
+        parts = [
+            f"{verb} {rules.text()}"
+            for verb, rules in (
+                ("adds", self.added), ("changes", self.changed), ("moves", self.moved), ("removes", self.removed)
+            )
+            if rules.count
+        ]  # fmt: skip
+        if self.groups:
+            parts.append(f"changes {', '.join('@' + name for name in self.groups)}")
+        parts += [f"changes the {way} default" for way in self.defaults]
+        return "; ".join(parts) or "changes nothing"
+
+
+@document(kw_only=True)
 class AclVersion:
     """A line of a list's history."""
 
     version: int
     author: str
+    author_name: str = described("how its author was called then: what the token was described as")
     created: dt.datetime
     rules: int
     comment: str = described("what its author says about it")
+    changes: VersionChanges | None = described("null for the oldest version that is known")
+
+    def by(self) -> str:
+        """Return its author in words: ``Ann (member 3)``."""
+        role, _, token = self.author.partition(":")
+        known = f"{role} {token}".strip()
+        return f"{self.author_name} ({known})" if self.author_name else known
 
 
 @document()

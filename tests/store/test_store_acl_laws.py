@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from store.postgres_cluster import Cluster
 from strategies import OWNED, acls
 
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
+from orchestrator.policy.rulechanges import list_changes
 from orchestrator.store import Store, open_store
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.sql import keys
@@ -45,14 +47,14 @@ class Model:
             self.versions.append(acl)
 
     def check_numbers(self, found: dict[str, int]) -> None:
-        """Ids still there keep their numbers; the numbers of new ones were never seen before."""
+        """Ids keep their numbers, also after a break; the numbers of new ones were never seen before."""
         assert (list(found) and set(found) == {str(rule.id) for rule in self.now.rules}) or not self.now.rules
         for rule_id, number in found.items():
             if rule_id in self.numbers:
                 assert number == self.numbers[rule_id]
             else:
                 assert number not in self.used
-        self.numbers = dict(found)
+        self.numbers |= found
         self.used |= set(found.values())
 
 
@@ -146,6 +148,24 @@ def check(store: Store, model: Model) -> None:
         model.check_numbers(dict(record.numbers))
 
 
+def check_history(store: Store, model: Model) -> None:
+    """What each version is told to have edited is what an author would say, from the lists alone."""
+    with store.read() as unit:
+        told = {each.version: each.changes for each in unit.acls.versions("t")}
+    assert told[0] is None
+    for version, (before, after) in enumerate(pairwise(model.versions), 1):
+        changes, expected = told[version], list_changes(before, after)
+        assert changes is not None
+        found = {kind: set(getattr(changes, kind).names) for kind in ("added", "removed", "changed", "moved")}
+        assert all(getattr(changes, kind).count >= len(names) for kind, names in found.items())
+        wanted = {kind: {each.id for each in expected.rules if each.kind == kind} for kind in found}
+        for kind in ("added", "removed", "changed"):
+            assert found[kind] == wanted[kind] or len(wanted[kind]) > len(found[kind]) == 5
+        if not wanted["changed"]:  # else another rule may be said to have moved than the one that also changed
+            assert len(found["moved"]) == len(wanted["moved"])
+        assert (changes.groups, changes.defaults) == (expected.groups, tuple(way.value for way in expected.defaults))
+
+
 def play(data: DataObject, address: str) -> None:
     store = open_store(address, settings=StoreSettings(cached_rules=data.draw(st.sampled_from((0, 100)), "cache")))
     other = open_store(address)
@@ -170,6 +190,7 @@ def play(data: DataObject, address: str) -> None:
         with cold.read() as unit:
             for version, acl in enumerate(model.versions):
                 assert unit.acls.at("t", version).acl == acl
+        check_history(cold, model)
         cold.close()
     finally:
         store.close()

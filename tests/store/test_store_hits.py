@@ -166,6 +166,30 @@ def test_a_rule_is_watched_from_when_it_came_into_the_list(store: Store, wall: F
     assert since["a"] <= now - dt.timedelta(hours=4)
 
 
+def test_a_rule_that_comes_back_keeps_its_counts_and_is_watched_anew(store: Store, wall: FakeWall) -> None:
+    """Else a rule that was away for a month would be called unused for a month."""
+    cookies = scene(store)
+    claim(store, "host1", 1)
+    take(store, 1, frame("host1", 1, (cookies["a"], 7)))
+    wall.move(hours=5)
+    with store.write() as unit:
+        kept = unit.acls.current("blue").acl
+        unit.acls.replace("blue", acl(), author="ann")
+    wall.move(hours=5)
+    with store.write() as unit:
+        unit.acls.replace("blue", kept, author="ann")
+        now = unit.now
+    with store.read() as unit:
+        since = {each.rule: each.since for each in unit.hits.watched("blue")}
+    assert since["a"] >= now - dt.timedelta(seconds=1)
+    assert packets(store) == {"a": 7, "b": 0}
+    with store.write() as unit:
+        unit.acls.put_rule("blue", rule("a", port=443), author="ann")
+    wall.move(hours=1)
+    with store.read() as unit:
+        assert {each.rule: each.since for each in unit.hits.watched("blue")} == since, "an edit is no break"
+
+
 def test_what_a_tenant_counted_goes_with_it(store: Store) -> None:
     cookies = scene(store)
     claim(store, "host1", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from nicegui import ui
 
@@ -24,7 +25,9 @@ _SHOWN = 100
 async def build(view: View) -> None:
     """Draw the page."""
     desk = await Desk.of(view)
-    found = await view.read("versions", lambda client: list(client.acl_versions(view.tenant)), fresh_s=2)
+    found = await view.read(
+        "versions", lambda client: list(islice(client.acl_versions(view.tenant), _SHOWN + 1)), fresh_s=2
+    )
     if len(found) < 2:
         empty("The list has not been changed yet. Every commit will be a version here, to compare and to go back to.")
         return
@@ -34,7 +37,7 @@ async def build(view: View) -> None:
     for number, version in enumerate(found[:_SHOWN]):
         page.draw(version, newest=number == 0, oldest=number == len(found) - 1)
     if len(found) > _SHOWN:
-        ui.label(f"and {words.count(len(found) - _SHOWN)} older versions").classes("quiet")
+        ui.label(f"and older versions: aclflow acl versions {view.tenant} lists them all").classes("quiet")
 
 
 class _History:
@@ -44,31 +47,39 @@ class _History:
         self._versions = versions
 
     def draw(self, version: AclVersion, *, newest: bool, oldest: bool) -> None:
-        with ui.column().classes("panel"), ui.row().classes("w-full items-center gap-3"):
-            ui.label(f"Version {version.version}").classes("font-bold")
-            if newest:
-                ui.label("now").classes("chip good")
-            ui.label(words.moment(version.created, self._view.session.zone)).classes("quiet number")
-            if version.author:
-                ui.label(f"by {words.who(version.author)}").classes("quiet")
-            ui.label(words.of(version.rules, "rule")).classes("quiet")
+        with ui.column().classes("panel"):
+            with ui.row().classes("w-full items-center gap-3"):
+                self._draw_line(version, newest=newest, oldest=oldest)
             if version.comment:
                 ui.label(version.comment).classes("said")
-            ui.space()
-            if not oldest:
-                ui.button(
-                    "What it changed",
-                    icon="difference",
-                    on_click=lambda: self._compare(version.version - 1, version.version),
-                ).props("flat dense no-caps")
-            if not newest:
-                ui.button(
-                    "Compare with now", icon="compare_arrows", on_click=lambda: self._compare(version.version, None)
-                ).props("flat dense no-caps")
-                if self._view.session.may_write:
-                    ui.button("Roll back to it", icon="undo", on_click=lambda: self._take_back(version.version)).props(
-                        "flat dense no-caps"
-                    )
+            if version.changes is not None:
+                says = version.changes.text()
+                ui.label(f"{says[0].upper()}{says[1:]}.").classes("small quiet")
+
+    def _draw_line(self, version: AclVersion, *, newest: bool, oldest: bool) -> None:
+        """When, by whom, and what can be done with it; in the row that is open."""
+        ui.label(f"Version {version.version}").classes("font-bold")
+        if newest:
+            ui.label("now").classes("chip good")
+        ui.label(words.moment(version.created, self._view.session.zone)).classes("quiet number")
+        if version.author:
+            ui.label(f"by {version.by()}").classes("quiet")
+        ui.label(words.of(version.rules, "rule")).classes("quiet")
+        ui.space()
+        if not oldest:
+            ui.button(
+                "What it changed",
+                icon="difference",
+                on_click=lambda: self._compare(version.version - 1, version.version),
+            ).props("flat dense no-caps")
+        if not newest:
+            ui.button(
+                "Compare with now", icon="compare_arrows", on_click=lambda: self._compare(version.version, None)
+            ).props("flat dense no-caps")
+            if self._view.session.may_write:
+                ui.button("Roll back to it", icon="undo", on_click=lambda: self._take_back(version.version)).props(
+                    "flat dense no-caps"
+                )
 
     async def _compare(self, before: int, after: int | None) -> None:
         name = "now" if after is None else f"version {after}"

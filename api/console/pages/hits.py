@@ -14,7 +14,7 @@ from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import TenantHits
 from orchestrator.errors import AclflowError
-from orchestrator.wire.hits import RuleHits, Unused
+from orchestrator.wire.hits import RuleHits, Unused, UnusedRule
 
 _LIVE_S = 3.0
 _MOST = 1000
@@ -135,10 +135,17 @@ class _Hits:
         first = (asked["page"] - 1) * asked["rowsPerPage"]
         now = dt.datetime.now(dt.UTC)
         rows = [
-            {"rule": each.rule, "linked": True, "packets": "", "last": words.ago(each.last_hit, now), "resets": ""}
+            {"rule": each.rule, "linked": True, "packets": "", "last": self._idle(each, now), "resets": ""}
             for each in found.items[first : first + asked["rowsPerPage"]]
         ]
         self._put(rows, len(found.items), _COLUMNS)
+
+    def _idle(self, each: UnusedRule, now: dt.datetime) -> str:
+        """When a rule met its last packet; since when it was watched, if it met none."""
+        if each.last_hit is not None:
+            return words.ago(each.last_hit, now)
+        since = words.moment(each.watched_since, self._view.session.zone)
+        return f"none since {since} ({words.span(each.watched_s)})"
 
     def _put(self, rows: Sequence[dict[str, object]], total: int, shown: list[dict[str, Any]]) -> None:
         if self._table.columns != shown:

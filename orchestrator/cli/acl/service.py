@@ -269,8 +269,18 @@ def versions(tenant: TenantName, shown: Shown, url: Url = None) -> None:
         force = client.tenant(tenant).in_force
     shown.say(
         found,
-        ("version", "author", "created", "rules", "comment"),
-        ((one.version, one.author, f"{one.created:%Y-%m-%d %H:%M:%S}", one.rules, one.comment) for one in found),
+        ("version", "created", "author", "rules", "changes", "comment"),
+        (
+            (
+                one.version,
+                f"{one.created:%Y-%m-%d %H:%M:%S}",
+                one.by(),
+                one.rules,
+                one.changes.text() if one.changes else "",
+                one.comment,
+            )
+            for one in found
+        ),
     )
     if not shown.is_document:
         remark(f"version {force.version} is {force.text()}")

@@ -1,8 +1,8 @@
 """Access lists with their history.
 
 Every change makes a new version: the rows it takes out end there, the rows it puts in begin there, all others stay as
-they are. A rule id keeps its number, and so its counters, for as long as it is in the list without a break; numbers
-are never used again.
+they are. A rule id keeps its number, and so its counters, also when it comes back after a break, for as long as the
+history knows it; no other id ever gets that number.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from orchestrator.policy.ownership import check_ownership, narrow_to_owned
 from orchestrator.store.acls import replace as aclreplace
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.acls.cache import CachedAcl
+from orchestrator.store.acls.edits import VersionEdits
 from orchestrator.store.acls.endpointgroups import EndpointGroups
 from orchestrator.store.acls.steps import AclSteps, defaults_of
 from orchestrator.store.prefixrows import owned_prefixes
@@ -137,12 +138,23 @@ class Acls(AclSteps):
 
     def versions(self, tenant: str, *, limit: int = 100, marker: int | None = None) -> tuple[AclVersion, ...]:
         """The history, newest first, those older than version `marker`."""
-        statement = select(acl_versions).where(_versions.tenant == self._tx.tenant(tenant).number)
+        owner = self._tx.tenant(tenant)
+        statement = select(acl_versions).where(_versions.tenant == owner.number)
         if marker is not None:
             statement = statement.where(_versions.version < marker)
-        rows = self._tx.read(statement.order_by(_versions.version.desc()).limit(limit))
+        rows = self._tx.read(statement.order_by(_versions.version.desc()).limit(limit)).all()
+        changes = VersionEdits(self._tx, owner.number).of([row.version for row in rows])
         return tuple(
-            AclVersion(row.version, row.author, from_micros(row.created), row.rules, row.comment) for row in rows
+            AclVersion(
+                version=row.version,
+                author=row.author,
+                author_name=row.author_name,
+                created=from_micros(row.created),
+                rules=row.rules,
+                comment=row.comment,
+                changes=changes.get(row.version),
+            )
+            for row in rows
         )
 
     def set_comment(self, tenant: str, version: int, comment: str) -> None:
@@ -375,7 +387,8 @@ class Acls(AclSteps):
         acl, keys = known.record.acl, known.keys
         version = self._version(owner, (acl.ingress_default, acl.egress_default), len(keys) + 1, author)
         key = aclrows.key_between(self._tx, owner.number, version, *_around(keys, position))
-        row = aclrows.new_row(rule, key, self._tx.draw("rule"), body)
+        number = aclrows.past_number(self._tx, owner.number, rule.id) or self._tx.draw("rule")
+        row = aclrows.new_row(rule, key, number, body)
         aclrows.begin_rows(self._tx, owner.number, version, [row], [rule])
         return self._end(owner, version)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
+from sqlalchemy import Row, Select, bindparam, delete, func, insert, select, update
 
 from orchestrator.errors import NotFound
 from orchestrator.policy.formats.native import rule_texts, rules_from_json
@@ -29,6 +29,7 @@ from orchestrator.store.acls.cache import (
 from orchestrator.store.acls.spans import ended_after, held_at, holds_now
 from orchestrator.store.records import AclRecord
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
+from orchestrator.store.schema.core import tokens
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.sql.keys import from_micros, keys_between, to_micros
 from orchestrator.store.sql.prepared import Prepared
@@ -204,6 +205,37 @@ def current_rows(tenant: int) -> Select[Any]:
     return select(acl_rules).where(holds_now(acl_rules, tenant))
 
 
+_PAST_NUMBER = Prepared(
+    select(func.max(_rules.number).label("number")).where(
+        _rules.tenant == bindparam("of_tenant"),
+        _rules.rule_id == bindparam("called"),
+        _rules.until_version.is_not(None),
+    )
+)
+_IDS_AT_ONCE = 500
+
+
+def past_number(tx: Transaction, tenant: int, rule_id: str) -> int | None:
+    """Return the number that an id had when it was last in the list; None where the history does not know it."""
+    row = tx.row(_PAST_NUMBER, of_tenant=tenant, called=rule_id)
+    return None if row is None else row.number
+
+
+def past_numbers(tx: Transaction, tenant: int, ids: Sequence[str]) -> dict[str, int]:
+    """`past_number` for many."""
+    any_ended = select(_rules.number).where(_rules.tenant == tenant, _rules.until_version.is_not(None)).limit(1)
+    if not ids or tx.read(any_ended).first() is None:
+        return {}
+    found: dict[str, int] = {}
+    for first in range(0, len(ids), _IDS_AT_ONCE):
+        named = _rules.rule_id.in_(ids[first : first + _IDS_AT_ONCE])
+        ended = select(_rules.rule_id, func.max(_rules.number).label("number")).where(
+            _rules.tenant == tenant, _rules.until_version.is_not(None), named
+        )
+        found |= {row.rule_id: row.number for row in tx.read(ended.group_by(_rules.rule_id))}
+    return found
+
+
 # ---------------------------------------------------------------------------------------------------- writing
 
 
@@ -219,6 +251,16 @@ _FORGET = (
         for table in (acl_rules, acl_groups, acl_group_members)
     ),
 )
+
+
+_NAME = Prepared(select(tokens.c.description).where(tokens.c.id == bindparam("numbered")))
+
+
+def _name_of(tx: Transaction, author: str) -> str:
+    """Return what an author such as ``member:3`` is called now: its token may be revoked later."""
+    number = author.rpartition(":")[2]
+    row = tx.row(_NAME, numbered=int(number)) if number.isdecimal() else None
+    return "" if row is None else str(row.description)
 
 
 def begin_version(
@@ -243,6 +285,7 @@ def begin_version(
         rules=rules,
         generation=generation,
         comment="",
+        author_name=_name_of(tx, author),
     )
     tx.moves[tenant.number] = ListMoves(line)
     oldest = version - tx.settings.versions_kept + 1

@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
 from orchestrator.program.counts import U64, Counts
@@ -151,11 +151,19 @@ class Hits:
         ]
 
     def _born(self, tenant: int) -> dict[str, int]:
-        """When each current rule came into the list, or its oldest version that is still known."""
+        """When each current rule came into the list, the last time; or its oldest version that is still known."""
+        ended = func.lag(acl_rules.c.until_version).over(
+            partition_by=acl_rules.c.number, order_by=acl_rules.c.since_version
+        )
+        rows = select(acl_rules.c.number, acl_rules.c.since_version, ended.label("ended")).where(
+            acl_rules.c.tenant == tenant
+        )
+        spans = rows.subquery()
+        begins = or_(spans.c.ended.is_(None), spans.c.ended != spans.c.since_version)
         first = (
-            select(acl_rules.c.number, func.min(acl_rules.c.since_version).label("version"))
-            .where(acl_rules.c.tenant == tenant)
-            .group_by(acl_rules.c.number)
+            select(spans.c.number, func.max(spans.c.since_version).label("version"))
+            .where(begins)
+            .group_by(spans.c.number)
             .subquery()
         )
         made = (acl_versions.c.tenant == tenant) & (acl_versions.c.version == first.c.version)

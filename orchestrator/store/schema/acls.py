@@ -23,6 +23,7 @@ acl_versions = Table(
     Column("rules", COUNT, nullable=False),
     Column("generation", COUNT, index=True),
     Column("comment", Text, nullable=False, server_default=""),
+    Column("author_name", Text, nullable=False, server_default=""),
     sqlite_with_rowid=False,
 )
 
@@ -52,6 +53,10 @@ Index(
 )  # fmt: skip
 Index(
     "acl_rules_ended", acl_rules.c.tenant, acl_rules.c.until_version,
+    sqlite_where=~_STILL_HOLDS, postgresql_where=~_STILL_HOLDS,
+)  # fmt: skip
+Index(
+    "acl_rules_ended_id", acl_rules.c.tenant, acl_rules.c.rule_id,
     sqlite_where=~_STILL_HOLDS, postgresql_where=~_STILL_HOLDS,
 )  # fmt: skip
 _EXPIRES = _STILL_HOLDS & acl_rules.c.expires.is_not(None)

@@ -53,7 +53,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0019"
+HEAD = "0020"
 """The migration that leads to these tables."""
 
 metadata = MetaData(

@@ -1,0 +1,162 @@
+"""What each version of a list edited: which rules it added, removed, changed and moved, told from the rows alone.
+
+A rule whose row ends and whose number begins again in the same version was *changed* if its body is another, and
+*moved* if it passed a rule that stayed: rows also end and begin where their order keys only got room.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row, and_, case, func, or_, select
+
+from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
+from orchestrator.store.sql.keys import longest_increasing
+from orchestrator.store.transaction import Transaction
+from orchestrator.wire.lists import EditedRules, VersionChanges, WayWord
+
+_MOST_ROWS = 500
+"""A version that begins or ends more rows is told in numbers, without names."""
+_NAMED = 5
+_MOST_ASKED = 100
+"""Rows of one version of which it is asked whether they passed a rule that stayed."""
+
+_rules = acl_rules.c
+_Rows = Mapping[int, Sequence[Row[Any]]]
+
+
+class VersionEdits:
+    """What versions of one tenant's list edited."""
+
+    def __init__(self, tx: Transaction, tenant: int) -> None:
+        self._tx = tx
+        self._tenant = tenant
+
+    def of(self, versions: Sequence[int]) -> Mapping[int, VersionChanges]:
+        """The changes of each version, but for the oldest that is known: nobody knows what came before it."""
+        oldest = self._tx.read(
+            select(func.min(acl_versions.c.version)).where(acl_versions.c.tenant == self._tenant)
+        ).scalar_one()
+        asked = [version for version in versions if version > oldest]
+        if not asked:
+            return {}
+        large = self._large(asked)
+        small = [version for version in asked if version not in large]
+        begun, ended = self._rows("since_version", small), self._rows("until_version", small)
+        groups, defaults = self._groups(asked), self._defaults(asked)
+        found: dict[int, VersionChanges] = {}
+        for version in asked:
+            edits = (
+                self._counted(version)
+                if version in large
+                else self._named(version, begun.get(version, ()), ended.get(version, ()))
+            )
+            found[version] = VersionChanges(**edits, groups=tuple(sorted(groups[version])), defaults=defaults[version])
+        return found
+
+    def _large(self, versions: Sequence[int]) -> frozenset[int]:
+        found: set[int] = set()
+        for column in (_rules.since_version, _rules.until_version):
+            counted = select(column).where(_rules.tenant == self._tenant, column.in_(versions)).group_by(column)
+            found.update(self._tx.read(counted.having(func.count() > _MOST_ROWS)).scalars())
+        return frozenset(found)
+
+    def _rows(self, edge: str, versions: Sequence[int]) -> _Rows:
+        """The rows that begin or end at some versions, in the list's order."""
+        column = _rules[edge]
+        columns = column.label("version"), _rules.number, _rules.rule_id, _rules.order_key, _rules.body
+        wanted = select(*columns).where(_rules.tenant == self._tenant, column.in_(versions)).order_by(_rules.order_key)
+        found: defaultdict[int, list[Row[Any]]] = defaultdict(list)
+        for row in self._tx.read(wanted) if versions else ():
+            found[row.version].append(row)
+        return found
+
+    def _named(self, version: int, begun: Sequence[Row[Any]], ended: Sequence[Row[Any]]) -> dict[str, EditedRules]:
+        before = {row.number: row for row in ended}
+        after = {row.number for row in begun}
+        both = [(before[row.number], row) for row in begun if row.number in before]
+        same = [(old, new) for old, new in both if old.body == new.body]
+        return {
+            "added": _told([row.rule_id for row in begun if row.number not in before]),
+            "removed": _told([row.rule_id for row in ended if row.number not in after]),
+            "changed": _told([new.rule_id for old, new in both if old.body != new.body]),
+            "moved": _told([new.rule_id for old, new in self._moved(version, same)]),
+        }
+
+    def _moved(self, version: int, same: Sequence[tuple[Row[Any], Row[Any]]]) -> list[tuple[Row[Any], Row[Any]]]:
+        """The pairs, in the new order, that passed one another or a rule that stayed."""
+        in_order = frozenset(longest_increasing([old.order_key for old, _ in same]))
+        return [
+            (old, new)
+            for place, (old, new) in enumerate(same)
+            if place not in in_order
+            or (len(same) <= _MOST_ASKED and self._passed(version, old.order_key, new.order_key))
+        ]
+
+    def _passed(self, version: int, one: int, other: int) -> bool:
+        """Whether a rule that stayed stands between two order keys."""
+        stayed = and_(
+            _rules.tenant == self._tenant,
+            _rules.order_key.between(min(one, other), max(one, other)),
+            _rules.since_version < version,
+            or_(_rules.until_version.is_(None), _rules.until_version > version),
+        )
+        return self._tx.read(select(_rules.number).where(stayed).limit(1)).first() is not None
+
+    def _counted(self, version: int) -> dict[str, EditedRules]:
+        """The numbers of a version that edited very many rules; those that only moved are not told."""
+        begun, ended = acl_rules.alias("begun"), acl_rules.alias("ended")
+        number_of = {
+            edge: self._tx.read(
+                select(func.count()).where(_rules.tenant == self._tenant, _rules[edge] == version)
+            ).scalar_one()
+            for edge in ("since_version", "until_version")
+        }
+        both = (
+            select(
+                func.count().label("both"), func.sum(case((begun.c.body != ended.c.body, 1), else_=0)).label("other")
+            )
+            .select_from(begun)
+            .join(ended, and_(ended.c.tenant == begun.c.tenant, ended.c.number == begun.c.number))
+            .where(begun.c.tenant == self._tenant, begun.c.since_version == version, ended.c.until_version == version)
+        )
+        row = self._tx.read(both).one()
+        return {
+            "added": EditedRules(number_of["since_version"] - row.both, ()),
+            "removed": EditedRules(number_of["until_version"] - row.both, ()),
+            "changed": EditedRules(int(row.other or 0), ()),
+            "moved": EditedRules(0, ()),
+        }
+
+    def _groups(self, versions: Sequence[int]) -> Mapping[int, set[str]]:
+        found: defaultdict[int, set[str]] = defaultdict(set)
+        for table in (acl_groups, acl_group_members):
+            for edge in (table.c.since_version, table.c.until_version):
+                names = select(edge.label("version"), table.c.name).distinct()
+                for row in self._tx.read(names.where(table.c.tenant == self._tenant, edge.in_(versions))):
+                    found[row.version].add(row.name)
+        return found
+
+    def _defaults(self, versions: Sequence[int]) -> Mapping[int, tuple[WayWord, ...]]:
+        before = acl_versions.alias("before")
+        query = (
+            select(
+                acl_versions.c.version,
+                (acl_versions.c.ingress_default != before.c.ingress_default).label("ingress"),
+                (acl_versions.c.egress_default != before.c.egress_default).label("egress"),
+            )
+            .join(
+                before, and_(before.c.tenant == acl_versions.c.tenant, before.c.version == acl_versions.c.version - 1)
+            )
+            .where(acl_versions.c.tenant == self._tenant, acl_versions.c.version.in_(versions))
+        )
+        ways: tuple[WayWord, ...] = ("ingress", "egress")
+        return defaultdict(
+            tuple, {row.version: tuple(way for way in ways if getattr(row, way)) for row in self._tx.read(query)}
+        )
+
+
+def _told(names: Sequence[str]) -> EditedRules:
+    return EditedRules(len(names), tuple(names[:_NAMED]))
