@@ -35,7 +35,7 @@ demo: announcement packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL
 announcement:
 	@test -e $(VENV)/.ready || echo "the first time: Debian packages and a Python environment, some four minutes; then the demonstration, 20 seconds"
 
-test: DEBIAN += $(TRAFFIC) $(TUNNEL) chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
+test: DEBIAN += $(TRAFFIC) $(TUNNEL) age chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(more-packages)
 	$(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile

@@ -1,56 +1,195 @@
-"""Backing a service up and putting it back: its store and its certificate authority, where its settings say they are.
+"""Backing a service up and putting it back: its store, where its settings say it is, and its certificate authority.
 
-Without its authority's key a service that was put back would be believed by no machine, and every one of them would
-have to enrol by hand. So the key is in the backup unless it is left out, and a backup is to be kept like the key.
+    store ──▶ gzip of lines, with a digest ──▶ signed by the authority's key ──▶ encrypted for recipients ──▶ file
+
+The authority's key is everybody, so it is not in a backup unless that is asked for: keep a copy of its folder apart.
+Without that key a service that was put back is believed by no machine, and every one has to enrol anew. A backup that
+the authority signed is known to be this service's; what a restore cannot verify it says.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import BinaryIO, cast
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from orchestrator.bootstrap import alone
-from orchestrator.errors import Conflict
-from orchestrator.identity.files import AuthorityDir, encoded_key
+from orchestrator.errors import BadInput, Conflict
+from orchestrator.identity.agefile import Sealing, is_sealed, read_identities, read_recipient, unsealed
+from orchestrator.identity.authority import Authority, fingerprint_of
+from orchestrator.identity.files import AuthorityDir, encoded_key, read_certificate
 from orchestrator.settings import Settings
-from orchestrator.store.backups.backup import AuthorityFiles, Contents, Progress, back_up, open_backup
+from orchestrator.store.backups.backup import (
+    AuthorityFiles,
+    Backup,
+    Contents,
+    Progress,
+    Signature,
+    back_up,
+    open_backup,
+)
 from orchestrator.store.backups.restore import Restored, restore
+
+_ABOUT = b"aclflow backup\n"
+"""What stands before a digest that is signed: the key signs other things as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A backup that was written: what is in it, and how it is kept from others."""
+
+    contents: Contents
+    is_signed: bool
+    recipients: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """What was put back. `unverified` says what could not be known of the backup, a sentence each."""
+
+    restored: Restored
+    unverified: tuple[str, ...]
 
 
 def back_up_service(
-    settings: Settings, file: Path, *, authority: bool, now: dt.datetime, progress: Progress
-) -> Contents:
-    """Write a backup; the service may be running. `authority`: with the certificate authority, where there is one.
+    settings: Settings,
+    file: Path,
+    *,
+    authority: bool,
+    recipients: Sequence[str] = (),
+    now: dt.datetime,
+    progress: Progress,
+) -> Written:
+    """Write a backup; the service may be running. `authority`: with the key of the authority, where there is one.
 
-    Raises what `back_up` raises, and BadInput where the authority's files are damaged or readable to others.
+    `recipients` (``age1...``) are those who can open it, besides those of the settings; none: everybody. Raises what
+    `back_up` raises, and BadInput for what is no recipient and where the authority's files are damaged or readable to
+    others.
     """
-    found = AuthorityDir(settings.authority_dir)
-    kept = None
-    if authority and found.exists:
-        loaded = found.load()
-        kept = AuthorityFiles(encoded_key(loaded.key).decode(), loaded.pem)
-    return back_up(settings.database_url, file, program=version("aclflow"), made=now, authority=kept, progress=progress)
+    named = [*recipients, *settings.backup_recipients.replace(",", " ").split()]
+    keys = [_recipient(each) for each in dict.fromkeys(named)]
+    place = AuthorityDir(settings.authority_dir)
+    found = place.load() if place.exists else None
+    kept = AuthorityFiles(encoded_key(found.key).decode(), found.pem) if found is not None and authority else None
+    contents = back_up(
+        settings.database_url,
+        file,
+        program=version("aclflow"),
+        made=now,
+        authority=kept,
+        progress=progress,
+        wrap=partial(_sealed, keys=keys),
+        sign=partial(_signed, authority=found),
+    )
+    return Written(contents, found is not None, len(keys))
 
 
-def restore_service(settings: Settings, file: Path, *, replace: bool, now: dt.datetime, progress: Progress) -> Restored:
+def restore_service(
+    settings: Settings,
+    file: Path,
+    *,
+    replace: bool,
+    identity: Path | None = None,
+    signed_by: Path | None = None,
+    now: dt.datetime,
+    progress: Progress,
+) -> PutBack:
     """Put a backup back: the store, then the authority; cut off between the two, it is repeated with `replace`.
 
-    Raises what `restore` raises, and Conflict while a service has the store or where there is another authority (unless
-    it is to be replaced).
+    `identity` is the file with the key that opens it, `signed_by` a certificate of the authority that must have signed
+    it. Raises what `restore` raises, BadInput for a signature that is wrong, or missing where it is asked for, and
+    Conflict while a service has the store or where there is another authority (unless it is to be replaced).
     """
     place = AuthorityDir(settings.authority_dir)
-    with alone(settings):
-        with open_backup(file) as (contents, _):
-            authority = contents.authority
+    identities = read_identities(identity) if identity is not None else ()
+    with alone(settings), open_backup(file, partial(_opened, identities=identities)) as backup:
+        unverified = _unverified(backup, settings, signed_by)
+        authority = backup.contents.authority
         if authority is not None and not replace:
             _check_same(place, authority)
-        done = restore(settings.database_url, file, replace=replace, now=now, progress=progress)
+        done = restore(settings.database_url, backup, replace=replace, now=now, progress=progress)
         if authority is not None:
             place.keep(authority.key.encode(), authority.certificate.encode())
-    return done
+    return PutBack(done, unverified)
 
 
 def _check_same(place: AuthorityDir, authority: AuthorityFiles) -> None:
     if place.exists and place.load().pem != authority.certificate:
         raise Conflict("there is another authority already: say --yes to lose it", place=str(place.path))
+
+
+# ---------------------------------------------------------------------------------------------------- encryption
+
+
+def _recipient(text: str) -> X25519PublicKey:
+    try:
+        return read_recipient(text)
+    except BadInput as error:
+        raise BadInput(f"'{text[:80]}': {error.reason}", place="recipient") from None
+
+
+def _sealed(raw: BinaryIO, keys: Sequence[X25519PublicKey]) -> BinaryIO:
+    return cast("BinaryIO", Sealing(raw, keys)) if keys else raw
+
+
+def _opened(raw: BinaryIO, identities: Sequence[X25519PrivateKey]) -> BinaryIO:
+    if not is_sealed(raw):
+        return raw
+    if not identities:
+        raise BadInput("the backup is encrypted: name the file with your key (--identity)")
+    return unsealed(raw, identities)
+
+
+# ----------------------------------------------------------------------------------------------------- signature
+
+
+def _signed(digest: bytes, authority: Authority | None) -> Signature | None:
+    if authority is None:
+        return None
+    octets = authority.key.sign(_ABOUT + digest, ec.ECDSA(hashes.SHA256()))
+    return Signature(authority.fingerprint.hex(), octets)
+
+
+def _unverified(backup: Backup, settings: Settings, signed_by: Path | None) -> tuple[str, ...]:
+    """What cannot be known of a backup. Raises BadInput where what was asked for, or what is claimed, is not so."""
+    signature = backup.signature
+    known = _known_authorities(settings, signed_by)
+    if signature is None:
+        if signed_by is not None:
+            raise BadInput("the backup is not signed")
+        return ("it is not signed: nothing shows who made it",)
+    certificate = next((each for each in known if fingerprint_of(each).hex() == signature.signer), None)
+    if certificate is None:
+        if signed_by is not None:
+            raise BadInput(f"the backup is signed by another authority ({signature.signer})")
+        return (
+            f"it is signed by the authority {signature.signer}, which this machine does not know: nothing shows who "
+            "made it (--signed-by names a certificate to hold it to)",
+        )
+    key = certificate.public_key()
+    try:
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise BadInput("the authority's certificate bears no key that signs backups")
+        key.verify(signature.octets, _ABOUT + backup.digest, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        raise BadInput("the backup was changed after it was signed, or forged") from None
+    return ()
+
+
+def _known_authorities(settings: Settings, signed_by: Path | None) -> list[x509.Certificate]:
+    """The authorities that a signature may be of: the one that was named, or those of this machine."""
+    if signed_by is not None:
+        return [read_certificate(signed_by)]
+    place = AuthorityDir(settings.authority_dir).certificate
+    paths = [path for path in (place, settings.authority) if path is not None and path.exists()]
+    return [read_certificate(path) for path in paths]

@@ -69,6 +69,8 @@ class Settings:
     """Speak HTTP without TLS although the address is not of the loopback: tokens can then be read on the way."""
     token_days: float = 365.0
     """How many days a token is good for at most, and where nothing is said. Certificates have a time of their own."""
+    backup_recipients: str = ""
+    """Who can open backups besides those named on the command line, as ``age1...`` with commas between."""
     body_limit_bytes: int = 64 << 20
     """The largest request body that is read."""
     watch_limit_s: float = 60.0

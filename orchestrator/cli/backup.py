@@ -12,6 +12,9 @@ import typer
 from orchestrator.backups import back_up_service, restore_service
 from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import counting, remark, say, say_json
+from orchestrator.errors import Conflict
+from orchestrator.identity.agefile import new_identity
+from orchestrator.identity.files import write_file
 from orchestrator.settings import load
 from orchestrator.store.backups.backup import Contents
 from orchestrator.store.schema.core import HEAD
@@ -20,32 +23,57 @@ from orchestrator.store.schema.core import HEAD
 @taking
 def backup(
     file: Annotated[Path, typer.Argument(help="The backup; one of that name is replaced when the new one is whole.")],
-    without_authority: Annotated[
-        bool, typer.Option("--without-authority", help="Leave the key of the certificate authority out.")
+    with_authority: Annotated[
+        bool, typer.Option("--with-authority", help="Put the key of the certificate authority into it, too.")
     ] = False,
+    recipient: Annotated[
+        list[str] | None,
+        typer.Option("--recipient", help="Encrypt it for age1..., of `aclflow db backup-key`."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write all that the service knows to a file, in one snapshot; the service may be running.
 
-    Run it as the user that the service runs as, with its settings. Keep the file where only you come: it has the
-    digests of tokens and, unless left out, the key of the certificate authority: whoever has that is everybody.
+    Run it as the user that the service runs as, with its settings. It is signed by the certificate authority, where
+    there is one, and encrypted for recipients (here and in the setting backup_recipients). The key of the authority is
+    left out: keep a copy of its folder apart, for whoever has it is everybody.
     """
     done = back_up_service(
         load(),
         file,
-        authority=not without_authority,
+        authority=with_authority,
+        recipients=recipient or (),
         now=dt.datetime.now(dt.UTC),
         progress=partial(counting, "backing up, rows"),
     )
+    contents = done.contents
     if as_json:
-        say_json({"file": str(file), **_contents_json(done)})
+        kept = {"signed": done.is_signed, "recipients": done.recipients}
+        say_json({"file": str(file), **_contents_json(contents), **kept})
         return
-    say(f"{file}: {done.rows} rows of {len(done.tables)} tables, schema {done.schema}")
+    say(f"{file}: {contents.rows} rows of {len(contents.tables)} tables, schema {contents.schema}")
     remark(
         "with the key of the certificate authority: keep it like that key"
-        if done.authority
-        else "without a certificate authority: keep a copy of its folder, if there is one"
+        if contents.authority
+        else "without the key of the certificate authority: keep a copy of its folder apart, if there is one"
     )
+    if not done.recipients:
+        remark("not encrypted: whoever can read it has the digests of tokens, and every list (--recipient)")
+
+
+@taking
+def backup_key(
+    file: Annotated[Path, typer.Argument(help="Where the key is kept; it must not be there yet.")],
+) -> None:
+    """Make a key that opens backups, in age's format, and print the recipient that encrypts for it.
+
+    Keep the file away from the service's machine: the service needs the recipient alone.
+    """
+    secret, recipient = new_identity()
+    if file.exists():
+        raise Conflict("there is a file of that name already", place=str(file))
+    write_file(file, f"# recipient: {recipient}\n{secret}\n".encode(), 0o600)
+    say(recipient)
 
 
 @taking
@@ -54,6 +82,13 @@ def restore(
     yes: Annotated[
         bool, typer.Option("--yes", help="Lose what the database, and the authority's folder, hold now.")
     ] = False,
+    identity: Annotated[
+        Path | None, typer.Option("--identity", help="The file with the key that opens an encrypted backup.")
+    ] = None,
+    signed_by: Annotated[
+        Path | None,
+        typer.Option("--signed-by", help="The certificate (PEM) of the authority that signed it."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a backup back: all of it or nothing, also into the other kind of database. Stop the service before.
@@ -61,15 +96,24 @@ def restore(
     Machines that hold something later than the backup are brought back to it when the service runs. Enrolment tokens
     that were open are used up, for they may have been; tokens and certificates that were revoked since are valid again.
     """
-    done = restore_service(
-        load(), file, replace=yes, now=dt.datetime.now(dt.UTC), progress=partial(counting, "putting back, rows")
+    put_back = restore_service(
+        load(),
+        file,
+        replace=yes,
+        identity=identity,
+        signed_by=signed_by,
+        now=dt.datetime.now(dt.UTC),
+        progress=partial(counting, "putting back, rows"),
     )
+    done = put_back.restored
     if as_json:
-        say_json(
-            {"file": str(file), **_contents_json(done.contents), "schema": HEAD, "enrolment_tokens_used_up": done.spent}
-        )
+        more = {"schema": HEAD, "enrolment_tokens_used_up": done.spent, "unverified": list(put_back.unverified)}
+        say_json({"file": str(file), **_contents_json(done.contents), **more})
         return
     say(f"the state of {done.contents.made.isoformat()} is back: {done.contents.rows} rows, schema {HEAD}")
+    for sentence in put_back.unverified:
+        remark(f"not verified: {sentence}")
+    remark("not verified: whether there is a later backup; this one's date is all that tells")
     if done.spent:
         remark(f"{done.spent} enrolment tokens are used up: make new ones for machines that have not enrolled")
     remark("revoke again what was revoked since then: `aclflow certificates list`, `aclflow token list`")

@@ -342,6 +342,7 @@ DATABASE = Branch(
         Leaf("upgrade", "Bring the database to this program's schema.", f"{_CLI}.service:upgrade"),
         Leaf("token", "Make a token straight in the database: the first one.", f"{_CLI}.service:create_token"),
         Leaf("backup", "Write all that the service knows to a file, while it runs.", f"{_CLI}.backup:backup"),
+        Leaf("backup-key", "Make a key that opens encrypted backups.", f"{_CLI}.backup:backup_key"),
         Leaf("restore", "Put a backup back, also into the other kind of database.", f"{_CLI}.backup:restore"),
     ),
 )

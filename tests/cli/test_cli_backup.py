@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -39,7 +42,7 @@ def test_a_lost_machine_is_put_back_and_machines_follow_it(tmp_path: Path) -> No
         admin.create_tenant("shop", domain="pop1", prefixes=[Prefix.parse("198.51.100.0/24")])
         kept = admin.put_acl("shop", LIST)
         enrolled = admin.enrol(admin.invite_enforcer("pop1"), name="c1", kind="openflow")
-        backed_up = run(first, "db", "backup", file, "--json")
+        backed_up = run(first, "db", "backup", file, "--with-authority", "--json")
         assert (backed_up.code, backed_up.json()["authority"]) == (0, True), backed_up.err
         admin.create_tenant("gone", domain="pop1", prefixes=[Prefix.parse("203.0.113.0/24")])
         later = admin.put_acl("shop", LATER)
@@ -80,13 +83,81 @@ def follow(here: Served, admin: Client, enrolled: Enrolment, held: int) -> None:
     admin.wait_enforced("pop1", wanted)
 
 
-def test_the_key_is_left_out_when_told(tmp_path: Path) -> None:
+def test_the_key_is_left_out_unless_it_is_asked_for(tmp_path: Path) -> None:
     first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "backup"
     run(first, "db", "token", "--role", "admin")
     run(first, "certificates", "init")
-    assert run(first, "db", "backup", file, "--without-authority", "--json").json()["authority"] is False
+    key = AuthorityDir(first / "authority").key.read_text()
+    assert run(first, "db", "backup", file, "--json").json()["authority"] is False
+    assert key.split("\n")[1].encode() not in gzip.decompress(file.read_bytes())
     assert run(second, "db", "restore", file).code == 0
     assert not AuthorityDir(second / "authority").exists
+
+
+def test_an_encrypted_backup_is_opened_by_its_key_alone(tmp_path: Path) -> None:
+    first, second, file, key = (tmp_path / name for name in ("first", "second", "backup", "key"))
+    recipient = run(tmp_path, "db", "backup-key", key).out.strip()
+    other = run(tmp_path, "db", "backup-key", tmp_path / "other")
+    assert (key.stat().st_mode & 0o777, other.code) == (0o600, 0)
+    assert run(tmp_path, "db", "backup-key", key).code == 1, "a key is not written over"
+    run(first, "db", "token", "--role", "admin")
+    assert run(first, "db", "backup", file, "--recipient", recipient, "--json").json()["recipients"] == 1
+    assert file.read_bytes().startswith(b"age-encryption.org/v1\n-> X25519 ")
+    for words, said in (((), "--identity"), (("--identity", tmp_path / "other"), "no key that was given opens it")):
+        refused = run(second, "db", "restore", file, *words)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+    damaged = bytearray(file.read_bytes())
+    damaged[-5] ^= 1
+    (tmp_path / "damaged").write_bytes(damaged)
+    (tmp_path / "short").write_bytes(damaged[:-30])
+    for name in ("damaged", "short"):
+        assert run(second, "db", "restore", tmp_path / name, "--identity", key).code == 2
+    assert run(second, "db", "restore", file, "--identity", key).code == 0
+    assert run(first, "db", "backup", file, "--recipient", recipient[:-1]).code == 2
+
+
+def test_a_restore_says_who_made_the_backup_or_that_nothing_shows_it(tmp_path: Path) -> None:
+    first, second, third, file, plain = (tmp_path / name for name in ("first", "second", "third", "backup", "plain"))
+    run(first, "db", "token", "--role", "admin")
+    assert run(first, "db", "backup", plain, "--json").json()["signed"] is False
+    for directory in (first, second):
+        run(directory, "certificates", "init")
+    assert run(first, "db", "backup", file, "--json").json()["signed"] is True
+    own, others = (str(AuthorityDir(each / "authority").certificate) for each in (first, second))
+    for given, words, said in (
+        (plain, (), "it is not signed"),
+        (file, (), "which this machine does not know"),
+        (file, ("--signed-by", own), None),
+    ):
+        put_back = run(third, "db", "restore", given, "--yes", *words, "--json")
+        assert put_back.code == 0, put_back.err
+        unverified = put_back.json()["unverified"]
+        assert [said in each for each in unverified] == ([True] if said else [])
+    for given, words, said in (
+        (plain, ("--signed-by", own), "is not signed"),
+        (file, ("--signed-by", others), "signed by another authority"),
+    ):
+        refused = run(third, "db", "restore", given, "--yes", *words)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+
+
+def test_a_backup_that_was_changed_after_it_was_signed_is_refused(tmp_path: Path) -> None:
+    """Somebody with the file changes a row, and makes the checksum fit again."""
+    first, file = tmp_path / "first", tmp_path / "backup"
+    run(first, "db", "token", "--role", "admin", "--description", "the operator")
+    run(first, "certificates", "init")
+    run(first, "db", "backup", file)
+    *lines, last = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+    forged = [line.replace(b"the operator", b"the attacker") for line in lines]
+    assert forged != lines
+    said = json.loads(last) | {"sha256": hashlib.sha256(b"".join(forged)).hexdigest()}
+    file.write_bytes(gzip.compress(b"".join([*forged, json.dumps(said).encode(), b"\n"])))
+    refused = run(first, "db", "restore", file, "--yes")
+    assert (refused.code, "changed after it was signed" in refused.err) == (2, True), refused.err
+    del said["signature"], said["signer"]
+    file.write_bytes(gzip.compress(b"".join([*forged, json.dumps(said).encode(), b"\n"])))
+    stripped = run(first, "db", "restore", file, "--yes", "--json")
+    assert stripped.json()["unverified"] == ["it is not signed: nothing shows who made it"]
 
 
 def test_what_is_there_is_lost_only_when_told(tmp_path: Path) -> None:
@@ -95,7 +166,7 @@ def test_what_is_there_is_lost_only_when_told(tmp_path: Path) -> None:
     for directory in (first, second):
         run(directory, "certificates", "init")
     run(first, "db", "token", "--role", "admin")
-    assert run(first, "db", "backup", file).code == 0
+    assert run(first, "db", "backup", file, "--with-authority").code == 0
     refused = run(second, "db", "restore", file)
     assert (refused.code, "another authority" in refused.err) == (1, True)
     with alone(Settings(state_dir=second)):

@@ -16,7 +16,7 @@ from staging_world import HOSTS, Plant, deny_web, everywhere, planted
 from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.policy.model import Acl
 from orchestrator.store import migrate
-from orchestrator.store.backups.backup import back_up
+from orchestrator.store.backups.backup import back_up, open_backup
 from orchestrator.store.backups.restore import restore
 from orchestrator.store.records import HostRecord
 
@@ -49,7 +49,8 @@ def put_back(url: str, file: Path, meanwhile: Callable[[Plant], object]) -> None
     with started(url) as plant:
         plant.read_back(*HOSTS)
         meanwhile(plant)
-    restore(url, file, replace=True, now=NOW, progress=unseen)
+    with open_backup(file) as backup:
+        restore(url, backup, replace=True, now=NOW, progress=unseen)
 
 
 def generation_of(plant: Plant) -> int:

@@ -19,7 +19,7 @@ from store.scenes import acl, endpoint, populate, prefix, rule
 
 from orchestrator.errors import AclflowError, BadInput, Conflict, Missing, Unauthenticated
 from orchestrator.store import Store, migrate, open_store
-from orchestrator.store.backups.backup import AuthorityFiles, back_up, tables_of
+from orchestrator.store.backups.backup import AuthorityFiles, back_up, open_backup, tables_of
 from orchestrator.store.backups.restore import AHEAD, Restored, restore
 from orchestrator.store.records import HostRecord, Role
 from orchestrator.store.sql.database import connect_pool
@@ -39,7 +39,8 @@ def saved(address: str, file: Path, authority: AuthorityFiles | None = None) -> 
 
 
 def restored(address: str, file: Path, *, replace: bool = False) -> Restored:
-    return restore(address, file, replace=replace, now=NOW, progress=unseen)
+    with open_backup(file) as backup:
+        return restore(address, backup, replace=replace, now=NOW, progress=unseen)
 
 
 def rows(address: str) -> Rows:

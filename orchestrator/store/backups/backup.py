@@ -2,11 +2,12 @@
 
     gzip of lines of JSON    first    what it is: `Contents`
                              then     the rows of every table, a line each, in the order of the tables
-                             last     the SHA-256 of all lines before it
+                             last     the SHA-256 of all lines before it, and who signed that, if somebody did
 
 Tables are taken as the database has them, so the backup of an older schema is one, too. They are read in one snapshot,
 while the service may go on writing. The file replaces what had its name as a whole, and is for its owner alone: it has
-the digests of tokens and, where that is asked for, the key of the certificate authority.
+the digests of tokens and, where that is asked for, the key of the certificate authority. Encrypting the whole file, and
+signing, are the caller's (`orchestrator/backups.py`).
 """
 
 from __future__ import annotations
@@ -34,8 +35,14 @@ from orchestrator.store.schema.core import metadata
 from orchestrator.store.sql.database import begin_reading, connect_pool
 from orchestrator.store.sql.faults import translated
 
-FORMAT = 1
+FORMAT = 2
+_READABLE = (1, FORMAT)
+"""Format 1 has no signature."""
 
+Wrap = Callable[[BinaryIO], BinaryIO]
+"""What a stream is wrapped in: to encrypt what is written, or to decrypt what is read."""
+Sign = Callable[[bytes], "Signature | None"]
+"""Given a digest, who signed it, and how."""
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 """Given how many rows there are, a block that is told how many are done."""
 
@@ -64,6 +71,14 @@ class AuthorityFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """Who says that a backup is theirs: the fingerprint of a certificate, and a signature of the digest by its key."""
+
+    signer: str
+    octets: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
     """What a backup is: of which schema, made when and by which version, with which tables."""
 
@@ -78,8 +93,34 @@ class Contents:
         return sum(table.rows for table in self.tables)
 
 
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup that was read to its end and found whole."""
+
+    contents: Contents
+    raw: BinaryIO
+    digest: bytes
+    signature: Signature | None
+
+
+def _plain_stream(raw: BinaryIO) -> BinaryIO:
+    return raw
+
+
+def _unsigned(_: bytes) -> Signature | None:
+    return None
+
+
 def back_up(
-    url: str, file: Path, *, program: str, made: dt.datetime, authority: AuthorityFiles | None, progress: Progress
+    url: str,
+    file: Path,
+    *,
+    program: str,
+    made: dt.datetime,
+    authority: AuthorityFiles | None,
+    progress: Progress,
+    wrap: Wrap = _plain_stream,
+    sign: Sign = _unsigned,
 ) -> Contents:
     """Write a backup of the store at an address, in one snapshot.
 
@@ -96,7 +137,10 @@ def back_up(
             listed = tuple(_contents(connection, table) for table in tables)
             contents = Contents(schema, program, made, listed, authority)
             with _replacing(file) as raw, progress(contents.rows) as done:
-                _write(raw, contents, _rows(connection, tables), done)
+                wrapped = wrap(raw)
+                _write(wrapped, contents, _rows(connection, tables), done, sign)
+                if wrapped is not raw:
+                    wrapped.close()
     finally:
         engine.dispose()
     return contents
@@ -110,7 +154,7 @@ def tables_of(connection: Connection) -> list[Table]:
 
 
 @contextmanager
-def open_backup(file: Path) -> Iterator[tuple[Contents, BinaryIO]]:
+def open_backup(file: Path, wrap: Wrap = _plain_stream) -> Iterator[Backup]:
     """A backup, read once and found whole. Raises Missing, and BadInput for what is no backup or is damaged."""
     try:
         raw = file.open("rb")
@@ -118,7 +162,7 @@ def open_backup(file: Path) -> Iterator[tuple[Contents, BinaryIO]]:
         raise Missing(f"cannot be read: {error.strerror}", place=str(file)) from None
     with raw:
         try:
-            yield _verified(raw), raw
+            yield _verified(wrap(raw))
         except AclflowError as error:
             error.place = error.place or str(file)
             raise
@@ -167,7 +211,9 @@ def _rows(connection: Connection, tables: Sequence[Table]) -> Iterator[Sequence[
             yield from found
 
 
-def _write(raw: BinaryIO, contents: Contents, rows: Iterator[Sequence[object]], done: Callable[[int], None]) -> None:
+def _write(
+    raw: BinaryIO, contents: Contents, rows: Iterator[Sequence[object]], done: Callable[[int], None], sign: Sign
+) -> None:
     digest = hashlib.sha256()
     with gzip.GzipFile(fileobj=raw, mode="wb", filename="", compresslevel=6) as file:
 
@@ -181,7 +227,11 @@ def _write(raw: BinaryIO, contents: Contents, rows: Iterator[Sequence[object]], 
             put(list(row))
             if number % _AT_ONCE == 0:
                 done(number)
-        file.write(orjson.dumps({"sha256": digest.hexdigest()}, option=orjson.OPT_APPEND_NEWLINE))
+        signed = sign(digest.digest())
+        last: dict[str, object] = {"sha256": digest.hexdigest()}
+        if signed is not None:
+            last |= {"signer": signed.signer, "signature": signed.octets.hex()}
+        file.write(orjson.dumps(last, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _plain(value: object) -> object:
@@ -218,7 +268,7 @@ def _replacing(file: Path) -> Iterator[BinaryIO]:
 # ------------------------------------------------------------------------------------------------------- reading
 
 
-def _verified(raw: BinaryIO) -> Contents:
+def _verified(raw: BinaryIO) -> Backup:
     """Read a backup to its end and compare what it says with what it is."""
     try:
         with gzip.open(raw, "rb") as lines:
@@ -228,7 +278,7 @@ def _verified(raw: BinaryIO) -> Contents:
             for _ in range(contents.rows):
                 digest.update(lines.readline())
             last = orjson.loads(lines.readline())
-            is_whole = last == {"sha256": digest.hexdigest()} and not lines.read(1)
+            is_whole = isinstance(last, dict) and last.get("sha256") == digest.hexdigest() and not lines.read(1)
     except gzip.BadGzipFile as error:
         if "Not a gzipped" in str(error):
             raise BadInput("this is no backup of aclflow") from None
@@ -237,7 +287,11 @@ def _verified(raw: BinaryIO) -> Contents:
         raise BadInput(f"the backup is damaged: {error}") from None
     if not is_whole:
         raise BadInput("the backup is damaged: its checksum is another")
-    return contents
+    try:
+        signature = Signature(str(last["signer"]), bytes.fromhex(last["signature"])) if "signature" in last else None
+    except (KeyError, TypeError, ValueError):
+        raise BadInput("the backup is damaged: its signature cannot be read") from None
+    return Backup(contents, raw, digest.digest(), signature)
 
 
 def _read_contents(line: bytes) -> Contents:
@@ -246,8 +300,8 @@ def _read_contents(line: bytes) -> Contents:
         version = said["aclflow_backup"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         raise BadInput("this is no backup of aclflow") from None
-    if version != FORMAT:
-        raise Missing(f"the backup is in format {version}, this program reads {FORMAT}: take a newer one")
+    if version not in _READABLE:
+        raise Missing(f"the backup is in format {version}, this program reads up to {FORMAT}: take a newer one")
     try:
         return _contents_from(said)
     except (KeyError, TypeError, ValueError):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import BinaryIO
 
 from sqlalchemy import Connection, MetaData, func, select, text, true, update
@@ -20,7 +19,7 @@ from sqlalchemy import Connection, MetaData, func, select, text, true, update
 from orchestrator.errors import BadInput, Conflict, Missing
 from orchestrator.store import migrate
 from orchestrator.store.acls.cache import AclCache
-from orchestrator.store.backups.backup import Contents, Progress, numbered_column, open_backup, rows_of, tables_of
+from orchestrator.store.backups.backup import Backup, Contents, Progress, numbered_column, rows_of, tables_of
 from orchestrator.store.events import Events
 from orchestrator.store.intersections import leave_open
 from orchestrator.store.policycache import PolicyCache
@@ -52,31 +51,31 @@ class Restored:
     spent: int
 
 
-def restore(url: str, file: Path, *, replace: bool, now: dt.datetime, progress: Progress) -> Restored:
-    """Make a store what a backup says, at this program's schema.
+def restore(url: str, backup: Backup, *, replace: bool, now: dt.datetime, progress: Progress) -> Restored:
+    """Make a store what an open backup says, at this program's schema.
 
-    Raises BadInput for what is no backup or damaged, Missing for one of a newer schema, Conflict where the store is in
+    Raises Missing for a backup of a newer schema, Conflict where the store is in
     use or not empty (unless it is to be replaced), TryAgain where the disk is full, Unreachable; nothing is changed.
     """
-    with open_backup(file) as (contents, raw):
-        if contents.schema > HEAD:
-            raise Missing(
-                f"the backup has schema {contents.schema}, this program needs {HEAD}: take aclflow "
-                f"{contents.program} or newer"
-            )
-        engine = connect_pool(url, _BUSY_TIMEOUT_S)
-        try:
-            with translated(), engine.connect() as connection:
-                begin_writing(connection)
-                _clear(connection, replace=replace)
-                migrate.run(connection, contents.schema)
-                tx = Transaction(connection, now, True, StoreSettings(), AclCache(0), PolicyCache(), PopCache())
-                _fill(tx, contents, raw, progress)
-                migrate.run(connection)
-                spent = _step_ahead(tx, contents)
-                connection.commit()
-        finally:
-            engine.dispose()
+    contents, raw = backup.contents, backup.raw
+    if contents.schema > HEAD:
+        raise Missing(
+            f"the backup has schema {contents.schema}, this program needs {HEAD}: take aclflow "
+            f"{contents.program} or newer"
+        )
+    engine = connect_pool(url, _BUSY_TIMEOUT_S)
+    try:
+        with translated(), engine.connect() as connection:
+            begin_writing(connection)
+            _clear(connection, replace=replace)
+            migrate.run(connection, contents.schema)
+            tx = Transaction(connection, now, True, StoreSettings(), AclCache(0), PolicyCache(), PopCache())
+            _fill(tx, contents, raw, progress)
+            migrate.run(connection)
+            spent = _step_ahead(tx, contents)
+            connection.commit()
+    finally:
+        engine.dispose()
     return Restored(contents, spent)
 
 
