@@ -24,8 +24,10 @@ from orchestrator.compile.openflow.meters import meter_row
 from orchestrator.compile.openflow.symbols import UPLINK_SYMBOL
 from orchestrator.compile.pipelines.sites import Sites
 from orchestrator.compile.pipelines.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
+from orchestrator.compile.pipelines.tracked import about_connections, zone_of
 from orchestrator.errors import AclflowError
 from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.connections import check_rules
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant, find_replaced
 from orchestrator.program.blocks import Blocks
@@ -82,7 +84,8 @@ class CompileCache:
         dropped = [(kind, tenant.id) for tenant in gone for kind in _OF_TENANTS]
         for name in dropped:
             del parts[name]
-        sources = dict(_sources(policy, come, sites)) | _moved_places(parts, come, sites)
+        zone = zone_of(domain) if policy.return_traffic is ReturnTraffic.TRACKED else None
+        sources = dict(_sources(policy, come, sites, zone)) | _moved_places(parts, come, sites)
         made = {name: self._part(name, source) for name, source in sources.items()}
         parts |= made
         logging = self._logging_after(gone, made)
@@ -93,16 +96,25 @@ class CompileCache:
             parts[_LIFTED] = made[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
         steps: list[_Step] = [(self._parts.get(name), part) for name, part in made.items()]
         steps += [(self._parts[name], None) for name in dropped]
-        changes = [_change(old, new) for old, new in steps if old is not new]
-        removed = together(change.removed for change in changes).compacted()
-        added = together(change.added for change in changes).compacted()
+        change = self._exchanged(parts, steps, tracked=zone is not None)
         before = self._program
-        blocks = Blocks.of(added) if before is None else before.blocks.replaced(removed, added)
+        blocks = Blocks.of(change.added) if before is None else before.blocks.replaced(change.removed, change.added)
         program = Program.of(domain, Tier.HOST, generation, blocks, sites.ports)
-        self.change = None if before is None else delta_of(before, program, removed, added)
+        self.change = None if before is None else delta_of(before, program, change.removed, change.added)
         self._sites, self._parts, self._logging, self._program = sites, parts, logging, program
         self._policy = policy
         return program
+
+    def _exchanged(self, parts: Mapping[_Name, _Part], steps: Iterable[_Step], *, tracked: bool) -> RowChange:
+        """Return the rows of the last program that go, and those of the next that come."""
+        were_tracked = self._policy.return_traffic is ReturnTraffic.TRACKED
+        if tracked is not were_tracked and self._program is not None:
+            whole = FlowTable.joined([part.rows for part in parts.values()])
+            found = difference(self._program.flows, about_connections(whole) if tracked else whole)
+            return RowChange(*(rows.compacted() for rows in found))
+        changes = [_change(old, new) for old, new in steps if old is not new]
+        sides = together(each.removed for each in changes), together(each.added for each in changes)
+        return RowChange(*((about_connections(each) if tracked else each).compacted() for each in sides))
 
     def _touched(self, policy: Policy) -> tuple[list[Tenant], Sequence[Tenant]]:
         """Return the tenants that went, and those that are not the same objects as before."""
@@ -163,6 +175,8 @@ class _Lists:
         return same_list and mine.number == theirs.number and self.returns is other.returns
 
     def compiled(self, before: _Part | None) -> _Part:
+        if self.returns is ReturnTraffic.TRACKED:
+            check_rules(self.tenant.acl.rules, f"tenants[{self.tenant.id}].acl.rules")
         try:
             if before is None or before.rules is None:
                 rules = TenantList.of(self.tenant, self.returns)
@@ -197,13 +211,17 @@ class _Operator:
 
     rules: tuple[Rule, ...]
     numbers: Mapping[str, int]
+    zone: int | None
 
     def is_same(self, other: _Source) -> bool:
         """Whether the rows would be the same."""
-        return isinstance(other, _Operator) and (self.rules, self.numbers) == (other.rules, other.numbers)
+        mine = (self.rules, self.numbers, self.zone)
+        return isinstance(other, _Operator) and mine == (other.rules, other.numbers, other.zone)
 
     def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
-        fixed = FlowTable.of(fixed_rows({UPLINK: UPLINK_SYMBOL}))
+        if self.zone is not None:
+            check_rules(self.rules, "operator")
+        fixed = FlowTable.of(fixed_rows({UPLINK: UPLINK_SYMBOL}, self.zone))
         try:
             operator = operator_rows(Policy(operator=self.rules, operator_numbers=self.numbers))
         except AclflowError as error:
@@ -286,9 +304,11 @@ def _change(before: _Part | None, after: _Part | None) -> RowChange:
     return after.rules.change
 
 
-def _sources(policy: Policy, tenants: Iterable[Tenant], sites: Sites) -> Iterator[tuple[_Name, _Source]]:
-    """Everybody's, and those of some tenants."""
-    yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers)
+def _sources(
+    policy: Policy, tenants: Iterable[Tenant], sites: Sites, zone: int | None
+) -> Iterator[tuple[_Name, _Source]]:
+    """Everybody's, and those of some tenants. `zone`: where connections are remembered, if they are tracked."""
+    yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers, zone)
     for tenant in tenants:
         yield (_Lists, tenant.id), _Lists(tenant, policy.return_traffic)
         yield (_Ends, tenant.id), _Ends(tenant)

@@ -35,7 +35,9 @@ class Proofs:
         digest, known = self._known.get(program.domain, (b"", None))
         started = time.perf_counter()
         try:
-            if known is None or change is None or change.base != digest:
+            if change is None or change.base != digest:
+                known = None
+            if known is None or change is None or known.must_begin_anew(policy, change.removed, change.added):
                 proof = prove(policy, program.flows)
             else:
                 proof = known.after(policy, change.removed, change.added, program.blocks.of_tenant)

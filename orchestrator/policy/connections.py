@@ -5,10 +5,11 @@
         verdict = decide_tracked(policy, packet, connections)
         connections = verdict.connections
 
-A connection is known by the packet that opened it. The lists are asked about that packet, for each packet of either
-direction and as they are now; so a change of a list holds for connections that were there before, and every packet
-belongs to the rule that permits the connection at present. What belongs to no connection and opens none is denied:
-TCP opens with SYN without ACK, ICMP with a request, any other protocol with whatever comes first.
+Each end of a connection has it tracked beside its own lists, and knows it by the packet that opened it. The lists are
+asked about that packet, for each packet of either direction and as they are now; so a change of a list holds for
+connections that were there before, and every packet belongs to the rule that permits its connection at present. What
+belongs to no connection and opens none is denied: TCP opens with SYN without ACK, ICMP with a request, any other
+protocol with whatever comes. TCP and UDP know no port 0.
 
 An ICMP error belongs to the connection of the packet that it quotes. Datagrams are whole here: a data plane puts
 fragments together before it looks. Data planes permit a subset: they know time-outs, windows and ICMP identifiers, and
@@ -17,15 +18,15 @@ of TCP they expect segments in the order of its states (docs/return-traffic.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from orchestrator.errors import BadPolicy
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.fields import OWN_ICMP
-from orchestrator.policy.model import Action, Packet, Policy, Rule
-from orchestrator.policy.oracle import Decision, decide, decide_between, owner
+from orchestrator.policy.model import Action, Direction, Packet, Policy, Rule
+from orchestrator.policy.oracle import Decision, Step, ask, matches, owner
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import SCTP, TCP, UDP
 
@@ -36,11 +37,13 @@ _REPLY_TO = {Family.IPV4: {8: 0, 13: 14, 15: 16}, Family.IPV6: {128: 129}}
 Ends = tuple[Family, int, int, frozenset[tuple[int, int]]]
 """IP version, protocol, kind of ICMP request, and both ends with their ports: the same for both directions."""
 
-Connections = Mapping[Ends, Packet]
-"""Connections by their ends; each is the packet that opened it."""
+Connections = Mapping[tuple[Ends, int], tuple[Packet, ...]]
+"""Connections by their ends, and by the address of the end that knows them: the packets that opened them.
+
+These are two where each end has opened one.
+"""
 
 NONE: Connections = MappingProxyType({})
-_DENIED = Decision(Action.DENY, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +56,79 @@ class Verdict:
 
 def decide_tracked(policy: Policy, packet: Packet, known: Connections, quoted: Packet | None = None) -> Verdict:
     """The fate of one packet of a trace; `quoted` is the packet that an ICMP error speaks of."""
+    steps: dict[Step, None] = {}
+    after = dict(known)
+    for address, direction in ((packet.source, Direction.EGRESS), (packet.destination, Direction.INGRESS)):
+        if owner(policy, packet.family, address) is None:
+            continue
+        asked = list(_asked_about(packet, known, address, direction, quoted))
+        found = [(first, _asked_of(policy, first, address, way)) for first, way in asked]
+        first, step = next((each for each in found if each[1].action is Action.PERMIT), found[0] if found else _NOTHING)
+        if step is not None:
+            steps[step] = None
+        if first is None or step is None or step.action is Action.DENY:
+            return Verdict(Decision(Action.DENY, tuple(steps)), after)
+        if quoted is None:
+            name = ends_of(packet), address
+            after[name] = tuple(dict.fromkeys((*after.get(name, ()), first)))
+    return Verdict(Decision(Action.PERMIT if steps else Action.DENY, tuple(steps)), after)
+
+
+_NOTHING: tuple[None, None] = (None, None)
+
+
+def _asked_about(
+    packet: Packet, known: Connections, address: int, direction: Direction, quoted: Packet | None
+) -> Iterator[tuple[Packet, Direction]]:
+    """The packets, any of which one end's list may permit for this one to pass, and in which direction it is asked."""
     if quoted is not None:
-        first = known.get(ends_of(quoted))
-        return Verdict(_DENIED if first is None else _decide_error(policy, packet, quoted, first), known)
-    first = known.get(ends_of(packet))
+        yield from _asked_about_error(packet, known, address, direction, quoted)
+        return
     opens = opening(packet)
-    if opens is not None and (first is None or packet.protocol == TCP):
-        decision = decide(policy, opens)
-        return Verdict(decision, {**known, ends_of(opens): opens} if decision.permitted else known)
-    return Verdict(_DENIED if first is None or packet.later_fragment else decide(policy, first), known)
+    syn = opens is not None and packet.protocol == TCP
+    if not syn and not packet.later_fragment:
+        yield from ((first, _way(first, address)) for first in known.get((ends_of(packet), address), ()))
+    if opens is not None:
+        yield opens, direction
+
+
+def _asked_about_error(
+    error: Packet, known: Connections, address: int, direction: Direction, quoted: Packet
+) -> Iterator[tuple[Packet, Direction]]:
+    """The same for an ICMP error, which goes to the end that sent the quoted packet.
+
+    Its sender may be a router between the ends: then the list of that address is asked about the connection.
+    """
+    if error.destination != quoted.source:
+        return
+    receives, sent = direction is Direction.INGRESS, opening(quoted) or quoted
+    is_end = address in (quoted.source, quoted.destination)
+    for end in (address,) if is_end else (quoted.source, quoted.destination):
+        for first in known.get((ends_of(quoted), end), ()):
+            by_opener = (sent.source, sent.source_port) == (first.source, first.source_port)
+            yield first, Direction.EGRESS if receives is by_opener else Direction.INGRESS
+
+
+def _asked_of(policy: Policy, first: Packet, address: int, direction: Direction) -> Step:
+    """What the operator, or else one list of the tenant with an address, says of the packet that opens a connection."""
+    operator = next((rule for rule in policy.operator if matches(rule, first, {})), None)
+    if operator is not None:
+        return Step(None, None, operator.action, operator.id)
+    tenant = owner(policy, first.family, address)
+    assert tenant is not None, "only owned addresses are asked for"
+    return ask(tenant.acl, first, direction, policy.return_traffic, tenant.id)
 
 
 def opening(packet: Packet) -> Packet | None:
     """The packet as lists are asked about it, if it may open a connection; else None."""
-    if packet.later_fragment:
+    if packet.later_fragment or (packet.protocol in (TCP, UDP) and 0 in (packet.source_port, packet.destination_port)):
         return None
     if packet.protocol == TCP:
         opens = packet.tcp_flags & (SYN | RST | ACK | FIN) == SYN
         return replace(packet, tcp_flags=SYN) if opens else None
     if packet.protocol in OWN_ICMP.values():
         asks = packet.protocol == OWN_ICMP[packet.family] and packet.icmp_type in _REPLY_TO[packet.family]
-        return packet if asks else None
+        return packet if asks and packet.icmp_code == 0 else None
     return packet if packet.protocol == UDP else replace(packet, source_port=0, destination_port=0)
 
 
@@ -91,41 +146,46 @@ def ends_of(packet: Packet) -> Ends:
 
 def surviving(policy: Policy, known: Connections) -> Connections:
     """The connections that a policy still permits; the others are cut when it takes force."""
-    return {ends: first for ends, first in known.items() if decide(policy, first).permitted}
+    found: dict[tuple[Ends, int], tuple[Packet, ...]] = {}
+    for (ends, address), firsts in known.items():
+        if owner(policy, ends[0], address) is not None:
+            permitted = [each for each in firsts if _permits(policy, each, address)]
+            found |= {(ends, address): tuple(permitted)} if permitted else {}
+    return found
 
 
-def _decide_error(policy: Policy, error: Packet, quoted: Packet, first: Packet) -> Decision:
-    """The fate of an ICMP error about a connection, which goes to the end that sent the quoted packet.
+def _permits(policy: Policy, first: Packet, address: int) -> bool:
+    return _asked_of(policy, first, address, _way(first, address)).action is Action.PERMIT
 
-    Its sender may be a router between the ends: then the sender's own list is asked about the connection.
-    """
-    if error.destination != quoted.source:
-        return _DENIED
-    sender, receiver = (owner(policy, error.family, each) for each in (error.source, error.destination))
-    backwards = (quoted.source, quoted.source_port) == (first.source, first.source_port)
-    opener, answerer = (receiver, sender) if backwards else (sender, receiver)
-    return decide_between(policy, first, opener, answerer)
+
+def _way(first: Packet, address: int) -> Direction:
+    return Direction.EGRESS if first.source == address else Direction.INGRESS
 
 
 def check_trackable(policy: Policy) -> None:
     """Refuse rules that a connection cannot be asked for. Raises BadPolicy with the rule's place."""
-    for position, rule in enumerate(policy.operator):
-        check_rule(rule, f"operator[{position}]")
+    check_rules(policy.operator, "operator")
     for tenant in policy.tenants:
-        for position, rule in enumerate(tenant.acl.rules):
-            check_rule(rule, f"tenants[{tenant.id}].acl.rules[{position}]")
+        check_rules(tenant.acl.rules, f"tenants[{tenant.id}].acl.rules")
 
 
-def check_rule(rule: Rule, place: str) -> None:
-    """Refuse one rule that a connection cannot be asked for. Raises BadPolicy."""
-    what = None
+def check_rules(rules: Sequence[Rule], place: str) -> None:
+    """Refuse the first rule of a list that a connection cannot be asked for. Raises BadPolicy."""
+    for position, rule in enumerate(rules):
+        what = _unfit(rule)
+        if what is not None:
+            text = f"rule '{rule.id}' looks at {what}; the domain's return traffic is `tracked`"
+            raise BadPolicy(text, place=f"{place}[{position}]")
+
+
+def _unfit(rule: Rule) -> str | None:
+    """What a rule looks at that a connection does not have."""
     if rule.established or rule.tcp_flags is not None:
-        what = "TCP flags, which differ from packet to packet of a connection"
-    elif rule.fragments:
-        what = "fragments, which are put together before a connection is looked up"
-    elif rule.protocol == SCTP and (rule.source_ports, rule.destination_ports) != (EVERY_PORT, EVERY_PORT):
-        what = "ports of SCTP, whose connections are known by their addresses alone"
-    elif rule.protocol == 0:
-        what = "protocol 0, which a tracked connection cannot be asked for"
-    if what is not None:
-        raise BadPolicy(f"rule '{rule.id}' looks at {what}; the domain's return traffic is `tracked`", place=place)
+        return "TCP flags, which differ from packet to packet of a connection"
+    if rule.fragments:
+        return "fragments, which are put together before a connection is looked up"
+    if rule.protocol == SCTP and (rule.source_ports, rule.destination_ports) != (EVERY_PORT, EVERY_PORT):
+        return "ports of SCTP, whose connections are known by their addresses alone"
+    if rule.protocol == 0:
+        return "protocol 0, which a tracked connection cannot be asked for"
+    return None

@@ -110,11 +110,6 @@ def decide(policy: Policy, packet: Packet) -> Decision:
     """The fate of a packet between two addresses, and every list's part in it."""
     sender = owner(policy, packet.family, packet.source)
     receiver = owner(policy, packet.family, packet.destination)
-    return decide_between(policy, packet, sender, receiver)
-
-
-def decide_between(policy: Policy, packet: Packet, sender: Tenant | None, receiver: Tenant | None) -> Decision:
-    """The fate of a packet if these tenants' egress and ingress lists are asked about it."""
     steps: list[Step] = []
     operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
     if operator is not None:

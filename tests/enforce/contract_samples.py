@@ -21,7 +21,7 @@ from orchestrator.compile.openflow.instructions import (
     set_field,
 )
 from orchestrator.compile.openflow.oxm import Term
-from orchestrator.compile.openflow.tracking import begin, track
+from orchestrator.compile.openflow.tracking import State, begin, open_with, track
 from orchestrator.enforce.drivers.openflow.frames import (
     ADVERTISEMENT,
     ARP,
@@ -122,6 +122,7 @@ FIRST = Term(oxm.IP_FRAG, oxm.FRAGMENT_FIRST)
 
 WHOLE6 = (1 << 128) - 1
 HIGH32_6 = 0xFFFFFFFF << 96
+VALID = Term(oxm.CT_STATE, int(State.TRACKED), int(State.TRACKED | State.INVALID))
 
 _number = iter(range(1, 1000))
 
@@ -368,6 +369,39 @@ ACTIONS = (
             _flow([Term(oxm.CT_MARK, 2, 2), Term(oxm.PKT_MARK, 0, 1)], table=5),
         ],
         _tcp4(), _tcp4(destination=81), ("vm2", _tcp4()),
+    ),
+    _doing(
+        "first-packet",
+        [
+            _flow([IS4], instructions([track(7, 5)])),
+            _flow(
+                [IS4, VALID, Term(oxm.CT_NW_SRC, A4 & ~0xFF, 0xFFFFFF00), Term(oxm.CT_NW_DST, B4 & ~1, 0xFFFFFFFE),
+                 Term(oxm.CT_NW_PROTO, TCP), Term(oxm.CT_TP_SRC, 1000 & ~7, 0xFFF8), Term(oxm.CT_TP_DST, 80, 0xFFFE)],
+                table=5,
+            ),
+        ],
+        _tcp4(), _tcp4(destination=82), ("vm2", _tcp4()),
+    ),
+    _doing(
+        "first-packet-6",
+        [
+            _flow([IS6], instructions([track(7, 5)])),
+            _flow(
+                [IS6, VALID, Term(oxm.CT_IPV6_SRC, A6 & HIGH32_6, HIGH32_6), Term(oxm.CT_IPV6_DST, B6 & ~1, WHOLE6 ^ 1),
+                 Term(oxm.CT_NW_PROTO, ICMPV6), Term(oxm.CT_TP_SRC, 128), Term(oxm.CT_TP_DST, 0)],
+                table=5,
+            ),
+        ],
+        _v6(ICMPV6, icmp(128, 0, b"\0\1\0\1", P6)), _v6(ICMPV6, icmp(129, 0, b"\0\1\0\1", P6)),
+        ("vm2", _v6(ICMPV6, icmp(128, 0, b"\0\1\0\1", P6))),
+    ),
+    _doing(
+        "opened",
+        [
+            _flow([IS4], instructions([open_with(7, 1, 5)])),
+            _flow([Term(oxm.CT_MARK, 1)], table=5),
+        ],
+        _tcp4(), _tcp4(destination=81, flags=0x12), ("vm2", _tcp4()),
     ),
     _doing(
         "choose-port", [

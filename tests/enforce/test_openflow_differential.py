@@ -21,7 +21,7 @@ from orchestrator.compile.openflow.instructions import (
     output_register,
     set_field,
 )
-from orchestrator.compile.openflow.tracking import begin, track
+from orchestrator.compile.openflow.tracking import begin, open_with, track
 from orchestrator.enforce.drivers.openflow import flowdesc, messages
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
@@ -146,6 +146,8 @@ def some_match(rng: random.Random) -> bytes:
             (0x0806, 0, ("arp_op", "arp_spa", "arp_tpa", "arp_sha", "arp_tha")),
             (0, 0, ("vlan_vid", "eth_src", "eth_dst", "in_port", "metadata")),
             (0, 0, ("reg0", "reg1", "packet_reg1", "reg5", "reg15", "packet_reg7")),
+            (0x0800, 0, ("ct_state", "ct_nw_src", "ct_nw_dst", "ct_nw_proto", "ct_tp_src", "ct_tp_dst")),
+            (0x86DD, 0, ("ct_state", "ct_ipv6_src", "ct_ipv6_dst", "ct_nw_proto", "ct_tp_src", "ct_tp_dst")),
         )
     )  # fmt: skip
     names = ["eth_type"] if version and rng.random() < 0.97 else []
@@ -153,6 +155,8 @@ def some_match(rng: random.Random) -> bytes:
     names += [
         name for name in ("in_port", "eth_src", "reg1", "packet_reg0", "conj_id", "ct_mark") if rng.random() < 0.15
     ]
+    if not {"eth_type", "ct_nw_proto"} <= set(names):  # else the switch asks for Ethernet in their place
+        names = [name for name in names if not name.startswith("ct_tp")]
     if rng.random() < 0.1:
         rng.shuffle(names)
     if names and rng.random() < 0.05:
@@ -196,6 +200,7 @@ def some_instructions(rng: random.Random) -> bytes:
                     output_register(rng.choice(oxm.REGISTERS)),
                     track(rng.getrandbits(16), rng.randrange(254)),
                     begin(rng.getrandbits(16), rng.getrandbits(32)),
+                    open_with(rng.getrandbits(16), rng.getrandbits(32), rng.randrange(254)),
                 )
             )
         )

@@ -15,8 +15,9 @@ from orchestrator.compile.equivalence.lifted import LiftedProof, Met
 from orchestrator.compile.equivalence.listproof import ListProof
 from orchestrator.compile.equivalence.membersets import MemberSets
 from orchestrator.compile.equivalence.rows import NO_ROWS, check_ends, deciding, is_of_rules, standing
+from orchestrator.compile.equivalence.tracked import read_rows, read_whole, tracks
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.model import Policy, Rule, find_replaced
+from orchestrator.policy.model import Policy, ReturnTraffic, Rule, find_replaced
 from orchestrator.program.flows import FlowTable
 
 OPERATOR = ""
@@ -78,13 +79,23 @@ class Proof:
     owners: Mapping[int, str]
     lifted: LiftedProof
 
+    def must_begin_anew(self, policy: Policy, removed: FlowTable, added: FlowTable) -> bool:
+        """Whether the next program must be proven whole: other rows that track connections, or none any more."""
+        were_tracked = self.policy.return_traffic is ReturnTraffic.TRACKED
+        if were_tracked is not (policy.return_traffic is ReturnTraffic.TRACKED):
+            return True
+        return were_tracked and bool(tracks(removed).any() or tracks(added).any())
+
     def after(self, policy: Policy, removed: FlowTable, added: FlowTable, rows_of: Callable[[int], FlowTable]) -> Proof:
         """Return the proof of the next policy with the rows `removed` and `added`.
 
         Lists of tenants that are the same objects, and of which no row came or went, stay proven without a look. The
         others are followed, or proven from scratch: `rows_of` gives the rows of the next program that bear a tenant's
-        number. Raises NotEquivalent.
+        number. Raises NotEquivalent. Not to be called where it `must_begin_anew`.
         """
+        is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
+        if is_tracked:
+            removed, added = read_rows(removed), read_rows(added)
         was, now = deciding(removed), deciding(added)
         gone, come = _by_owner(was.lists), _by_owner(now.lists)
         chains, dropped = self._changed_chains(policy, gone.keys() | come.keys())
@@ -100,7 +111,7 @@ class Proof:
             if known is not None and _is_same(known.chain, chain) and not len(rows[0]) and not len(rows[1]):
                 continue
             found = None if known is None or name == OPERATOR else known.after(chain, *rows)
-            lists[name] = found or _proven(name, chain, deciding(rows_of(chain.tenant)).lists)
+            lists[name] = found or _proven(name, chain, _lists_of(rows_of(chain.tenant), is_tracked=is_tracked))
         lifted = self.lifted.after(policy, was.lifted, now.lifted, _met_by(lists))
         return Proof(policy, lists, owners, lifted)
 
@@ -122,12 +133,21 @@ class Proof:
 
 def prove(policy: Policy, flows: FlowTable) -> Proof:
     """Prove a program from scratch: `flows` are all its rows, in any order. Raises NotEquivalent."""
+    if policy.return_traffic is ReturnTraffic.TRACKED:
+        flows = read_whole(flows)
     chains, rows = _chains(policy), deciding(flows)
     owned, owners = _by_owner(rows.lists), {chain.tenant: name for name, chain in chains.items()}
     for number in owned.keys() - owners.keys():
         _check_gone(number, owned[number])
     lists = {name: _proven(name, chain, owned.get(chain.tenant, NO_ROWS)) for name, chain in chains.items()}
     return Proof(policy, lists, owners, LiftedProof.of(policy, rows.lifted, met_by=_met_by(lists)))
+
+
+def _lists_of(rows: FlowTable, *, is_tracked: bool) -> FlowTable:
+    """Return the deciding rows of one number; nobody's, which is the operator's, are with those that track."""
+    if is_tracked:
+        rows = read_rows(rows) if len(rows) and rows.tenant[0] else read_whole(rows)
+    return deciding(rows).lists
 
 
 def _met_by(lists: Mapping[str, Proven]) -> Met:

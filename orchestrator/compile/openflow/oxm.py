@@ -99,6 +99,18 @@ PACKET_REGISTERS = tuple(Field(f"packet_reg{number}", _PACKET_REGISTERS, number,
 CT_MARK = Field("ct_mark", _NICIRA_1, 107, 4)
 """The mark of the packet's connection, where it was looked up (`tracking.py`); 0 before."""
 
+CT_STATE = Field("ct_state", _NICIRA_1, 105, 4)
+"""What is known of the packet's connection, as bits of `tracking.State`; 0 before it was looked up."""
+
+CT_NW_SRC = Field("ct_nw_src", _NICIRA_1, 120, 4)
+CT_NW_DST = Field("ct_nw_dst", _NICIRA_1, 121, 4)
+CT_IPV6_SRC = Field("ct_ipv6_src", _NICIRA_1, 122, 16)
+CT_IPV6_DST = Field("ct_ipv6_dst", _NICIRA_1, 123, 16)
+CT_NW_PROTO = Field("ct_nw_proto", _NICIRA_1, 119, 1)
+CT_TP_SRC = Field("ct_tp_src", _NICIRA_1, 124, 2)
+CT_TP_DST = Field("ct_tp_dst", _NICIRA_1, 125, 2)
+"""The packet that opened the connection, whichever way this one goes. Of ICMP the two ports are type and code."""
+
 PKT_MARK = Field("pkt_mark", _NICIRA_1, 33, 4)
 """What the machine that the switch runs on has marked a packet with; 0 in a switch that forwards in the daemon."""
 
@@ -140,7 +152,15 @@ FIELDS = (
     ARP_THA,
     *PACKET_REGISTERS,
     PKT_MARK,
+    CT_STATE,
     CT_MARK,
+    CT_NW_SRC,
+    CT_IPV6_SRC,
+    CT_NW_DST,
+    CT_IPV6_DST,
+    CT_NW_PROTO,
+    CT_TP_SRC,
+    CT_TP_DST,
 )
 """Every field a match may hold, in the canonical order."""
 

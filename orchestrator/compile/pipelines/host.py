@@ -23,6 +23,8 @@ STATIC_PRIORITY = 30001
 """Operator rules downwards from here; and, in the tenants' tables, the row that passes packets by."""
 LIFTED_PRIORITY = 65001
 """Lifted rules downwards from here."""
+TRACK_PRIORITY = 65010
+"""Where connections are tracked, the rows above all lifted ones that have a packet's looked up."""
 MISS_PRIORITY = 0
 """The last row of every table."""
 
@@ -34,12 +36,14 @@ class Table(enum.IntEnum):
     SOURCES = 2
     RESPONDER = 5
     ADVERTISER = 6
+    STATE = 8
     LIFTED = 10
     OPERATOR = 20
     EGRESS = 30
     LOCAL = 40
     INGRESS = 50
     OUTPUT = 60
+    SEND = 70
     METERS = 252
     STAMP = 253
 
@@ -68,8 +72,11 @@ OUTPUT_PORT = Register(
     "output_port", REGISTERS[4], "0-31", "port of the receiving local endpoint; 0: leave by the uplink"
 )
 SCRATCH = Register("scratch", REGISTERS[5], "0-31", "holds a field while two are swapped, within one list of actions")
+REPLY = Register(
+    "reply", REGISTERS[6], "0-1", "1: against the direction of its connection, lists are still to be asked; 2: they are"
+)
 
-ALL_REGISTERS = (SOURCE_TENANT, DESTINATION_TENANT, FROM_UPLINK, OPERATOR_PERMIT, OUTPUT_PORT, SCRATCH)
+ALL_REGISTERS = (SOURCE_TENANT, DESTINATION_TENANT, FROM_UPLINK, OPERATOR_PERMIT, OUTPUT_PORT, SCRATCH, REPLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,12 @@ RULE_FIELDS = (
     oxm.ICMP_TYPE, oxm.ICMP_CODE, oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE,
 )  # fmt: skip
 """What a rule may look at."""
+
+CONNECTION_FIELDS = (
+    oxm.CT_STATE, oxm.CT_NW_SRC, oxm.CT_IPV6_SRC, oxm.CT_NW_DST, oxm.CT_IPV6_DST, oxm.CT_NW_PROTO, oxm.CT_TP_SRC,
+    oxm.CT_TP_DST,
+)  # fmt: skip
+"""What a rule looks at where connections are tracked, beside the Ethernet type."""
 
 STAGES = (
     Stage(
@@ -134,25 +147,36 @@ STAGES = (
         "drop",
     ),
     Stage(
+        Table.STATE,
+        "Only where connections are tracked: what is known of the packet's. Invalid packets are dropped, and of TCP "
+        "all that neither belong to a connection nor open one. What goes in its connection's direction goes on to the "
+        "lists; a later fragment, and an ICMP error about a connection, past lifted rules, for these look at the "
+        "packet's own header. A reply goes to `local` first, to find whose lists are to be asked.",
+        (oxm.CT_STATE, oxm.CT_MARK, oxm.ETH_TYPE, oxm.IP_PROTO, oxm.IP_FRAG, oxm.TCP_FLAGS),
+        (Table.LIFTED, Table.OPERATOR, Table.LOCAL),
+        "drop",
+    ),
+    Stage(
         Table.LIFTED,
         "Parts of lists, decided before anything else is looked at, so that packets of popular rules share few cache "
         "entries: for packets from the uplink what the operator and the receiver's ingress list say, for an endpoint's "
-        "what the operator and its egress list say. `lifting.md` has the why and the proof.",
-        (*RULE_FIELDS, SOURCE_TENANT.field, FROM_UPLINK.field),
+        "what the operator and its egress list say. `lifting.md` has the why and the proof. Where connections are "
+        "tracked, a packet's is looked up here first, and the packet goes on in `state`.",
+        (*RULE_FIELDS, SOURCE_TENANT.field, FROM_UPLINK.field, oxm.CT_STATE),
         (Table.OPERATOR, Table.LOCAL),
         "on to operator",
     ),
     Stage(
         Table.OPERATOR,
         "The operator's rules. A permit passes the tenants' lists by.",
-        RULE_FIELDS,
+        (*RULE_FIELDS, *CONNECTION_FIELDS),
         (Table.EGRESS, Table.LOCAL),
         "on to egress",
     ),
     Stage(
         Table.EGRESS,
         "The egress list of the sending endpoint's tenant. Packets from the uplink pass by: their sender's host asked.",
-        (*RULE_FIELDS, SOURCE_TENANT.field),
+        (*RULE_FIELDS, *CONNECTION_FIELDS, SOURCE_TENANT.field),
         (Table.LOCAL,),
         "drop",
     ),
@@ -160,21 +184,32 @@ STAGES = (
         Table.LOCAL,
         "Is the destination an endpoint here? Then its tenant, port and MAC address are written down, and the gateway "
         "becomes the sender. If not, endpoints' packets leave by the uplink and the uplink's are dropped.",
-        (oxm.ETH_TYPE, oxm.IPV4_DST, oxm.IPV6_DST, FROM_UPLINK.field),
+        (oxm.ETH_TYPE, oxm.IPV4_DST, oxm.IPV6_DST, FROM_UPLINK.field, REPLY.field),
         (Table.INGRESS, Table.OUTPUT),
         "drop",
     ),
     Stage(
         Table.INGRESS,
         "The ingress list of the receiving endpoint's tenant, unless the operator has permitted the packet.",
-        (*RULE_FIELDS, DESTINATION_TENANT.field, OPERATOR_PERMIT.field),
+        (*RULE_FIELDS, *CONNECTION_FIELDS, DESTINATION_TENANT.field, OPERATOR_PERMIT.field, REPLY.field),
         (Table.OUTPUT,),
         "drop",
     ),
     Stage(
         Table.OUTPUT,
-        "Out of the receiving endpoint's port, or out of the uplink, addressed from gateway to gateway.",
-        (OUTPUT_PORT.field,),
+        "Out of the receiving endpoint's port, or out of the uplink, addressed from gateway to gateway. Where "
+        "connections are tracked, a reply's way leads from here once more through the lists, with sender and receiver "
+        "swapped: they are asked about the packet that opened the connection. What opens one is remembered, as every "
+        "list has permitted it by now, and goes on in `send`.",
+        (OUTPUT_PORT.field, REPLY.field, oxm.CT_STATE, oxm.CT_MARK, oxm.ETH_TYPE),
+        (),
+        "out of the port in the register",
+    ),
+    Stage(
+        Table.SEND,
+        "Only where connections are tracked: drops what opens a connection for which there was no room, which is told "
+        "by its mark, and sends all else out as `output` does.",
+        (OUTPUT_PORT.field, oxm.CT_STATE, oxm.CT_MARK),
         (),
         "out of the port in the register",
     ),
@@ -208,6 +243,7 @@ class Band:
 
 
 BANDS = (
+    Band(f"{TRACK_PRIORITY}", "where connections are tracked, the rows that have a packet's looked up"),
     Band(f"{LIFTED_PRIORITY} downwards", "lifted rules"),
     Band(
         f"{STATIC_PRIORITY} downwards",

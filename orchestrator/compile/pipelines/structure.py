@@ -25,6 +25,7 @@ from orchestrator.compile.openflow.instructions import (
 from orchestrator.compile.openflow.oxm import ARP, IPV4, IPV6, Field, Term
 from orchestrator.compile.pipelines import host as pipeline
 from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, GATEWAY_MAC, MISS_PRIORITY, STATIC_PRIORITY, Table
+from orchestrator.compile.pipelines.tracked import tracking_rows
 from orchestrator.policy.addresses import Family, Prefix, aggregate
 from orchestrator.policy.model import Action, Endpoint, Tenant
 from orchestrator.policy.protocols import ICMPV6, SCTP, TCP, UDP
@@ -55,9 +56,11 @@ def _prefix_priority(prefix: Prefix) -> int:
     return 1001 + 2 * prefix.length
 
 
-def fixed_rows(symbols: Mapping[str, int]) -> list[Flow]:
-    """The rows that no tenant and no endpoint makes."""
-    return [*_admission(symbols[UPLINK]), *_responder(), *_thoroughfares(symbols[UPLINK])]
+def fixed_rows(symbols: Mapping[str, int], zone: int | None = None) -> list[Flow]:
+    """The rows that no tenant and no endpoint makes. `zone`: where connections are remembered, if they are tracked."""
+    uplink = symbols[UPLINK]
+    tracking = [] if zone is None else tracking_rows(zone, _sends(uplink))
+    return [*_admission(uplink), *_responder(), *_thoroughfares(), *_sends(uplink), *tracking]
 
 
 def endpoint_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
@@ -196,10 +199,8 @@ def _responder() -> list[Flow]:
     ]
 
 
-def _thoroughfares(uplink: int) -> list[Flow]:
-    """The ways from table to table, and out."""
-    to_gateway = (set_field(oxm.ETH_SRC, GATEWAY_MAC), set_field(oxm.ETH_DST, GATEWAY_MAC), output(uplink))
-    to_endpoint = (output_register(pipeline.OUTPUT_PORT.field),)
+def _thoroughfares() -> list[Flow]:
+    """The ways from table to table."""
     return [
         _flow(Table.SOURCES, MISS_PRIORITY, [], instructions(goto=Table.LIFTED)),
         _flow(Table.LIFTED, MISS_PRIORITY, [], instructions(goto=Table.OPERATOR)),
@@ -212,9 +213,17 @@ def _thoroughfares(uplink: int) -> list[Flow]:
             Table.INGRESS, STATIC_PRIORITY, [Term(pipeline.OPERATOR_PERMIT.field, 1)], instructions(goto=Table.OUTPUT)
         ),
         _flow(Table.INGRESS, MISS_PRIORITY, []),
+    ]
+
+
+def _sends(uplink: int) -> tuple[Flow, Flow]:
+    """The ways out."""
+    to_gateway = (set_field(oxm.ETH_SRC, GATEWAY_MAC), set_field(oxm.ETH_DST, GATEWAY_MAC), output(uplink))
+    to_endpoint = (output_register(pipeline.OUTPUT_PORT.field),)
+    return (
         _flow(Table.OUTPUT, 10, [Term(pipeline.OUTPUT_PORT.field, 0)], instructions(to_gateway)),
         _flow(Table.OUTPUT, MISS_PRIORITY, [], instructions(to_endpoint)),
-    ]
+    )
 
 
 def _own_address_row(prefix: Prefix, tenant: int, symbol: int) -> Flow:

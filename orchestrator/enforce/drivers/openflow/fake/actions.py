@@ -33,7 +33,8 @@ _UNKNOWN_INSTRUCTIONS = {
     **dict.fromkeys((2, 3, 5, 6), Reason.UNSUPPORTED_INSTRUCTION),
 }
 
-READ_ONLY = frozenset({"conj_id", "ct_mark", "eth_type", "ip_frag", "ip_proto", "tcp_flags"})
+_OF_CONNECTIONS = ("ct_state", "ct_mark", *(name for name, field in BY_NAME.items() if field.of_connection))
+READ_ONLY = frozenset({"conj_id", "eth_type", "ip_frag", "ip_proto", "tcp_flags", *_OF_CONNECTIONS})
 """Fields that no action can change."""
 
 
@@ -149,7 +150,7 @@ def read_instructions(octets: bytes, *, match: Match, table: int) -> Instruction
     if conjunctions and (len(conjunctions) < len(actions) or GOTO_TABLE in found):
         raise Complaint(Reason.BAD_CONJUNCTION)
     values = {name: bits.value for name, bits in match.items()}
-    if not all(is_possible(action, values) for action in actions):
+    if not all(is_possible(action, values) for action in actions) or not fields.is_of_one_version(match):
         raise Complaint(Reason.ACTION_CONTRADICTS_MATCH)
     goto = found[GOTO_TABLE][4] if GOTO_TABLE in found else None
     if goto is not None and goto <= table:

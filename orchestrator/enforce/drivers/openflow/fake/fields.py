@@ -31,6 +31,7 @@ class Field:
 
     `highest` is the largest value, where that is less than the bits allow. Of a field that `trims`, masks forget about
     bits that its value does not have; others keep them, so that a mask of all the value's bits is not yet no mask.
+    `of_connection`: a match may ask for it only where it asks for packets of a connection.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Field:
     needs: tuple[Need, ...] = ()
     highest: int | None = None
     trims: bool = False
+    of_connection: bool = False
 
     def can_be(self, value: int) -> bool:
         """Whether the field can have a value at all."""
@@ -127,7 +129,15 @@ FIELDS = (
     Field("arp_tha", OPENFLOW, 25, 6, 48, True, _ARP),
     *(Field(f"packet_reg{number}", PACKET_REGISTER, number, 8, 64, True) for number in range(8)),
     Field("pkt_mark", NICIRA, 33, 4, 32, True),
+    Field("ct_state", NICIRA, 105, 4, 8, True, highest=0xFF),
     Field("ct_mark", NICIRA, 107, 4, 32, True),
+    Field("ct_nw_src", NICIRA, 120, 4, 32, True, of_connection=True),
+    Field("ct_ipv6_src", NICIRA, 122, 16, 128, True, of_connection=True),
+    Field("ct_nw_dst", NICIRA, 121, 4, 32, True, of_connection=True),
+    Field("ct_ipv6_dst", NICIRA, 123, 16, 128, True, of_connection=True),
+    Field("ct_nw_proto", NICIRA, 119, 1, 8, of_connection=True),
+    Field("ct_tp_src", NICIRA, 124, 2, 16, True, of_connection=True),
+    Field("ct_tp_dst", NICIRA, 125, 2, 16, True, of_connection=True),
     Field("metadata", OPENFLOW, 2, 8, 64, True),
 )
 """In the order in which the switch writes a match."""
@@ -188,6 +198,8 @@ def _read_bits(field: Field, body: bytes, masked: bool) -> Bits:
         raise Complaint(Reason.BAD_MASK)
     if not field.can_be(value) or (field.name == "in_port" and value in _UNKNOWN_PORTS):
         raise Complaint(Reason.BAD_VALUE)
+    if field.name == "ct_state":
+        mask &= field.ones  # and so it is never without one
     if field.trims:
         mask = field.whole if mask & field.ones == field.ones else mask & field.ones
     return Bits(value, mask)
@@ -196,10 +208,28 @@ def _read_bits(field: Field, body: bytes, masked: bool) -> Bits:
 def _add(match: dict[str, Bits], field: Field, bits: Bits) -> None:
     if not is_there(field, {name: each.value for name, each in match.items()}):
         raise Complaint(Reason.BAD_PREREQUISITE)
+    if field.of_connection and not _is_of_connection(match):
+        raise Complaint(Reason.BAD_PREREQUISITE)
     split = parts(field, bits)
     if any(name in match for name, _ in split):
         raise Complaint(Reason.DUPLICATE_FIELD)
     match.update((name, part) for name, part in split if part.mask)
+
+
+def _is_of_connection(match: Match) -> bool:
+    """Whether a match asks for a state that only packets of connections have, or for any that is not invalid."""
+    state = match.get("ct_state", Bits(0, 0))
+    looked_up, invalid, of_connection = 0x20, 0x10, 0x01 | 0x02 | 0x04 | 0x08 | 0x40 | 0x80
+    valid = state.value & looked_up and state.mask & invalid and not state.value & invalid
+    return bool(state.value & of_connection or valid)
+
+
+def is_of_one_version(match: Match) -> bool:
+    """Whether a match asks for a connection's addresses only of its own IP version. The switch looks at that late."""
+    version = match.get("eth_type", Bits(0, 0)).value
+    needed = {"ct_nw": 0x0800, "ct_ip": 0x86DD}
+    addresses = ("ct_nw_src", "ct_nw_dst", "ct_ipv6_src", "ct_ipv6_dst")
+    return all(version == needed[name[:5]] for name in addresses if name in match)
 
 
 def is_there(field: Field, values: Mapping[str, int]) -> bool:
@@ -211,6 +241,8 @@ def write_match(match: Match) -> bytes:
     """The octets in which the switch describes a match."""
     values = {name: bits.value for name, bits in match.items()}
     found = _with_packet_registers(match)
+    hidden = () if values.get("ct_nw_proto") else ("ct_nw_proto", "ct_tp_src", "ct_tp_dst")
+    found = {field: bits for field, bits in found.items() if field.name not in hidden}
     shown = (field for field in found if not field.name.startswith("nd_") or is_there(field, values))
     return b"".join(_write(field, found[field]) for field in sorted(shown, key=_RANK.__getitem__))
 

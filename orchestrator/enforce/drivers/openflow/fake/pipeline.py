@@ -19,14 +19,15 @@ from orchestrator.enforce.drivers.openflow.fake.actions import (
 )
 from orchestrator.enforce.drivers.openflow.fake.groups import Group
 from orchestrator.enforce.drivers.openflow.fake.table import Entry, FlowTable
-from orchestrator.enforce.drivers.openflow.fake.tracking import Connection, Track
+from orchestrator.enforce.drivers.openflow.fake.tracking import Connection, Found, Known, Track
 from orchestrator.enforce.drivers.openflow.headers import Headers
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """How a frame went: the entry met in each table, in order, and the frames sent, by port number. `reports` are the
-    entries that show it to controllers, and how many octets of it; `begun` connections that are remembered, by mark.
+    entries that show it to controllers, and how many octets of it; `known` is what has become of
+    connections, None of one that is over and forgotten.
 
     The last table had no entry for it if `missed`; then it was dropped there.
     """
@@ -35,7 +36,7 @@ class Trace:
     sent: tuple[tuple[int, bytes], ...]
     missed: bool
     reports: tuple[tuple[Entry, int], ...] = ()
-    begun: Mapping[Connection, int] = field(default_factory=dict)
+    known: Mapping[Connection, Known | None] = field(default_factory=dict)
 
     @property
     def cookies(self) -> tuple[int, ...]:
@@ -52,18 +53,20 @@ class Journey:
         headers: Headers,
         in_port: int,
         groups: Mapping[int, Group],
-        connections: Mapping[Connection, int],
+        connections: Mapping[Connection, Known],
+        room: int,
     ) -> None:
         self._frame = frame
         self._headers = headers
         self._in_port = in_port
         self._groups = groups
         self._connections = connections
+        self._room = room
         self._values = {**headers.values, "in_port": in_port}
         self._sent: list[tuple[int, bytes]] = []
         self._met: list[Entry] = []
         self._reports: list[tuple[Entry, int]] = []
-        self._begun: dict[Connection, int] = {}
+        self._known: dict[Connection, Known | None] = {}
         self._tables: Mapping[int, FlowTable] = {}
 
     def through(self, tables: Mapping[int, FlowTable]) -> Trace:
@@ -71,7 +74,7 @@ class Journey:
         self._tables = tables
         missed = not self._visit(0)
         return Trace(
-            tuple(self._met), tuple(self._sent), missed=missed, reports=tuple(self._reports), begun=self._begun
+            tuple(self._met), tuple(self._sent), missed=missed, reports=tuple(self._reports), known=self._known
         )
 
     def _visit(self, table: int | None) -> bool:
@@ -111,14 +114,34 @@ class Journey:
 
     def _track(self, action: Track) -> None:
         """Have a copy of the packet go on with what is known of its connection, or have the connection remembered."""
-        connection = tracking.connection(action.zone, self._values)
         if action.mark is not None:
-            self._begun[connection] = action.mark
-        else:
+            self._remember(action)
+        if action.table is not None:
             before = dict(self._values)
-            self._values[tracking.MARK] = self._begun.get(connection, self._connections.get(connection, 0))
+            self._values |= tracking.fields_of(self._look_up(action.zone))
             self._visit(action.table)
             self._values = before
+
+    def _look_up(self, zone: int) -> Found:
+        quoted = tracking.quoted_way(self._frame, self._headers.transport_at, self._values)
+        if quoted is not None:
+            return tracking.look_up_error(quoted, self._remembered(tracking.connection(zone, quoted)))
+        connection = tracking.connection(zone, tracking.way_of(self._values))
+        before = self._remembered(connection)
+        found = tracking.look_up(self._values, before)
+        if before is not None and not found.state & tracking.INVALID:
+            self._known[connection] = found.known
+        return found
+
+    def _remembered(self, connection: Connection) -> Known | None:
+        return self._known.get(connection, self._connections.get(connection))
+
+    def _remember(self, action: Track) -> None:
+        connection = tracking.connection(action.zone, tracking.way_of(self._values))
+        before = tracking.look_up(self._values, self._remembered(connection)).known
+        known = tracking.begun(self._values, action, before)
+        if known is not None and (before is not None or self._room):
+            self._known[connection] = known
 
     def _hand_to(self, group: Group) -> None:
         """Have a bucket do its actions; what they write is not seen behind the group."""

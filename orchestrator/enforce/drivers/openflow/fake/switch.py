@@ -18,7 +18,7 @@ from orchestrator.enforce.drivers.openflow.fake.fields import Match
 from orchestrator.enforce.drivers.openflow.fake.groups import Group, GroupMod
 from orchestrator.enforce.drivers.openflow.fake.pipeline import Journey, Trace
 from orchestrator.enforce.drivers.openflow.fake.table import Entry, FlowTable, covers
-from orchestrator.enforce.drivers.openflow.fake.tracking import Connection
+from orchestrator.enforce.drivers.openflow.fake.tracking import Connection, Known
 from orchestrator.enforce.drivers.openflow.messages import ALL_TABLES, Fragments, Role
 
 RESET_COUNTS = 1 << 2
@@ -49,7 +49,8 @@ class FlowFilter:
 class FakeSwitch:
     """A switch with named ports.
 
-    `clock` gives seconds; `limits` bounds the number of entries by table. `in_kernel`: it refuses to write what Linux'
+    `clock` gives seconds; `limits` bounds the number of entries by table, `most_connections` that of connections that
+    are remembered. `in_kernel`: it refuses to write what Linux'
     datapath does not know, as Open vSwitch does there. Frames and messages may come from different threads.
     """
 
@@ -58,12 +59,13 @@ class FakeSwitch:
     clock: Callable[[], float] = time.monotonic
     limits: dict[int, int] = field(default_factory=dict)
     in_kernel: bool = False
+    most_connections: int = 3_000_000
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
         self.tables: dict[int, FlowTable] = {}
         self.groups: dict[int, Group] = {}
-        self.connections: dict[Connection, int] = {}
+        self.connections: dict[Connection, Known] = {}
         self.meters: dict[int, bytes] = {}
         self.fragments = Fragments.NORMAL
         self.generation: int | None = None
@@ -82,7 +84,9 @@ class FakeSwitch:
                 entry.packets += 1
                 entry.octets += len(frame)
                 entry.used = self.clock()
-            self.connections.update(trace.begun)
+            self.connections.update((name, known) for name, known in trace.known.items() if known is not None)
+            for name in [name for name, known in trace.known.items() if known is None]:
+                self.connections.pop(name, None)
             for entry, octets in trace.reports:
                 for tell in list(self.report_watchers):
                     tell(entry, frame[:octets])
@@ -92,9 +96,9 @@ class FakeSwitch:
     def trace(self, frame: bytes, in_port: str) -> Trace:
         """Trace a frame without counting."""
         with self.lock:
-            return Journey(frame, self._seen(frame), self.ports[in_port], self.groups, self.connections).through(
-                self.tables
-            )
+            room = self.most_connections - len(self.connections)
+            seen, port = self._seen(frame), self.ports[in_port]
+            return Journey(frame, seen, port, self.groups, self.connections, max(room, 0)).through(self.tables)
 
     def _seen(self, frame: bytes) -> headers.Headers:
         """Return a frame's headers.

@@ -1,46 +1,121 @@
 """Connections as the fake switch tracks them: the Nicira action `ct`, as far as our programs use it.
 
-A connection is remembered in a zone by its two ends, so both directions of it are the same one. What the real switch
-knows beyond that, the fake does not: sequence numbers, which flags may begin a connection, when one is over.
+A connection is remembered in a zone by its two ends, so both directions of it are the same one, together with the
+packet that began it and how far each end has come. This follows Open vSwitch 3.1's datapath in the daemon as measured:
+
+* a connection may begin with any segment of TCP but SYN and ACK together, and flags that no stack sends; with a
+  request of ICMP; with anything else. All of it is *new* until the other end has answered;
+* TCP and UDP from or to port 0 is invalid;
+* an ICMP error belongs to the connection of the packet that it quotes, if it goes to that packet's sender.
+
+The fake knows neither sequence numbers nor identifiers of ICMP nor time, and it does not put fragments together: it
+calls them invalid. All numbers are the right ones for it, a SYN's that is repeated late, too.
 """
 
 from __future__ import annotations
 
+import enum
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
 from orchestrator.enforce.drivers.openflow.fake.fields import IP_TYPES, read_header
 
 CT, MARK = 35, "ct_mark"
-_COMMIT, _NO_TABLE = 1, 0xFF
+NEW, ESTABLISHED, RELATED, REPLY, INVALID, TRACKED = (1 << bit for bit in range(6))
+"""Bits of `ct_state`."""
+
+_COMMIT, _FORCE, _NO_TABLE = 1, 2, 0xFF
 _SET_FIELD = 25
 _HEAD = struct.Struct("!10xHIHB3xH")
-
-Connection = tuple[int, int, int, frozenset[tuple[int, int]]]
-"""Zone, Ethernet type, protocol, and its two ends: address and port."""
+_IPV4 = 0x0800
+_FIN, _SYN, _RST, _PSH, _ACK, _URG = (1 << bit for bit in range(6))
+_TCP, _UDP, _ICMP, _ICMPV6 = 6, 17, 1, 58
+_REQUESTS = {_ICMP: {8: 0, 13: 14, 15: 16}, _ICMPV6: {128: 129}}
+"""By ICMP's protocol number: the types that ask for something, and those of their answers."""
+_ERRORS = {_ICMP: (3, 4, 5, 11, 12), _ICMPV6: (1, 2, 3, 4)}
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Look the packet's connection up in a zone and go on with its mark in `table`; or remember it under `mark`."""
+    """Look the packet's connection up in a zone and go on in `table`, or remember it under `mark`, or both.
+
+    `force`: as opened by this packet, even if it is known the other way round.
+    """
 
     zone: int
     table: int | None = None
     mark: int | None = None
+    force: bool = False
+
+
+class Way(NamedTuple):
+    """Where a packet comes from and goes to: addresses and ports, or of ICMP its type and code."""
+
+    eth_type: int
+    protocol: int
+    source: int
+    destination: int
+    source_port: int
+    destination_port: int
+
+    def turned(self) -> Way:
+        """The other direction."""
+        icmp = self.protocol in _REQUESTS
+        ports = (self.source_port, self.destination_port) if icmp else (self.destination_port, self.source_port)
+        return Way(self.eth_type, self.protocol, self.destination, self.source, *ports)
+
+
+Connection = tuple[int, int, int, int, frozenset[tuple[int, int]]]
+"""Zone, Ethernet type, protocol, kind of request, and both ends: address and port."""
+
+
+class Stage(enum.IntEnum):
+    """How far one end of a TCP connection has come, as the switch orders it."""
+
+    SILENT = 0
+    SENT = 1
+    ESTABLISHED = 2
+    CLOSING = 3
+    CLOSED = 4
+    OVER = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is remembered of a connection: its first packet, its mark, and how far its opener and answerer have come.
+
+    Of what is not TCP only whether the answerer has sent anything counts.
+    """
+
+    first: Way
+    mark: int
+    opener: Stage = Stage.SENT
+    answerer: Stage = Stage.SILENT
+
+
+class Found(NamedTuple):
+    """What a look-up says: the bits of the state, the connection's first packet, its mark, and what is known now."""
+
+    state: int
+    first: Way | None
+    mark: int
+    known: Known | None
 
 
 def read_track(whole: bytes) -> Track:
     """Take the action apart. Raises Complaint for what our programs never say."""
     flags, source, zone, table, helper = _HEAD.unpack_from(whole)
-    if source or helper or flags not in (0, _COMMIT):
+    if source or helper or flags not in (0, _COMMIT, _COMMIT | _FORCE):
         raise Complaint(Reason.BAD_ARGUMENT)
+    following = None if table == _NO_TABLE else table
     if not flags:
-        if table == _NO_TABLE or len(whole) > _HEAD.size:
+        if following is None or len(whole) > _HEAD.size:
             raise Complaint(Reason.BAD_ARGUMENT)
-        return Track(zone, table=table)
-    return Track(zone, mark=_written_mark(whole[_HEAD.size :]))
+        return Track(zone, table=following)
+    return Track(zone, following, _written_mark(whole[_HEAD.size :]), force=bool(flags & _FORCE))
 
 
 def _written_mark(actions: bytes) -> int:
@@ -63,13 +138,154 @@ def can_track(values: Mapping[str, int]) -> bool:
     return values.get("eth_type") in IP_TYPES
 
 
-def connection(zone: int, values: Mapping[str, int]) -> Connection:
-    """Which one a packet belongs to."""
-    ends = frozenset(
-        (
-            next((values[name] for name in (f"ipv4_{side}", f"ipv6_{side}") if name in values), 0),
-            next((values[name] for name in (f"tcp_{side}", f"udp_{side}", f"sctp_{side}") if name in values), 0),
-        )
-        for side in ("src", "dst")
-    )
-    return zone, values.get("eth_type", 0), values.get("ip_proto", 0), ends
+def way_of(values: Mapping[str, int]) -> Way:
+    """The way of a packet."""
+
+    def one(*names: str) -> int:
+        return next((values[name] for name in names if name in values), 0)
+
+    protocol = values.get("ip_proto", 0)
+    ports = (0, 0)
+    if protocol in (_TCP, _UDP):
+        ports = one("tcp_src", "udp_src"), one("tcp_dst", "udp_dst")
+    elif protocol in _REQUESTS:
+        ports = one("icmp_type", "icmpv6_type"), one("icmp_code", "icmpv6_code")
+    addresses = one("ipv4_src", "ipv6_src"), one("ipv4_dst", "ipv6_dst")
+    return Way(values.get("eth_type", 0), protocol, *addresses, *ports)
+
+
+def connection(zone: int, way: Way) -> Connection:
+    """Which one a packet of a way belongs to."""
+    kind, ports = 0, (way.source_port, way.destination_port)
+    if way.protocol in _REQUESTS:
+        asks = {answer: request for request, answer in _REQUESTS[way.protocol].items()}
+        kind, ports = asks.get(way.source_port, way.source_port), (0, 0)
+    ends = frozenset(((way.source, ports[0]), (way.destination, ports[1])))
+    return zone, way.eth_type, way.protocol, kind, ends
+
+
+def quoted_way(frame: bytes, transport_at: int | None, values: Mapping[str, int]) -> Way | None:
+    """The way of the packet that an ICMP error quotes; None for anything else."""
+    way = way_of(values)
+    if transport_at is None or way.source_port not in _ERRORS.get(way.protocol, ()):
+        return None
+    quoted = frame[transport_at + 8 :]
+    if way.eth_type == _IPV4 and len(quoted) >= 28:
+        protocol, size, begin = quoted[9], (quoted[0] & 0xF) * 4, 12
+    elif way.eth_type != _IPV4 and len(quoted) >= 48:
+        protocol, size, begin = quoted[6], 40, 8
+    else:
+        return None
+    width = (size - begin) // 2 if way.eth_type != _IPV4 else 4
+    source, destination = (int.from_bytes(quoted[at : at + width], "big") for at in (begin, begin + width))
+    ports = struct.unpack_from("!HH", quoted, size) if protocol in (_TCP, _UDP) else (0, 0)
+    if protocol in _REQUESTS:
+        ports = quoted[size], quoted[size + 1]
+    found = Way(way.eth_type, protocol, source, destination, *ports)
+    return found if source == way.destination else None
+
+
+def look_up(values: Mapping[str, int], known: Known | None) -> Found:
+    """What is known of a packet that is no error; `known` is what is remembered of its connection."""
+    way = way_of(values)
+    flags = values.get("tcp_flags", 0) if way.protocol == _TCP else 0
+    asks = _REQUESTS.get(way.protocol, {})
+    odd_request = way.source_port in (*asks, *asks.values()) and bool(asks)
+    without_port = way.protocol in (_TCP, _UDP) and not (way.source_port and way.destination_port)
+    if (
+        values.get("ip_frag")
+        or without_port
+        or (odd_request and way.destination_port)
+        or (way.protocol == _TCP and _is_odd(flags))
+    ):
+        return _INVALID
+    if known is not None:
+        reply = _is_reply(way, known.first)
+        found = _followed(known, flags, reply) if way.protocol == _TCP else _answered(known, reply)
+        if found is not None:
+            return found
+    return Found(TRACKED | NEW, way, 0, None) if _may_begin(way, flags) else _INVALID
+
+
+def _is_reply(way: Way, first: Way) -> bool:
+    if way.protocol in _REQUESTS:
+        return way.source_port not in _REQUESTS[way.protocol]
+    return (way.source, way.source_port) != (first.source, first.source_port)
+
+
+def _answered(known: Known, reply: bool) -> Found:
+    """A packet of a known connection that is not TCP."""
+    known = replace(known, answerer=Stage.SENT) if reply else known
+    return _found(known, new=known.answerer is Stage.SILENT, reply=reply)
+
+
+def _followed(known: Known, flags: int, reply: bool) -> Found | None:
+    """A segment of a known connection; None if it may begin another one in its place."""
+    sender, receiver = (known.answerer, known.opener) if reply else (known.opener, known.answerer)
+    syn = flags & (_SYN | _ACK) == _SYN
+    if syn and min(sender, receiver) >= Stage.CLOSED:
+        return None
+    new = syn and sender <= Stage.SENT
+    if new:
+        sender = Stage.SENT
+    else:
+        sender = max(sender, Stage.SENT)
+        if flags & _FIN:
+            sender = max(sender, Stage.CLOSING)
+        if flags & _ACK and receiver in (Stage.SENT, Stage.CLOSING):
+            receiver = Stage.ESTABLISHED if receiver is Stage.SENT else Stage.CLOSED
+        if flags & _RST:
+            sender = receiver = Stage.OVER
+    opener, answerer = (receiver, sender) if reply else (sender, receiver)
+    return _found(replace(known, opener=opener, answerer=answerer), new=new, reply=reply and not new)
+
+
+def _found(known: Known, *, new: bool, reply: bool) -> Found:
+    state = TRACKED | (NEW if new else ESTABLISHED) | (REPLY if reply else 0)
+    return Found(state, known.first, known.mark, known)
+
+
+def look_up_error(quoted: Way, known: Known | None) -> Found:
+    """What is known of an ICMP error about a packet; `known` is what is remembered of that one's connection."""
+    if known is None:
+        return _INVALID
+    backwards = quoted == known.first
+    return Found(TRACKED | RELATED | (REPLY if backwards else 0), known.first, known.mark, known)
+
+
+def begun(values: Mapping[str, int], action: Track, known: Known | None) -> Known | None:
+    """What is remembered of a connection once a packet begins it; None: it can begin none."""
+    assert action.mark is not None
+    way = way_of(values)
+    if known is not None and not (action.force and _is_reply(way, known.first)):
+        return replace(known, mark=action.mark)
+    return Known(way, action.mark) if look_up(values, None).state & NEW else None
+
+
+def fields_of(found: Found) -> dict[str, int]:
+    """What the packet shows of its connection to the tables behind the look-up."""
+    shown = {"ct_state": found.state, MARK: found.mark}
+    if found.first is None:
+        return shown
+    first = found.first
+    names = ("ct_nw_src", "ct_nw_dst") if first.eth_type == _IPV4 else ("ct_ipv6_src", "ct_ipv6_dst")
+    shown |= dict(zip(names, (first.source, first.destination), strict=True))
+    return shown | {
+        "ct_nw_proto": first.protocol, "ct_tp_src": first.source_port, "ct_tp_dst": first.destination_port
+    }  # fmt: skip
+
+
+_INVALID = Found(TRACKED | INVALID, None, 0, None)
+
+
+def _is_odd(flags: int) -> bool:
+    """Whether no stack sends these flags together."""
+    if flags & _SYN:
+        return bool(flags & (_FIN | _RST))
+    return not flags & (_ACK | _RST) or (not flags & _ACK and bool(flags & (_FIN | _PSH | _URG)))
+
+
+def _may_begin(way: Way, flags: int) -> bool:
+    if way.protocol == _TCP:
+        return flags & (_SYN | _ACK) != _SYN | _ACK
+    return way.protocol not in _REQUESTS or way.source_port in _REQUESTS[way.protocol]

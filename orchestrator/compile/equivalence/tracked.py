@@ -1,0 +1,258 @@
+"""Programs that track connections: their rows of rules read as rows about packets, and the rows that track held exact.
+
+A rule's row asks for the packet that opened the connection (`ct_nw_src`, `ct_tp_dst`, ...). Read as if it asked for a
+packet's own header it is a row as all others are, and the proof of lists is about the packets that open connections:
+
+    the row asks for                                      it is read as
+    ct_state +trk-inv, once, with any of these            nothing
+    ct_nw_src, ct_nw_dst, ct_ipv6_src, ct_ipv6_dst        the addresses
+    ct_nw_proto                                           the protocol
+    ct_tp_src, ct_tp_dst                                  ports; ICMP's type and code; and no later fragment
+
+A row of a rule that asks for the packet's own header in such a program is refused. So is a program whose rows that look
+connections up, sort out what may open one, ask lists about replies and remember, are not exactly those written here,
+from ovs-fields(7), ovs-actions(7) and docs/pipeline.md. All that the two sides share is numbers of tables, registers
+and priorities. A change of these rows has the whole program proven again.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.equivalence.chain import apply_actions, goto
+from orchestrator.compile.pipelines.host import MISS_PRIORITY, STATIC_PRIORITY, TRACK_PRIORITY, Table
+from orchestrator.errors import NotEquivalent
+from orchestrator.program.flows import Flow, FlowTable
+from orchestrator.program.program import Tier
+
+_STRUCTURE = Cookie(Tier.HOST, Kind.STRUCTURE).pack()
+_LISTS = (Table.OPERATOR, Table.EGRESS, Table.INGRESS)
+_OWN_TABLES = {Table.STATE: -1, Table.LIFTED: TRACK_PRIORITY - 1, Table.OUTPUT: 10, Table.SEND: 10}
+"""Tables in which no row stands above a priority but those that track."""
+_V4, _V6 = 0x0800, 0x86DD
+_NEW, _RELATED, _REPLY, _INVALID, _TRACKED = 0x01, 0x04, 0x08, 0x10, 0x20
+_TCP, _ICMP, _ICMPV6, _WITH_PORTS = 6, 1, 58, {6: 13, 17: 15, 132: 17}
+_MARK_IS_ONE = struct.pack(">HHHBBI4x", 25, 16, 0x0001, 107 << 1, 4, 1)
+_NOT_LATER = struct.pack(">HBBBB", 0x0001, 26 << 1 | 1, 2, 0, 2)
+_VALID = struct.pack(">HBBII", 0x0001, 105 << 1 | 1, 8, _TRACKED, _TRACKED | _INVALID)
+_NOTHING_KNOWN = 0xFFFF
+
+
+class _Term(NamedTuple):
+    """A field of a match: class, number, and value with its mask, if it has one, as bytes."""
+
+    oxm_class: int
+    number: int
+    masked: int
+    body: bytes
+
+    def packed(self) -> bytes:
+        return struct.pack(">HBB", self.oxm_class, self.number << 1 | self.masked, len(self.body)) + self.body
+
+
+def _nicira(number: int, value: int, mask: int | None = None) -> bytes:
+    body = struct.pack(">I", value) + (b"" if mask is None else struct.pack(">I", mask))
+    return _Term(1, number, int(mask is not None), body).packed()
+
+
+def _register(number: int, value: int) -> bytes:
+    """A match of one register, as half of a packet register."""
+    shift = 0 if number % 2 else 32
+    return _Term(0x8001, number // 2, 1, struct.pack(">QQ", value << shift, 0xFFFFFFFF << shift)).packed()
+
+
+def _state(value: int) -> bytes:
+    return _nicira(105, value | _TRACKED, value | _TRACKED)
+
+
+def _looked_up(zone: int, table: int) -> bytes:
+    return apply_actions(struct.pack(">HHIHHIHB3xH", 0xFFFF, 24, 0x2320, 35, 0, 0, zone, table, 0))
+
+
+def _remembered(zone: int) -> bytes:
+    head = struct.pack(">HHIHHIHB3xH", 0xFFFF, 40, 0x2320, 35, 3, 0, zone, Table.SEND, 0)
+    return apply_actions(head + _MARK_IS_ONE)
+
+
+def _copied(source: int, target: int) -> bytes:
+    headers = struct.pack(">HBBHBB", 1, source << 1, 4, 1, target << 1, 4)
+    return struct.pack(">HHHHH2x", 28, 24, 32, 0, 0) + headers + bytes(4)
+
+
+def _set(register: int, value: int) -> bytes:
+    return struct.pack(">HHHBBI4x", 25, 16, 0x0001, register << 1, 4, value)
+
+
+@lru_cache(maxsize=64)
+def _wanted(zone: int) -> frozenset[Flow]:
+    """The rows that track connections in a zone."""
+    rows = [
+        (Table.STATE, 70, _state(_INVALID), b"", 0),
+        (Table.STATE, 50, _state(_REPLY), apply_actions(_set(6, 1)) + goto(Table.LOCAL), 0),
+        (Table.STATE, 20, _state(_RELATED), goto(Table.OPERATOR), 0),
+        (Table.STATE, 10, _state(0), goto(Table.LIFTED), 0),
+        (Table.STATE, MISS_PRIORITY, b"", b"", 0),
+        (Table.LOCAL, 2000, _register(6, 2), goto(Table.INGRESS), 0),
+        (Table.INGRESS, STATIC_PRIORITY + 1, _register(6, 1), goto(Table.OUTPUT), 0),
+        (Table.INGRESS, STATIC_PRIORITY, _register(1, 0), goto(Table.OUTPUT), 0),
+        (Table.OUTPUT, 30, _register(6, 1), apply_actions(*_asks_again()), 0),
+        (Table.SEND, 20, _state(_NEW) + _nicira(107, 0), b"", 1),
+    ]
+    for version in (_V4, _V6):
+        ip = struct.pack(">HBBH", 0x8000, 5 << 1, 2, version)
+        tcp = struct.pack(">HBBB", 0x8000, 10 << 1, 1, _TCP)
+        syn = struct.pack(">HBBHH", 0x8000, 42 << 1 | 1, 4, 0x02, 0x12)
+        later = struct.pack(">HBBBB", 0x0001, 26 << 1 | 1, 2, 2, 2)
+        unknown = _nicira(105, 0, _TRACKED)
+        rows += [
+            (Table.LIFTED, TRACK_PRIORITY, ip + unknown, _looked_up(zone, Table.STATE), 0),
+            (Table.STATE, 60, ip + tcp + syn + _state(_REPLY), b"", 0),
+            (Table.STATE, 40, ip + tcp + syn + _state(_NEW) + _nicira(107, 0), goto(Table.LIFTED), 0),
+            (Table.STATE, 40, ip + tcp + syn + _state(_NEW) + _nicira(107, 1),
+             _looked_up(_NOTHING_KNOWN, Table.LIFTED), 0),
+            (Table.STATE, 30, ip + tcp + _state(_NEW), b"", 0),
+            (Table.STATE, 20, ip + later + _state(0), goto(Table.OPERATOR), 0),
+            (Table.OUTPUT, 20, ip + _state(_NEW) + _nicira(107, 0), _remembered(zone), 0),
+        ]  # fmt: skip
+    return frozenset(Flow(table, at, match, does, _STRUCTURE + number) for table, at, match, does, number in rows)
+
+
+def _asks_again() -> tuple[bytes, ...]:
+    """A reply's sender and receiver change places, and the lists are asked."""
+    again = struct.pack(">HHIHHB3x", 0xFFFF, 16, 0x2320, 14, 0xFFF8, Table.OPERATOR)
+    return _copied(0, 5), _copied(1, 0), _copied(5, 1), _set(6, 2), again
+
+
+def tracks(flows: FlowTable) -> npt.NDArray[np.bool_]:
+    """Which rows may be some that track: those of nobody in the tables where such rows stand."""
+    tables = [*_OWN_TABLES, Table.LOCAL, Table.INGRESS]
+    of_nobody = (flows.tenant == 0) & (flows.cookie >> np.uint64(40) == np.uint64(_STRUCTURE >> 40))
+    found: npt.NDArray[np.bool_] = of_nobody & np.isin(flows.table, tables)
+    return found
+
+
+def read_whole(flows: FlowTable) -> FlowTable:
+    """All rows of a program that tracks connections, but those that track, with those of rules read as about packets.
+
+    Raises NotEquivalent.
+    """
+    places = np.flatnonzero(tracks(flows)).tolist()
+    rows = {place: flows.row(place) for place in places}
+    zones = {_zone(row) for row in rows.values() if (row.table, row.priority) == (Table.LIFTED, TRACK_PRIORITY)}
+    zone = next(iter(zones), 0)
+    if len(zones) != 1 or zone in (0, _NOTHING_KNOWN):
+        raise NotEquivalent("connections are not looked up in one zone of the program's own")
+    wanted = _wanted(zone)
+    found = [place for place, row in rows.items() if row in wanted]
+    missing = wanted - {rows[place] for place in found}
+    if missing or len(found) != len(wanted):
+        row = next(iter(missing), rows[places[0]])
+        raise NotEquivalent(
+            f"the row of table {row.table} at priority {row.priority} that tracks is missing or doubled"
+        )
+    for row in rows.values():
+        if row not in wanted and row.priority > _OWN_TABLES.get(Table(row.table), 1 << 16):
+            raise NotEquivalent(
+                f"the row of table {row.table} at priority {row.priority} tracks, and must not be there"
+            )
+    keep = np.ones(len(flows), np.bool_)
+    keep[found] = False
+    return read_rows(flows.take(keep))
+
+
+def _zone(row: Flow) -> int:
+    """The zone of a row that only looks connections up; 0 for any other."""
+    zone = int.from_bytes(row.instructions[24:26], "big") if len(row.instructions) == 32 else 0
+    return zone if row.instructions == _looked_up(zone, Table.STATE) else 0
+
+
+def read_rows(flows: FlowTable) -> FlowTable:
+    """Rows of a program that tracks connections, those of rules read as about packets. Raises NotEquivalent."""
+    of_lists = np.flatnonzero(np.isin(flows.table, _LISTS))
+    if not len(of_lists):
+        return flows
+    lengths = flows.match_length.tolist()
+    matches = [row.tobytes()[:length] for row, length in zip(flows.match, lengths, strict=True)]
+    for place in of_lists.tolist():
+        matches[place] = _read(matches[place], flows, place)
+    width = max(map(len, matches))
+    whole = b"".join(match.ljust(width, b"\0") for match in matches)
+    return replace(
+        flows,
+        match=np.frombuffer(whole, np.uint8).reshape(len(matches), width),
+        match_length=np.array(list(map(len, matches)), np.uint8),
+    )
+
+
+def _read(match: bytes, flows: FlowTable, place: int) -> bytes:
+    terms = list(_terms(match, flows, place))
+    asked = {term.number: term for term in terms if term.oxm_class == 1 and term.number in range(119, 126)}
+    own = [
+        term
+        for term in terms
+        if term.oxm_class not in (0x8001, 1) or term.number not in (37, 105, *range(4), *range(119, 126))
+    ]
+    if any((term.oxm_class, term.number) != (0x8000, 5) for term in own if term.oxm_class != 0x8001):
+        raise _refused(flows, place, "asks for a packet's own header, where connections are tracked")
+    states = [term.packed() for term in terms if (term.oxm_class, term.number) == (1, 105)]
+    if states != ([_VALID] if asked else []):
+        raise _refused(flows, place, "does not ask once whether the packet has a valid connection")
+    kept = [term for term in terms if term.oxm_class != 1 or term.number == 37]
+    before = [term.packed() for term in kept if term.oxm_class != 0x8001]
+    after = [term.packed() for term in kept if term.oxm_class == 0x8001]
+    return b"".join([*before, *_about_packets(asked, flows, place), *after])
+
+
+def _about_packets(asked: dict[int, _Term], flows: FlowTable, place: int) -> list[bytes]:
+    """The terms about a packet's own header, in the order in which rows of rules have them."""
+    found = [
+        _Term(0x8000, number, asked[known].masked, asked[known].body).packed()
+        for known, number in ((120, 11), (121, 12), (122, 26), (123, 27))
+        if known in asked
+    ]
+    ports = [asked[number] for number in (124, 125) if number in asked]
+    if ports:
+        found.append(_NOT_LATER)
+    protocol = asked.get(119)
+    if protocol is not None:
+        found.append(_Term(0x8000, 10, 0, protocol.body).packed())
+    number = protocol.body[0] if protocol is not None and not protocol.masked else None
+    return [*found, *(_port(term, number, flows, place) for term in ports)]
+
+
+def _port(term: _Term, protocol: int | None, flows: FlowTable, place: int) -> bytes:
+    """A port of the first packet as that of its protocol's header; of ICMP, as its type or code."""
+    second = term.number == 125
+    if protocol in _WITH_PORTS:
+        return _Term(0x8000, _WITH_PORTS[protocol] + second, term.masked, term.body).packed()
+    if protocol in (_ICMP, _ICMPV6) and not term.masked and not term.body[0]:
+        return _Term(0x8000, (19 if protocol == _ICMP else 29) + second, 0, term.body[1:]).packed()
+    raise _refused(flows, place, "asks for a port of what has none")
+
+
+def _terms(match: bytes, flows: FlowTable, place: int) -> list[_Term]:
+    found, at = [], 0
+    while at < len(match):
+        if at + 4 > len(match) or at + 4 + match[at + 3] > len(match):
+            raise _refused(flows, place, "ends early")
+        oxm_class, kind, length = struct.unpack_from(">HBB", match, at)
+        found.append(_Term(oxm_class, kind >> 1, kind & 1, match[at + 4 : at + 4 + length]))
+        at += 4 + length
+    if len({(term.oxm_class, term.number) for term in found}) < len(found):
+        raise _refused(flows, place, "has a field twice")
+    return found
+
+
+def _refused(flows: FlowTable, place: int, what: str) -> NotEquivalent:
+    flow = flows.row(place)
+    return NotEquivalent(
+        f"the flow entry of table {flow.table}, priority {flow.priority}, cookie {flow.cookie:#x}, match "
+        f"{flow.match.hex()} {what}"
+    )

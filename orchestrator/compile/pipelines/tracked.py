@@ -1,0 +1,219 @@
+"""The host tier's rows where connections are tracked: those that look them up, and rules as they ask for them.
+
+    opens one, or goes    lifted ─ look up ─▶ state ─▶ lifted ─▶ operator ─▶ egress ─▶ local ─▶ ingress ─▶ output
+    in its direction
+
+    a reply               lifted ─ look up ─▶ state ─▶ local ─▶ output ─ tenants swapped ─┐
+                              ┌───────────────────────────────────────────────────────────┘
+                              └▶ operator ─▶ egress ─▶ local ─▶ ingress ─▶ output
+
+* A rule's rows ask for the packet that opened the connection, which the switch shows with every packet of it. So each
+  packet is decided, and counted, by the rule that permits its connection now; a changed list needs no list of
+  connections to take force, and an entry in the switch's memory opens nothing by itself.
+* The first packet is remembered where it would leave, when the sender's egress and the receiver's ingress list have
+  both permitted it. A switch says that there was no room by leaving the mark at 0: such a packet is dropped, so that
+  no connection is open in one direction only.
+* A SYN between the ends of a connection that is known and not answered may come from either of them, and the switch
+  does not say from which. It is looked up once more, in a zone where nothing is remembered, so that the lists are asked
+  about the SYN itself.
+* `local` has written a reply's receiver, port and MAC addresses on the first pass; the second only asks the lists.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import DROP, copy_field, instructions, resubmit, set_field
+from orchestrator.compile.openflow.oxm import IPV4, IPV6, Field, Term
+from orchestrator.compile.openflow.tracking import State, open_with, track
+from orchestrator.compile.pipelines import host as pipeline
+from orchestrator.compile.pipelines.host import MISS_PRIORITY, STATIC_PRIORITY, TRACK_PRIORITY, Table
+from orchestrator.policy.protocols import TCP
+from orchestrator.program.flows import Flow, FlowTable
+from orchestrator.program.program import Tier
+
+REMEMBERED = 1
+"""The mark of a connection that this program has the switch remember."""
+
+_STRUCTURE = Cookie(Tier.HOST, Kind.STRUCTURE).pack()
+REFUSED = Cookie(Tier.HOST, Kind.STRUCTURE, 1).pack()
+"""The cookie of the row that drops what opens a connection for which there is no room."""
+
+_SYN, _SYN_OR_ACK = 0x02, 0x12
+_LIST_TABLES = (Table.OPERATOR, Table.EGRESS, Table.INGRESS)
+_ZONES = (1 << 16) - 2
+NOTHING_KNOWN = (1 << 16) - 1
+"""The zone in which no program has anything remembered."""
+
+_SECOND_PASS_PRIORITY = 2000
+"""In `local`, above every prefix."""
+
+
+class _Order:
+    """Priorities in `state`, the first to be asked at the top."""
+
+    INVALID, REOPENED, REPLY, OPENS, MIDSTREAM, ASIDE, KNOWN = range(70, 0, -10)
+
+
+def zone_of(domain: str) -> int:
+    """Where the switches of a domain's hosts remember connections: one zone, apart from that of its spreading switch.
+
+    Several bridges of one daemon may share it, for a remembered connection permits nothing by itself.
+    """
+    return 1 + zlib.crc32(b"hosts of " + domain.encode()) % _ZONES
+
+
+def tracking_rows(zone: int, sends: tuple[Flow, ...]) -> list[Flow]:
+    """The rows that look connections up and remember them; `sends` are those by which table `output` sends packets."""
+    return [*_looks_up(zone), *_states(), *_second_pass(), *_remembers(zone), *_sent(sends)]
+
+
+def _flow(table: Table, priority: int, terms: list[Term], what: bytes = DROP) -> Flow:
+    return Flow(table, priority, oxm.pack(terms), what, _STRUCTURE)
+
+
+def _is(state: State, *, without: State | None = None) -> Term:
+    """Packets whose connection was looked up and has these bits, and lacks others."""
+    asked = State.TRACKED | state
+    return Term(oxm.CT_STATE, int(asked), int(asked if without is None else asked | without))
+
+
+def _looks_up(zone: int) -> Iterator[Flow]:
+    unknown = Term(oxm.CT_STATE, 0, int(State.TRACKED))
+    for version in (IPV4, IPV6):
+        look_up = instructions([track(zone, Table.STATE)])
+        yield _flow(Table.LIFTED, TRACK_PRIORITY, [unknown, Term(oxm.ETH_TYPE, version)], look_up)
+
+
+def _states() -> Iterator[Flow]:
+    table, new, reply = Table.STATE, _is(State.NEW), _is(State.REPLY)
+    opening = Term(oxm.TCP_FLAGS, _SYN, _SYN_OR_ACK)
+    to_lists = instructions(goto=Table.LIFTED)
+    past_lifted = instructions(goto=Table.OPERATOR)
+    yield _flow(table, _Order.INVALID, [_is(State.INVALID)])
+    yield _flow(table, _Order.REPLY, [reply], instructions([set_field(pipeline.REPLY.field, 1)], goto=Table.LOCAL))
+    for version in (IPV4, IPV6):
+        tcp = [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, TCP)]
+        later = [Term(oxm.ETH_TYPE, version), Term(oxm.IP_FRAG, oxm.NOT_LATER_MASK, oxm.NOT_LATER_MASK)]
+        yield _flow(table, _Order.REOPENED, [*tcp, opening, reply])
+        yield _flow(table, _Order.OPENS, [*tcp, opening, new, Term(oxm.CT_MARK, 0)], to_lists)
+        afresh = instructions([track(NOTHING_KNOWN, Table.LIFTED)])
+        yield _flow(table, _Order.OPENS, [*tcp, opening, new, Term(oxm.CT_MARK, REMEMBERED)], afresh)
+        yield _flow(table, _Order.MIDSTREAM, [*tcp, new])
+        yield _flow(table, _Order.ASIDE, [*later, _is(State(0))], past_lifted)
+    yield _flow(table, _Order.ASIDE, [_is(State.RELATED)], past_lifted)
+    yield _flow(table, _Order.KNOWN, [_is(State(0))], to_lists)
+    yield _flow(table, MISS_PRIORITY, [])
+
+
+def _second_pass() -> Iterator[Flow]:
+    """The ways of a reply between the tables that ask lists."""
+    first, second = Term(pipeline.REPLY.field, 1), Term(pipeline.REPLY.field, 2)
+    source, destination = pipeline.SOURCE_TENANT.field, pipeline.DESTINATION_TENANT.field
+    to_output = instructions(goto=Table.OUTPUT)
+    swapped = (
+        copy_field(source, pipeline.SCRATCH.field),
+        copy_field(destination, source),
+        copy_field(pipeline.SCRATCH.field, destination),
+        set_field(pipeline.REPLY.field, 2),
+        resubmit(Table.OPERATOR),
+    )
+    yield _flow(Table.LOCAL, _SECOND_PASS_PRIORITY, [second], instructions(goto=Table.INGRESS))
+    yield _flow(Table.INGRESS, STATIC_PRIORITY + 1, [first], to_output)
+    yield _flow(Table.INGRESS, STATIC_PRIORITY, [Term(destination, 0)], to_output)
+    yield _flow(Table.OUTPUT, 30, [first], instructions(swapped))
+
+
+def _remembers(zone: int) -> Iterator[Flow]:
+    new, unmarked = _is(State.NEW), Term(oxm.CT_MARK, 0)
+    for version in (IPV4, IPV6):
+        remember = instructions([open_with(zone, REMEMBERED, Table.SEND)])
+        yield _flow(Table.OUTPUT, 20, [new, unmarked, Term(oxm.ETH_TYPE, version)], remember)
+    yield replace(_flow(Table.SEND, 20, [new, unmarked]), cookie=REFUSED)
+
+
+def _sent(sends: tuple[Flow, ...]) -> Iterator[Flow]:
+    for each in sends:
+        yield replace(each, table=Table.SEND)
+
+
+# ------------------------------------------------------------------------------------------- rules about connections
+
+
+def _moves(pairs: list[tuple[Field, Field]]) -> dict[int, Field]:
+    return {before.oxm_class << 16 | before.number << 9: after for before, after in pairs}
+
+
+_ASKED_INSTEAD = _moves([
+    (oxm.IPV4_SRC, oxm.CT_NW_SRC), (oxm.IPV4_DST, oxm.CT_NW_DST), (oxm.IPV6_SRC, oxm.CT_IPV6_SRC),
+    (oxm.IPV6_DST, oxm.CT_IPV6_DST), (oxm.IP_PROTO, oxm.CT_NW_PROTO), (oxm.TCP_SRC, oxm.CT_TP_SRC),
+    (oxm.TCP_DST, oxm.CT_TP_DST), (oxm.UDP_SRC, oxm.CT_TP_SRC), (oxm.UDP_DST, oxm.CT_TP_DST),
+    (oxm.ICMP_TYPE, oxm.CT_TP_SRC), (oxm.ICMP_CODE, oxm.CT_TP_DST), (oxm.ICMPV6_TYPE, oxm.CT_TP_SRC),
+    (oxm.ICMPV6_CODE, oxm.CT_TP_DST),
+])  # fmt: skip
+"""By the header of a field without mask and length: the field of the first packet that is asked for in its place."""
+
+_NOT_LATER = Term(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK).pack()
+_KNOWN_AND_VALID = _is(State(0), without=State.INVALID).pack()
+_RANK = {field: place for place, field in enumerate(oxm.FIELDS)}
+_KEPT = frozenset(
+    each.oxm_class << 16 | each.number << 9 for each in (oxm.CONJ_ID, oxm.ETH_TYPE, *oxm.PACKET_REGISTERS)
+)
+
+
+def about_connections(flows: FlowTable) -> FlowTable:
+    """Rows of a program, those of rules asking for the packet that opened a connection in place of the packet itself.
+
+    A fragment has the ports of its connection, so there no row asks whether it shows any.
+    """
+    of_lists = np.flatnonzero(np.isin(flows.table, _LIST_TABLES))
+    if not len(of_lists):
+        return flows
+    lengths = flows.match_length.tolist()
+    matches = [row.tobytes()[:length] for row, length in zip(flows.match, lengths, strict=True)]
+    for row in of_lists.tolist():
+        matches[row] = about_connection(matches[row])
+    width = max(map(len, matches))
+    padded = b"".join(match.ljust(width, b"\0") for match in matches)
+    return replace(
+        flows,
+        match=np.frombuffer(padded, np.uint8).reshape(len(matches), width),
+        match_length=np.array([len(match) for match in matches], np.uint8),
+    )
+
+
+def about_connection(match: bytes) -> bytes:
+    """The match of a rule's row, about the packet that opened the connection."""
+    kept: list[bytes] = []
+    asked: list[tuple[int, bytes]] = []
+    at = 0
+    while at < len(match):
+        end = at + 4 + match[at + 3]
+        term, name = match[at:end], int.from_bytes(match[at : at + 4], "big") & 0xFFFFFE00
+        at = end
+        field = _ASKED_INSTEAD.get(name)
+        if field is not None:
+            asked.append((_RANK[field], _asked_of(field, term)))
+        elif name in _KEPT:
+            kept.append(term)
+        else:
+            assert term == _NOT_LATER, f"{term.hex()} cannot be asked of a connection, and no rule may"
+    if not asked:
+        return b"".join(kept)
+    return b"".join([*kept, _KNOWN_AND_VALID, *(term for _, term in sorted(asked))])
+
+
+def _asked_of(field: Field, term: bytes) -> bytes:
+    """A term with another field in its place, which may be wider."""
+    masked = term[2] & 1
+    size = term[3] >> masked
+    if size == field.size:
+        return (field.masked_header if masked else field.header).to_bytes(4, "big") + term[4:]
+    assert not masked, "ICMP types and codes have no masks"
+    return field.header.to_bytes(4, "big") + term[4:].rjust(field.size, b"\0")

@@ -1,0 +1,239 @@
+"""Connections on the fake switch and on a real one: the same traces go the same ways, and changes cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from enforce.real_switch import RealSwitch
+from enforce.test_openflow_compiled import Twins, placed, sent_by
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from strategies import policies
+from tracked_domain import conversation, denying, error_about, made_of, trackable
+
+from orchestrator.compile.host import CompileCache
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.tracked import REFUSED, zone_of
+from orchestrator.enforce.drivers.openflow.frames import EXTENSION_HEADERS, frame
+from orchestrator.policy.addresses import Addresses, Family, Prefix, parse_address
+from orchestrator.policy.connections import ends_of, opening
+from orchestrator.policy.corners import policy_packets
+from orchestrator.policy.model import (
+    Acl,
+    Action,
+    Direction,
+    Endpoint,
+    Packet,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    RuleId,
+    Tenant,
+    TenantId,
+)
+from orchestrator.policy.protocols import IPV6_FRAGMENT, TCP, UDP
+from orchestrator.program.delta import Delta
+from orchestrator.program.flows import FlowTable
+from orchestrator.program.program import Program
+
+pytestmark = pytest.mark.system
+
+NOTHING = FlowTable.of(())
+SYN, ACK = 0x02, 0x10
+
+
+class Tracking:
+    """Both switches with the program of a policy, which may change."""
+
+    def __init__(self, switch: RealSwitch) -> None:
+        self.twins, self._cache, self._generation = Twins(switch), CompileCache(), 0
+
+    def load(self, policy: Policy) -> Program:
+        self._generation += 1
+        program = self._cache.compiled(policy, domain="d", generation=self._generation)
+        whole = Delta(b"", program.digest, program.generation, NOTHING, program.flows, program.ports)
+        self.twins.apply(self._cache.change or whole)
+        assert self.twins.hold(program)
+        return program
+
+    def forward(self, made: bytes, port: str) -> bool:
+        """Whether a frame comes out: the same of both, or it fails."""
+        ours, theirs = self.twins.fake.forward(made, port), self.twins.real.forward(made, port)
+        assert sorted(ours) == sorted(theirs), (port, made.hex(), ours, theirs)
+        return bool(ours)
+
+    def compare_hits(self) -> None:
+        """Hold the counters of both to be the same."""
+        self.twins.real.settle()
+        hits, real_hits = (driver.hits() for driver in self.twins.drivers)
+        ours, theirs = (each.take(np.argsort(each.key)) for each in (hits, real_hits))
+        for counted in ("key", "cookie", "packets", "bytes"):
+            assert getattr(ours, counted).tolist() == getattr(theirs, counted).tolist(), counted
+
+    def packets(self, cookie: int) -> list[int]:
+        """How many packets each switch has counted for a cookie."""
+        self.twins.real.settle()
+        hits = [driver.hits() for driver in self.twins.drivers]
+        return [int(each.packets[each.cookie == cookie].sum()) for each in hits]
+
+
+@pytest.fixture
+def tracking(real_switch: RealSwitch) -> Iterator[Tracking]:
+    real_switch.reset()
+    found = Tracking(real_switch)
+    yield found
+    found.twins.close()
+    real_switch.reset()
+
+
+def openings(policy: Policy, rng: random.Random, most: int) -> list[Packet]:
+    packets = [replace(packet, tcp_flags=SYN if packet.protocol == TCP else 0) for packet in policy_packets(policy)]
+    rng.shuffle(packets)
+    return list({ends_of(each): each for each in packets if opening(each) and _is_sendable(each)}.values())[:most]
+
+
+def _is_sendable(packet: Packet) -> bool:
+    """Whether there is a frame of it. Open vSwitch knows no connection of protocol 0, and no rule may ask for that."""
+    six = packet.family is Family.IPV6
+    if packet.protocol == 0 or packet.source == packet.destination:
+        return False
+    return not six or packet.protocol not in (*EXTENSION_HEADERS, IPV6_FRAGMENT)
+
+
+def _said(policy: Policy, rng: random.Random) -> Iterator[tuple[bytes, str]]:
+    """Conversations that run side by side, with packets of chance between them."""
+    talks = [list(conversation(first)) for first in openings(policy, rng, 12)]
+    while any(talks):
+        talk = rng.choice([each for each in talks if each])
+        packet = talk.pop(0)
+        port, mac = sent_by(policy, packet)
+        yield _made(packet, None, mac), port
+        if rng.random() < 0.3:
+            if packet.protocol == TCP:
+                odd = replace(packet, tcp_flags=rng.choice((SYN, SYN, 0x12, 0x14, 0x04, 0x01, 0)))
+                yield _made(odd, None, mac), port
+            error = error_about(packet, packet.destination)
+            port, mac = sent_by(policy, error)
+            yield made_of(error, packet, mac), port
+
+
+def _made(packet: Packet, quoted: Packet | None, mac: int) -> bytes:
+    """A frame; of TCP without data, for all segments have one sequence number."""
+    if packet.protocol == TCP and quoted is None:
+        return frame(packet, src_mac=mac, dst_mac=GATEWAY_MAC)
+    return made_of(packet, quoted, mac)
+
+
+@given(policies(max_tenants=2, max_rules=5), st.integers(0, 1 << 30))
+@settings(
+    max_examples=10, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+def test_both_switches_track_connections_alike(real_switch: RealSwitch, policy: Policy, seed: int) -> None:
+    rng = random.Random(seed)
+    real_switch.reset()
+    tracking = Tracking(real_switch)
+    try:
+        tracked = trackable(placed(policy))
+        for now in (tracked, denying(tracked), replace(tracked, return_traffic=ReturnTraffic.EXPLICIT), tracked):
+            tracking.load(now)
+            for made, port in _said(tracked, rng):
+                tracking.forward(made, port)
+            tracking.compare_hits()
+    finally:
+        tracking.twins.close()
+        real_switch.reset()
+
+
+# ------------------------------------------------------------------------------------------------ a server, and clients
+
+
+SERVER, FIRST_CLIENT = parse_address("10.1.0.1")[1], parse_address("198.18.0.0")[1]
+TENANT = TenantId("t1")
+
+
+def serving(*rules: Rule) -> Policy:
+    """A tenant with one endpoint, whose egress list permits nothing."""
+    numbers = {"all": 1, "no": 2, "some": 3}
+    tenant = Tenant(TENANT, 1, (Prefix.parse("10.1.0.0/16"),), Acl(rules, egress_default=Action.DENY), numbers)
+    endpoint = Endpoint("vm1", TENANT, "vm1", 0x020000000001, (Prefix.parse("10.1.0.1"),))
+    return Policy((tenant,), return_traffic=ReturnTraffic.TRACKED, endpoints=(endpoint,))
+
+
+ALL = Rule(RuleId("all"), Action.PERMIT)
+
+
+def about(name: str, action: Action, clients: Sequence[int]) -> Rule:
+    addresses = tuple(Prefix(Family.IPV4, FIRST_CLIENT + each, 32) for each in clients)
+    return Rule(RuleId(name), action, Direction.INGRESS, source=Addresses(addresses))
+
+
+def from_client(client: int, flags: int, protocol: int = TCP) -> tuple[bytes, str]:
+    packet = Packet(Family.IPV4, FIRST_CLIENT + client, SERVER, protocol, 4000, 80, tcp_flags=flags)
+    return frame(packet, src_mac=GATEWAY_MAC, dst_mac=GATEWAY_MAC), "wan0"
+
+
+def to_client(client: int, flags: int, protocol: int = TCP) -> tuple[bytes, str]:
+    packet = Packet(Family.IPV4, SERVER, FIRST_CLIENT + client, protocol, 80, 4000, tcp_flags=flags)
+    return frame(packet, src_mac=0x020000000001, dst_mac=GATEWAY_MAC), "vm1"
+
+
+def opens(tracking: Tracking, client: int) -> bool:
+    return all(
+        tracking.forward(*each)
+        for each in (from_client(client, SYN), to_client(client, SYN | ACK), from_client(client, ACK))
+    )
+
+
+@pytest.mark.parametrize("many", [200, pytest.param(10_000, marks=pytest.mark.long)])
+def test_a_change_cuts_the_connections_that_it_forbids_and_no_other(tracking: Tracking, many: int) -> None:
+    """A random tenth is forbidden, another tenth permitted by another rule, which counts it from then on."""
+    tracking.load(serving(ALL))
+    assert all(opens(tracking, client) for client in range(many))
+    chosen = random.Random(many).sample(range(many), many // 5)
+    forbidden, moved = frozenset(chosen[: many // 10]), frozenset(chosen[many // 10 :])
+    rule = 0xAC1 << 52 | 1 << 48
+    tracking.load(
+        serving(about("no", Action.DENY, sorted(forbidden)), about("some", Action.PERMIT, sorted(moved)), ALL)
+    )
+    before = tracking.packets(rule + 1)
+    for client in range(many):
+        passes = client not in forbidden
+        assert tracking.forward(*to_client(client, ACK)) is passes
+        assert tracking.forward(*from_client(client, ACK)) is passes
+    assert tracking.packets(rule + 3) == [2 * len(moved)] * 2
+    kept = many - len(forbidden) - len(moved)
+    assert [now - then for now, then in zip(tracking.packets(rule + 1), before, strict=True)] == [2 * kept] * 2
+    tracking.load(serving())
+    assert not any(tracking.forward(*to_client(client, ACK)) for client in range(0, many, 7))
+
+
+def test_where_a_zone_is_full_a_connection_opens_in_no_direction_and_it_is_told(tracking: Tracking) -> None:
+    """Open vSwitch lets through what it could not remember; the program does not."""
+    program = tracking.load(serving(ALL))
+    real = tracking.twins.real
+    real.control("dpctl/ct-set-limits", f"zone={zone_of(program.domain)},limit=3")
+    tracking.twins.fake.most_connections = 3
+    try:
+        assert [opens(tracking, client) for client in range(5)] == [True, True, True, False, False]
+        assert [tracking.forward(*from_client(client, 0, UDP)) for client in range(5, 7)] == [False, False]
+        assert [tracking.forward(*to_client(client, ACK)) for client in range(5)] == [True, True, True, False, False]
+        assert [tracking.forward(*to_client(client, 0, UDP)) for client in range(5, 7)] == [False, False]
+        assert tracking.packets(REFUSED) == [4, 4]
+    finally:
+        real.control("dpctl/ct-del-limits", f"zone={zone_of(program.domain)}")
+
+
+def test_a_switch_that_forgets_its_connections_cuts_them(tracking: Tracking) -> None:
+    """As a restart does."""
+    tracking.load(serving(ALL))
+    assert opens(tracking, 1)
+    tracking.twins.real.control("dpctl/flush-conntrack")
+    tracking.twins.fake.connections.clear()
+    assert not tracking.forward(*from_client(1, ACK))
+    assert not tracking.forward(*to_client(1, ACK))
+    assert opens(tracking, 1)
