@@ -78,6 +78,42 @@ def rules(ctx: Any, incomplete: str) -> list[str]:
     return _beginning(incomplete, (each["id"] for each in found))
 
 
+def operator_rules(ctx: Any, incomplete: str) -> list[str]:
+    """Operator rules of the domain that is named before."""
+    domain = _typed_parameter(ctx, "domain")
+    found = _ask_service(f"/v1/domains/{domain}/operator-rules") if domain else []
+    return _beginning(incomplete, (each["id"] for each in found["rules"])) if isinstance(found, dict) else []
+
+
+def places(ctx: Any, incomplete: str) -> list[str]:
+    """Endpoints of the tenant, or the tenant's list, that is named before: where packets come from and go to."""
+    tenant = _typed_parameter(ctx, "tenant") or _tenant_of_list(ctx)
+    found = _items(f"/v1/tenants/{tenant}/endpoints") if tenant else []
+    return _beginning(incomplete, (each["name"] for each in found))
+
+
+def endpoints(ctx: Any, incomplete: str) -> list[str]:
+    """Endpoints of the domain that is named before."""
+    domain = _typed_parameter(ctx, "domain")
+    found = _items(f"/v1/domains/{domain}/endpoints") if domain else []
+    return _beginning(incomplete, (each["name"] for each in found))
+
+
+def waivers(ctx: Any, incomplete: str) -> list[str]:
+    """Waivers of the tenant that is named before."""
+    return _beginning(incomplete, (str(each["id"]) for each in _of_tenant(ctx, "acl/waivers")))
+
+
+def versions(ctx: Any, incomplete: str) -> list[str]:
+    """Versions of the list of the tenant that is named before."""
+    return _beginning(incomplete, (str(each["version"]) for each in _of_tenant(ctx, "acl/versions")))
+
+
+def tokens(incomplete: str) -> list[str]:
+    """Tokens, by their numbers."""
+    return _beginning(incomplete, (str(each["id"]) for each in _items("/v1/tokens")))
+
+
 def kinds(incomplete: str) -> list[str]:
     """Kinds of events."""
     return _beginning(incomplete, iter(KINDS))
@@ -99,7 +135,10 @@ def one_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
     return chosen
 
 
-EVERY = (tenants, lists, contexts, domains, hosts, groups, rules, kinds, formats)
+EVERY = (
+    *(tenants, lists, contexts, domains, hosts, endpoints, groups, rules, operator_rules, places, versions, waivers),
+    *(tokens, kinds, formats),
+)
 
 
 def _beginning(incomplete: str, names: Iterator[str]) -> list[str]:
@@ -112,6 +151,13 @@ def _beginning(incomplete: str, names: Iterator[str]) -> list[str]:
 def _of_tenant(ctx: Any, what: str, **asked: str) -> list[Any]:
     tenant = _typed_parameter(ctx, "tenant")
     return _items(f"/v1/tenants/{tenant}/{what}", **asked) if tenant else []
+
+
+def _tenant_of_list(ctx: Any) -> str:
+    """The tenant of the first list that was typed; nothing for a file."""
+    names = ctx.params.get("names") or ("",)
+    name, at_service, _ = str(names[0]).partition("@")
+    return "" if not at_service and ("." in name or "/" in name) else quote(name, safe="")
 
 
 def _typed_parameter(ctx: Any, parameter: str) -> str:

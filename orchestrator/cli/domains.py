@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.datapaths import DatapathId, datapath
 from orchestrator.cli.names import DomainName, HostName
@@ -18,7 +19,9 @@ from orchestrator.client import Host
 from orchestrator.errors import BadInput
 from orchestrator.policy.model import Endpoint, ReturnTraffic, TenantId
 
-EndpointName = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The endpoint's name.")]
+EndpointName = Annotated[
+    str, typer.Argument(metavar="ENDPOINT", help="The endpoint's name.", autocompletion=complete.endpoints)
+]
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z", re.IGNORECASE)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.acl.proposal import Asking
 from orchestrator.cli.acl.service import Waiting, say_rules
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking
-from orchestrator.cli.ruleoptions import PlaceOptions, RuleName, RuleOptions
+from orchestrator.cli.ruleoptions import PlaceOptions, RuleOptions
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say
 from orchestrator.client import Client
@@ -22,6 +24,9 @@ from orchestrator.policy.rulechanges import list_changes
 from orchestrator.policy.ruletext import rule_text
 
 Rules = tuple[Rule, ...]
+OperatorRule = Annotated[
+    str, typer.Argument(metavar="RULE", help="The rule's id.", autocompletion=complete.operator_rules)
+]
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
 _ANSWER_IS_NO = 1
 _TRIES = 5
@@ -39,7 +44,7 @@ def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
 @taking
 def add(
     domain: DomainName,
-    rule: RuleName,
+    rule: OperatorRule,
     said: RuleOptions,
     place: PlaceOptions,
     waiting: Waiting,
@@ -62,7 +67,7 @@ def add(
 
 @taking
 def set_up(
-    domain: DomainName, rule: RuleName, said: RuleOptions, waiting: Waiting, asking: Asking, url: Url = None
+    domain: DomainName, rule: OperatorRule, said: RuleOptions, waiting: Waiting, asking: Asking, url: Url = None
 ) -> None:
     """Change what is said of a rule, where it stands. All else of it stays."""
 
@@ -75,7 +80,7 @@ def set_up(
 
 @taking
 def move(
-    domain: DomainName, rule: RuleName, place: PlaceOptions, waiting: Waiting, asking: Asking, url: Url = None
+    domain: DomainName, rule: OperatorRule, place: PlaceOptions, waiting: Waiting, asking: Asking, url: Url = None
 ) -> None:
     """Move a rule to another place; without one, to the end."""
     stated = place if place.is_said else replace(place, last=True)
@@ -90,7 +95,7 @@ def move(
 
 
 @taking
-def delete(domain: DomainName, rule: RuleName, waiting: Waiting, asking: Asking, url: Url = None) -> None:
+def delete(domain: DomainName, rule: OperatorRule, waiting: Waiting, asking: Asking, url: Url = None) -> None:
     """Delete a rule."""
 
     def edit(rules: Rules) -> Rules:

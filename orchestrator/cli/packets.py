@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.model import Packet
@@ -23,8 +24,18 @@ T = TypeVar("T")
 class PacketOptions:
     """The fields of a packet."""
 
-    source: Annotated[str, typer.Option("--source", "-s", help="Its source: an address, or an endpoint of the TENANT.")]
-    destination: Annotated[str, typer.Option("--destination", "-d", help="Its destination, as --source.")]
+    source: Annotated[
+        str,
+        typer.Option(
+            "--source",
+            "-s",
+            help="Its source: an address, or an endpoint of the TENANT.",
+            autocompletion=complete.places,
+        ),
+    ]
+    destination: Annotated[
+        str, typer.Option("--destination", "-d", help="Its destination, as --source.", autocompletion=complete.places)
+    ]
     protocol: Annotated[str, typer.Option("--protocol", "-p", help="A name or a number.")] = "tcp"
     source_port: Annotated[int, typer.Option("--source-port", min=0, max=65535)] = 49152
     port: Annotated[

@@ -43,7 +43,10 @@ class RuleOptions:
     ] = None
     protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="A name, a number, or any.")] = None
     source: Annotated[
-        list[str] | None, typer.Option("--source", "-s", help=f"A prefix, endpoint, @group, or any. {_Several}")
+        list[str] | None,
+        typer.Option(
+            "--source", "-s", help=f"A prefix, endpoint, @group, or any. {_Several}", autocompletion=complete.places
+        ),
     ] = None
     destination: Annotated[list[str] | None, typer.Option("--destination", "-d", help="As --source.")] = None
     port: Annotated[

@@ -111,7 +111,7 @@ def list_all(shown: Shown, url: Url = None) -> None:
 
 @taking
 def revoke(
-    token: Annotated[int, typer.Argument(metavar="TOKEN", min=1, help="Its number, see `aclflow token list`.")],
+    token: Annotated[int, typer.Argument(metavar="TOKEN", min=1, help="Its number.", autocompletion=complete.tokens)],
     url: Url = None,
 ) -> None:
     """Make a token invalid, at once."""

@@ -74,6 +74,10 @@ def test_names_come_from_the_service(town: Served, cache: Path) -> None:
         assert completed("aclflow acl show --format cis", cache, town) == [f for f in FORMATS if f.startswith("cis")]
         assert completed("aclflow group show blue o", cache, town) == ["office", "other"]
         assert completed("aclflow events --kind acl.en", cache, town) == ["acl.enforced"]
+        assert completed("aclflow acl trace bl", cache, town) == ["black", "blue"]
+        assert completed("aclflow acl rule set blue web-", cache, town) == ["web-again"]
+        assert completed("aclflow acl restore blue ", cache, town)[-1] == "0"
+        assert completed("aclflow token revoke ", cache, town)
         assert completed("aclflow domain placement pin pop1 blue we", cache, town) == ["web", "web-again"]
 
 
@@ -89,12 +93,12 @@ def test_zsh_is_offered_the_same(town: Served, cache: Path) -> None:
 
 
 def test_the_second_time_nothing_that_a_command_works_with_is_loaded(town: Served, cache: Path) -> None:
-    modules = ("numpy", "sqlalchemy", "orchestrator.client", "orchestrator.client.connections")
+    modules = ("numpy", "sqlalchemy", "orchestrator.client", "orchestrator.cli.connection")
     heavy = f"print(*(each for each in {modules} if each in sys.modules))"
     first = completed("aclflow tenant quota re", cache, town, then=heavy)
     second = completed("aclflow tenant quota re", cache, town, then=heavy)
     assert first[0] == second[0] == "red"
-    assert "orchestrator.client.connections" in first
+    assert "orchestrator.cli.connection" in first
     assert second[1:] == []
 
 

@@ -147,6 +147,19 @@ def test_a_conflict_is_waived_by_both_its_rules(run: Run, tenant: str) -> None:
     assert len(run("acl", "waiver", "list", tenant, "--json").json()) == 1, "the second replaced the first"
 
 
+def test_a_waiver_ends_when_it_says(run: Run, tenant: str, service: Served) -> None:
+    words = ("--reason", "until the move", "--ends", "in 2h")
+    assert run("acl", "waiver", "add", tenant, "shadowed", "admin", *words).code == 0
+    with service.client() as client:
+        assert dict(client.standing(tenant, ("findings",)).severities) == {"note": 1}
+        service.clock.ahead += dt.timedelta(hours=2)
+        try:
+            assert dict(client.standing(tenant, ("findings",)).severities) == {"error": 1, "note": 1}
+        finally:
+            service.clock.ahead -= dt.timedelta(hours=2)
+    assert len(run("acl", "waiver", "list", tenant, "--json").json()) == 1, "it is still told who took it"
+
+
 @pytest.mark.parametrize(
     ("words", "place"),
     [

@@ -175,7 +175,7 @@ def _file(former: str | None, tenant: str, name: str | None, verb: str) -> str:
 @taking
 def restore(
     tenant: TenantName,
-    version: Annotated[int, typer.Argument(min=0, help="A version of the list, see `aclflow acl versions`.")],
+    version: Annotated[int, typer.Argument(min=0, help="A version of the list.", autocompletion=complete.versions)],
     waiting: Waiting,
     asking: Asking,
     url: Url = None,

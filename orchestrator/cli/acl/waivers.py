@@ -77,7 +77,9 @@ def add(
 @taking
 def delete(
     tenant: TenantName,
-    waiver: Annotated[int, typer.Argument(metavar="WAIVER", min=1, help="Its number, see `aclflow acl waiver list`.")],
+    waiver: Annotated[
+        int, typer.Argument(metavar="WAIVER", min=1, help="Its number.", autocompletion=complete.waivers)
+    ],
     url: Url = None,
 ) -> None:
     """Take a waiver back: the finding counts again."""
