@@ -190,8 +190,10 @@ def test_a_restart_begins_closed() -> None:
 
 
 def test_a_queue_that_somebody_else_has_is_missing() -> None:
-    with queued() as bench, pytest.raises(Missing, match="somebody else"):
-        queue_driver(Setup(queues=(1,)), Led(), machine=bench.machine)
+    with queued() as bench:
+        with pytest.raises(Missing, match="somebody else"):
+            queue_driver(Setup(queues=(5, 1)), Led(), machine=bench.machine)
+        assert not bench.machine.is_heard(5)  # all queues or none
 
 
 def test_a_queue_that_goes_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -77,7 +78,7 @@ class Engine:
         self._change = threading.Lock()
         self._stopping = threading.Event()
         self._stale = threading.Event()
-        queues = [machine.open(number, setup.batching) for number in setup.queues]
+        queues = _opened(machine, setup)
         self._workers = [_Worker(self, *opened) for opened in zip(setup.queues, queues, strict=True)]
         self._counted = (
             _Recently(
@@ -268,6 +269,14 @@ class _Recently:
             self._when_s, self._said = now_s, f"{more} packets {self._words}"
             log.warning(self._event, packets=more)
         return self._said if self._when_s is not None and now_s - self._when_s < _RECENT_S else None
+
+
+def _opened(machine: Machine, setup: Setup) -> list[PacketQueue]:
+    """All queues, or none of them. Raises Missing."""
+    with ExitStack() as stack:
+        queues = [stack.enter_context(closing(machine.open(number, setup.batching))) for number in setup.queues]
+        stack.pop_all()
+    return queues
 
 
 def _lost(machine: Machine, queues: Sequence[int]) -> int:
