@@ -55,8 +55,9 @@ MAKING = {
     "/v1/tenants/once/acl/groups/g/members": {"add": ["192.0.2.1"]},
     "/v1/tenants/once/acl/versions/0/restore": None,
     "/v1/tokens": {"role": "reader", "tenant": "once"},
+    "/v1/tokens/1/rotation": {"overlap_s": 86400.0},
 }
-SECRET = {"/v1/domains/once/enrolment-tokens", "/v1/tokens"}
+SECRET = {"/v1/domains/once/enrolment-tokens", "/v1/tokens", "/v1/tokens/1/rotation"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -86,6 +87,7 @@ def test_every_post_is_tried(http: httpx.Client) -> None:
         "{group}": "g",
         "{version}": "0",
         "{member}": "fw-0",
+        "{token}": "1",
     }
     for name, value in names.items():
         posts = {path.replace(name, value) for path in posts}
