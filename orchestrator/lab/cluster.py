@@ -28,7 +28,7 @@ from orchestrator.client.spread import Carrier, Link
 from orchestrator.errors import AclflowError, BadInput, NotFound, Unreachable
 from orchestrator.lab import namespaces, network, processes, spreader
 from orchestrator.lab.forwarders import Forwarder
-from orchestrator.lab.ovs import run_program
+from orchestrator.lab.ovs import SWITCH, run_program
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.processes import Process
 from orchestrator.lab.spec import LEFT, RIGHT, format_mac
@@ -84,12 +84,13 @@ class Firewall:
             raise Unreachable(f"{self.name}: {error}") from None
         return found
 
-    def kill(self) -> None:
-        """Take its power: its process is killed, its program answers and forwards nothing. Its links stay up, as of a
+    def kill(self) -> float:
+        """Take its power, and return when that was (monotonic seconds). Its links stay up, as of a
         machine behind a switch, so that only its silence tells."""
-        namespaces.inside(self.forwarder.namespace, _stop_forwarding)
+        died = namespaces.inside(self.forwarder.namespace, _stop_forwarding)
         for each in self.processes():
             processes.kill(each)
+        return died
 
 
 def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
@@ -112,6 +113,7 @@ def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
     for each in members:
         run_member(each, members, key)
         attach(each)
+    processes.make_real_time(lab.state.process(SWITCH))
     generation = spread(client, lab, members)
     _wait_for(lambda: client.spread(lab.spec.domain).enforced >= generation, "the switch does not spread over them")
     _wait_for(lambda: all(is_up(each) for each in members), "the switch does not find them well")
@@ -200,12 +202,14 @@ def _address(own: str, name: str, to: str) -> None:
         routes.route("add", dst=f"{to}/32", oif=index, prefsrc=own, scope=253)
 
 
-def _stop_forwarding() -> None:
-    """Called inside a firewall."""
+def _stop_forwarding() -> float:
+    """Called inside a firewall; when that was, in monotonic seconds."""
     namespaces.set_kernel({_FORWARDING: "0"})
+    died = time.monotonic()
     filters = "".join(f"filter del dev {name} {hook}\n" for name in (LEFT, RIGHT) for hook in ("ingress", "egress"))
     with suppress(AclflowError):  # it was killed before
         run_program(["tc", "-force", "-batch", "-"], filters)
+    return died
 
 
 def _is_inside(pid: int, namespace: str) -> bool:

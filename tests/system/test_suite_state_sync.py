@@ -34,3 +34,10 @@ def test_more_members_cost_more(results: suite.Results) -> None:
 def test_others_are_measured_in_the_same_run(results: suite.Results) -> None:
     for name in ("conntrack_alone", "conntrackd", "conntrackd_notrack", "redis"):
         assert results.figures[f"vs_{name}_cpu"].median > 0
+
+
+def test_a_failover_loses_nothing(results: suite.Results) -> None:
+    assert results.figures["connections_held"].median == _SIZES.connections
+    assert results.figures["connections_lost"].median == 0
+    assert results.figures["new_connections_failed"].median == 0
+    assert results.figures["gap_ms"].median > results.figures["detect_ms"].median / 2 > 0

@@ -24,7 +24,7 @@ from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.state_sync.sizes import Sizes
 from orchestrator.bench.state_sync.world import wait_until
 from orchestrator.errors import Refused
-from orchestrator.lab import cluster, pop, processes, specfile
+from orchestrator.lab import cluster, pop, specfile
 from orchestrator.lab.cluster import Firewall
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.ovs import SWITCH
@@ -32,13 +32,14 @@ from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import ControlPlane
 from orchestrator.policy.model import Acl, Action, Rule, RuleId, TenantId
 
+SOURCES = tuple(f"192.0.2.{number}" for number in range(1, 25))
 POP = specfile.parse(
-    """
+    f"""
     domain: failover
-    hosts: [{name: host1}]
-    clients: [{name: outside, addresses: [192.0.2.1]}]
-    tenants: [{id: shop, prefixes: [198.51.100.0/24]}]
-    endpoints: [{name: web, tenant: shop, host: host1, addresses: [198.51.100.10]}]
+    hosts: [{{name: host1}}]
+    clients: [{{name: outside, addresses: [{", ".join(SOURCES)}]}}]
+    tenants: [{{id: shop, prefixes: [198.51.100.0/24]}}]
+    endpoints: [{{name: web, tenant: shop, host: host1, addresses: [198.51.100.10]}}]
     spread: true
     """
 )
@@ -106,7 +107,6 @@ def _ground(layout: Layout) -> Iterator[tuple[Lab, Sequence[Firewall]]]:
     pop.down(layout)
     try:
         lab = pop.up(layout, POP)
-        processes.put_first(lab.state.process(SWITCH))
         lab.ovs.appctl("vlog/disable-rate-limit", "bfd")
         plane = ControlPlane(lab)
         plane.start({TenantId("shop"): _OPEN})
@@ -124,7 +124,7 @@ def _ground(layout: Layout) -> Iterator[tuple[Lab, Sequence[Firewall]]]:
 
 def _failover(lab: Lab, victim: Firewall, connections: int) -> Seen:
     log = lab.ovs.logs / f"{SWITCH}.log"
-    client = _started(lab, "outside", "hold", _ADDRESS, _PORT, str(connections))
+    client = _started(lab, "outside", "hold", _ADDRESS, _PORT, str(connections), *SOURCES)
     time.sleep(_SETTLE_S)
     before, killed_at, killed = log.stat().st_size, datetime.now(UTC), time.monotonic()
     victim.kill()

@@ -1,12 +1,12 @@
 """Runs inside a client or a server of a lab: connections that are held open while a firewall dies.
 
     python -m orchestrator.bench.state_sync.holding serve ADDRESS PORT
-    python -m orchestrator.bench.state_sync.holding hold ADDRESS PORT CONNECTIONS
+    python -m orchestrator.bench.state_sync.holding hold ADDRESS PORT CONNECTIONS SOURCE...
 
-`hold` opens so many connections and prints ``ready``. Then it sends numbered datagrams in `FLOWS` flows, each every
-`EVERY_S`, and begins a connection every `BEGIN_EVERY_S`, until its input ends. At last every connection says a line. It
-prints a JSON object: connections that had no answer, connections begun and how many of them failed, and for each flow
-when its answers came (monotonic seconds).
+`hold` opens so many connections and prints ``ready``. Until its input ends it sends a datagram from each source every
+`EVERY_S` (datagrams are spread by addresses alone), and begins a connection every `BEGIN_EVERY_S`. At last every
+connection says a line. It prints a JSON object: connections that had no answer, connections begun and how many of them
+failed, and for each source when its answers came (monotonic seconds).
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from __future__ import annotations
 import json
 import resource
 import select
+import selectors
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from orchestrator.bench.elastic.sender import say
 
-FLOWS = 64
 EVERY_S = 0.004
 BEGIN_EVERY_S = 0.02
 PATIENCE_S = 15.0
@@ -67,10 +68,12 @@ class Load:
 
     address: str
     port: int
-    arrivals: list[list[float]] = field(default_factory=lambda: [[] for _ in range(FLOWS)])
+    sources: tuple[str, ...]
+    arrivals: list[list[float]] = field(default_factory=list)
     begun: int = 0
     failed: int = 0
     beginning: dict[socket.socket, float] = field(default_factory=dict)
+    ready: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
 
     def hold(self, connections: int) -> dict[str, object]:
         """Open connections, send until the input ends, and see what is left."""
@@ -88,10 +91,15 @@ class Load:
         return link
 
     def _send(self) -> None:
-        flows = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(FLOWS)]
-        places = {flow: place for place, flow in enumerate(flows)}
-        for flow in flows:
+        for source in self.sources:
+            arrivals: list[float] = []
+            self.arrivals.append(arrivals)
+            flow = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            flow.bind((source, 0))
             flow.connect((self.address, self.port))
+            self.ready.register(flow, selectors.EVENT_READ, arrivals)
+        self.ready.register(sys.stdin, selectors.EVENT_READ)
+        flows = [each.fileobj for each in self.ready.get_map().values() if isinstance(each.fileobj, socket.socket)]
         due = begin = time.monotonic()
         while True:
             now = time.monotonic()
@@ -102,37 +110,43 @@ class Load:
             if now >= begin:
                 self._begin(now)
                 begin = now + BEGIN_EVERY_S
-            ready, able, _ = select.select([*flows, sys.stdin], list(self.beginning), [], max(0.0, due - now))
-            now = time.monotonic()
-            for begun in able:
-                self._begun(begun)
-            for one in ready:
-                if not isinstance(one, socket.socket):
-                    self._finish()
-                    return
-                one.recv(10)
-                self.arrivals[places[one]].append(now)
+            if not self._hear(max(0.0, due - now)):
+                break
+        until = time.monotonic() + PATIENCE_S
+        while self.beginning and time.monotonic() < until:
+            self._hear(0.1)
+        self.failed += len(self.beginning)
+
+    def _hear(self, wait_s: float) -> bool:
+        """Take what came. False: the input has ended."""
+        goes_on = True
+        for key, _ in self.ready.select(wait_s):
+            if not isinstance(key.fileobj, socket.socket):
+                self.ready.unregister(key.fileobj)
+                goes_on = False
+            elif key.data is None:
+                self._end(key.fileobj, key.fileobj.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0)
+            else:
+                with suppress(OSError):
+                    key.fileobj.recv(10)
+                    key.data.append(time.monotonic())
+        return goes_on
 
     def _begin(self, now: float) -> None:
         link = socket.socket()
         link.setblocking(False)
         link.connect_ex((self.address, self.port))
+        self.ready.register(link, selectors.EVENT_WRITE)
         self.beginning[link] = now
         self.begun += 1
         for late in [each for each, since in self.beginning.items() if now - since > PATIENCE_S]:
-            self._begun(late, is_late=True)
+            self._end(late, True)
 
-    def _begun(self, link: socket.socket, *, is_late: bool = False) -> None:
+    def _end(self, link: socket.socket, has_failed: bool) -> None:
         del self.beginning[link]
-        self.failed += is_late or link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+        self.ready.unregister(link)
+        self.failed += has_failed
         link.close()
-
-    def _finish(self) -> None:
-        until = time.monotonic() + PATIENCE_S
-        while self.beginning and time.monotonic() < until:
-            for one in select.select([], list(self.beginning), [], 0.1)[1]:
-                self._begun(one)
-        self.failed += len(self.beginning)
 
 
 def _silent(links: list[socket.socket]) -> int:
@@ -164,7 +178,7 @@ def main(words: list[str]) -> None:
     if words[0] == "serve":
         serve(words[1], int(words[2]))
     else:
-        say(json.dumps(Load(words[1], int(words[2])).hold(int(words[3]))))
+        say(json.dumps(Load(words[1], int(words[2]), tuple(words[4:])).hold(int(words[3]))))
 
 
 if __name__ == "__main__":

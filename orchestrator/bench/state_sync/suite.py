@@ -105,8 +105,9 @@ _NOTES = (
     "conntrackd (FTFW, NOTRACK: two firewalls) and Redis (a primary and two copies, WAIT 2) are Debian's, and counted "
     "with their processes; the firewall before Redis has only packets with SYN, FIN or RST wait, four of a connection",
     "failover: a lab with a spreading switch and three firewalls; 10,000 TCP connections are open, a connection begins "
-    "every 20 ms and 64 flows of datagrams are answered every 4 ms; then a firewall neither forwards nor answers. "
-    "detect_ms: until the switch's log has both of its ports down; gap_ms: until the last of the flows goes on; "
-    "takeover_ms: the difference. The dead firewall's links stay up, so that nothing but its silence tells",
+    "every 20 ms and datagrams of 24 clients are answered every 4 ms; then a firewall neither forwards nor answers. "
+    "detect_ms: until the switch's log has both of its ports down; gap_ms: until the last of these clients is "
+    "answered again; takeover_ms: the difference. The switch's threads are real-time. The dead firewall's links stay "
+    "up, so that nothing but its silence tells",
     "members' processes are not in it: they do nothing for a connection unless a message is lost",
 )
