@@ -53,8 +53,7 @@ class _ExpectationsPage:
         self._outcome = ui.column().classes("w-full gap-3").props("aria-live=polite data-part=expectations")
         bar = DraftBar(self._desk)
         self._desk.on_change = bar.refresh
-        if kept.text:
-            await self.test()
+        await self.test()
 
     async def test(self) -> None:
         """Hold the draft, or the list where there is none, to what is written."""
