@@ -181,8 +181,13 @@ def test_where_there_is_no_room_a_connection_opens_in_no_direction(server: int) 
 
 @pytest.mark.parametrize("server", [B, C], ids=["two-switches", "one-switch"])
 def test_a_syn_of_the_other_end_is_asked_about_itself(server: int) -> None:
-    """While a SYN is not answered, one of the other end is a connection of its own, which no list permits here."""
-    domain = TrackedDomain(POLICY)
+    """While a SYN is not answered, one of the other end is a connection of its own, which no list permits here.
+
+    Both ends' lists permit the first one in either direction, so whoever asks them about that lets the other pass.
+    """
+    to_web = {"protocol": TCP, "destination_ports": (PortRange(80, 80),)}
+    both = tuple(rule(way.value, way, **to_web) for way in Direction)
+    domain = TrackedDomain(policy_of(both, both))
     assert domain.meet(tcp(A, server, SYN))
     assert domain.meet(tcp(A, server, SYN))
     assert not domain.meet(tcp(server, A, SYN, (80, 5000)))
