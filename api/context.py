@@ -58,6 +58,7 @@ class Services:
     review_limit_s: float
     heartbeat_s: float
     expiry_lead: dt.timedelta
+    silence_s: float
     questions: Questions = field(default_factory=Questions)
     reviews: Reviews = field(default_factory=Reviews)
     summaries: Reviews = field(default_factory=Reviews)

@@ -168,6 +168,7 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
         body_limit_bytes=settings.body_limit_bytes,
         watch_limit_s=settings.watch_limit_s,
         review_limit_s=settings.review_limit_s,
+        silence_s=settings.enforcer_silence_s,
         heartbeat_s=settings.heartbeat_s,
         expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s),
     )

@@ -1,4 +1,4 @@
-"""Health and measurements, for whoever runs the service. No token is asked for, and nothing of a tenant is shown."""
+"""Health and measurements, for operators. Only the status asks for a token, and alone shows anything of a tenant."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.answers import answer
+from api.auth import Administrator
 from api.context import ServicesDep
+from api.status import status
 from orchestrator.wire.common import Health
+from orchestrator.wire.status import Status
 
 router = APIRouter(tags=["operations"])
 
@@ -23,6 +26,13 @@ def readyz(services: ServicesDep) -> Response:
     """Whether the database answers and the programs are compiled; 503 until then."""
     services.control.check_ready()
     return answer(Health("ok"))
+
+
+@router.get("/v1/status", response_model=Status)
+def get_status(_: Administrator, services: ServicesDep) -> Response:
+    """What is not as it should be: hosts behind, silent points, quotas and certificates that come to their end."""
+    control, silence_s = services.control, services.silence_s
+    return answer(control.read(lambda unit: status(unit, control.flows_of, silence_s)))
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

@@ -379,6 +379,7 @@ TREE = Branch(
         CERTIFICATES,
         Leaf("replay", "Show what a list would have decided about recorded traffic.", f"{_CLI}.replay:replay"),
         Leaf("devices", "List the devices that packets can be classified on.", f"{_CLI}.devices:devices"),
+        Leaf("status", "Show what is not as it should be, and what helps.", f"{_CLI}.status:status"),
         Leaf("top", "Show the rules that decide most, live.", f"{_CLI}.top:top"),
         Leaf("events", "Show what happened, and what happens.", f"{_CLI}.events:events"),
         Leaf("serve", "Run the service: REST interface and control loops.", f"{_CLI}.service:serve"),

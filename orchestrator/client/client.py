@@ -39,6 +39,7 @@ from orchestrator.policy.model import Acl, Packet, Rule
 from orchestrator.program.sightings import packet_to_json
 from orchestrator.wire.events import Event, Events
 from orchestrator.wire.lists import AclVersion
+from orchestrator.wire.status import Status
 from orchestrator.wire.tenants import CreatedTenants, OwnEndpoint, SeenTenant, Tenant, TenantToCreate
 
 _LOOKED_AT_S = 120.0
@@ -111,6 +112,10 @@ class Client(
             return False
 
     # ------------------------------------------------------------------------------------------------------- tenants
+
+    def status(self) -> Status:
+        """How the whole service is. For administrators."""
+        return self._service.read_document(Status, "/v1/status")
 
     def tenants(self) -> Iterator[Tenant]:
         """The tenants that the caller may see."""

@@ -28,6 +28,7 @@ PLACES = {
     "/project/shop/groups": "@office",
     "/project/shop/history": "Version 1",
     "/project/shop/review": "There is nothing to commit",
+    "/admin": "All is in force",
     "/admin/topology": "every packet from outside",
     "/admin/domains": "No host yet",
     "/admin/operator-rules": "No rule yet",

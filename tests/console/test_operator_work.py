@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
+from orchestrator.client import Host
+from orchestrator.errors import NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
+from orchestrator.wire.tenants import Limits
 
 from .conftest import Look
 
@@ -155,3 +158,28 @@ def test_a_tenant_goes_only_when_its_id_was_typed(look: Look, kiosk: Page) -> No
     expect(kiosk.get_by_role("button", name="Delete kiosk")).to_have_count(0)
     with look.town.client() as client:
         assert "kiosk" not in [each.id for each in client.tenants()]
+
+
+def test_the_home_says_what_is_wrong_and_what_helps(look: Look, kiosk: Page) -> None:
+    """A host that is behind and a quota that is used up come and go on the page by themselves."""
+    with look.town.client() as client:
+        look.open("/admin")
+        concerns = kiosk.locator("[data-part=concerns]")
+        expect(concerns).to_contain_text("All is in force")
+        client.add_host("pop", Host("h-late", 0x9A, "up0"))
+        client.set_quota("kiosk", Limits(1, None))
+        try:
+            expect(concerns).to_contain_text("h-late: never reported")
+            expect(concerns).to_contain_text("kiosk has 1 of 1 rules")
+            expect(concerns).to_contain_text("aclflow tenant quota kiosk")
+            assert [(each.kind, each.name) for each in client.status().concerns] == [
+                ("behind", "h-late"),
+                ("quota", "kiosk"),
+            ]
+            kiosk.get_by_role("link", name="Look at h-late").click()
+            expect(kiosk.locator("h1")).to_have_text("Domains and enforcers")
+        finally:
+            client.remove_host("pop", "h-late")
+        assert [each.kind for each in client.status().concerns] == ["quota"]
+    with look.town.client(look.town.member) as member, pytest.raises(NotFound):
+        member.status()

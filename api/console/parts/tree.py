@@ -48,6 +48,7 @@ SECTIONS = (
     Section(
         "Admin",
         (
+            Place("status", "Home", "monitor_heart", "/admin"),
             Place("topology", "Topology", "hub", "/admin/topology"),
             Place("domains", "Domains and enforcers", "dns", "/admin/domains"),
             Place("operator-rules", "Operator rules", "gavel", "/admin/operator-rules"),

@@ -1,0 +1,109 @@
+"""How the whole service is: hosts behind, silent points, quotas and certificates that come to their end."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+
+from orchestrator.store.points.records import Laggard, PointState
+from orchestrator.store.records import DomainRecord, TenantRecord
+from orchestrator.store.unit import Unit
+from orchestrator.wire.status import Concern, ConcernWord, Status
+
+_MOST = 10_000
+_NEAR = 0.9
+"""A quota of which so much is used is near its end."""
+_ENDS_SOON = dt.timedelta(days=14)
+_WORST_FIRST = ("refused", "drifted", "disconnected", "silent", "behind", "certificate", "quota")
+_KINDS: dict[PointState, ConcernWord] = {
+    PointState.REFUSED: "refused",
+    PointState.DRIFTED: "drifted",
+    PointState.DISCONNECTED: "disconnected",
+}
+
+FlowsOf = Callable[[str, int], int | None]
+
+
+def status(unit: Unit, flows_of: FlowsOf, silence_s: float) -> Status:
+    """Look at every domain and tenant. `flows_of` says how many flow entries a tenant's list takes now."""
+    domains, tenants = unit.domains.list(limit=_MOST), unit.tenants.list(limit=_MOST)
+    concerns = [concern for domain in domains for concern in _of_domain(unit, domain, silence_s)]
+    concerns += [concern for tenant in tenants for concern in _of_quota(unit, tenant, flows_of)]
+    concerns += _of_certificates(unit)
+    concerns.sort(key=lambda each: (_WORST_FIRST.index(each.kind), each.domain, each.name))
+    hosts = sum(unit.enforcers.enforced(domain.id, domain.generation).hosts for domain in domains)
+    return Status(time=unit.now, domains=len(domains), hosts=hosts, tenants=len(tenants), concerns=tuple(concerns))
+
+
+def _of_domain(unit: Unit, domain: DomainRecord, silence_s: float) -> Iterator[Concern]:
+    for late in unit.enforcers.enforced(domain.id, domain.generation).laggards:
+        yield _of_host(domain.id, late)
+    for each in unit.enforcers.list(domain.id):
+        if each.last_seen is None:
+            continue
+        quiet_s = (unit.now - each.last_seen).total_seconds()
+        if quiet_s > silence_s:
+            yield Concern(
+                kind="silent",
+                domain=domain.id,
+                name=each.name,
+                text=f"{each.name} was not heard of for {quiet_s:.0f} s; its hosts keep what they enforce",
+                since=each.last_seen,
+                command=f"aclflow domain show {domain.id}",
+            )
+
+
+def _of_host(domain: str, late: Laggard) -> Concern:
+    point = late.point
+    kind: ConcernWord = "behind" if point is None else _KINDS.get(point.report.state, "behind")
+    if point is None:
+        says = "never reported: its controller has not enrolled, or its switch does not reach it"
+    elif point.report.error:
+        says = point.report.error
+    else:
+        says = f"at generation {point.report.generation}"
+    return Concern(
+        kind=kind,
+        domain=domain,
+        name=late.host,
+        text=f"{late.host}: {says}",
+        since=None if point is None else point.reported,
+        command=f"aclflow domain show {domain}",
+    )
+
+
+def _of_quota(unit: Unit, tenant: TenantRecord, flows_of: FlowsOf) -> Iterator[Concern]:
+    limits = tenant.quota
+    if limits.rules is None and limits.flows is None:
+        return
+    (newest,) = unit.acls.versions(tenant.id, limit=1)
+    flows = flows_of(tenant.domain, tenant.number)
+    used = (
+        ("rules", newest.rules, limits.rules),
+        ("flow entries", flows, limits.flows),
+    )
+    for what, number, limit in used:
+        if number is not None and limit is not None and number >= _NEAR * limit:
+            yield Concern(
+                kind="quota",
+                domain=tenant.domain,
+                name=tenant.id,
+                text=f"{tenant.id} has {number:,} of {limit:,} {what}",
+                since=None,
+                command=f"aclflow tenant quota {tenant.id}",
+            )
+
+
+def _of_certificates(unit: Unit) -> Iterator[Concern]:
+    """The newest valid certificate of each bearer, where it ends soon and was not renewed."""
+    newest = {each.subject: each for each in unit.certificates.list() if each.is_valid and each.revoked is None}
+    for subject, each in newest.items():
+        if each.ends - unit.now < _ENDS_SOON and each.ends - unit.now < (each.ends - each.issued) / 4:
+            yield Concern(
+                kind="certificate",
+                domain=subject.domain,
+                name=subject.name,
+                text=f"the certificate of {subject.name} ends on {each.ends:%Y-%m-%d %H:%M} UTC and was not renewed",
+                since=each.ends,
+                command="aclflow certificates list",
+            )

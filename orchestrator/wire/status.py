@@ -1,0 +1,33 @@
+"""What an operator should look at: everything of the service that is not as it should be."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Literal
+
+from orchestrator.wire.common import described, document
+
+ConcernWord = Literal["behind", "silent", "drifted", "refused", "disconnected", "quota", "certificate"]
+
+
+@document(kw_only=True)
+class Concern:
+    """One thing that is not as it should be, and the command that says more or mends it."""
+
+    kind: ConcernWord
+    domain: str
+    name: str = described("the host, the enforcement point, the tenant or the bearer of the certificate")
+    text: str
+    since: dt.datetime | None = described("since when, or when a certificate ends; null where nobody knows")
+    command: str = described("a command that helps")
+
+
+@document(kw_only=True)
+class Status:
+    """How the whole service is."""
+
+    time: dt.datetime
+    domains: int
+    hosts: int
+    tenants: int
+    concerns: tuple[Concern, ...] = described("by kind, the worst kind first; none: all is in force")
