@@ -24,6 +24,7 @@ from orchestrator.bench.qualify import inventory as qualify_inventory
 from orchestrator.bench.qualify import limits as qualify_limits
 from orchestrator.bench.qualify import suite as qualify
 from orchestrator.bench.results import Results
+from orchestrator.bench.scale import suite as scale
 from orchestrator.bench.state_sync import suite as state_sync
 from orchestrator.errors import BadInput
 
@@ -44,6 +45,7 @@ SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
         "classifiers": classifiers.run,
         "console": console.run,
         "state-sync": state_sync.run,
+        "scale": scale.run,
     }
 )
 """Each is called with `quick` (a shorter run of the same measurements) and `progress` (told what is being done)."""

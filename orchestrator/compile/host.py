@@ -12,7 +12,7 @@ which are gone, and only those go into the program's blocks and into the delta.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from orchestrator.compile.conjunctions.grouped import TenantList
@@ -64,7 +64,7 @@ class CompileCache:
     def __init__(self) -> None:
         self._policy = Policy()
         self._sites = Sites.of(self._policy)
-        self._parts: Mapping[_Name, _Part] = {}
+        self._parts: dict[_Name, _Part] = {}
         self._logging: frozenset[int] = frozenset()
         self._program: Program | None = None
         self.change: Delta | None = None
@@ -80,36 +80,37 @@ class CompileCache:
         """The program of a policy; see `compile_host`. Parts that the policy lacks are forgotten."""
         sites = self._sites.after(self._policy, policy)
         gone, come = self._touched(policy)
-        parts = dict(self._parts)
         dropped = [(kind, tenant.id) for tenant in gone for kind in _OF_TENANTS]
-        for name in dropped:
-            del parts[name]
+        moved = sites.moved - {tenant.id for tenant in (*gone, *come)}
         zone = zone_of(domain) if policy.return_traffic is ReturnTraffic.TRACKED else None
-        sources = dict(_sources(policy, come, sites, zone)) | _moved_places(parts, come, sites)
+        sources = dict(_sources(policy, come, sites, zone)) | _moved_places(self._parts, moved, sites)
         made = {name: self._part(name, source) for name, source in sources.items()}
-        parts |= made
         logging = self._logging_after(gone, made)
         reporting = _reporting(policy, logging)
         if reporting or _METERS in self._parts:
-            parts[_METERS] = made[_METERS] = self._part(_METERS, _Meters(reporting, policy.log_limit))
+            made[_METERS] = self._part(_METERS, _Meters(reporting, policy.log_limit))
         if lifted or _LIFTED in self._parts:
-            parts[_LIFTED] = made[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
+            made[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
         steps: list[_Step] = [(self._parts.get(name), part) for name, part in made.items()]
         steps += [(self._parts[name], None) for name in dropped]
-        change = self._exchanged(parts, steps, tracked=zone is not None)
+        change = self._exchanged(steps, tracked=zone is not None)
         before = self._program
         blocks = Blocks.of(change.added) if before is None else before.blocks.replaced(change.removed, change.added)
         program = Program.of(domain, Tier.HOST, generation, blocks, sites.ports)
         self.change = None if before is None else delta_of(before, program, change.removed, change.added)
-        self._sites, self._parts, self._logging, self._program = sites, parts, logging, program
-        self._policy = policy
+        for name in dropped:
+            del self._parts[name]
+        self._parts |= made
+        self._sites, self._logging, self._program, self._policy = sites, logging, program, policy
         return program
 
-    def _exchanged(self, parts: Mapping[_Name, _Part], steps: Iterable[_Step], *, tracked: bool) -> RowChange:
+    def _exchanged(self, steps: Sequence[_Step], *, tracked: bool) -> RowChange:
         """Return the rows of the last program that go, and those of the next that come."""
         were_tracked = self._policy.return_traffic is ReturnTraffic.TRACKED
         if tracked is not were_tracked and self._program is not None:
-            whole = FlowTable.joined([part.rows for part in parts.values()])
+            replaced = {id(old) for old, _ in steps}
+            kept = [part for part in self._parts.values() if id(part) not in replaced]
+            whole = FlowTable.joined([part.rows for part in (*kept, *(new for _, new in steps if new is not None))])
             found = difference(self._program.flows, about_connections(whole) if tracked else whole)
             return RowChange(*(rows.compacted() for rows in found))
         changes = [_change(old, new) for old, new in steps if old is not new]
@@ -315,10 +316,9 @@ def _sources(
         yield (_Places, tenant.id), _places(tenant.id, tenant.number, sites)
 
 
-def _moved_places(parts: Mapping[_Name, _Part], come: Iterable[Tenant], sites: Sites) -> dict[_Name, _Source]:
+def _moved_places(parts: Mapping[_Name, _Part], moved: Set[str], sites: Sites) -> dict[_Name, _Source]:
     """Return the places of tenants of which nothing but endpoints changed."""
-    others = sites.moved - {tenant.id for tenant in come}
-    known = [(name, parts[_Places, name].source) for name in others if (_Places, name) in parts]
+    known = [(name, parts[_Places, name].source) for name in moved if (_Places, name) in parts]
     return {(_Places, name): _places(name, old.number, sites) for name, old in known if isinstance(old, _Places)}
 
 

@@ -17,11 +17,11 @@ changes.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 import numpy as np
+import numpy.typing as npt
 
 from orchestrator.policy.model import find_replaced
 from orchestrator.program.block import Block, Line, edit_lines
@@ -37,29 +37,25 @@ from orchestrator.program.buckets import (
     part_of,
     parts_of,
 )
-from orchestrator.program.canonical import DIGEST_BYTES, canonical, hash_bytes, positions
-from orchestrator.program.flows import U64, Flow, FlowTable
+from orchestrator.program.canonical import canonical, hash_bytes, positions
+from orchestrator.program.flows import U32, U64, Flow, FlowTable
 
 _SHELF_BITS = 6
 """Buckets of a tenant whose cookie bits differ only in the lowest 6 share a shelf."""
 
-_FEW_SHELVES = 256
-"""So many shelves are put in their places one by one; more of them are sorted anew."""
+_FEW_TENANTS = 64
+"""So many tenants are put in their places one by one; more of them are sorted anew."""
 
 FEW_ROWS = 64
 """So many rows come and go line by line; more of them by column."""
-
-_Shelf = tuple[int, int]
-"""Tenant, and the uppermost bits of the cookie."""
 
 
 class _Blocks:
     """The blocks of a shelf, by their bucket's cookie bits and part, with their digest."""
 
-    __slots__ = ("by_name", "digest", "name")
+    __slots__ = ("by_name", "digest")
 
-    def __init__(self, name: _Shelf, by_name: Mapping[tuple[int, int], Block]) -> None:
-        self.name = name
+    def __init__(self, by_name: Mapping[tuple[int, int], Block]) -> None:
         self.by_name = by_name
         self.digest = hash_bytes(b"".join([by_name[name].digest for name in sorted(by_name)]))
 
@@ -70,63 +66,84 @@ class _Blocks:
             return {WHOLE: whole}
         return {part: self.by_name[upper, part] for part in range(PARTS) if (upper, part) in self.by_name}
 
+    def without(self, other: _Blocks | None) -> Iterator[Block]:
+        """Yield the blocks that another shelf lacks in the same place, by name."""
+        found = {} if other is None else other.by_name
+        for place, block in sorted(self.by_name.items(), key=lambda item: item[0]):
+            there = found.get(place)
+            if there is not block and (there is None or there.digest != block.digest):
+                yield block
 
-class _Names:
-    """All shelves in the order of their names, with their digests one behind the other. Never changes.
 
-    What a change costs is copied by C: with 10,000 tenants there are 40,000 shelves.
+class _Tenant:
+    """The shelves of a tenant, by number, with their digests one behind the other. Never changes."""
+
+    __slots__ = ("digests", "number", "shelves")
+
+    def __init__(self, number: int, shelves: Mapping[int, _Blocks]) -> None:
+        self.number = number
+        self.shelves = shelves
+        self.digests = b"".join([shelves[each].digest for each in sorted(shelves)])
+
+    def __iter__(self) -> Iterator[Block]:
+        """Every block, in the order of names."""
+        for each in sorted(self.shelves):
+            by_name = self.shelves[each].by_name
+            yield from map(by_name.__getitem__, sorted(by_name))
+
+
+class _Digests:
+    """The digests of all tenants' shelves, one behind the other in the order of their numbers. Never changes.
+
+    A change of a few tenants copies arrays of numbers, whatever many others there are.
     """
 
-    __slots__ = ("digests", "names", "shelves")
+    __slots__ = ("ends", "octets", "tenants")
 
-    def __init__(self, names: Sequence[_Shelf], shelves: Sequence[_Blocks], digests: bytes) -> None:
-        self.names = names
-        self.shelves = shelves
-        self.digests = digests
+    def __init__(self, tenants: U32, ends: npt.NDArray[np.int64], octets: bytes) -> None:
+        self.tenants = tenants
+        self.ends = ends
+        self.octets = octets
 
     @classmethod
-    def of(cls, shelves: Mapping[_Shelf, _Blocks]) -> _Names:
-        """Sort the names of some shelves."""
-        names = sorted(shelves)
-        ordered = [shelves[name] for name in names]
-        return cls(names, ordered, b"".join([each.digest for each in ordered]))
+    def of(cls, tenants: Mapping[int, _Tenant]) -> _Digests:
+        """Put the digests of some tenants in order."""
+        parts = [tenants[number].digests for number in sorted(tenants)]
+        ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+        return cls(np.array(sorted(tenants), np.uint32), ends, b"".join(parts))
 
-    def after(self, changed: Mapping[_Shelf, _Blocks | None]) -> _Names:
-        """Return the names and digests with a few other shelves; None takes one out."""
-        names, shelves, digests = list(self.names), list(self.shelves), bytearray(self.digests)
-        for name, shelf in changed.items():
-            place = bisect_left(names, name)
-            at = slice(place * DIGEST_BYTES, (place + 1) * DIGEST_BYTES)
-            is_there = place < len(names) and names[place] == name
-            if shelf is None and is_there:
-                del names[place], shelves[place], digests[at]
-            elif shelf is not None and is_there:
-                shelves[place], digests[at] = shelf, shelf.digest
-            elif shelf is not None:
-                names.insert(place, name)
-                shelves.insert(place, shelf)
-                digests[at.start : at.start] = shelf.digest
-        return _Names(names, shelves, bytes(digests))
-
-    def of_tenant(self, tenant: int) -> Sequence[_Shelf]:
-        """Return the shelves that hold a tenant's rows."""
-        return self.names[bisect_left(self.names, (tenant, 0)) : bisect_left(self.names, (tenant + 1, 0))]
+    def after(self, changed: Mapping[int, _Tenant | None]) -> _Digests:
+        """Return the digests with a few tenants exchanged; None takes one out."""
+        tenants, ends, octets = self.tenants, self.ends.copy(), bytearray(self.octets)
+        for number, tenant in changed.items():
+            place = int(tenants.searchsorted(np.uint32(number)))
+            is_there = place < len(tenants) and int(tenants[place]) == number
+            start = int(ends[place - 1]) if place else 0
+            end = int(ends[place]) if is_there else start
+            new = b"" if tenant is None else tenant.digests
+            octets[start:end] = new
+            ends[place:] += len(new) - (end - start)
+            if tenant is None and is_there:
+                tenants, ends = np.delete(tenants, place), np.delete(ends, place)
+            elif tenant is not None and not is_there:
+                tenants, ends = np.insert(tenants, place, number), np.insert(ends, place, start + len(new))
+        return _Digests(tenants, ends, bytes(octets))
 
 
 class Blocks:
     """A set of rows."""
 
-    __slots__ = ("_count", "_names", "_shelves")
+    __slots__ = ("_count", "_digests", "_tenants")
 
-    def __init__(self, shelves: Mapping[_Shelf, _Blocks], names: _Names, count: int) -> None:
-        self._shelves = shelves
-        self._names = names
+    def __init__(self, tenants: Mapping[int, _Tenant], digests: _Digests, count: int) -> None:
+        self._tenants = tenants
+        self._digests = digests
         self._count = count
 
     @classmethod
     def of(cls, flows: FlowTable) -> Blocks:
         """The rows of a table."""
-        return cls({}, _Names((), (), b""), 0)._with(cut(flows), len(flows))
+        return cls({}, _Digests.of({}), 0)._with(cut(flows), len(flows))
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -141,11 +158,11 @@ class Blocks:
 
     def __iter__(self) -> Iterator[Block]:
         """Every block, in the order of names."""
-        return chain.from_iterable(map(self._of_shelf, self._names.names))
+        return chain.from_iterable(map(self._tenants.__getitem__, self._digests.tenants.tolist()))
 
     def digest(self, ports: tuple[str, ...]) -> bytes:
         """The 16-byte digest of the rows together with what their symbols stand for."""
-        return hash_bytes(hash_bytes("\0".join(ports).encode()) + self._names.digests)
+        return hash_bytes(hash_bytes("\0".join(ports).encode()) + self._digests.octets)
 
     def joined(self) -> FlowTable:
         """Return all rows as one table, in one order for the same rows.
@@ -156,8 +173,7 @@ class Blocks:
 
     def of_tenant(self, tenant: int) -> FlowTable:
         """Return the rows that bear a tenant's number; 0 is nobody's."""
-        names = self._names.of_tenant(tenant)
-        return FlowTable.joined([block.rows for name in names for block in self._of_shelf(name)])
+        return FlowTable.joined([block.rows for block in self._tenants.get(tenant, ())])
 
     def of_cookies(self, cookies: U64) -> FlowTable:
         """The rows with these cookies."""
@@ -165,7 +181,8 @@ class Blocks:
         shelves = {upper >> _SHELF_BITS for upper in wanted}
         near = [
             block.rows
-            for (_, number), shelf in self._shelves.items()
+            for tenant in self._tenants.values()
+            for number, shelf in tenant.shelves.items()
             if number in shelves
             for (upper, _), block in shelf.by_name.items()
             if upper in wanted
@@ -195,25 +212,18 @@ class Blocks:
 
     def _only_here(self, other: Blocks) -> Iterator[Block]:
         """Yield the blocks that another set lacks in the same place, by name."""
-        only_here, _ = find_replaced(self._names.shelves, other._names.shelves)
-        for mine in only_here:
-            theirs = other._shelves.get(mine.name)
-            found = {} if theirs is None else theirs.by_name
-            apart = [
-                place
-                for place, block in mine.by_name.items()
-                if (there := found.get(place)) is not block and (there is None or there.digest != block.digest)
-            ]
-            for place in sorted(apart):
-                yield mine.by_name[place]
-
-    def _of_shelf(self, name: _Shelf) -> Iterator[Block]:
-        by_name = self._shelves[name].by_name
-        return map(by_name.__getitem__, sorted(by_name))
+        here, _ = find_replaced(tuple(self._tenants.values()), tuple(other._tenants.values()))
+        for tenant in sorted(here, key=lambda each: each.number):
+            there = other._tenants.get(tenant.number)
+            for number in sorted(tenant.shelves):
+                mine, theirs = tenant.shelves[number], None if there is None else there.shelves.get(number)
+                if mine is not theirs:
+                    yield from mine.without(theirs)
 
     def _of_bucket(self, bucket: Bucket) -> Parts:
         tenant, upper = bucket
-        shelf = self._shelves.get((tenant, upper >> _SHELF_BITS))
+        owner = self._tenants.get(tenant)
+        shelf = None if owner is None else owner.shelves.get(upper >> _SHELF_BITS)
         return shelf.of_bucket(upper) if shelf is not None else {}
 
     def _edited(self, removed: FlowTable, added: FlowTable) -> dict[Bucket, Parts]:
@@ -237,24 +247,34 @@ class Blocks:
 
     def _with(self, buckets: Mapping[Bucket, Parts], count: int) -> Blocks:
         """These rows with other blocks in some buckets, which makes `count` rows."""
-        changed: dict[_Shelf, dict[tuple[int, int], Block]] = {}
+        changed: dict[int, dict[int, dict[tuple[int, int], Block]]] = {}
         for (tenant, upper), parts in buckets.items():
-            name = tenant, upper >> _SHELF_BITS
-            if name not in changed:
-                changed[name] = dict(self._shelves[name].by_name) if name in self._shelves else {}
+            number, shelves = upper >> _SHELF_BITS, changed.setdefault(tenant, {})
+            if number not in shelves:
+                known = self._tenants[tenant].shelves.get(number) if tenant in self._tenants else None
+                shelves[number] = {} if known is None else dict(known.by_name)
             for part in self._of_bucket((tenant, upper)):
-                del changed[name][upper, part]
+                del shelves[number][upper, part]
             for part, block in parts.items():
-                changed[name][upper, part] = block
-        made = {name: _Blocks(name, blocks) if blocks else None for name, blocks in changed.items()}
-        shelves = dict(self._shelves)
-        for name, shelf in made.items():
-            if shelf is None:
-                shelves.pop(name, None)
+                shelves[number][upper, part] = block
+        made = {tenant: self._tenant_with(tenant, shelves) for tenant, shelves in changed.items()}
+        tenants = dict(self._tenants)
+        for tenant, found in made.items():
+            if found is None:
+                tenants.pop(tenant, None)
             else:
-                shelves[name] = shelf
-        names = self._names.after(made) if len(made) <= _FEW_SHELVES else _Names.of(shelves)
-        return Blocks(shelves, names, count)
+                tenants[tenant] = found
+        digests = self._digests.after(made) if len(made) <= _FEW_TENANTS else _Digests.of(tenants)
+        return Blocks(tenants, digests, count)
+
+    def _tenant_with(self, tenant: int, changed: Mapping[int, Mapping[tuple[int, int], Block]]) -> _Tenant | None:
+        """A tenant's shelves with some exchanged; None where none is left."""
+        shelves = dict(self._tenants[tenant].shelves) if tenant in self._tenants else {}
+        for number, blocks in changed.items():
+            shelves.pop(number, None)
+            if blocks:
+                shelves[number] = _Blocks(blocks)
+        return _Tenant(tenant, shelves) if shelves else None
 
 
 def _after(parts: Parts, gone: list[Line], come: list[Line]) -> Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -64,15 +65,25 @@ def test_structural_steps_lead_to_the_program_from_scratch_and_are_proven(policy
     before = cache.compiled(policy, domain="d", generation=1)
     proof = prove(policy, before.flows)
     for generation in range(2, 2 + data.draw(st.integers(1, 8))):
-        policy = data.draw(steps(policy, pool))
+        following = data.draw(steps(policy, pool))
+        try:
+            scratch = compile_host(following, domain="d", generation=generation)
+        except BadPolicy as refused:  # some lists cannot be had together with tracked connections
+            with pytest.raises(BadPolicy, match=re.escape(refused.reason)):
+                cache.compiled(following, domain="d", generation=generation)
+            continue
+        policy = following
         after = cache.compiled(policy, domain="d", generation=generation)
-        scratch = compile_host(policy, domain="d", generation=generation)
         assert encode_program(after) == encode_program(scratch)
         assert cache.change is not None
         right = between(before, scratch)
         assert content(cache.change.removed) == content(right.removed)
         assert content(cache.change.added) == content(right.added)
-        proof = proof.after(policy, cache.change.removed, cache.change.added, after.blocks.of_tenant)
+        rows = cache.change.removed, cache.change.added
+        if proof.must_begin_anew(policy, *rows):
+            proof = prove(policy, after.flows)
+        else:
+            proof = proof.after(policy, *rows, after.blocks.of_tenant)
         assert proof.lists.keys() == prove(policy, scratch.flows).lists.keys()
         before = after
 
@@ -189,5 +200,5 @@ def test_replaced_objects_are_those_that_one_side_alone_holds(one: list[int], ot
     objects = [object() for _ in range(21)]
     old, new = (tuple(objects[number] for number in dict.fromkeys(each)) for each in (one, other))
     gone, come = find_replaced(old, new)
-    assert gone == [each for each in old if each not in new]
-    assert come == [each for each in new if each not in old]
+    assert list(gone) == [each for each in old if each not in new]
+    assert list(come) == [each for each in new if each not in old]

@@ -1,0 +1,5 @@
+"""How what the service does grows with tenants, hosts and agents, with simulated enforcement points.
+
+world.py   a domain of any size in a process of its own, and what each kind of change costs there
+suite.py   worlds of two sizes in turns, and the ratios of their costs
+"""

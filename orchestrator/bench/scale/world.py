@@ -1,0 +1,275 @@
+"""A domain of any size with simulated enforcement points, and what each kind of change costs the service.
+
+The parts of a service run here, on SQLite and without HTTP: store, control, publisher, reports. Enforcement points are
+simulated: each reports what it would have read back, once for every program that it is given. A world is measured in a
+process of its own (``python -m orchestrator.bench.scale.world TENANTS RULES HOSTS AGENTS ROUNDS``), so that CPU seconds
+and memory are its own; the clock leaves out filling the database.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import structlog
+
+from orchestrator.compile.filters.rows import Plane
+from orchestrator.control.compiler import Compiler
+from orchestrator.control.control import Control
+from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.metrics import Metrics
+from orchestrator.control.publisher import Publisher
+from orchestrator.control.staging import CACHE_FOLLOWS_S
+from orchestrator.control.tiers import Tiers
+from orchestrator.errors import Busy, Unreachable
+from orchestrator.memory import collect_seldom
+from orchestrator.policy.addresses import Addresses, Family, Prefix
+from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Rule, RuleId, TenantId
+from orchestrator.policy.ports import PortRange
+from orchestrator.policy.protocols import TCP
+from orchestrator.program.program import Program, Tier
+from orchestrator.store import Store, open_store
+from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.records import FirewallRecord, HostRecord
+from orchestrator.store.unit import Unit
+
+_DOMAIN = "bench"
+_AT_ONCE = 200
+"""So many tenants are put into the database in one transaction."""
+_LOOK_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a domain is; `rules` are those of each tenant, `hosts` share one controller, `agents` speak alone."""
+
+    tenants: int
+    rules: int
+    hosts: int
+    agents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Medians of CPU seconds by kind of change, without and with the reports that follow, and what a start takes."""
+
+    add_tenant: float
+    add_endpoint: float
+    add_host: float
+    one_rule: float
+    one_rule_reported: float
+    said_again: float
+    ready_s: float
+    ready_cpu_s: float
+    peak_mib: float
+
+
+class World:
+    """A domain at work."""
+
+    def __init__(self, folder: Path, size: Size) -> None:
+        self._size = size
+        self._store = open_store(f"sqlite:///{folder / 'store.db'}")
+        self._switches: list[str] = []
+        self._agents: dict[str, int] = {}
+        _fill(self._store, size)
+        self._store.close()
+        self._store = open_store(f"sqlite:///{folder / 'store.db'}")  # with nothing in memory, as after a start
+        self._publisher, self._tiers = Publisher(), Tiers()
+        self._control = Control(self._store, Compiler(Metrics()), self._publisher, tiers=self._tiers)
+        self._enforcement = Enforcement(self._store, Metrics(), told=self._control.reported)
+        self._sequence = 0
+
+    def close(self) -> None:
+        """Stop."""
+        self._publisher.close()
+        self._control.stop()
+        self._store.close()
+
+    def measure(self, rounds: int) -> Cost:
+        """Start, and make each kind of change `rounds` times."""
+        started, cpu = time.perf_counter(), time.process_time()
+        self._control.start()
+        _wait_until(self._is_ready)
+        ready_s, ready_cpu_s = time.perf_counter() - started, time.process_time() - cpu
+        self._enrol()
+        self._read_back()
+        first = self._size.tenants
+        tenants = [self._timed(_adding_tenant(first + turn)) for turn in range(rounds)]
+        endpoints = [self._timed(_adding_endpoint(first + turn)) for turn in range(rounds)]
+        hosts = [self._timed(self._adding_host(turn)) for turn in range(rounds)]
+        rules, reported, again = [], [], []
+        for turn in range(rounds):
+            rules.append(self._spent(lambda: self._control.write(_adding_rule(turn))))  # noqa: B023
+            reported.append(rules[-1] + self._spent(self._report_all))
+            again.append(self._spent(self._report_all))
+            self._read_back()
+        middle = statistics.median
+        return Cost(
+            add_tenant=middle(tenants),
+            add_endpoint=middle(endpoints),
+            add_host=middle(hosts),
+            one_rule=middle(rules),
+            one_rule_reported=middle(reported),
+            said_again=middle(again),
+            ready_s=ready_s,
+            ready_cpu_s=ready_cpu_s,
+            peak_mib=_peak_mib(),
+        )
+
+    def _timed(self, work: Callable[[Unit], object]) -> float:
+        """CPU seconds of a change; then every point reads back."""
+        spent = self._spent(lambda: self._control.write(work))
+        self._read_back()
+        return spent
+
+    def _spent(self, work: Callable[[], object]) -> float:
+        started = time.process_time()
+        work()
+        return time.process_time() - started
+
+    def _is_ready(self) -> bool:
+        try:
+            self._control.check_ready()
+        except Busy:
+            return False
+        return self._publisher.program(_DOMAIN) is not None
+
+    def _enrol(self) -> None:
+        """Enrol a controller for all hosts and an enforcement point for each agent."""
+        with self._store.write() as unit:
+            self._switches = [host.name for host in unit.domains.hosts(_DOMAIN)]
+            kinds = {"controller": "openflow", **dict.fromkeys(unit.firewalls.names(_DOMAIN), Plane.NFTABLES.value)}
+            for name, kind in sorted(kinds.items()):
+                token = unit.enforcers.invite(_DOMAIN, expires=unit.now + dt.timedelta(hours=1), author="bench")
+                self._agents[name] = unit.enforcers.enrol(token, name=name, kind=kind).enforcer.id
+
+    def _read_back(self) -> None:
+        """Let every point report until the newest generation is enforced, and no switch's cache may hold an older."""
+        _wait_until(self._reach_newest)
+        time.sleep(CACHE_FOLLOWS_S)
+        self._report_all()
+
+    def _reach_newest(self) -> bool:
+        self._report_all()
+        with self._store.read() as unit:
+            newest = unit.domains.get(_DOMAIN).generation
+        program = self._publisher.program(_DOMAIN)
+        return program is not None and program.generation == newest and self._enforcement.enforced(_DOMAIN, newest).done
+
+    def _report_all(self) -> None:
+        """Report the current programs: the controller all of its hosts at once, every agent by itself."""
+        self._sequence += 1
+        hosts, servers = self._publisher.program(_DOMAIN), self._tiers.publisher(Tier.SERVER).program(_DOMAIN)
+        if hosts is not None and self._switches:
+            self._report("controller", self._switches, hosts)
+        if servers is not None:
+            for name in self._agents:
+                if name != "controller":
+                    self._report(name, [name], servers)
+
+    def _report(self, enforcer: str, names: list[str], held: Program) -> None:
+        points = (PointReport(name, held.generation, held.digest, PointState.ENFORCED, None, 1) for name in names)
+        self._enforcement.report(_DOMAIN, self._agents[enforcer], Report(tuple(points), self._sequence))
+
+    def _adding_host(self, turn: int) -> Callable[[Unit], object]:
+        name, number = f"new{turn}", 1_000_000 + turn
+        self._switches.append(name)
+        return lambda unit: unit.domains.add_host(_DOMAIN, HostRecord(name, number, "up"))
+
+
+def _fill(store: Store, size: Size) -> None:
+    """Put tenants with their lists and endpoints, hosts and firewalls into a database."""
+    with store.write() as unit:
+        unit.domains.create(_DOMAIN)
+        for number in range(size.hosts):
+            unit.domains.add_host(_DOMAIN, HostRecord(f"h{number}", 1 + number, "up"))
+        for number in range(size.agents):
+            unit.firewalls.add(_DOMAIN, FirewallRecord(f"f{number}", Plane.NFTABLES))
+    for first in range(0, size.tenants, _AT_ONCE):
+        with store.write() as unit:
+            for number in range(first, min(first + _AT_ONCE, size.tenants)):
+                _adding_tenant(number)(unit)
+                _adding_endpoint(number)(unit)
+                unit.acls.replace(_tenant(number), _list(number, size.rules), author="bench")
+
+
+def _tenant(number: int) -> str:
+    return f"t{number:06}"
+
+
+def _adding_tenant(number: int) -> Callable[[Unit], object]:
+    owned = Prefix(Family.IPV4, (10 << 24) + (number << 8), 24)
+    return lambda unit: unit.tenants.create(_tenant(number), name="", domain=_DOMAIN, prefixes=[owned])
+
+
+def _adding_endpoint(number: int) -> Callable[[Unit], object]:
+    address = Prefix(Family.IPV4, (10 << 24) + (number << 8) + 5, 32)
+    endpoint = Endpoint(f"e{number}", TenantId(_tenant(number)), f"p{number}", (2 << 40) + number + 1, (address,))
+    return lambda unit: unit.domains.put_endpoint(_DOMAIN, endpoint)
+
+
+def _adding_rule(turn: int) -> Callable[[Unit], object]:
+    rule = _rule(f"new{turn}", 60_000 + turn, 0)
+    return lambda unit: unit.acls.insert_rule(_tenant(turn), rule, author="bench", position=0)
+
+
+def _list(number: int, rules: int) -> Acl:
+    return Acl(tuple(_rule(f"r{place}", 1_000 + place, number + place) for place in range(rules)))
+
+
+def _rule(name: str, port: int, source: int) -> Rule:
+    far = Addresses((Prefix(Family.IPV4, (192 << 24) + ((source & 0xFF) << 16), 16),))
+    ports = (PortRange(port, port),)
+    return Rule(RuleId(name), Action.PERMIT, Direction.INGRESS, source=far, protocol=TCP, destination_ports=ports)
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        time.sleep(_LOOK_S)
+
+
+def _peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@contextmanager
+def open_world(size: Size) -> Iterator[World]:
+    """A world in a temporary folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder), size)
+        try:
+            yield world
+        finally:
+            world.close()
+
+
+def measure_apart(size: Size, rounds: int) -> Cost:
+    """Measure a world in a process of its own. Raises Unreachable if that fails."""
+    numbers = map(str, (size.tenants, size.rules, size.hosts, size.agents, rounds))
+    done = subprocess.run([sys.executable, "-m", __name__, *numbers], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unreachable(f"{size} could not be measured: {done.stderr.strip()[-500:]}")
+    return Cost(**json.loads(done.stdout))
+
+
+def _main(tenants: int, rules: int, hosts: int, agents: int, rounds: int) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    collect_seldom()
+    with open_world(Size(tenants, rules, hosts, agents)) as world:
+        sys.stdout.write(json.dumps(asdict(world.measure(rounds))))
+
+
+if __name__ == "__main__":
+    _main(*map(int, sys.argv[1:]))
