@@ -117,7 +117,9 @@ def test_a_store_that_comes_to_this_schema_in_the_middle_of_two_steps_stays_ther
             "DELETE FROM intersections; ALTER TABLE domains DROP COLUMN behind; DROP INDEX acl_groups_ended;"
             "ALTER TABLE invitations DROP COLUMN hosts; ALTER TABLE enforcers DROP COLUMN hosts;"
             "ALTER TABLE acl_versions DROP COLUMN comment; DROP TABLE expectations; DROP TABLE shared_drafts;"
-            "DROP TABLE waivers;"
+            "DROP TABLE waivers; DROP INDEX tenants_by_confirm_by;"
+            "ALTER TABLE acl_versions DROP COLUMN author_name; DROP INDEX acl_rules_ended_id;"
+            "ALTER TABLE tenants DROP COLUMN confirm_by; ALTER TABLE tenants DROP COLUMN confirm_base;"
             f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0012';"
         )
     migrate.upgrade(url)
