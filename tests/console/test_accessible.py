@@ -73,6 +73,20 @@ def test_dialogs_of_a_tenant_can_be_read_by_everybody(look: Look) -> None:
         look.has_focus(button)
 
 
+def test_the_way_of_a_packet_fits_a_phone_as_a_whole(look: Look) -> None:
+    """No box is cut at the right, nor hidden behind a scroll."""
+    look.sign_in(look.town.member)
+    look.page.set_viewport_size({"width": 390, "height": 844})
+    look.open("/project/shop/trace?source=192.0.2.70&destination=198.51.100.20&port=22")
+    boxes = look.page.locator("ol.way li")
+    expect(boxes).to_have_count(3)
+    for number in range(3):
+        place = boxes.nth(number).bounding_box()
+        assert place is not None
+        assert (place["x"] >= 0, place["x"] + place["width"] <= 390) == (True, True)
+    assert violations(look) == []
+
+
 def test_every_page_fits_a_phone(look: Look) -> None:
     look.sign_in(look.town.admin)
     look.page.set_viewport_size({"width": 390, "height": 844})

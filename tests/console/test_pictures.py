@@ -21,7 +21,7 @@ NASTY = "<script>alert('x')</script>&\""
 
 def texts(drawn: str) -> list[str]:
     tree = Xml.fromstring(drawn)
-    return ["".join(each.itertext()) for each in tree.iter() if each.tag.removeprefix(SVG) == "text"]
+    return ["".join(each.itertext()) for each in tree.iter() if each.tag.removeprefix(SVG) in ("text", "span", "b")]
 
 
 def test_the_way_of_a_packet_ends_where_it_is_denied() -> None:

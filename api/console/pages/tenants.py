@@ -23,6 +23,9 @@ from orchestrator.wire.tenants import Limits, SeenTenant, Tenant
 async def build(view: View) -> None:
     """Draw the page."""
     found = await view.read("every tenant", lambda client: list(client.tenants()), fresh_s=1)
+    ui.label("A tenant is what its own people call their project: who owns prefixes, and one access list.").classes(
+        "quiet"
+    )
     ui.button("New tenant", icon="add", on_click=lambda: _create(view)).props("no-caps unelevated")
     if not found:
         empty("No tenant yet. A tenant owns prefixes and says which traffic may reach them.")

@@ -137,12 +137,7 @@ class _TracePage:
             ui.icon("check_circle" if permitted else "block").classes("text-3xl").props("aria-hidden=true")
             ui.label(f"{'Permitted' if permitted else 'Denied'}: {self._why(found)}")
         source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
-        with (
-            ui.element("div")
-            .classes("w-full scrolls")
-            .props("tabindex=0 role=group aria-label='The way of the packet'")
-        ):
-            ui.html(way(found.steps, source, destination, permitted=permitted), sanitize=False)
+        ui.html(way(found.steps, source, destination, permitted=permitted), sanitize=False).classes("w-full")
         if not found.steps:
             self._show_no_list()
             return

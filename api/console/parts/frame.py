@@ -44,7 +44,7 @@ async def frame(session: Session, place: Place, tenant: str) -> ui.column:
     ui.colors(primary="#0f766e", positive="#0a7d4f", negative="#b42318", warning="#8a5a00", info="#175cd3")
     with ui.header().classes("bar items-center px-4 py-2 gap-3 no-wrap"):
         menu = ui.button(icon="menu").props("flat dense color=white aria-label='Show or hide the menu'")
-        with ui.link(target="/").classes("brand flex items-center gap-2 no-wrap"):
+        with ui.link(target="/").classes("brand flex items-center gap-2 no-wrap").props("aria-label='aclflow, home'"):
             ui.html("<img src='/console-static/favicon.svg' alt='' width='24' height='24'>", sanitize=False)
             ui.label("aclflow").classes("brand-name")
         await _project_picker(session, place, tenant)
