@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from pathlib import Path
 
@@ -197,6 +198,25 @@ def test_a_new_rule_says_nothing_until_somebody_does(look: Look) -> None:
     keep.click()
     expect(page.get_by_text("'contractors' is in the draft, before 'ssh-contractors'")).to_be_visible()
     expect(page.locator("tbody tr").first).to_contain_text("contractors")
+    discard(page)
+
+
+def test_a_rule_ends_and_names_ports_as_people_say_it(look: Look) -> None:
+    """In the zone of the one who types; a time in the past is refused at its field."""
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_label("Edit ssh-office").click()
+    page.get_by_label("Destination ports").fill("ssh, 2222")
+    page.get_by_label("Ends").fill("2020-01-01")
+    page.get_by_role("button", name="Keep in draft").click()
+    expect(page.get_by_role("dialog").get_by_text("2020-01-01")).to_be_visible()
+    page.get_by_label("Ends").fill("in 2h")
+    page.get_by_role("button", name="Keep in draft").click()
+    expect(page.get_by_text("any port 22, 2222")).to_be_visible()
+    row = page.locator("tbody tr").filter(has_text="ssh-office")
+    ends = dt.datetime.now(dt.UTC) + dt.timedelta(hours=2)
+    expect(row).to_contain_text(f"until {ends:%Y-%m-%d}")
     discard(page)
 
 

@@ -33,7 +33,9 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
             where = f"before '{before}', which decides its packets now" if before else "at the end of the list"
             ui.notify(f"'{rule.id}' is in the draft, {where}.", type="info")
 
-    await ask_for_rule("New rule", start, groups=tuple(desk.draft.acl.groups), keeps_id=False, take=take)
+    await ask_for_rule(
+        "New rule", start, groups=tuple(desk.draft.acl.groups), keeps_id=False, zone=desk.view.session.zone, take=take
+    )
 
 
 async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
@@ -44,7 +46,14 @@ async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
         if changed != rule:
             _put(desk, changed, Replace(changed), owned)
 
-    await ask_for_rule(title, document_of(rule), groups=tuple(desk.draft.acl.groups), keeps_id=True, take=take)
+    await ask_for_rule(
+        title,
+        document_of(rule),
+        groups=tuple(desk.draft.acl.groups),
+        keeps_id=True,
+        zone=desk.view.session.zone,
+        take=take,
+    )
 
 
 def _put(desk: Desk, rule: Rule, edit: Edit, owned: tuple[Prefix, ...]) -> None:

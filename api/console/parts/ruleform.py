@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +12,9 @@ from nicegui import ui
 from api.console.parts.dialog import dialog
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
+from orchestrator.policy.formats.native_values import at
 from orchestrator.policy.model import Acl, Rule
+from orchestrator.policy.timewords import read_time
 
 _PROTOCOLS = ("any", "tcp", "udp", "icmp", "icmpv6", "sctp", "esp", "gre")
 _WITH_PORTS = ("tcp", "udp", "sctp")
@@ -41,21 +44,28 @@ _HELP = {
     "id": "A short name: letters, digits and _ . : -",
     "source": "any, prefixes such as 192.0.2.0/24, or @group; several with commas",
     "destination": "any, prefixes, or @group; several with commas",
-    "source_ports": "any, 80, 1024-65535, or several with commas",
-    "destination_ports": "any, 80, 1024-65535, or several with commas",
-    "expires": "When it ends, such as 2030-01-31T12:00:00Z",
+    "source_ports": "any, 80, https, 1024-65535, or several with commas",
+    "destination_ports": "any, 80, https, 1024-65535, or several with commas",
+    "expires": "in 2h, tomorrow 18:00, 2030-01-31; empty: never",
 }
 
 
 async def ask_for_rule(
-    title: str, document: Mapping[str, Any], *, groups: tuple[str, ...], keeps_id: bool, take: Callable[[Rule], None]
+    title: str,
+    document: Mapping[str, Any],
+    *,
+    groups: tuple[str, ...],
+    keeps_id: bool,
+    zone: dt.tzinfo,
+    take: Callable[[Rule], None],
 ) -> bool:
     """Let a rule be filled in, beginning with `document` (the native form); whether it was taken or given up.
 
+    Times without a zone are of `zone`.
     `take` is given the rule. An AclflowError of it is shown at the field that it names, and the dialog stays as it is.
     """
     with dialog(title, 680, opened=False) as box:
-        form = _Form(box, document, groups, keeps_id, take)
+        form = _Form(box, document, groups, keeps_id, zone, take)
         form.draw()
     return bool(await box)
 
@@ -67,6 +77,7 @@ class _Form:
         document: Mapping[str, Any],
         groups: tuple[str, ...],
         keeps_id: bool,
+        zone: dt.tzinfo,
         take: Callable[[Rule], None],
     ) -> None:
         self._dialog = box
@@ -74,6 +85,7 @@ class _Form:
         self._start = dict(document)
         self._groups = groups
         self._keeps_id = keeps_id
+        self._zone = zone
         self._fields: dict[str, Any] = {}
 
     def draw(self) -> None:
@@ -182,6 +194,8 @@ class _Form:
             elif name in ("icmp_type", "icmp_code"):
                 if value:
                     document[name] = int(value) if value.strip().isdigit() else value
+            elif name == "expires" and value and value != self._start.get(name):
+                document[name] = at(name, read_time, value, dt.datetime.now(dt.UTC), self._zone).isoformat()
             elif value not in (None, ""):
                 document[name] = value
         return document
