@@ -12,7 +12,7 @@ from orchestrator.cli import complete
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.datapaths import DatapathId, datapath
 from orchestrator.cli.names import DomainName, HostName
-from orchestrator.cli.options import AsJson, Url, prefix_of, taking
+from orchestrator.cli.options import AsJson, Url, prefix_of, refuse_tracked, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client import Host
@@ -30,7 +30,7 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z", re.IGNORECASE)
 def create(
     domain: DomainName,
     return_traffic: Annotated[
-        ReturnTraffic, typer.Option("--return-traffic", help="How replies come back in.")
+        ReturnTraffic, typer.Option("--return-traffic", callback=refuse_tracked, help="How replies come back in.")
     ] = ReturnTraffic.ESTABLISHED,
     url: Url = None,
 ) -> None:

@@ -158,6 +158,13 @@ def addresses_of(given: Iterable[str], option: str) -> Mapping[str, tuple[Prefix
     return found
 
 
+def refuse_tracked(chosen: ReturnTraffic) -> ReturnTraffic:
+    """Return another choice than `tracked`, which no command can judge or set yet. Raises BadInput."""
+    if chosen is ReturnTraffic.TRACKED:
+        raise BadInput("connections are not tracked yet: choose established or explicit", place="--return-traffic")
+    return chosen
+
+
 @dataclass(frozen=True, slots=True)
 class Judging:
     """What lists are judged against."""
@@ -167,7 +174,11 @@ class Judging:
     ] = None
     return_traffic: Annotated[
         ReturnTraffic,
-        typer.Option("--return-traffic", help="How the domain lets replies in; `explicit` judges the list by itself."),
+        typer.Option(
+            "--return-traffic",
+            callback=refuse_tracked,
+            help="How the domain lets replies in; `explicit` judges the list by itself.",
+        ),
     ] = ReturnTraffic.EXPLICIT
 
     def prefixes(self) -> tuple[Prefix, ...]:

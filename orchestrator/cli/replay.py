@@ -24,7 +24,7 @@ from orchestrator.classify.replay import Changed, Listed, Replay
 from orchestrator.classify.replay import replay as replayed
 from orchestrator.classify.search import Search
 from orchestrator.cli.files import Read, read_files, whole
-from orchestrator.cli.options import AsJson, Reading, prefix_of, taking
+from orchestrator.cli.options import AsJson, Reading, prefix_of, refuse_tracked, taking
 from orchestrator.cli.terminal import AsTheyCome, at_work, counting, remark, say, say_json, say_table
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix, format_address
@@ -67,7 +67,11 @@ class Asking:
     ] = None
     return_traffic: Annotated[
         ReturnTraffic,
-        typer.Option("--return-traffic", help="How the domain lets replies in; `explicit` judges the list by itself."),
+        typer.Option(
+            "--return-traffic",
+            callback=refuse_tracked,
+            help="How the domain lets replies in; `explicit` judges the list by itself.",
+        ),
     ] = ReturnTraffic.EXPLICIT
 
     def prefixes(self) -> tuple[Prefix, ...]:

@@ -428,3 +428,14 @@ def test_what_could_not_be_said_is_a_list_beside_the_file(tmp_path: Path) -> Non
     told = (tmp_path / "shop.aws.losses").read_text().splitlines()
     assert "3 places could not be said exactly" in told[0]
     assert told[3] == "rule 3, 'flags': permit left out (narrower): TCP flags are not looked at"
+
+
+@pytest.mark.parametrize("command", [("trace", "--source", "192.0.2.1", "--destination", "198.51.100.7"), ("check",)])
+def test_connections_are_not_judged_yet(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """A list that is asked packet by packet says nothing of connections, so the question is refused."""
+    file = tmp_path / "list.json"
+    file.write_text('{"rules": []}')
+    verb, *options = command
+    ended = aclflow("acl", verb, str(file), *options, "--return-traffic", "tracked")
+    assert ended.code == 2
+    assert "choose established or explicit" in ended.err

@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import Files, LiveList, Read, read_file, read_files, whole, with_hint
-from orchestrator.cli.options import AsJson, Reading, Report, Url, taking
+from orchestrator.cli.options import AsJson, Reading, Report, Url, refuse_tracked, taking
 from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Trace
@@ -28,7 +28,8 @@ class Asking:
 
     way: Annotated[Direction, typer.Option("--way", help="Seen from the tenant: ingress is to it.")] = Direction.INGRESS
     return_traffic: Annotated[
-        ReturnTraffic, typer.Option("--return-traffic", help="How the domain lets replies in.")
+        ReturnTraffic,
+        typer.Option("--return-traffic", callback=refuse_tracked, help="How the domain lets replies in."),
     ] = ReturnTraffic.EXPLICIT
 
 
