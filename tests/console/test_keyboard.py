@@ -8,8 +8,16 @@ from playwright.sync_api import Page, expect
 from orchestrator.policy.formats.native import acl_from_json
 
 from .conftest import SHOP, Look
+from .test_browser import PLACES
 
 MOST_STEPS = 60
+WALKED = 45
+"""Further than the menu of an operator."""
+GOES_ON = """() => {
+  const at = document.activeElement, goesOn = at === document.body || at !== window.last;
+  window.last = at;
+  return goesOn;
+}"""
 SEEN = """() => {
   const at = document.activeElement, style = getComputedStyle(at);
   const box = at.closest(".q-field__control") || at;
@@ -44,6 +52,22 @@ def tab_to(page: Page, name: str) -> None:
         if name in focused(page):
             return
     raise AssertionError(f"{name!r} is not reached; the keyboard is at {focused(page)!r}")
+
+
+def test_every_page_is_walked_without_losing_sight_or_being_held(look: Look) -> None:
+    """Each Tab goes on to something else, and it can be seen where the keyboard is."""
+    look.sign_in(look.town.admin)
+    unseen, held = [], []
+    for path in PLACES:
+        look.open(path)
+        look.page.evaluate("window.last = null")
+        for _ in range(WALKED):
+            look.page.keyboard.press("Tab")
+            if not look.page.evaluate(SEEN):
+                unseen.append(f"{path}: {focused(look.page)[:60]}")
+            if not look.page.evaluate(GOES_ON):
+                held.append(f"{path}: {focused(look.page)[:60]}")
+    assert (unseen, held) == ([], [])
 
 
 def test_signing_in_and_going_to_a_page(look: Look) -> None:
