@@ -1,4 +1,4 @@
-"""Classifying packets in bulk, away from any data plane: what an access list decides about recorded traffic.
+"""Classify packets in bulk: the verdicts of an access list on recorded traffic.
 
     capture ──▶ frames ──▶ packets, as columns ──▶ kinds, each once ──▶ first rule that matches ──▶ tallies
     captures.py            frames.py               grouping.py          search.py                   replay.py, flows.py

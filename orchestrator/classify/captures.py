@@ -26,7 +26,10 @@ STDIN = "-"
 
 
 class Capture:
-    """A capture that is being read. `frames` may be gone through once; then `remarks` says what was odd about it."""
+    """A capture that is being read.
+
+    `frames` may be gone through once; then `remarks` says what was odd about it.
+    """
 
     def __init__(self, name: str, file: BinaryIO, told: Callable[[int], None] = lambda _: None) -> None:
         """`told` is given how many octets of the file were read, time and again."""
@@ -38,7 +41,10 @@ class Capture:
         self._frames = 0
 
     def frames(self) -> Iterator[Frames]:
-        """The frames of a piece after the other; no piece is empty. Raises BadInput with the packet and its offset."""
+        """Yield the frames of each piece; no piece is empty.
+
+        Raises BadInput with the packet and its offset.
+        """
         start = self._take(4)
         pieces = _together(self._unpacked(start) if start[:2] == GZIP else self._pieces(start))
         data, offset = next(pieces, b""), 0
@@ -79,7 +85,10 @@ class Capture:
             piece = self._take(PIECE)
 
     def _unpacked(self, start: bytes) -> Iterator[bytes]:
-        """What gzip packed, member by member. Raises BadInput."""
+        """Decompress gzip, member by member.
+
+        Raises BadInput.
+        """
         inflater = zlib.decompressobj(_OF_GZIP)
         packed, any_found, held_back = start, False, False
         while packed or held_back or (packed := self._take(PIECE // 4)):
@@ -134,7 +143,10 @@ _OF_GZIP = 31
 
 
 def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same octets, in pieces of which only the last may be short: members of gzip may hold a packet each."""
+    """Yield the same bytes in full pieces, the last perhaps short.
+
+    Members of gzip may hold a packet each.
+    """
     held: list[bytes] = []
     octets = 0
     for piece in pieces:

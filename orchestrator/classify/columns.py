@@ -1,4 +1,4 @@
-"""One direction of a list, in one IP version, as columns: the compiled form that every classifier reads.
+"""One direction of a list, in one IP version, as columns: the common compiled form.
 
     box 7    tcp, 10.0.0.0/8 ──▶ 198.51.100.0/24, ports 22 and 8000-8999
 
@@ -60,7 +60,7 @@ class Columns:
 
 
 def columns(family: Family, boxes: Sequence[Box]) -> Columns:
-    """The columns of some boxes of one IP version, in the order in which they are asked."""
+    """Compile boxes of one IP version to columns, in order of evaluation."""
     sets = _Sets()
     rows = [sets.row(box) for box in boxes]
     return Columns(
@@ -114,5 +114,5 @@ def _words(rows: Sequence[tuple[int, ...]]) -> U64:
 
 
 def starts_of(parts: Sequence[Sequence[object]]) -> I32:
-    """Where each part begins when they are put one behind the other, and where the last one ends."""
+    """Return the start of each part when concatenated, and the end of the last."""
     return np.cumsum([0, *map(len, parts)]).astype(np.int32)

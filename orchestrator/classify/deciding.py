@@ -1,4 +1,6 @@
-"""What an access list decides about packets, many at once, and who decided: `oracle.decide` for one list.
+"""Decide many packets at once by one list, with the deciding lines.
+
+It equals `oracle.decide`.
 
 With the tenant's prefixes, a packet from them is put to the egress list, one to them to the ingress list, and one
 between two of them must pass both; what is neither is nobody's. Without them every packet is put to one direction.
@@ -31,7 +33,7 @@ ORDER = (Direction.EGRESS, Direction.INGRESS)
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """A line of a list that decides: a rule, the domain's return-traffic rule, or a default."""
+    """A deciding line of a list: a rule, the domain's return-traffic rule, or a default."""
 
     direction: Direction
     id: RuleId
@@ -64,8 +66,11 @@ class Deciding:
         returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
         searching: MakeSearch = Search,
     ) -> None:
-        """`own`: the tenant's prefixes; without them `way` is the direction that every packet is asked in. `searching`
-        makes the list's rows ready; which packets are the tenant's is always looked up in C."""
+        """Prepare a list's rows.
+
+        `own`: the tenant's prefixes; without them `way` is the direction that every packet is asked in. `searching`
+        makes the list's rows ready; which packets are the tenant's is always looked up in C.
+        """
         self._ways = ORDER if own else (way,)
         self._worlds = {direction: _worlds(direction, own) for direction in self._ways} if own else {}
         deciders: list[Decider] = []
@@ -98,7 +103,7 @@ class Deciding:
         return Verdicts(decider, let_out)
 
     def _asked(self, packets: Packets, direction: Direction) -> npt.NDArray[np.bool_]:
-        """Whose packets are a direction's business."""
+        """Return which packets a direction decides."""
         if not self._worlds:
             return np.ones(len(packets), np.bool_)
         asked = np.zeros(len(packets), np.bool_)
@@ -117,7 +122,7 @@ class Deciding:
 
 
 def _worlds(direction: Direction, own: Sequence[Prefix]) -> dict[Family, Search]:
-    """Of each IP version that the tenant has, what its list is asked about: a row that holds all of it."""
+    """Return a search for each IP version of the tenant, with one row: all its packets."""
     worlds = {family: world(family, direction, own) for family in Family}
     return {family: Search(family, [whole]) for family, whole in worlds.items() if whole is not None}
 

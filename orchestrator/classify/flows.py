@@ -1,4 +1,4 @@
-"""Who talks to whom: packets by source, destination, protocol and service, with the rules that decide them.
+"""Packets by source, destination, protocol and service, with the deciding rules.
 
 The service is the lower of the two ports, so that a thousand connections to it are one flow, and all that it answers
 is another; TCP flags are no part of a flow. A capture may hold more flows than memory should, so the smallest are
@@ -54,7 +54,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Packets that say the same of who asks whom for what, and are decided by the same rules."""
+    """Packets between the same ends for the same service, decided by the same rules."""
 
     family: Family
     source: int
@@ -110,7 +110,7 @@ class FlowCounts:
 
 
 def flows_of(kinds: Packets, packets: I64, octets: I64, first: I64, decider: I32, before: I32) -> FlowCounts:
-    """The flows of some kinds of packets, of which so many came, first there, decided so; in order of coming."""
+    """Return the flows of kinds of packets, with counts and first packets, in order."""
     records = np.zeros(len(kinds), _FLOW)
     for name in _OF_PACKETS:
         records[name] = kinds[name]
@@ -122,7 +122,10 @@ def flows_of(kinds: Packets, packets: I64, octets: I64, first: I64, decider: I32
 
 
 def summed(which: npt.NDArray[Any], values: npt.NDArray[Any], length: int) -> I64:
-    """The sums of values by number; exact, for what one piece of a capture has is far below 2^53."""
+    """Return the sums of values by number.
+
+    Exact, for what one piece of a capture has is far below 2^53.
+    """
     return np.bincount(which, values, length).astype(np.int64)
 
 
@@ -138,7 +141,7 @@ class Flows:
         """How often a flow was forgotten. Where it is not 0, counts may lack what a flow had before it was."""
 
     def add(self, found: FlowCounts, capture: str, before: int) -> None:
-        """Add the flows of a piece, in front of which the capture had so many packets."""
+        """Add the flows of a piece, after `before` packets of the capture."""
         if not len(found.records):
             return
         if self._captures[-1:] != [capture]:
@@ -154,7 +157,7 @@ class Flows:
         return len(self._held.records)
 
     def largest(self) -> Iterator[Flow]:
-        """All that are known, those with the most packets first; of as many, those that came first."""
+        """Yield all flows, the largest first; of equal ones, the earliest first."""
         self._settle()
         held = self._held
         for place in held.order().tolist():

@@ -47,7 +47,7 @@ class Link(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Frames of one piece of a capture: where each begins in `data`, and of what kind of link it is."""
+    """The frames of a piece of a capture: starts in `data`, and their link type."""
 
     data: bytes | npt.NDArray[np.uint8]
     starts: npt.NDArray[np.int64]
@@ -93,7 +93,10 @@ def reference(frames: Frames) -> Packets:
 
 
 def read_frame(data: bytes, wire: int, link: int) -> Packet | Unread:
-    """The packet of a frame of which `data` was captured and which had `wire` octets; or why there is none."""
+    """Return the packet of a frame of `wire` bytes, or why there is none.
+
+    `data` was captured of it.
+    """
     if link not in frozenset(Link):
         return Unread.OTHER_LINK
     try:
@@ -123,7 +126,7 @@ class _Stop(Exception):
 
 
 class _Frame:
-    """A frame that is being read: what was captured, and where the part that is looked at ends."""
+    """A frame being read: its captured bytes, and the end of the present part."""
 
     def __init__(self, data: bytes, wire: int) -> None:
         self._data = data
@@ -143,7 +146,10 @@ class _Frame:
         return int.from_bytes(self._data[start : start + octets], "big")
 
     def _need(self, start: int, whole: int, read: int) -> None:
-        """A header of `whole` octets must have been there, and its first `read` be captured. Raises _Stop."""
+        """Require a header of `whole` bytes, with its first `read` captured.
+
+        Raises _Stop.
+        """
         if start + whole > self._end:
             raise _Stop(Unread.BROKEN)
         if start + read > len(self._data):
@@ -206,7 +212,7 @@ class _Frame:
         self._end = end
 
     def _upper_layer(self, found: int, start: int) -> tuple[int, int, bool]:
-        """What comes behind extension headers: the protocol, where it begins, whether this is a later fragment."""
+        """Return the protocol behind extension headers, its start, and whether a later fragment."""
         while True:
             if found == IPV6_FRAGMENT:
                 self._need(start, 8, 4)

@@ -1,4 +1,4 @@
-"""Frames from an interface as they come: a ring of blocks that the kernel fills and this process empties.
+"""Frames of an interface as they come, from a ring of the kernel's blocks.
 
     kernel ──▶ block 0 │ block 1 │ ... │ block 63 ──▶ a block that is full, or 100 ms old, as `Frames`
 
@@ -55,7 +55,10 @@ class LiveCapture:
     """
 
     def __init__(self, interface: str, seconds: float) -> None:
-        """Raises BadInput and Missing where there is no such interface, or no right to listen to it."""
+        """Open an interface.
+
+        Raises BadInput and Missing where there is no such interface, or no right to listen to it.
+        """
         self.name = interface
         self.remarks: list[str] = []
         self._seconds = seconds
@@ -63,7 +66,7 @@ class LiveCapture:
         self._socket, self._ring = _ring_of(interface, ignores_outgoing=_is_loopback(interface))
 
     def frames(self) -> Iterator[Frames]:
-        """The frames of a block after the other, until the time is up or it is interrupted."""
+        """Yield the frames of each block, until the time is up or it is interrupted."""
         ends = time.monotonic() + self._seconds
         place = 0
         try:
@@ -80,7 +83,7 @@ class LiveCapture:
         self._close()
 
     def _block(self, place: int) -> Frames | None:
-        """The frames of a block, which is given back; None where the kernel still has it."""
+        """Return the frames of a block and give it back; None while the kernel has it."""
         begin = place * BLOCK
         state, count, first, length = _HEAD.unpack_from(self._ring, begin)
         if not state & _OURS:
@@ -103,7 +106,10 @@ class LiveCapture:
 
 
 def _link_of(interface: str) -> Link:
-    """What frames of an interface begin with. Raises BadInput and Missing."""
+    """Return the link type of an interface.
+
+    Raises BadInput and Missing.
+    """
     name = interface.encode(errors="surrogateescape")
     if not 0 < len(name) <= _LONGEST_NAME or b"\0" in name:
         raise BadInput(f"'{interface[:40]}' cannot be an interface's name", place="--interface")

@@ -1,4 +1,4 @@
-"""Rows that change without being built anew: a built search, with the changed rows beside it.
+"""Changed rows beside a built search, without building anew.
 
     packets ──▶ built search ──▶ first row ── removed? ──▶ the next in order that is not ──┐
        │                                                                                   ├──▶ the lower order decides
@@ -51,7 +51,7 @@ MakeSearch = Callable[[Family, Sequence[Box]], Searching]
 
 
 class Placed(NamedTuple):
-    """A row: its order, 0 to HIGHEST_ORDER; its number, which no other row has; the packets that it holds."""
+    """A row: its order, 0 to HIGHEST_ORDER, its unique number, and its packets."""
 
     order: int
     number: int
@@ -79,7 +79,7 @@ class _Built:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Names:
-    """What rows are called, by place; the last place, which -1 leads to, stands for no row."""
+    """The numbers of rows by place; the last place, reached by -1, is no row."""
 
     keys: npt.NDArray[np.int64]
     """Order and number in one: the lower decides."""
@@ -95,10 +95,13 @@ _BEHIND_ALL = np.iinfo(np.int64).max
 
 
 class Overlaid:
-    """Rows of one IP version that can be asked, from any thread, and of which changed rows can be made."""
+    """Rows of one IP version, searchable from any thread; changes make new ones."""
 
     def __init__(self, family: Family, built: _Built, changes: Mapping[int, Placed | None]) -> None:
-        """`changes`: rows that are not as they were built, by number; None where there is none any more."""
+        """Lay changes over a built search.
+
+        `changes`: rows that are not as they were built, by number; None where there is none any more.
+        """
         self._family, self._built, self._changes = family, built, changes
         rows = sorted((row for row in changes.values() if row is not None), key=_by_order)
         self._overlay = RowsInOrder(family, [row.box for row in rows]) if rows else None
@@ -123,7 +126,7 @@ class Overlaid:
 
     @property
     def search(self) -> Searching:
-        """What rows were built into."""
+        """The built search."""
         return self._built.search
 
     def rows(self) -> Iterator[Placed]:
@@ -154,7 +157,7 @@ class Overlaid:
         return Overlaid.of(self._family, self.rows(), searching)
 
     def carried_over(self, since: Overlaid, rebuilt: Overlaid) -> Overlaid:
-        """These rows over `rebuilt`, which was made of the rows of `since`, from which these have come by changes."""
+        """Return these rows over `rebuilt`, made of `since`, from which these were changed."""
         if self._built is not since._built:
             return self  # they were built anew themselves meanwhile
         later = {number: row for number, row in self._changes.items() if since._changes.get(number, _UNSAID) is not row}

@@ -13,7 +13,10 @@ from orchestrator.policy.model import Packet
 
 
 class Unread(enum.IntEnum):
-    """Why a frame is not decided. Nothing is guessed: it counts as neither permitted nor denied."""
+    """Why a frame is not decided.
+
+    Nothing is guessed: it counts as neither permitted nor denied.
+    """
 
     READ = 0
     NOT_IP = 1

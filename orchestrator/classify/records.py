@@ -1,4 +1,4 @@
-"""What stands in a capture, record by record: pcap and pcapng.
+"""Read the records of a capture: pcap and pcapng.
 
 Both byte orders, micro- and nanoseconds; of pcapng all sections and interfaces, each with its own kind of link, and
 every kind of packet block. Times are not looked at. `_native/records.c`, where it was built, goes through the long runs
@@ -66,7 +66,7 @@ _Run = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.uint3
 
 
 class Found:
-    """Frames of a piece, as they are found: one by one, or many in a row."""
+    """The frames of a piece, collected one by one or in runs."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
@@ -97,7 +97,7 @@ class Found:
         return Frames(data, starts, captured, wire, links)
 
     def _settle(self) -> None:
-        """What was added one by one is a run, too."""
+        """Turn frames added one by one into a run."""
         if self._single:
             starts, captured, wire, links = np.array(self._single, np.int64).T
             self._runs.append((starts, captured.astype(np.uint32), wire.astype(np.uint32), links.astype(np.uint32)))
@@ -105,7 +105,7 @@ class Found:
 
 
 class Walk(Protocol):
-    """What goes through octets record by record."""
+    """Reads bytes record by record."""
 
     def walk(self, data: bytes, found: Found) -> int:
         """Add the frames that are there whole; how many octets were gone through. Raises Damaged."""
@@ -126,7 +126,10 @@ _PCAPNG = b"\x0a\x0d\x0d\x0a"
 
 
 def walk_of(data: bytes, name: str) -> Walk:
-    """Whatever goes through a capture that begins so. Raises BadInput."""
+    """Return the reader of a capture that begins so.
+
+    Raises BadInput.
+    """
     magic = data[:4]
     if magic in _PCAP and len(data) >= _PcapWalk.HEADER:
         return _PcapWalk(data, _PCAP[magic], name)
@@ -147,7 +150,10 @@ def _is_swapped(order: str) -> bool:
 
 
 class _PcapWalk:
-    """pcap: a header of 24 octets, then packets, each behind 16 octets: time, octets captured, octets there were."""
+    """Reads pcap: a 24-byte header, then packets, each behind 16 bytes.
+
+    The 16 are time, bytes captured, bytes there were.
+    """
 
     HEADER = 24
 
@@ -225,7 +231,7 @@ class _PcapngWalk:
         return extension.blocks(data, place, self._swapped, MOST_OF_BLOCK, self._links)  # type: ignore[no-any-return]
 
     def _begin_section(self, data: bytes, place: int) -> None:
-        """A section may have another byte order than the one before, and has interfaces of its own."""
+        """Begin a section, which may have another byte order and has its own interfaces."""
         order = _ORDERS.get(data[place + 8 : place + 12])
         if order is None:
             raise Damaged(place, "a section does not say its byte order: the capture is damaged here")

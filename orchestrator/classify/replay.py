@@ -1,4 +1,4 @@
-"""Captures through one list or two: what is permitted and denied, by whom, and what the one changes of the other.
+"""Replay captures through one list or two: permits, denies, deciders, changes.
 
     piece 1 ──▶ read, group, decide, count ──┐
     piece 2 ──▶ read, group, decide, count ──┼──▶ added up in order
@@ -34,9 +34,10 @@ _AHEAD = 2
 
 @dataclass(slots=True)
 class Listed:
-    """What one list made of the packets: those that were permitted and denied, and what each of its lines decided.
+    """One list's result: packets permitted and denied, and each line's decisions.
 
-    A packet between two of the tenant's own addresses is decided twice where its egress list lets it out."""
+    A packet between two of the tenant's own addresses is decided twice where its egress list lets it out.
+    """
 
     permitted: Count
     denied: Count
@@ -50,7 +51,7 @@ class Listed:
 
 @dataclass(slots=True)
 class Changed:
-    """What a list permits that the one before did not, and the reverse."""
+    """The packets that a list newly permits or denies."""
 
     permitted: Count = field(default_factory=Count)
     denied: Count = field(default_factory=Count)
@@ -94,7 +95,7 @@ class Recorded(Protocol):
 def replay(
     captures: Iterable[Recorded], deciding: Deciding, against: Deciding | None = None, *, threads: int | None = None
 ) -> Replay:
-    """What a list decides about captures, one after the other, and how that differs from the list `against`.
+    """Replay captures in turn through a list, and compare with the list `against`.
 
     Both lists are asked about the same tenant. Raises what `Capture.frames` raises.
     """
@@ -114,7 +115,7 @@ def replay(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What came of one piece of a capture."""
+    """The result of one piece of a capture."""
 
     all: Count
     nobodys: Count
@@ -144,7 +145,7 @@ class _Kinds:
 def _in_turn(
     pool: ThreadPoolExecutor, capture: Recorded, work: Callable[[Frames], _Part], ahead: int
 ) -> Iterator[_Part]:
-    """What comes of the pieces of a capture, in order, of which some are worked on at a time."""
+    """Yield the results of a capture's pieces in order, several in work at once."""
     waiting: deque[Future[_Part]] = deque()
     for frames in capture.frames():
         waiting.append(pool.submit(work, frames))
@@ -207,7 +208,7 @@ def _nothing(deciding: Deciding) -> Listed:
 
 
 def _add(found: Replay, part: _Part, capture: str, before: int) -> None:
-    """Add what came of a piece, in front of which the capture had so many packets."""
+    """Add a piece's result, after `before` packets of the capture."""
     found.all += part.all
     found.nobodys += part.nobodys
     for why, count in part.unread.items():

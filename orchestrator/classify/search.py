@@ -1,4 +1,7 @@
-"""The first row that holds each packet: rows as trees, in C (`_native/forest/`). docs/classifiers.md says how."""
+"""Find the first row of each packet by trees in C (`_native/forest/`).
+
+docs/classifiers.md says how.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ of large groups on both sides, has neighbouring intervals joined, and what lies 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What rows became: how much there is of it, and what it takes in memory."""
+    """The shape of built rows: counts and memory."""
 
     entries: int
     """Products of one interval an axis; a row is one or several."""
@@ -54,7 +57,7 @@ class RowsInOrder:
         return _first(self._forest, packets, IN_ORDER)
 
     def pass_over(self, packets: Packets, found: I32, removed: npt.NDArray[np.bool_]) -> None:
-        """Replace removed rows among those found by the next in order that holds the packet and is not removed."""
+        """Replace removed rows among those found by the next one that matches."""
         self._forest.pass_over(np.ascontiguousarray(packets).view(np.uint8), found, removed.view(np.uint8))
 
 
@@ -66,7 +69,10 @@ class Search(RowsInOrder):
     """Rows of one IP version that are ready to be asked, from any thread."""
 
     def __init__(self, family: Family, boxes: Sequence[Box]) -> None:
-        """Boxes in the order in which they are asked; there may be none. Other threads run meanwhile."""
+        """Build a search of boxes in order of evaluation; there may be none.
+
+        Other threads run meanwhile.
+        """
         self._forest = _forest_of(columns(family, boxes), share_of(len(boxes)))
 
     @classmethod
@@ -77,7 +83,9 @@ class Search(RowsInOrder):
         return search
 
     def first(self, packets: Packets, way: str = WAYS[0]) -> I32:
-        """The first row that holds each packet, -1 where none does. Packets are of the rows' IP version.
+        """Return the first row that holds each packet, -1 where none does.
+
+        Packets are of the rows' IP version.
 
         `way` is one of WAYS, or IN_ORDER; they find the same. Other threads run meanwhile.
         """
@@ -85,7 +93,7 @@ class Search(RowsInOrder):
 
     @property
     def shape(self) -> Shape:
-        """What the rows became."""
+        """The shape of the built rows."""
         entries, blocks, nodes, trees = self._forest.shape()
         return Shape(entries, blocks, nodes, len(trees), self._forest.bytes())
 

@@ -1,4 +1,4 @@
-"""One direction of a list, in one IP version, as tuple space, for devices: what proposes rows, and what decides.
+"""One direction of a list, in one IP version, as tuple space for devices.
 
     row 7    tcp 10.0.0.0/8 ──▶ 198.51.100.0/24 ports 22, 8000-8999
 
@@ -53,7 +53,10 @@ _NOTHING, _NO_PORT = (((0, 0), (0, 0)),), ((0, 0),)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
-    """Shapes, the keys of each with the rows under them, and the rows. See the module's text."""
+    """Shapes, the keys of each with their rows, and the rows.
+
+    See the module's text.
+    """
 
     masks: U64
     """(shapes, 5), in the order in which they are asked."""
@@ -71,7 +74,7 @@ class Space:
 
 
 def space(boxes: Sequence[Box]) -> Space:
-    """The tuple space of some boxes of one IP version, one at least, in the order in which they are asked."""
+    """Build the tuple space of one or more boxes, in order of evaluation."""
     under: dict[Key, dict[Key, list[int]]] = {}
     made = columns(boxes[0].family, boxes)
     sides: dict[int, _Blocks] = {}
@@ -95,7 +98,7 @@ def space(boxes: Sequence[Box]) -> Space:
 
 
 def _keys(box: Box, sources: _Blocks, destinations: _Blocks, share: int) -> Iterator[tuple[Key, Key]]:
-    """Masks and values that a box stands under, whose sides are made up of these blocks: about `share` at most."""
+    """Yield masks and values for a box of these blocks: about `share` at most."""
     from_ports = _numbers(box.source_ports, _SOURCE_PORT)
     to_ports = _numbers(box.destination_ports, _DESTINATION_PORT)
     if len(from_ports) * len(to_ports) > MOST_PORTS:
@@ -120,7 +123,7 @@ def _keys(box: Box, sources: _Blocks, destinations: _Blocks, share: int) -> Iter
 
 
 def _numbers(ports: Spans, place: int) -> Sequence[tuple[int, int]]:
-    """Mask and value of each port where they are few; one mask of no bits where they are not."""
+    """Return mask and value of each of a few ports, or one empty mask."""
     if size(ports) > MOST_PORTS:
         return _NO_PORT
     return [(0xFFFF << place, port << place) for span in ports for port in range(span.low, span.high + 1)]
@@ -140,7 +143,7 @@ def _protocol(box: Box) -> tuple[int, int]:
 
 
 def _blocks(family: Family, spans: Spans) -> _Blocks:
-    """Masks and values of the prefixes that make up a set of addresses, each in two halves."""
+    """Return masks and values of a set's prefixes, each in two halves."""
     found: list[tuple[tuple[int, int], tuple[int, int]]] = []
     whole = (1 << family.bits) - 1
     for span in spans:

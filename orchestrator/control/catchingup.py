@@ -36,7 +36,7 @@ _PAGE = 1000
 
 
 class Chore(Protocol):
-    """What is due now and then."""
+    """A periodic task."""
 
     def tick(self, units: Units) -> float:
         """Do what is due; how many seconds to sleep until something may be."""

@@ -1,4 +1,4 @@
-"""What a list, and a domain, may take at most: looked at before anything is compiled.
+"""Ceilings of a list and of a domain, checked before anything is compiled.
 
 A tenant's edit is held to three limits by its estimate (`compile/estimate.py`), in this order:
 
@@ -25,19 +25,25 @@ from orchestrator.store.unit import Unit
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """How many flow entries a tenant's list, and all lists of a domain, may take at most."""
+    """The most flow entries of a tenant's list, and of all lists of a domain."""
 
     tenant_flows: int = 400_000
     domain_flows: int = 4_000_000
 
     def check_list(self, acl: Acl) -> None:
-        """Hold a list that a request brings to the ceiling. Raises TooLarge with the rule's place."""
+        """Check a request's list against the ceiling.
+
+        Raises TooLarge with the rule's place.
+        """
         most = Estimate.of(acl).bounds.most
         if most > self.tenant_flows:
             raise _too_large(acl, most, f"the ceiling is {self.tenant_flows}", "")
 
     def check_rule(self, rule: Rule) -> None:
-        """Hold one rule that a request brings to the ceiling; one that names groups passes. Raises TooLarge."""
+        """Check a request's rule against the ceiling; one with groups passes.
+
+        Raises TooLarge.
+        """
         if rule.source.groups or rule.destination.groups:
             return
         most = rule_bounds(rule, {}).most
@@ -62,7 +68,10 @@ class Admission:
             self._known[domain] = self._known.get(domain, _NOTHING).after(policy.tenants)
 
     def check(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> None:
-        """Hold the lists that a transaction changed to the limits. Raises TooLarge with the rule's place."""
+        """Check a transaction's changed lists against the limits.
+
+        Raises TooLarge with the rule's place.
+        """
         changed = unit.changed_lists - unit.reverted_lists
         if not changed:
             return
@@ -98,7 +107,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class _Estimates:
-    """The estimates of all lists of a domain, and the most flow entries that they may take together."""
+    """The estimates of a domain's lists, and the most flow entries of all."""
 
     tenants: tuple[Tenant, ...]
     lists: Mapping[str, Estimate]
@@ -127,7 +136,7 @@ _ADVICE = (
 
 
 def _too_large(acl: Acl, flows: int, limit: str, place: str) -> TooLarge:
-    """The error that names the rule that may cost most, and what would make it cheaper."""
+    """Return an error that names the costliest rule, and how to make it cheaper."""
     if not acl.rules:
         return TooLarge(f"the list may need {flows} flow entries, and {limit}", place=place.removesuffix("."))
     position, bounds = widest_rule(acl)

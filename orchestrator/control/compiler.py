@@ -24,8 +24,10 @@ _MANY_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program, how it came from the one that was compiled before (None: there was none), and what became of the rules
-    that were to be lifted."""
+    """A program, its delta from the last one, and the results of lifting.
+
+    Without a last one there is no delta.
+    """
 
     program: Program
     change: Delta | None
@@ -38,7 +40,10 @@ class Compiled:
 
 
 class Compiler:
-    """Compiles one snapshot at a time: the caches are shared, and two at once would only take turns."""
+    """Compiles one snapshot at a time.
+
+    The caches are shared, and two at once would only take turns.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -71,8 +76,10 @@ class Compiler:
 
 @contextmanager
 def _writing(change: Delta | None) -> Iterator[Callable[[], Delta | None]]:
-    """Have a large change written down, which is to compress it for the most part, beside the block; what is given
-    tells it afterwards."""
+    """Encode a large change in a thread beside the block.
+
+    Most of that is compression; the function given returns the change afterwards.
+    """
     if change is None or not _is_large(change):
         yield lambda: change
         return

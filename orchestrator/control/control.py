@@ -48,7 +48,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Edited:
-    """What some pieces of work came to in a transaction, and what is to be published of it once it is committed."""
+    """The result of jobs in a transaction, and the programs to publish after its commit."""
 
     written: Sequence[Written[Any]]
     steps: Mapping[str, Step]
@@ -88,27 +88,33 @@ class Control:
             return work(unit)
 
     def known_bearer(self, secret: str) -> Principal | None:
-        """Who bears a token, if that is known without waiting for the database."""
+        """Return a token's bearer, if known without waiting for the database."""
         return self._store.known_bearer(secret)
 
     def bearer(self, secret: str) -> Principal:
-        """Who bears a token. Raises Unauthenticated."""
+        """Return a token's bearer.
+
+        Raises Unauthenticated.
+        """
         return self._store.bearer(secret)
 
     def known_certified(self, fingerprint: bytes) -> Principal | None:
-        """Who shows a certificate, if that is known without waiting for the database."""
+        """Return a certificate's bearer, if known without waiting for the database."""
         return self._store.known_certified(fingerprint)
 
     def certified(self, fingerprint: bytes) -> Principal:
-        """Who shows a certificate. Raises Unauthenticated."""
+        """Return a certificate's bearer.
+
+        Raises Unauthenticated.
+        """
         return self._store.certified(fingerprint)
 
     def write(self, work: Callable[[Unit], T]) -> T:
-        """What `work` answers when it was carried out; see `carry_out`."""
+        """Carry out `work` and return its answer; see `carry_out`."""
         return self.carry_out(work).answer
 
     def carry_out(self, work: Callable[[Unit], T]) -> Written[T]:
-        """Do `work` in a transaction, compile what it changed, commit, publish; with others that come meanwhile.
+        """Do `work` in a transaction, compile, commit and publish, together with waiting writes.
 
         Raises what `work` and the compiler raise; then nothing was changed. `work` may be done more than once, each
         time after it was rolled back: alone where others failed with it, and where an intersection must be enforced
@@ -118,7 +124,10 @@ class Control:
         return self._queue.do(work)
 
     def _carry(self, jobs: Jobs) -> Sequence[Written[Any]]:
-        """Carry out some jobs in one transaction. Raises NotCommitted, and what a commit raises that failed."""
+        """Carry out jobs in one transaction.
+
+        Raises NotCommitted, and what a commit raises that failed.
+        """
         edited = self._write(jobs, stride=1) or self._write(jobs, stride=2)
         assert edited is not None, "an intersection had no generation although one was left free"
         return edited.written
@@ -140,7 +149,10 @@ class Control:
         return edited
 
     def _edit(self, unit: Unit, jobs: Jobs, stride: int) -> _Edited | None:
-        """Do the work, and make and prove what the domains that it moves hold next. Raises NotCommitted."""
+        """Do the work, and make and prove the next programs of its domains.
+
+        Raises NotCommitted.
+        """
         try:
             written = [job.do(unit) for job in jobs]
             steps: dict[str, Step] = {}
@@ -154,7 +166,10 @@ class Control:
         return _Edited(written, steps)
 
     def _commit(self, turn: Turn, edited: _Edited) -> Committed:
-        """Commit; where the answer was lost, the change may be there all the same, and the loop looks."""
+        """Commit.
+
+        Where the answer was lost, the change may be there all the same, and the loop looks.
+        """
         try:
             return turn.commit()
         except TryAgain:
@@ -163,7 +178,7 @@ class Control:
             raise
 
     def _publish(self, committed: Committed, edited: _Edited) -> None:
-        """Publish what was made for a commit; the loop looks after domains that are behind all the same.
+        """Publish a commit's programs; the loop handles domains that are behind.
 
         It is on the disk by now, so whatever fails here must not look like a failed write.
         """
@@ -193,8 +208,9 @@ class Control:
         tier: Tier = Tier.HOST,
         server: str | None = None,
     ) -> Answer | None:
-        """What is newer than `held` and not older than the store; see `Publisher.watch`. `server` names a firewall
-        server of the domain's PoP, which has a program of its own.
+        """Wait for a program newer than `held` and not older than the store.
+
+        See `Publisher.watch`. `server` names a firewall server of the domain's PoP, which has a program of its own.
 
         Raises NotFound for the tier of firewalls where the domain has none, and for that of edges without a PoP.
         """
@@ -217,7 +233,10 @@ class Control:
         return await self._publisher.watch(domain, held, wait_s, at_least=due)
 
     def _check_tier(self, tier: Tier, domain: str, stored_generation: int) -> None:
-        """Have a tier's program made where it is behind. Raises NotFound where the domain does not have the tier."""
+        """Make a tier's program where it is behind.
+
+        Raises NotFound where the domain does not have the tier.
+        """
         program = self._tiers.publisher(tier).program(domain)
         if program is None:
             self.read(lambda unit: require(unit, tier, domain))
@@ -235,8 +254,10 @@ class Control:
         tier: Tier = Tier.HOST,
         server: str | None = None,
     ) -> AsyncIterator[Answer | None]:
-        """What is newer than `held`, as it comes; see `Publisher.follow`. Raises as `watch`, Busy while there is no
-        program yet."""
+        """Yield programs newer than `held` as they come; see `Publisher.follow`.
+
+        Raises as `watch`, Busy while there is no program yet.
+        """
         first = await self.watch(domain, held, 0.0, stored_generation=stored_generation, tier=tier, server=server)
         if server is not None:
             servers = self._tiers.servers.publisher
@@ -245,17 +266,20 @@ class Control:
         return publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
 
     def edge_report(self, domain: str) -> EdgeReport | None:
-        """What the program of a domain's edge came out as; None while there is none."""
+        """Return the result of a domain's edge program; None while there is none."""
         return self._tiers.edges.report(domain)
 
     def flows_of(self, domain: str, tenant: int) -> int | None:
-        """How many flow entries of a domain's program a tenant has; None while there is no program of its policy."""
+        """Return a tenant's flow entries in its domain's program; None while there is none."""
         return self._maker.flows_of(domain, tenant)
 
     # ------------------------------------------------------------------------------------------------- what happens
 
     def start(self) -> None:
-        """Compile every domain and go on from there. Returns at once; `check_ready` says how far it is."""
+        """Start compiling every domain; return at once.
+
+        `check_ready` says how far it is.
+        """
         self._unsubscribe = self._store.subscribe(self._heard)
         self._loop.start()
 
@@ -266,14 +290,16 @@ class Control:
         self._tiers.servers.stop()
 
     def check_ready(self) -> None:
-        """Raise Busy or Unreachable unless the database answers and the domains found at the start are published."""
+        """Raise Busy or Unreachable until the database answers and first domains are published."""
         self._store.check()
         if not self._loop.has_started:
             raise Busy("the programs are being compiled")
 
     def reported(self, domain: str, host: str, generation: int) -> None:
-        """A host of a domain was read back at a generation: what is held at an intersection may go on, and a firewall
-        server can take the next program."""
+        """Take note of a host's read-back.
+
+        What is held at an intersection may go on, and a firewall server can take the next program.
+        """
         self._tiers.servers.held(domain, host, generation)
         self._staging.reported(domain, generation)
         self._loop.look_at_staged()

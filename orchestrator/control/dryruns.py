@@ -1,4 +1,4 @@
-"""What a list would do that somebody tries: the questions of a dry run, answered in the workbench's processes.
+"""Answer a dry run's questions in the workbench's processes.
 
 The list comes as it was sent, as text in the native form, and is read there: once in a process for all questions
 that are asked about it. Each raises BadInput, and BadPolicy where the list names what is not the tenant's
@@ -27,7 +27,7 @@ from orchestrator.wire.costs import Cost, FirewallCost
 
 @dataclass(frozen=True, slots=True)
 class TriedFindings:
-    """What is odd about a list, what of it is new beside the list as it is, and the rules whose time is nearly over."""
+    """A list's findings, the new ones among them, and rules near their end."""
 
     whole: Told
     brought: Told
@@ -42,7 +42,7 @@ def _tried(text: bytes, own: tuple[Prefix, ...]) -> Acl:
 
 
 def tried_difference(current: Acl, text: bytes, checks: Checks) -> Difference | None:
-    """What it opens and closes; None where the two lists have next to nothing in common."""
+    """Return what it permits and denies newly; None if the lists share next to nothing."""
     tried = _tried(text, (*checks.own,))
     try:
         return difference(current, tried, own=checks.own, returns=checks.returns)
@@ -59,17 +59,23 @@ def tried_findings(
     most: int,
     waived: Collection[Subject] = (),
 ) -> TriedFindings:
-    """The findings on it and those that it brings, the first `most` of either; which rules expire within `lead`."""
+    """Return its findings and the new ones, `most` of each, and rules ending soon."""
     tried = _tried(text, (*checks.own,))
     whole, brought = findings_then(tenant, current, tried, checks, most, waived)
     return TriedFindings(whole, brought, soon_over(tried, checks, lead))
 
 
 def tried_cost(text: bytes, checks: Checks) -> Cost:
-    """What it costs a switch and a ternary CAM. Raises TooLarge where it cannot be expanded."""
+    """Return its cost to a switch and a ternary CAM.
+
+    Raises TooLarge where it cannot be expanded.
+    """
     return cost(_tried(text, (*checks.own,)), checks.returns)
 
 
 def tried_firewall_cost(text: bytes, checks: Checks) -> FirewallCost:
-    """What it costs a firewall VNF. Raises TooLarge where it cannot be expanded."""
+    """Return its cost to a firewall VNF.
+
+    Raises TooLarge where it cannot be expanded.
+    """
     return firewall_cost(_tried(text, (*checks.own,)), checks.returns)

@@ -1,4 +1,4 @@
-"""What enforcement points read back, and who waits until a generation is enforced everywhere.
+"""Take enforcement points' reports, and answer waits for enforced generations.
 
     report ──▶ one transaction: points, events ──▶ Standing of the domain ──▶ whoever waits looks at that
 
@@ -39,7 +39,7 @@ Seconds = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an enforcer says: what it read back, and what its devices counted.
+    """An enforcer's report: what it read back, and its devices' counts.
 
     `sequence` grows from report to report of one enforcer, None when it does not number them; `epoch` is the enforcer's
     own, None when it does not say. `took` is how long the stages of enforcing took, by host, where it says so.
@@ -67,7 +67,10 @@ class _Taken:
 
 @dataclass(frozen=True, slots=True)
 class _Reported:
-    """A domain after a report: `order` grows with the transactions that took them, `hosts` with changes of hosts."""
+    """A domain after a report.
+
+    `order` grows with the transactions that took them, `hosts` with changes of hosts.
+    """
 
     order: int
     standing: Standing
@@ -76,7 +79,9 @@ class _Reported:
 
 
 class Enforcement:
-    """Takes reports and answers waits. `recheck_s`: how often to look for reports that another process took.
+    """Takes reports and answers waits.
+
+    `recheck_s`: how often to look for reports that another process took.
 
     `told` is called after every report with a domain, a host of it, and the generation that this was read back at.
     `vouched`: what is known of other hosts of a domain without their saying so, to be kept with a report.
@@ -109,7 +114,9 @@ class Enforcement:
         self._unsubscribe = store.subscribe(self._heard)
 
     def report(self, domain: str, enforcer: int, report: Report) -> None:
-        """Keep a report and wake who waits. One that comes late or twice changes nothing. Raises NotFound, Conflict.
+        """Store a report and wake waits; late and repeated ones change nothing.
+
+        Raises NotFound, Conflict.
 
         Hosts that the domain does not have (any more) are passed over. Who waits is woken as soon as the report can be
         read: what it says is so, and is said again, whatever becomes of our disk. Reports that wait for each other are
@@ -126,7 +133,10 @@ class Enforcement:
             self._metrics.took("enforce", took)
 
     def _is_nothing_new(self, domain: str, enforcer: int, report: Report) -> bool:
-        """Whether an enforcer says what it said before, and the store holds that: then it is noted as heard."""
+        """Return whether an enforcer repeats its last report, still in the store.
+
+        Then it is noted as heard.
+        """
         said = self._said.get(enforcer)
         if said is None or (said.points, said.epoch) != (report.points, report.epoch):
             return False
@@ -180,7 +190,10 @@ class Enforcement:
             kept[domain] = _Reported(next(self._order), standing, report.slowest, hosts)
 
     def enforced(self, domain: str, generation: int) -> EnforcedState:
-        """How far a generation has got. Raises NotFound, also for a generation that is still to come."""
+        """Return how far a generation has got.
+
+        Raises NotFound, also for a generation that is still to come.
+        """
         with self._store.read() as unit:
             latest = unit.domains.get(domain).generation
             if generation > latest:
@@ -188,7 +201,9 @@ class Enforcement:
             return unit.enforcers.enforced(domain, generation)
 
     async def wait(self, domain: str, generation: int, wait_s: float, *, is_fresh: bool = False) -> EnforcedState:
-        """Wait until every host enforces a generation; after `wait_s` the state says who lags. Raises NotFound.
+        """Wait until every host enforces a generation; then return the state.
+
+        After `wait_s` the state says which hosts lag. Raises NotFound.
 
         `is_fresh`: the caller has just committed it, so it is known that there is such a generation.
         What the last host's stages took is told to the clock of the work under way (`orchestrator.stages`).

@@ -1,4 +1,4 @@
-"""Holding tenants' lists to expectations: in the setting that the service knows, and before each commit."""
+"""Hold tenants' lists to expectations, on request and before each commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ KEPT = "expectations"
 
 
 def setting_of(unit: Unit, tenant: str, found: Expectations) -> Setting:
-    """What a tenant's list is judged in: its prefixes, its endpoints by name, the operator's rules. Raises NotFound.
+    """Return a list's setting: prefixes, endpoints by name, operator rules.
+
+    Raises NotFound.
 
     Names that the text itself explains come first.
     """
@@ -36,7 +38,10 @@ def setting_of(unit: Unit, tenant: str, found: Expectations) -> Setting:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A list, and what it is to be held to; `text` is a list in its native form that was sent."""
+    """A list, and its expectations.
+
+    `text` is a list in its native form that was sent.
+    """
 
     sentences: tuple[Expectation, ...]
     setting: Setting
@@ -60,7 +65,7 @@ def check_readable(unit: Unit, tenant: str, text: str) -> None:
 
 
 def broken_by(unit: Unit, tenant: str, version: int) -> Sequence[Outcome]:
-    """The kept expectations that a version of a list breaks and the version before did not.
+    """Return kept expectations that a version breaks and its predecessor did not.
 
     Raises BadInput where one of them cannot be judged any more, TooLarge where it is too much work.
     """
@@ -77,7 +82,9 @@ def broken_by(unit: Unit, tenant: str, version: int) -> Sequence[Outcome]:
 
 
 def refuse_broken(unit: Unit, tenant: str, version: int) -> None:
-    """Refuse a change that breaks a kept expectation, with the packet, or leaves one that cannot be judged.
+    """Refuse a change that breaks a kept expectation, with the packet.
+
+    Also one that leaves an expectation that cannot be judged.
 
     Raises BadPolicy.
     """

@@ -77,7 +77,10 @@ class Feed:
 
     @contextmanager
     def follower(self, who: str) -> Iterator[None]:
-        """Count one who follows. Raises TooOften when `who` follows often already, Busy when all places are taken."""
+        """Count a follower.
+
+        Raises TooOften when `who` follows often already, Busy when all places are taken.
+        """
         if self._followers[who] >= MOST_EACH:
             raise TooOften(f"{MOST_EACH} streams of events are open for {who} already: close some, or ask for pages")
         if self._followers.total() >= MOST_FOLLOWERS:

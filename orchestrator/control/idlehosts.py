@@ -1,4 +1,4 @@
-"""Domains whose hosts' program nobody has a use for: it is left as it is until somebody has.
+"""Skip compiling host programs of domains that have neither hosts nor watchers.
 
 Where firewall servers hold a domain's lists, and there is neither a host nor who follows the hosts' program, making and
 proving that program would be half of what a change costs. It is made again when somebody could hold it, or asks:
@@ -23,13 +23,16 @@ class IdleHosts:
         self._behind: set[str] = set()
 
     def follow(self, domain: str) -> bool:
-        """Somebody follows a domain's hosts' program; whether nobody did before, so that it may be behind."""
+        """Record a watcher of a domain's host program.
+
+        Returns whether there was none before, so that it may be behind.
+        """
         is_new = domain not in self._followed
         self._followed.add(domain)
         return is_new
 
     def is_idle(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> bool:
-        """Whether nobody has a use for a domain's hosts' program, as a transaction sees it that changes the domain."""
+        """Return whether nobody needs a domain's host program, inside a changing transaction."""
         if domain in self._followed or snapshot.lifted:
             return False
         pop = unit.pops.of_domain(domain)
@@ -48,7 +51,7 @@ class IdleHosts:
         self._behind.discard(domain)
 
     def is_behind(self, domain: str) -> bool:
-        """Whether the hosts' program that was published last is of an earlier generation than the domain."""
+        """Return whether the last published host program is older than the domain."""
         return domain in self._behind
 
     def forget(self, domain: str) -> None:

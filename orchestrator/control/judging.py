@@ -1,4 +1,4 @@
-"""Findings on lists that were judged before but for a little: what the workbench remembers from one to the next.
+"""Findings on lists that resemble lists judged before, as the workbench remembers them.
 
 Runs in one process of the workbench (`judge`), which is alone in it: nothing here is shared between threads.
 What it remembers only makes it faster; it is told the whole list each time.
@@ -23,7 +23,10 @@ _SAMPLES = 256
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Some of the findings on a list, how many there are, and those that are waived; the others count them not."""
+    """Some findings on a list, their number, and the waived ones.
+
+    The others do not count those.
+    """
 
     first: tuple[Finding, ...]
     counts: Mapping[Kind, int]
@@ -32,13 +35,16 @@ class Told:
 
 
 class _Memory:
-    """The lists that were judged last: of a tenant the one that is in force, and the one that was tried last."""
+    """The lists judged last: a tenant's present one, and the last one tried."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, Judged] = OrderedDict()
 
     def findings(self, what: Hashable, near: Hashable, acl: Acl, checks: Checks) -> Findings:
-        """The findings on a list, which is much like what was judged under `what`, or `near`, if it was."""
+        """Return a list's findings.
+
+        It resembles what was judged under `what`, or `near`, if it was.
+        """
         candidates = [self._known[each] for each in (what, near) if each in self._known]
         known = max(candidates, key=lambda each: _shared(each.acl, acl), default=None)
         self._known.pop(what, None)
@@ -68,7 +74,7 @@ def findings_now(tenant: str, acl: Acl, checks: Checks, most_of_a_kind: int, wai
 def findings_then(
     tenant: str, current: Acl, tried: Acl, checks: Checks, most: int, waived: Collection[Subject] = ()
 ) -> tuple[Told, Told]:
-    """The findings on a list that somebody tries, the first in its order; and those that the current one has not."""
+    """Return the first findings on a tried list, and those that the current one lacks."""
     before = _now(tenant, current, checks)
     after, without = _memory.findings((tenant, "tried"), (tenant, "now"), tried, checks).split(waived)
     more = brought(before, after)

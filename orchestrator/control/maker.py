@@ -1,4 +1,4 @@
-"""What is published of a domain next, on every tier: made in the transaction that changes it, or from what is stored.
+"""Make a domain's next programs on every tier, in a transaction or from the store.
 
     a transaction ── made(unit, ...) ──▶ Step ── commit ──▶ publish        refused: nothing was acknowledged
     the latest ───── catch_up(domain) ─────────────────────▶ publish       a commit that nobody here compiled, a start
@@ -40,8 +40,10 @@ can be done while switches work, and without this the loop would wait for as lon
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A program to be published on the way to generation `target`: that of the target, or of what must come first.
-    None where nobody has a use for it (`idlehosts.py`)."""
+    """A program to publish on the way to generation `target`.
+
+    That of the target, or of what must come first. None where nobody needs it (`idlehosts.py`).
+    """
 
     target: int
     snapshot: PolicySnapshot
@@ -51,7 +53,10 @@ class Step:
 
 
 class Maker:
-    """Makes and publishes the programs of domains. `deciding` is held while `made` and what comes of it are one."""
+    """Makes and publishes the programs of domains.
+
+    `deciding` is held while `made` and what comes of it are one.
+    """
 
     def __init__(
         self,
@@ -79,7 +84,9 @@ class Maker:
         return len(self._publisher.programs())
 
     def made(self, unit: Unit, domain: str, generation: int, lap: Callable[[str], None], stride: int) -> Step | None:
-        """Compile a domain that moved, and tell of it; `lap` ends a stage, `stride` is how far the generation went.
+        """Compile a domain that moved.
+
+        `lap` ends a stage, `stride` is how far the generation went.
 
         None where an intersection must be enforced first, and no generation was left free for it. Raises what the
         compilers raise.
@@ -109,7 +116,10 @@ class Maker:
         return step
 
     def publish(self, domain: str, step: Step) -> bool:
-        """Make a step's programs current; whether the domain is behind all the same, for somebody came to follow it."""
+        """Publish a step's programs; return whether the domain is behind all the same.
+
+        That is so where somebody came to follow it meanwhile.
+        """
         started = time.perf_counter()
         if step.compiled is None:
             self._tiers.publish(domain, step.target, step.others)
@@ -135,7 +145,10 @@ class Maker:
         return False
 
     def catch_up(self, domain: str) -> None:
-        """Publish what a domain has come to, or forget it if it is no more. Raises what the compilers raise."""
+        """Publish a domain's present state, or forget a deleted one.
+
+        Raises what the compilers raise.
+        """
         with self.deciding:
             self._make_latest(domain)
 
@@ -145,12 +158,15 @@ class Maker:
             self._forget(domain)
 
     def flows_of(self, domain: str, tenant: int) -> int | None:
-        """How many flow entries of a domain's program a tenant has; None while there is no program of its policy."""
+        """Return a tenant's flow entries in its domain's program; None while there is none."""
         program = None if self._idle.is_behind(domain) else self._publisher.program(domain)
         return None if program is None else self._usage.of(program).get(tenant, 0)
 
     def _program_before(self, domain: str) -> Program | None:
-        """The hosts' program as it is without the transaction under way. Raises what the compiler raises."""
+        """Return the host program without the running transaction.
+
+        Raises what the compiler raises.
+        """
         if not self._idle.is_behind(domain):
             return self._publisher.program(domain)
         with self._store.read() as unit:
@@ -166,7 +182,7 @@ class Maker:
         others: Programs,
         stride: int,
     ) -> Step | None:
-        """What is published when this is committed; None if that takes a generation that is not free."""
+        """Return the step to publish at commit; None if its generation is not free."""
         held_back = self._staging.held_back(unit, domain, newest)
         if not held_back:
             return Step(newest.generation, newest, compiled, others)
@@ -197,7 +213,10 @@ class Maker:
             self.publish(domain, Step(snapshot.generation, now, self._compiler.compile(domain, now), others))
 
     def _decided(self, domain: str) -> tuple[PolicySnapshot, PolicySnapshot]:
-        """What a domain has come to otherwise than by a change, and what may be published of it. Raises NotFound."""
+        """Return a domain's newest snapshot, and the one that may be published.
+
+        For states reached otherwise than by a change. Raises NotFound.
+        """
         with self._store.write() as unit:
             snapshot = unit.domains.policy(domain)
             if unit.intersections.is_open(domain, snapshot.generation):

@@ -1,4 +1,4 @@
-"""Where two policies differ: the short way by which most changes are told to be harmless.
+"""Compare two policies quickly, to show that most changes are harmless.
 
 What a mix of two policies lets through that neither permits needs changes in both directions, for the same packets. So
 most changes, which are of one direction, or of rules that do not meet, are told by the rules that came, went or moved.
@@ -20,15 +20,17 @@ _MOST_PAIRS = 4096
 
 @dataclass(frozen=True)
 class Touched:
-    """Where two policies differ: in which directions, and by which rules, each with its list's groups; None where these
-    are not told apart."""
+    """A difference of two policies: directions, and rules with their lists' groups.
+
+    Rules are None where they are not told apart.
+    """
 
     ways: frozenset[Direction]
     rules: tuple[tuple[Rule, Mapping[str, AddressGroup]], ...] | None
 
     @cached_property
     def boxes(self) -> tuple[tuple[Direction, Box], ...]:
-        """The packets that these rules are about; made when they are asked for, which most changes never are."""
+        """Return the packets of these rules, computed at first use."""
         return tuple((rule.direction, box) for rule, groups in self.rules or () for box in boxes_of(rule, groups))
 
 
@@ -37,7 +39,7 @@ NOTHING = Touched(frozenset(), ())
 
 
 def could_leak(changes: Sequence[Touched]) -> bool:
-    """Whether lists changed in both directions, and perhaps for the same packets. Most changes are told at once."""
+    """Return whether lists changed in both directions, perhaps for the same packets."""
     if frozenset[Direction]().union(*(each.ways for each in changes)) != BOTH_WAYS:
         return False
     if any(each.rules is None for each in changes):
@@ -70,7 +72,7 @@ def compare_policies(old: Policy, new: Policy) -> Touched:
 
 
 def _compare_lists(before: Tenant, after: Tenant) -> Touched:
-    """What a list opens or closes lies in the rules that came, went or moved, and in those of changed groups."""
+    """Compare two lists by the rules that came, went or moved, and changed groups."""
     old, new = before.acl, after.acl
     if before.prefixes != after.prefixes:
         return Touched(BOTH_WAYS, None)

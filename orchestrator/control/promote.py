@@ -1,4 +1,4 @@
-"""Rules that earn a better place: every so often a domain's counts are looked at, and rules go up and down.
+"""Lift and lower rules by a domain's counts, in periodic rounds.
 
 rates ──▶ choose (`placement/choice.py`) ──▶ placements, in one transaction ──▶ compiled, proven, published as any
 
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a domain's round begins with, read in one transaction."""
+    """The inputs of a domain's round, read in one transaction."""
 
     state: PlacementSettings
     policy: Policy
@@ -51,7 +51,7 @@ class Round:
         return cls(state, policy, found, max((counts.until - counts.since).total_seconds(), 0.0))
 
     def choice(self, settings: Settings | None = None) -> Choice:
-        """What is decided, by the domain's settings or by others that are to be tried."""
+        """Return the decision, by the domain's settings or by others to try."""
         return choose(self.subjects, settings or self.state.settings, self.elapsed_s, Prospector(self.policy).of)
 
 
@@ -101,6 +101,6 @@ def had_round(units: Units, domain: str) -> bool:
 
 
 def settled(unit: Unit, domain: str, snapshot: PolicySnapshot, lifts: tuple[Lift, ...]) -> PolicySnapshot:
-    """Note which of a program's rules stand above their lists now; the snapshot as it is after that."""
+    """Store which rules are lifted in a program; return the snapshot after that."""
     outcome = [Stands(lift.rule, lift.form is not None, lift.because) for lift in lifts]
     return unit.placements.settle(domain, snapshot, outcome)

@@ -1,4 +1,4 @@
-"""The last line before publishing: no program leaves that is not proven to decide as its policy says.
+"""Prove every program before publishing that it decides as its policy does.
 
 The proof of the program compiled last is kept for each domain, so that after a small change only what the change
 touches is proven again (`compile/equivalence`).
@@ -28,7 +28,7 @@ class Proofs:
         self._known: dict[str, tuple[bytes, Proof]] = {}
 
     def check(self, policy: Policy, program: Program, change: Delta | None) -> None:
-        """Prove a program, by way of `change` where that starts from the one that was proven last.
+        """Prove a program, from the last proven one by `change` where possible.
 
         Raises NotEquivalent, and counts it; what was proven before stays known.
         """

@@ -1,4 +1,4 @@
-"""Every domain's current program, ready to be sent, and who waits for a newer one.
+"""Every domain's current program, ready to send, and its watchers.
 
     publish(program) ──▶ Edition ── program ──── the current one; whole, it is encoded when first asked for
                             ├────── recent ───── the programs before it, by digest
@@ -31,7 +31,7 @@ KEPT_BYTES = 64 << 20
 
 
 class AnswerKind(enum.Enum):
-    """What the body of an answer is."""
+    """The kind of an answer's body."""
 
     PROGRAM = "program"
     DELTA = "delta"
@@ -39,7 +39,7 @@ class AnswerKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an enforcement point is sent."""
+    """An answer to an enforcement point."""
 
     kind: AnswerKind
     generation: int
@@ -49,13 +49,13 @@ class Answer:
 
     @property
     def held(self) -> Held:
-        """What whoever took it says next."""
+        """Return what a recipient of the answer holds then."""
         return Held(self.digest, self.generation)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an enforcement point says it holds; `generation` is None when it does not say."""
+    """The program that an enforcement point holds; `generation` is None if not stated."""
 
     digest: bytes
     generation: int | None
@@ -70,7 +70,10 @@ class _Recent:
 
 
 class Edition:
-    """A domain's current program with the recent ones before it. Only its cache of answers changes."""
+    """A domain's current program with recent ones.
+
+    Only its cache of answers changes.
+    """
 
     def __init__(self, program: Program, recent: tuple[_Recent, ...] = ()) -> None:
         self.program = program
@@ -110,7 +113,7 @@ class Edition:
             return self._answers[start]
 
     def _start(self, held: Held | None) -> bytes | None:
-        """Where the answer starts from: a digest that we know, or None for the whole program."""
+        """Return the digest that the answer starts from, or None for the whole program."""
         known = held is not None and (held.digest == self.program.digest or held.digest in self._recent)
         return held.digest if held is not None and known else None
 
@@ -147,7 +150,9 @@ class Publisher:
         return tuple(edition.program for edition in tuple(self._editions.values()))
 
     def publish(self, program: Program, change: Delta | None = None, *, again: bool = False) -> bool:
-        """Make a program current and wake who waits. False when the current one is as new already.
+        """Make a program current and wake watchers.
+
+        Returns False when the current one is as new already.
 
         `change` is how the program came about, if the caller knows: it spares comparing with the one before. `again`:
         a generation may come to another program than before, for what else it is made of has changed.
@@ -174,7 +179,7 @@ class Publisher:
     async def watch(
         self, domain: str, held: Held | None, wait_s: float, *, at_least: Callable[[], int] = lambda: 0
     ) -> Answer | None:
-        """What is newer than `held`, once there is something; None when nothing came within `wait_s`.
+        """Wait for a program newer than `held`; None after `wait_s`.
 
         A program older than generation `at_least`, as it is at the moment, is not given out. Raises Busy when all this
         time there was none.
@@ -202,7 +207,7 @@ class Publisher:
     async def follow(
         self, domain: str, first: Answer | None, held: Held | None, lasts_s: float, *, heartbeat_s: float
     ) -> AsyncIterator[Answer | None]:
-        """What is newer than `held`, as it comes, beginning with `first`; None where there is nothing for a while.
+        """Yield programs newer than `held`, beginning with `first`; None is a heartbeat.
 
         Ends after `lasts_s`, when the domain is gone, and when the service stops.
         """
@@ -234,7 +239,10 @@ Kept = TypeVar("Kept")
 
 
 class PublishedTier(Generic[Kept]):
-    """Publishes a tier's programs, and forgets domains that do not have the tier. Safe between threads."""
+    """Publishes a tier's programs, and forgets domains without the tier.
+
+    Safe between threads.
+    """
 
     def __init__(self, publisher: Publisher) -> None:
         self.publisher = publisher

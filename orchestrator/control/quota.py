@@ -1,4 +1,4 @@
-"""What tenants' lists cost in compiled units, and holding them to their quotas before anything is committed.
+"""Hold tenants' lists to quotas in compiled units before anything is committed.
 
 The unit is a flow entry of the domain's program: a rule of many ports or prefixes is many of them. They are counted by
 tenant when a program is first seen, and afterwards by the rows that a change adds and removes.
@@ -53,7 +53,9 @@ class Usage:
         return self._keep(compiled.program.digest, counts)
 
     def hold(self, unit: Unit, compiled: Compiled, before: Program | None) -> None:
-        """Refuse a change that takes a tenant's list over its quota, or further over it. Raises TooLarge.
+        """Refuse a change that takes a list over its quota, or further over it.
+
+        Raises TooLarge.
 
         A list that is over it already, because the quota was made smaller, may change as long as it does not grow.
 

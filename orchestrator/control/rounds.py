@@ -1,4 +1,4 @@
-"""Rounds that everybody has at an interval of their own, and when to look again whose is due."""
+"""Periodic rounds, each key with its own interval."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def left_s(interval_s: float, since: dt.datetime, now: dt.datetime) -> float:
 
 
 def counted_since(interval_s: float, since: dt.datetime, now: dt.datetime) -> dt.datetime:
-    """From when on counts are looked at, after a round at `since`: for one interval, where that has yet to come."""
+    """Return the start of the counts for a round after one at `since`.
+
+    For one interval, where that has yet to come.
+    """
     return since if since <= now else now - dt.timedelta(seconds=interval_s)
 
 

@@ -1,4 +1,4 @@
-"""The first row of each packet on a GPU or any other device of OpenCL or CUDA.
+"""Find the first row of each packet on a GPU or another OpenCL or CUDA device.
 
     boxes ──▶ columns ──▶ tables of a model ──▶ memory of the device
                                                     │

@@ -1,4 +1,7 @@
-"""Which devices there are, and which one is meant by `auto`, `c`, `opencl`, `opencl:1`, `cuda` or `cuda:0`."""
+"""List devices, and choose one by name.
+
+`auto`, `c`, `opencl`, `opencl:1`, `cuda` or `cuda:0`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ LIBRARIES: Mapping[str, Callable[[], Sequence[Device]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a library says: its devices, or why there are none."""
+    """A library's devices, or why there are none."""
 
     library: str
     devices: tuple[Device, ...]

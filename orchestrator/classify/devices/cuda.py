@@ -48,7 +48,7 @@ def compile_for(source: str, architecture: str) -> bytes:
 
 @functools.cache
 def _library() -> Any:
-    """What is used of cuda-core and of the driver's bindings."""
+    """Import the used parts of cuda-core and of the driver's bindings."""
     try:
         from cuda import core  # noqa: PLC0415 -- optional
         from cuda.bindings import driver  # noqa: PLC0415 -- optional

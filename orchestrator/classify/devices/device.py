@@ -1,4 +1,4 @@
-"""What a compute device is to the classifier: it compiles a program, keeps tables, and runs batches in lanes.
+"""The interface of a compute device: compile programs, keep tables, run batches in lanes.
 
     lane 0   copy in ─▶ launch ─▶ copy out            a lane is a queue of its own with pinned memory at this end and
     lane 1             copy in ─▶ launch ─▶ copy out  memory of the device at the other, so the copies of one batch
@@ -19,7 +19,7 @@ from orchestrator.classify.devices.tables import U32
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device says it has, in bytes and items."""
+    """A device's limits, in bytes and items."""
 
     memory_bytes: int
     constant_bytes: int

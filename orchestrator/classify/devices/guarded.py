@@ -1,4 +1,4 @@
-"""A device's search with the C classifier behind it, so that a device that fails costs time and no verdict."""
+"""A device's search backed by the C classifier: failures cost time, no verdict."""
 
 from __future__ import annotations
 
@@ -46,18 +46,24 @@ class Patience:
 
 
 class Hung(Refused):
-    """The device neither answered nor failed. What it was asked may go on for ever, in a thread of its own."""
+    """The device neither answered nor failed.
+
+    What it was asked may go on for ever, in a thread of its own.
+    """
 
 
 @dataclass(slots=True)
 class Health:
-    """Whether a device was seen to hang, and in words how. Then it is never asked again."""
+    """Whether a device hung, and how.
+
+    Then it is never asked again.
+    """
 
     hung: str | None = None
 
 
 class Attended:
-    """Rows on a device, asked by a thread that is left behind when the device hangs."""
+    """Rows on a device, searched by a thread that is abandoned when the device hangs."""
 
     def __init__(self, on_device: DeviceSearch, patience_s: float) -> None:
         self._on_device, self._patience_s = on_device, patience_s
@@ -97,7 +103,10 @@ def _ask(on_device: DeviceSearch, asked: SimpleQueue[_Question | None]) -> None:
 
 
 def _within(patience_s: float, make: Callable[[], DeviceSearch]) -> DeviceSearch:
-    """What a function returns, or raises; raises Hung if it takes longer, and leaves it behind."""
+    """Return a function's result within a time.
+
+    Raises Hung if it takes longer, and leaves it behind.
+    """
     results: SimpleQueue[DeviceSearch | Exception] = SimpleQueue()
 
     def attempt() -> None:
@@ -206,7 +215,7 @@ class GuardedSearch:
 
 
 class OnDevice:
-    """Makes rows ready on a device, and knows those that it made and that are still used."""
+    """Prepares rows on a device, and tracks those still in use."""
 
     def __init__(self, device: Device, patience: Patience | None = None) -> None:
         self._device, self._patience, self._health = device, patience, Health()

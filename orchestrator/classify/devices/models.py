@@ -1,4 +1,7 @@
-"""The models: which tables each reads, and how it is launched (paper: sections IV A to C; figures 5 and 6)."""
+"""The models: the tables each reads, and its launch.
+
+Paper: sections IV A to C; figures 5 and 6.
+"""
 
 from __future__ import annotations
 
@@ -71,12 +74,12 @@ class Compiled:
 
     @property
     def nbytes(self) -> int:
-        """What the tables take on a device."""
+        """The size of the tables on a device, in bytes."""
         return sum(table.nbytes for table in self.tables)
 
 
 def compile_rows(model: Model, family: Family, boxes: Sequence[Box]) -> Compiled:
-    """What a model reads of some boxes of one IP version.
+    """Compile boxes of one IP version to a model's tables.
 
     Raises TooLarge where bit vectors would be.
     """

@@ -1,4 +1,4 @@
-"""The first row of each packet, by a device: batches in several lanes, and rows that are changed between two batches.
+"""Search by a device: batches in several lanes, with rows changed between batches.
 
     packets ──▶ lane 0 │ lane 1 │ lane 2 ──▶ rows        a batch is packed into the pinned memory of the next lane while
                                                          the device copies and searches those before it

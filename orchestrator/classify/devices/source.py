@@ -1,4 +1,4 @@
-"""The text of the models for one IP version: one source, read by OpenCL C and CUDA C alike."""
+"""The source of the models for one IP version, for OpenCL C and CUDA C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tuple space as a device reads it, and tuples merged so that fewer are asked (Daly and others: TupleMerge, 2019).
+"""Tuple space for devices, with tuples merged to search fewer.
+
+Daly and others: TupleMerge, 2019.
 
     shape     source /24, destination /32, a port    one look-up in the hash table
     merged    source /24, destination /24            the same rows under shorter keys, several rows a key
@@ -51,7 +53,7 @@ def tuples_of(space: Space) -> U32:
 
 
 def _fields(words: U64, family: Family) -> U32:
-    """Masks or keys of a space in words of 32 bits, (n, 2 * words + 2)."""
+    """Return masks or keys of a space in 32-bit words, (n, 2 * words + 2)."""
     width = words_of(family)
     last = words[:, _ADDRESSES]
     ports, protocol = last >> np.uint64(32), last >> np.uint64(24) & np.uint64(0xFF)

@@ -1,4 +1,6 @@
-"""Rows as bit vectors with aggregation (Lakshman and Stiliadis, SIGCOMM 1998; Baboescu and Varghese, SIGCOMM 2001).
+"""Rows as bit vectors with aggregation.
+
+Lakshman and Stiliadis, SIGCOMM 1998; Baboescu and Varghese, SIGCOMM 2001.
 
     axis         class of a packet                         vector of a class
     source       the span of addresses that it lies in     bit r: row r holds these addresses
