@@ -40,7 +40,10 @@ def counted_since(interval_s: float, since: dt.datetime, now: dt.datetime) -> dt
 
 
 class Rounds:
-    """Has the rounds of all who are due; `have` has one. Who cannot have one rests for a while, and others go on."""
+    """Runs the rounds of all keys that are due by `have`.
+
+    One that fails rests for a while, and others go on.
+    """
 
     def __init__(
         self, left: Left, have: Callable[[Units, str], object], *, ticks: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""Waking coroutines from threads: a wait ends when something happened, and nobody polls.
+"""Wake coroutines from threads without polling.
 
 Who waits registers first and looks afterwards; so what happens between looking and waiting is not missed.
 """

@@ -1,4 +1,4 @@
-"""Spreading a domain's traffic over its firewalls: who serves is told here, which buckets that makes is decided here.
+"""Spread a domain's traffic over its firewalls: decide the buckets of serving members.
 
     set_members ──▶ assign (`scaling/buckets.py`) ──▶ the store ──▶ the switch's program ──▶ whoever follows it
     enforced    ◀── the store ◀── what the switch's controller read back
@@ -70,7 +70,10 @@ class Spreading:
         return found.enforced if found is not None else 0
 
     def report(self, domain: str, enforcer: int, generation: int, trouble: str | None) -> None:
-        """What the spreading switch's controller has read back. Raises Forbidden for anybody else."""
+        """Record the spread switch's read-back.
+
+        Raises Forbidden for anybody but its controller.
+        """
         with self._store.write() as unit:
             unit.enforcers.scope(enforcer).check_spread()
             unit.spreads.report(domain, generation, trouble)
@@ -80,7 +83,7 @@ class Spreading:
         self.publisher.drop(domain)
 
     async def watch(self, domain: str, held: Held | None, wait_s: float) -> Answer | None:
-        """What is newer than `held`, once there is something; None when nothing came within `wait_s`.
+        """Wait for a program newer than `held`; None after `wait_s`.
 
         Where a domain's traffic was never spread, nothing passes the switch: that is generation 0.
         """
@@ -99,7 +102,7 @@ class Spreading:
     async def follow(
         self, domain: str, held: Held | None, lasts_s: float, *, heartbeat_s: float
     ) -> AsyncIterator[Answer | None]:
-        """What is newer than `held`, as it comes; None where there is nothing for a while."""
+        """Yield programs newer than `held` as they come; None is a heartbeat."""
         first = await self.watch(domain, held, 0.0)
         return self._following(domain, first, held, lasts_s, heartbeat_s)
 
@@ -120,7 +123,7 @@ class Spreading:
                 return
 
     def _refresh(self, domain: str, held: Held | None) -> int:
-        """Have the newest spread published; its generation.
+        """Publish the newest spread; return its generation.
 
         Who holds a later generation has it from before the database was put back: then the spread goes beyond it.
         """
@@ -139,7 +142,7 @@ class Spreading:
 
 
 def _event_detail(spread: Spread, moves: int) -> dict[str, object]:
-    """What the log says of a new spread."""
+    """Return the log's detail of a new spread."""
     return {"shares": dict(share(spread.owners)), "moved": moves}
 
 

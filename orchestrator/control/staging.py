@@ -1,4 +1,4 @@
-"""Intersection first: which program may be published now on the way to a domain's newest policy.
+"""Intersection first: decide which program may be published towards the newest policy.
 
 Switches follow at different moments. Where a mix of what they may hold and the newest policy could let through what no
 policy permits (`policy/intersection.py`), the newest policy is published narrowed to the intersection, as the
@@ -63,7 +63,7 @@ their own memory, the database is asked which are."""
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """What hosts may hold since it was published, and how it came from what was published before."""
+    """A published program, and its change from the one before."""
 
     generation: int
     digest: bytes
@@ -72,8 +72,11 @@ class _Published:
 
 
 class _History:
-    """What was published of a domain, from the oldest that a host may still hold. What changed from each to the next is
-    summed up as it grows: most changes are told by that, however many there were."""
+    """The published programs of a domain that hosts may still hold.
+
+    The changes from each to the next are summed up as it grows: most changes are judged by that, however many there
+    were.
+    """
 
     def __init__(self, programs: Iterable[_Published] = ()) -> None:
         self.programs: list[_Published] = []
@@ -91,7 +94,10 @@ class _History:
         self.programs.append(program)
 
     def changes(self, last: Touched) -> list[Touched]:
-        """The changes since the oldest, with one more; none where all are of one direction, for these leak nothing."""
+        """Return the changes since the oldest, with one more.
+
+        None where all are of one direction, for these leak nothing.
+        """
         if self._ways | last.ways != BOTH_WAYS:
             return []
         return [*(each.touched for each in self.programs[1:]), last]
@@ -106,7 +112,9 @@ class _Passed:
 
 
 class Staging:
-    """Remembers what was published of each domain, as far back as a host may still hold it. Safe between threads.
+    """Remembers each domain's published programs, while hosts may hold them.
+
+    Safe between threads.
 
     `is_alone`: no other process commits.
     """
@@ -127,17 +135,17 @@ class Staging:
         return tuple(self._staged)
 
     def due(self, domain: str, stored_generation: int) -> int:
-        """The generation to be given out when the store is at one: the one before where that is staged."""
+        """Return the generation to publish for the store's: the one before if staged."""
         return stored_generation - (self._staged.get(domain) == stored_generation)
 
     def held_back(self, unit: Unit, domain: str, newest: PolicySnapshot) -> Withheld:
-        """What must be held back of a policy before it may follow what hosts may hold; empty: nothing."""
+        """Return what must be held back of a policy for now; empty: nothing."""
         if not unit.moves_hosts and self._is_plain(domain, newest):
             return {}
         return self._held_back(unit, domain, newest)
 
     def decide(self, unit: Unit, domain: str, newest: PolicySnapshot) -> None:
-        """Keep what must be held back of a policy that the domain came to otherwise than by a change."""
+        """Store what must be held back of a policy reached otherwise than by a change."""
         held_back = self._held_back(unit, domain, newest)
         if held_back:
             unit.intersections.keep(domain, newest.generation, held_back)
@@ -151,7 +159,7 @@ class Staging:
         return withheld(held, newest.policy) if held else {}
 
     def following(self, unit: Unit, domain: str, newest: PolicySnapshot) -> PolicySnapshot:
-        """What may be published of a policy that was committed: itself, or the intersection that was found then."""
+        """Return the policy to publish for a committed one: itself, or the intersection."""
         kept = unit.intersections.before(domain, newest.generation)
         if kept is None or not self.held_back(unit, domain, newest):
             return newest
@@ -176,7 +184,10 @@ class Staging:
                 self._staged.pop(domain, None)
 
     def reported(self, domain: str, generation: int) -> None:
-        """A host of a domain was read back at a generation. An old one is looked for in the store next time."""
+        """Take note of a host's read-back.
+
+        An old generation is looked for in the store next time.
+        """
         with self._lock:
             history = self._published.get(domain)
             if history is None or generation < history.programs[0].generation:
@@ -192,7 +203,7 @@ class Staging:
             self._looked_at.pop(domain, None)
 
     def _is_plain(self, domain: str, newest: PolicySnapshot) -> bool:
-        """Whether nothing that any host may hold could leak, as far as that is known without asking the database.
+        """Return whether no host can leak, as far as known without the database.
 
         What lies between any of these and the newest is among the changes since the oldest, so one look is enough.
         """
@@ -209,7 +220,7 @@ class Staging:
         return not could_leak(changes)
 
     def _suspects(self, domain: str, known: Sequence[_Published], newest: Policy) -> list[Policy]:
-        """Of the policies that hosts may hold those that are apart from the newest by changes that could leak."""
+        """Return the policies that hosts may hold with changes that could leak."""
         if not known:
             return []
         changes = [self._touched(domain, known[-1].policy, newest)]
@@ -227,7 +238,7 @@ class Staging:
         return looked[2]
 
     def _held(self, unit: Unit, domain: str, newest: PolicySnapshot) -> tuple[Iterable[Policy], Sequence[_Published]]:
-        """What hosts may hold: policies from before this service started, and what was published since.
+        """Return what hosts may hold: policies from before the start, and published programs.
 
         What none can hold any more is forgotten.
         """
@@ -255,8 +266,11 @@ class Staging:
         return (_policies_since(unit, domain, newest, min(before)) if before else ()), known[first:]
 
     def _settled(self, domain: str, known: Sequence[_Published], generation: int, age_s: float) -> int:
-        """The oldest program that may still decide packets: hosts hold those of `generation` or later, as they have
-        said `age_s` ago, but a switch's cache follows its flows a little later."""
+        """Return the oldest program that may still decide packets.
+
+        Hosts hold those of `generation` or later, as they have said `age_s` ago, but a switch's cache follows its flows
+        a little later.
+        """
         now, passed = self._clock(), self._passed.get(domain, ())
         if not passed or passed[-1].generation != generation:
             passed = (*passed, _Passed(generation, now - max(age_s, 0.0)))
@@ -266,18 +280,18 @@ class Staging:
 
 
 def intersection_of(newest: PolicySnapshot, held_back: Withheld) -> PolicySnapshot:
-    """The newest policy with what is held back of it, as the generation before its own."""
+    """Return the newest policy without what is held back, one generation earlier."""
     policy = narrowed(newest.policy, held_back, highest_number=HIGHEST_NUMBER)
     return replace(newest, policy=policy, generation=newest.generation - 1)
 
 
 def _place(known: Sequence[_Published], generation: int) -> int:
-    """The place of the first of the known programs that is of a generation or a later one; after them, if none is."""
+    """Return the place of the first program of a generation or later."""
     return bisect_left(known, generation, key=lambda each: each.generation)
 
 
 def _places(known: Sequence[_Published], hosts: Sequence[HeldRecord]) -> tuple[list[int], list[int]]:
-    """From which place on each host may hold the known programs; and since when some may hold others besides."""
+    """Return each host's first possible program, and since when others are possible."""
     places, before = [len(known)], []
     ours = {(each.generation, each.digest) for each in known}
     for host in hosts:
@@ -292,7 +306,10 @@ def _places(known: Sequence[_Published], hosts: Sequence[HeldRecord]) -> tuple[l
 
 
 def _policies_since(unit: Unit, domain: str, newest: PolicySnapshot, generation: int) -> Iterable[Policy]:
-    """The policies of a generation and of those since, but the newest. Lists that changed too often for that: any."""
+    """Return the policies of a generation and later, without the newest.
+
+    Lists that changed too often for that: any.
+    """
     changed = unit.acls.changed_between(domain, generation, newest.generation, most=_MOST_STATES)
     if changed is not None:
         return [policy for each in (generation, *changed) for policy in _policies_at(unit, newest, each)]
@@ -316,7 +333,7 @@ def _policies_at(unit: Unit, newest: PolicySnapshot, generation: int) -> Iterabl
 
 
 def _with_lists(policy: Policy, lists: Mapping[TenantId, Acl | None]) -> Iterable[Policy]:
-    """A policy with other lists. Where one is not known, with those at both its extremes."""
+    """Yield a policy with other lists; unknown ones at both extremes."""
     extremes = (Action.PERMIT, Action.DENY), (Action.DENY, Action.PERMIT)
     unknown = [Acl(ingress_default=ingress, egress_default=egress) for ingress, egress in extremes]
     return tuple(

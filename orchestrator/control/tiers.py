@@ -1,4 +1,4 @@
-"""The tiers beside the hosts': their programs are compiled with the hosts' and published under the same generations."""
+"""The tiers beside the hosts, compiled and published under the same generations."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ Programs = Mapping[Tier, Program | None]
 
 
 class OneTier(Protocol):
-    """What makes and publishes the programs of one tier."""
+    """Makes and publishes the programs of one tier."""
 
     publisher: Publisher
 
     def compile(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> Program | None:
-        """The program of a domain; None where it does not have the tier. Raises what refuses a change."""
+        """Compile a domain; None where it lacks the tier.
+
+        Raises what refuses a change.
+        """
         ...
 
     def publish(self, domain: str, program: Program | None) -> None:
@@ -58,7 +61,7 @@ class Tiers:
         return (*(each.publisher for each in self._tiers.values()), self.servers.publisher)
 
     def publisher(self, tier: Tier) -> Publisher:
-        """Who gives the programs of a tier out."""
+        """Return the publisher of a tier's programs."""
         return self._tiers[tier].publisher
 
     def compile(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> Programs:

@@ -96,7 +96,7 @@ class Timekeeper:
         return max(SHORTEST_SLEEP_S, min(most, self._silence_s / _LOOKS_A_SILENCE, left if left is not None else most))
 
     def _take_back(self, units: Units) -> float:
-        """Take back the changes that nobody confirmed in time; how many seconds to wait before looking again."""
+        """Take back changes not confirmed in time; return seconds until the next look."""
         for tenant in units.read(lambda unit: unit.acls.unconfirmed_in_time()):
             if tenant in self._unconfirmed:
                 continue
@@ -111,7 +111,7 @@ class Timekeeper:
         return LOOK_AT_CLOCK_S
 
     def _take_out(self, units: Units, tenants: Sequence[str]) -> None:
-        """Take out the rules of some tenants whose time is over: together, and by halves where that is refused."""
+        """Remove tenants' expired rules: together, and by halves where that is refused."""
         try:
             units.write(lambda unit: _expire(unit, tenants))
         except Exception as error:
@@ -128,14 +128,17 @@ class Timekeeper:
                 self._resting.over(tenant)
 
     def _look(self, unit: Unit) -> tuple[float | None, tuple[ExpiringRule, ...], bool]:
-        """Seconds to the next expiry, rules to announce, and whether an enforcement point has fallen silent."""
+        """Return seconds to the next expiry, rules to announce, whether a point is silent."""
         due = unit.acls.next_expiry()
         left = None if due is None else (due - unit.now).total_seconds()
         soon = unit.acls.expiring(self._lead) if left is not None and left <= self._lead.total_seconds() else ()
         return left, soon, self._listens() and unit.enforcers.has_silent(self._silence_s)
 
     def _listens(self) -> bool:
-        """Whether it is time to look who fell silent: first when all had the time to speak, then now and then."""
+        """Return whether to look for silent points.
+
+        First when all had the time to speak, then now and then.
+        """
         now = self._ticks()
         if self._listen_at is None:
             self._listen_at = now + self._silence_s
@@ -165,7 +168,7 @@ def _expire(unit: Unit, tenants: Sequence[str]) -> None:
 
 
 def _revert(tenant: str, unit: Unit) -> None:
-    """Take a list back, unless it was confirmed or taken back since it was looked for."""
+    """Take a list back, unless it was settled since it was looked for."""
     if tenant not in unit.acls.unconfirmed_in_time():
         return
     change = unit.acls.revert(tenant, author=REVERT)

@@ -1,4 +1,4 @@
-"""Pure work that may take long, done in processes of its own and ended when its time is over.
+"""Long pure work in processes of its own, killed when its time is over.
 
 What is said about a list (findings, differences, costs) can take seconds, and with lists made for it minutes. Here it
 neither holds up the service's other threads nor outlives the patience of who asked: the process is killed and, for the
@@ -46,7 +46,10 @@ to ask for the next one."""
 
 @functools.lru_cache(maxsize=_LISTS)
 def read_list(text: bytes) -> Acl:
-    """A list in its native form; those that were read last are not read again. Raises BadInput, BadPolicy."""
+    """Read a native list; the last ones read are cached.
+
+    Raises BadInput, BadPolicy.
+    """
     return acl_from_json(json_document(text))
 
 
@@ -69,7 +72,7 @@ class Workbench:
         self._judge, self._other = _Worker("judge"), _Worker("workbench")
 
     def run(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-        """The value of `function`, a module's own, with arguments that can be pickled; raises what it raises.
+        """Return the value of a module's function with picklable arguments; raise its errors.
 
         Raises TooLarge when it takes longer than `within_s`, Busy when others do not make room in that time.
         """
@@ -81,7 +84,10 @@ class Workbench:
         return self._done(None, self._judge, within_s, _Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the processes, and the work that they are at. What is asked for later raises Busy."""
+        """Kill the processes with their work.
+
+        What is asked for later raises Busy.
+        """
         self._judge.close()
         self._other.close()
 
@@ -96,7 +102,10 @@ class Workbench:
 
 
 class _Worker:
-    """A process with what it was sent. Whoever has taken it gives it one piece of work, which leaves it free again."""
+    """A process with what it was sent.
+
+    Whoever has taken it gives it one piece of work, which leaves it free again.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -111,7 +120,10 @@ class _Worker:
         return self._turn.acquire(timeout=within_s)
 
     def do(self, work: _Work, deadline: float) -> Any:
-        """What comes of it: a value, or an error that it raised. Raises TooLarge and AclflowError."""
+        """Return the result: a value, or an error that was raised.
+
+        Raises TooLarge and AclflowError.
+        """
         try:
             return self._outcome(work, deadline)
         except BaseException:
@@ -121,7 +133,10 @@ class _Worker:
             self._turn.release()
 
     def close(self) -> None:
-        """End the process for good, and the work that it is at: whoever waits for that puts things away."""
+        """Kill the process for good, with its work.
+
+        Whoever waits for that puts things away.
+        """
         self._closed = True
         process = self._process
         if process is not None:
@@ -163,7 +178,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Sent:
-    """This end of what a process has: the lists that were sent last, by identity, with their numbers."""
+    """The lists last sent to a process, by identity, with their numbers."""
 
     lists: OrderedDict[int, tuple[int, Acl]] = field(default_factory=OrderedDict)
     count: int = 0
@@ -177,7 +192,7 @@ class _Sent:
         return packed.getvalue()
 
     def _number(self, each: object) -> tuple[int, bytes | None] | None:
-        """For a list its number, with the list where the process has not got it; None for anything else."""
+        """Return a list's number, with the list if the process lacks it; None for others."""
         if not isinstance(each, Acl):
             return None
         known = self.lists.get(id(each))
@@ -215,7 +230,7 @@ class _Received:
 
 
 def _serve(channel: Connection) -> None:
-    """The process: work comes in, values and errors go out, until nobody is at the other end."""
+    """Run the process: take work, return values and errors, until the other end closes."""
     gc.disable()  # it would walk over every rule while somebody waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's interrupt is for the service, which ends this process
     received = _Received()

@@ -1,4 +1,4 @@
-"""Writes that wait for each other are carried out together: one transaction, one compilation, one generation for many.
+"""Carry out waiting writes together: one transaction, one compilation, one generation.
 
     thread 1   write ── carries out its own ───────────────────────▶ answered
     thread 2        write ── waits ── carries out 2, 3 and 4 ─────────────────────────▶ answered
@@ -32,7 +32,7 @@ MOST = 64
 
 @dataclass(frozen=True, slots=True)
 class Written(Generic[T]):
-    """What came of a piece of work that is committed: its answer, and the domains that it moved to which generation."""
+    """A committed piece of work: its answer, and the generations of domains it moved."""
 
     answer: T
     generations: Mapping[str, int]
@@ -40,7 +40,7 @@ class Written(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[T]):
-    """A piece of work, with the context of the thread that brought it, and what came of it once that is known."""
+    """A piece of work with its thread's context, and its result once known."""
 
     work: Callable[[Unit], T]
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
@@ -63,7 +63,10 @@ class Job(Generic[T]):
             self.clock.lap(stage)
 
     def result(self) -> Written[T]:
-        """What it came to. Raises what it failed with."""
+        """Return its answer.
+
+        Raises what it failed with.
+        """
         assert self.came_to is not None
         if isinstance(self.came_to, BaseException):
             raise self.came_to
@@ -82,8 +85,10 @@ class NotCommitted(Exception):
 
 
 class WriteQueue:
-    """Carries jobs out. `carry` does some in one transaction; it returns what each came to, and raises NotCommitted if
-    nothing was done."""
+    """Carries jobs out.
+
+    `carry` does some in one transaction; it returns what each came to, and raises NotCommitted if nothing was done.
+    """
 
     def __init__(self, carry: Callable[[Jobs], Sequence[Written[Any]]], patience_s: float, most: int = MOST) -> None:
         self._carry = carry
@@ -94,8 +99,10 @@ class WriteQueue:
         self._someone_is_at_it = False
 
     def do(self, work: Callable[[Unit], T]) -> Written[T]:
-        """Have a piece of work done; it may be done more than once, after it was undone. Raises what it raises, and
-        Busy if its turn does not come."""
+        """Carry out a piece of work.
+
+        It may be done more than once, after it was undone. Raises what it raises, and Busy if its turn does not come.
+        """
         job = Job(work)
         turn = self._enqueue(job)
         if turn is not None and not turn.wait(self._patience_s) and self._give_up(job, turn):
@@ -105,7 +112,7 @@ class WriteQueue:
         return job.result()
 
     def _enqueue(self, job: Job[Any]) -> threading.Event | None:
-        """Put a job to those that wait; what to wait for, None where nobody is at it."""
+        """Add a job to the queue; return what to wait for, None for nobody."""
         with self._lock:
             if self._someone_is_at_it:
                 job.turn = threading.Event()
@@ -114,7 +121,10 @@ class WriteQueue:
         return job.turn
 
     def _give_up(self, job: Job[Any], turn: threading.Event) -> bool:
-        """Whether a job was still waiting, and does not any more. One that is being carried out is waited for."""
+        """Return whether a job was still waiting, and remove it.
+
+        One that is being carried out is waited for.
+        """
         with self._lock:
             if job in self._waiting and not turn.is_set():
                 self._waiting.remove(job)
@@ -123,7 +133,7 @@ class WriteQueue:
         return False
 
     def _lead(self) -> None:
-        """Carry out the first of those who wait, the own job among them, and wake the next."""
+        """Carry out the first waiting jobs, with the own job, and wake the next."""
         with self._lock:
             jobs, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
         try:

@@ -1,4 +1,4 @@
-"""State synchronisation: firewall VNFs that share the state of their connections, so that one may die.
+"""State synchronisation: firewall VNFs share connection state, so that one may die.
 
     states.py      states, levels, what is shared, how long it lasts
     oracle.py      what becomes of a connection with each packet, in plain Python

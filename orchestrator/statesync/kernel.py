@@ -1,4 +1,6 @@
-"""The replicator's programs in the kernel: loaded, attached, set, read. Nothing is kept in files.
+"""The replicator's programs in the kernel: loaded, attached, set, read.
+
+Nothing is kept in files.
 
 What is attached to an interface holds its program, and the program its maps; so another process (`aclflow statesync
 show`) finds all of it by asking tc.
@@ -57,7 +59,10 @@ TABLES = ("opened", "brief")
 
 
 def load_replicator(file: Path = FILE) -> libbpf.LoadedPrograms:
-    """The three programs, in the kernel. Raises Missing where they were not built or may not be loaded."""
+    """Load the three programs.
+
+    Raises Missing where they were not built or may not be loaded.
+    """
     if sys.byteorder != "little":
         raise Missing("state synchronisation is written for machines with the lowest byte first")
     if not file.exists():
@@ -128,7 +133,10 @@ class Replicator:
         libbpf.put(self._maps["configured"], _ONLY, settings.pack(clock))
 
     def settings(self) -> Settings:
-        """What it goes by. Raises Refused before it was configured."""
+        """The settings in force.
+
+        Raises Refused before it was configured.
+        """
         packed = libbpf.value(self._maps["configured"], _ONLY, SETTINGS_BYTES)
         if not any(packed):
             raise Refused("this replicator has no settings yet")
@@ -149,13 +157,16 @@ class Replicator:
         return Health.unpack(libbpf.value(self._maps["healths"], _ONLY, HEALTH_BYTES))
 
     def serve(self, serving: bool) -> None:
-        """Answer the switch from now on, or not. The program itself stops once the switch has given it up."""
+        """Answer the spread switch, or not.
+
+        The program itself stops once the switch has given it up.
+        """
         libbpf.put(self._maps["healths"], _ONLY, replace(self.health(), serving=serving).pack())
 
     # ------------------------------------------------------------------------------------------------------- streams
 
     def stream(self, sender: int, lane: int) -> Stream:
-        """What has come of a sender's lane."""
+        """Return a sender's lane as received."""
         return Stream.unpack(libbpf.value(self._maps["streams"], sender * LANES + lane, STREAM_BYTES))
 
     def set_stream(self, sender: int, lane: int, stream: Stream) -> None:
@@ -183,7 +194,7 @@ class Replicator:
     # -------------------------------------------------------------------------------------------------------- tables
 
     def connections(self) -> Iterator[Entry]:
-        """Every connection that is known, also those whose time is over and nobody has taken out yet."""
+        """Yield every known connection, with expired ones that are not removed yet."""
         for name in TABLES:
             for key, value in self.entries(name):
                 yield Entry.unpack(key, value)
@@ -248,7 +259,7 @@ class Replicator:
         return swept
 
     def take(self, key: bytes, word: int) -> bool:
-        """Hold a connection of a bulk transfer unless more is known of it; False: there is no room.
+        """Store a connection of a bulk transfer, unless more is known; False: no room.
 
         The program itself decides, so a message that comes meanwhile is never overwritten by what is older.
         """
@@ -258,7 +269,10 @@ class Replicator:
     # --------------------------------------------------------------------------------------------- held and counted
 
     def waiting(self) -> U64:
-        """The ids of the packets that are held now, by slot; 0 for a free one. It changes as the program runs."""
+        """Return the ids of the packets held now, by slot; 0 for a free one.
+
+        It changes as the program runs.
+        """
         if self._waiting is None:
             mapped = mmap.mmap(self._maps["waiting"], SLOTS * 8, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
             self._waiting = np.frombuffer(mapped, np.uint64)
@@ -276,7 +290,7 @@ class Replicator:
             self.waiting()[held % SLOTS] = 0
 
     def counters(self) -> dict[str, int]:
-        """What was counted since the programs were loaded, by name."""
+        """Return the counters since the programs were loaded, by name."""
         names, cpus = counter_names(), libbpf.processors()
         packed = libbpf.first_values(self._maps["counters"], len(names), 8 * cpus)
         sums = np.frombuffer(packed, "<u8").reshape(len(names), cpus).sum(axis=1)

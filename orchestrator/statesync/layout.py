@@ -85,7 +85,10 @@ class Settings:
             raise BadInput(f"a key has 16 bytes, not {len(self.secret)}", place="key")
 
     def pack(self, clock_ns: int) -> bytes:
-        """The bytes of the map `configured`; `clock_ns` is the time of day less the kernel's monotonic clock."""
+        """Return the bytes of the map `configured`.
+
+        `clock_ns` is the time of day less the kernel's monotonic clock.
+        """
         timeouts = [int(self.timeouts_s[state] * NANOSECONDS) for state in State]
         return _SETTINGS.pack(
             self.level, self.context, self.confirmation, self.number, ipaddress.IPv4Address(self.address).packed,
@@ -95,7 +98,7 @@ class Settings:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Settings:
-        """What a program in the kernel goes by."""
+        """Read the settings of a program in the kernel."""
         level, context, confirmation, number, address, active, waited, port, secret, _, hold, *timeouts = (
             _SETTINGS.unpack(packed)
         )
@@ -126,7 +129,7 @@ def unpack_member(packed: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What has come of one sender's lane: the highest number, and how many since the floor."""
+    """One sender's lane as received: the highest number, and how many since the floor."""
 
     is_open: bool
     floor: int = 0
@@ -140,7 +143,7 @@ class Stream:
         return self.highest - self.floor - self.received
 
     def missing_before(self, sequence: int) -> int:
-        """How many messages up to a number have not come; it is not far below the highest."""
+        """Count missing messages up to a number, not far below the highest."""
         bits = int.from_bytes(self.seen, "little")
         above = range(max(sequence + 1, self.highest - _WINDOW + 64), self.highest + 1)
         return self.missing - sum(not bits >> each % _WINDOW & 1 for each in above)
@@ -151,14 +154,17 @@ class Stream:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Stream:
-        """What a place of the map says."""
+        """Read a place of the map."""
         is_open, floor, highest, received, seen = _STREAM.unpack(packed)
         return cls(bool(is_open), floor, highest, received, seen)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A packet that waits for confirmations, as a frame. `since_ns` is by the kernel's monotonic clock."""
+    """A packet that waits for confirmations, as a frame.
+
+    `since_ns` is by the kernel's monotonic clock.
+    """
 
     since_ns: int
     confirmed: frozenset[int]
@@ -172,7 +178,7 @@ class Held:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Held:
-        """What a slot holds, or held."""
+        """Read a slot's packet, present or past."""
         since, confirmed, needed, phase, interface, length, checksum, key, word, frame = _SLOT.unpack(packed)
         return cls(
             since, _numbers(confirmed), _numbers(needed), phase, interface, checksum, key, word, frame[:length]
@@ -181,8 +187,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Closings:
-    """Places of words about connections that closed: those before `sent` the program has told, those from `places` on
-    are free. `words` counts what was written, also over what waited."""
+    """Places of words about closed connections.
+
+    Those before `sent` the program has sent, those from `places` on are free. `words` counts what was written, also
+    over what waited.
+    """
 
     sent: int
     places: int
@@ -211,7 +220,7 @@ class Health:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Health:
-        """What the map says."""
+        """Read the map."""
         serving, patience, left, _, left_ns, right, _, right_ns = _HEALTH.unpack(packed)
         return cls((left, right), bool(serving), (left_ns, right_ns), patience / NANOSECONDS)
 
@@ -270,7 +279,7 @@ class Columns:
 
 
 def shift_seen(value: bytes, by_ns: int) -> bytes:
-    """A table's value as if its last packet had passed so much earlier, even before this machine started."""
+    """Return a table's value with its last packet earlier, even before the machine's start."""
     word, seen, told, version = _CONNECTION.unpack(value)
     return _CONNECTION.pack(word, (seen - by_ns) % (1 << 64), told, version)
 

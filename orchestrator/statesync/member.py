@@ -1,4 +1,4 @@
-"""A member of a firewall cluster: follows the others, lets them follow, and sends again what is not confirmed.
+"""A member of a firewall cluster: follows, is followed, resends unconfirmed messages.
 
 Member X *follows* Y when it gets Y's messages. Each member follows every other; whoever follows is sent messages and
 waited for, and stops being waited for when its connection ends or is silent. So a member that dies delays others for as
@@ -43,7 +43,10 @@ Dial = Callable[[str, int, str], socket.socket]
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What a member knows of one that it follows. `lag` counts messages of theirs that have not come (yet)."""
+    """A followed member.
+
+    `lag` counts messages of theirs that have not come (yet).
+    """
 
     is_whole: bool = False
     taken: int = 0
@@ -52,7 +55,9 @@ class Following:
 
 
 class Member:
-    """One member. It is made in the network namespace of its interfaces; its threads may run anywhere.
+    """One member.
+
+    It is made in the network namespace of its interfaces; its threads may run anywhere.
 
     `peers` are the other members' addresses by number. Call `start` once and `stop` once.
     """
@@ -98,7 +103,10 @@ class Member:
             self._run(partial(self._follow, number))
 
     def stop(self) -> None:
-        """End all threads and close the door. What the program holds stays."""
+        """End all threads and close the listener.
+
+        What the program holds stays.
+        """
         self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -106,7 +114,10 @@ class Member:
         self._resending.close()
 
     def leave(self) -> None:
-        """Let the spread switch send nothing more here; what the members know stays. `start` does not undo it."""
+        """Stop taking traffic from the spread switch; the shared state stays.
+
+        `start` does not undo it.
+        """
         self._leaves = True
         self._kernel.serve(False)
 
@@ -118,7 +129,10 @@ class Member:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has taken the entries of every member that it can reach, and of one at least (or has no peers)."""
+        """Return whether it has the entries of every reachable member, and of one at least.
+
+        A member without peers is whole.
+        """
         with self._lock:
             found = list(self._following.values())
         return all(each.is_whole for each in found) and (bool(found) or not self._peers)
@@ -131,7 +145,7 @@ class Member:
 
     @property
     def resent(self) -> Resent:
-        """What was done about packets that were held too long."""
+        """The actions on packets held too long."""
         return self._resending.done
 
     @property
@@ -165,7 +179,10 @@ class Member:
                 log.warning("statesync.tick_failed", error=str(error))
 
     def _look_after_health(self) -> None:
-        """Serve once whole. If the switch gave this member up meanwhile, first take all entries of the others again."""
+        """Serve once whole.
+
+        If the switch gave this member up meanwhile, first take all entries of the others again.
+        """
         if self._kernel.health().serving or self._leaves:
             return
         if self._serves:
@@ -180,7 +197,7 @@ class Member:
             self._kernel.serve(True)
 
     def _is_asked(self) -> bool:
-        """Whether a switch asks by both data interfaces (or none asks at all, and nobody waits for the answer)."""
+        """Return whether a switch asks by both data interfaces, or none asks at all."""
         health = self._kernel.health()
         heard = [at for side, at in zip(health.sides, health.heard_ns, strict=True) if side]
         return all(time.monotonic_ns() - each < _ASKED_S * 1e9 for each in heard) or not any(heard)
@@ -224,7 +241,9 @@ class Member:
             self._set_followed_by(number, -1)
 
     def _believe(self, number: int, hello: Mapping[str, Any]) -> None:
-        """Open the windows for a member's messages above those that it has sent, unless they stand about there already.
+        """Open the windows for a member's messages above those it has sent.
+
+        Unless they stand about there already.
 
         They stand elsewhere after it was started again, whatever its clock says; what it sent before is not believed.
         """

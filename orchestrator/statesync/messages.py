@@ -1,4 +1,4 @@
-"""What members tell each other: one connection's state, or that it was stored. 80 bytes, drawn here.
+"""Messages between members: one connection's state, or its confirmation, in 80 bytes.
 
     0        1     2       3     4      5       6        8           16        24
     version  kind  sender  lane  flags  answer  ahead    slot        sequence  key (40: addresses, ports, protocol)
@@ -30,7 +30,7 @@ _OPENER, _CLOSER, _PENDING, _VERSION_AT = 1 << 8, 1 << 9, 1 << 10, 32
 
 
 class MessageKind(IntEnum):
-    """What a message asks for, or answers."""
+    """The purpose of a message."""
 
     WRITE = 1
     PREPARE = 2
@@ -48,7 +48,9 @@ IN_TURN = 2
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The two ends of a connection, the lower first: addresses of 128 bits (IPv4: mapped), ports, the IP protocol.
+    """The two ends of a connection, the lower first, and the IP protocol.
+
+    Ends are addresses of 128 bits (IPv4: mapped) and ports.
 
     An ICMP echo has its identifier in place of both ports.
     """
@@ -73,7 +75,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A connection's state with its ends: True is the upper end of the key. `pending`: not all members have it yet."""
+    """A connection's state with its ends: True is the upper end of the key.
+
+    `pending`: not all members have it yet.
+    """
 
     state: State
     opener: bool = False
@@ -95,7 +100,9 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. `answer` is the kind that a confirmation confirms; `slot` names the held packet, 0 for none.
+    """One message.
+
+    `answer` is the kind that a confirmation confirms; `slot` names the held packet, 0 for none.
 
     `ahead` has a bit for each member to whom a message that goes in turn has yet to go.
     """
@@ -121,7 +128,10 @@ class Message:
 
 
 def open_sealed(packed: bytes, secret: bytes) -> Message | None:
-    """The message in the first 80 bytes; None if they are too few, have another MAC or are of another version."""
+    """Open the message in the first 80 bytes.
+
+    None if they are too few, have another MAC or are of another version.
+    """
     body, mac = packed[: _BODY.size], packed[_BODY.size : MESSAGE_BYTES]
     if len(packed) < MESSAGE_BYTES or _MAC.pack(siphash(secret, body)) != mac or body[0] != VERSION:
         return None

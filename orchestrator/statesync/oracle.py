@@ -1,4 +1,6 @@
-"""What becomes of a connection with each packet, in plain Python. The program in the kernel must agree with it.
+"""The meaning of each packet for a connection, in plain Python.
+
+The program in the kernel must agree with it.
 
 No connection is picked up in the middle: TCP begins with a SYN without ACK, ICMP echo with a request. A packet of a
 known connection that its state does not expect is dropped and changes nothing. Sequence numbers are not looked at.
@@ -14,7 +16,10 @@ from orchestrator.statesync.states import TIMEOUT_S, State
 
 
 class Kind(Enum):
-    """What a packet says about its connection. BAD has TCP flags that no TCP stack sends together."""
+    """The kind of a packet for its connection.
+
+    BAD has TCP flags that no TCP stack sends together.
+    """
 
     SYN = "syn"
     SYN_ACK = "syn-ack"
@@ -31,7 +36,10 @@ FIN, SYN, RST, ACK = 1, 2, 4, 16
 
 
 def tcp_kind(flags: int) -> Kind:
-    """The kind of a TCP segment with these flags; PSH, URG, ECE and CWR do not matter."""
+    """Return the kind of a TCP segment by its flags.
+
+    PSH, URG, ECE and CWR do not matter.
+    """
     of_flags = {SYN: Kind.SYN, SYN | ACK: Kind.SYN_ACK, ACK: Kind.ACK, FIN | ACK: Kind.FIN, RST: Kind.RST}
     return {**of_flags, RST | ACK: Kind.RST}.get(flags & (FIN | SYN | RST | ACK), Kind.BAD)
 
@@ -57,7 +65,7 @@ def step(
     now_s: float,
     timeouts_s: Mapping[State, float] = TIMEOUT_S,
 ) -> Connection | None:
-    """The connection after a packet from one of its ends; None if the packet is dropped, and nothing has changed."""
+    """Return the connection after a packet from one end; None drops it without change."""
     if known is not None and now_s - known.seen_s > timeouts_s[known.state]:
         known = None
     if known is None or (kind is Kind.SYN and known.state in (State.TIME_WAIT, State.CLOSED)):

@@ -1,4 +1,4 @@
-"""Sends messages that the program in the kernel does not: held packets' again, and closings that wait for others.
+"""Send messages that the kernel's program does not: repeats, and delayed closings.
 
 A held packet's message goes again where a confirmation is missing, long before a client's own timer would.
 
@@ -34,7 +34,7 @@ _ETHERNET = 14
 
 @dataclass(frozen=True, slots=True)
 class Resent:
-    """What was done so far: messages sent again, packets given up, packets let go on without members."""
+    """The counts so far: messages repeated, packets given up, packets passed without members."""
 
     again: int = 0
     given_up: int = 0
@@ -42,7 +42,10 @@ class Resent:
 
 
 class Resending:
-    """Looks at what is held. It is made in the network namespace of the data interfaces and used by one thread."""
+    """Resends for held packets.
+
+    It is made in the network namespace of the data interfaces and used by one thread.
+    """
 
     def __init__(self, replicator: Replicator, settings: Settings) -> None:
         self._kernel = replicator
@@ -74,7 +77,10 @@ class Resending:
         self._raw.close()
 
     def look(self, followers: frozenset[int]) -> None:
-        """Send again what was held already when this looked last. `followers` are the members to wait for."""
+        """Resend for packets held since the last look.
+
+        `followers` are the members to wait for.
+        """
         self._tell_closings(followers)
         now = self._kernel.waiting().copy()
         if now.any():
@@ -88,7 +94,7 @@ class Resending:
                 self._help(place, held, followers, hold_s)
 
     def _tell_closings(self, followers: frozenset[int]) -> None:
-        """Tell of connections that closed, if no word came since the last look, or some came for a number of looks."""
+        """Send closings, if none came since the last look, or some wait too long."""
         before, now = self._closings, self._kernel.closings()
         self._closings = now
         self._unchanged = self._unchanged + 1 if now.words != self._told else 0

@@ -1,4 +1,4 @@
-"""How one member follows another: a TCP connection on which both prove the key, then entries in bulk, then reports.
+"""Sessions between members over TCP: mutual proof of the key, bulk entries, reports.
 
     follower                                  followed
     nonce ──────────────────────────────────▶
@@ -37,7 +37,7 @@ JSON, ENTRIES = 0, 1
 
 @dataclass(slots=True)
 class Session:
-    """One side of a TCP connection between two members that have proven the key to each other.
+    """One side of a TCP connection between two members that have proven the key.
 
     `is_follower` tells the two sides' frames apart, so that none can be sent back to its sender.
     """
@@ -71,7 +71,10 @@ class Session:
             raise Unreachable(f"a member does not answer: {error}") from None
 
     def receive(self) -> tuple[int, bytes]:
-        """The next frame's kind and payload. Raises Unreachable, and Forbidden for a frame that is not the member's."""
+        """Return the next frame's kind and payload.
+
+        Raises Unreachable, and Forbidden for a frame that is not the member's.
+        """
         try:
             head = _exactly(self.connection, _HEAD.size)
             length, kind = _HEAD.unpack(head)

@@ -6,7 +6,10 @@ _MASK = (1 << 64) - 1
 
 
 def siphash(key: bytes, data: bytes) -> int:
-    """The hash of some bytes under a key of 16 bytes. Raises ValueError for a key of another length."""
+    """Return the hash of bytes under a 16-byte key.
+
+    Raises ValueError for a key of another length.
+    """
     if len(key) != 16:
         raise ValueError(f"a SipHash key has 16 bytes, not {len(key)}")
     first, second = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")

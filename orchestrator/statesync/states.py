@@ -1,4 +1,4 @@
-"""Connections as a firewall in the middle sees them: states, what members share of them, and how long they last.
+"""Connections as a middle firewall sees them: states, shared parts, time-outs.
 
 A firewall sees both ends of a connection, so each of its TCP states stands for a pair of RFC 9293's:
 
@@ -46,7 +46,7 @@ class Level(IntEnum):
 
 
 class Context(IntEnum):
-    """How a change is written: at once, or prepared by all members before any of them holds it."""
+    """The write context of a change: at once, or prepared by all members first."""
 
     DIRTY = 0
     TRANSACTION = 1

@@ -33,7 +33,10 @@ from orchestrator.store.transaction import Touched, expect
 
 
 class Domains(Sites):
-    """The domains' repository. What enforcement points must hold moves the generation, in the same transaction."""
+    """The domains' repository.
+
+    What enforcement points must hold moves the generation, in the same transaction.
+    """
 
     # ------------------------------------------------------------------------------------------------ domains
 
@@ -96,7 +99,9 @@ class Domains(Sites):
         return self.get(domain)
 
     def bump_generation(self, domain: str) -> int:
-        """Move the generation (once a unit, however often it is called) and return it. Raises NotFound.
+        """Move the generation, once a unit, and return it.
+
+        Raises NotFound.
 
         Everything in the store that changes a policy does this itself.
         """

@@ -1,4 +1,4 @@
-"""What is kept beside a tenant's list: what is expected of it, and drafts that members show each other."""
+"""Data beside a tenant's list: its expectations, and drafts that members share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class Expectations:
         self._tx = tx
 
     def get(self, tenant: str) -> KeptExpectations:
-        """What is expected of a tenant's list; an empty text expects nothing. Raises NotFound (tenant)."""
+        """Return the expectations of a tenant's list; an empty text expects nothing.
+
+        Raises NotFound (tenant).
+        """
         number = self._tx.tenant(tenant).number
         row = self._tx.row(_OF_TENANT, called=number)
         return _NOTHING if row is None else _kept(row.text, row.author, row.created)
@@ -83,7 +86,10 @@ class Drafts:
         return self.get(tenant, row["id"])[0]
 
     def get(self, tenant: str, draft: str) -> tuple[SharedDraft, str]:
-        """A draft with its list as native text. Raises NotFound, also for one whose time is over."""
+        """Return a draft with its list as native text.
+
+        Raises NotFound, also for one whose time is over.
+        """
         for row in self._rows(tenant, shared_drafts.c.id == draft):
             return _seen(row), row.body
         raise NotFound(f"the tenant shares no draft '{draft}', or its time is over", place="draft")

@@ -38,14 +38,17 @@ from orchestrator.store.unit import Unit
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A writer's turn: its unit of work, and what commits it and says what was committed."""
+    """A writer's turn: its unit of work, and the commit, which returns what was committed."""
 
     unit: Unit
     commit: Callable[[], Committed]
 
 
 class Store:
-    """A database, shared by all threads of a process. `is_alone`: no other process may write to it."""
+    """A database, shared by all threads of a process.
+
+    `is_alone`: no other process may write to it.
+    """
 
     def __init__(self, engine: Engine, settings: StoreSettings, clock: Callable[[], dt.datetime]) -> None:
         self.engine = engine
@@ -115,28 +118,39 @@ class Store:
             self._remember(tx)
 
     def known_bearer(self, secret: str) -> Principal | None:
-        """Who bears a token, if that needs no look into the database: for callers that must not wait."""
+        """Return a token's bearer, if known without a look into the database.
+
+        For callers that must not wait.
+        """
         return self._known(digest_of(secret))
 
     def bearer(self, secret: str) -> Principal:
-        """Who bears a token. Raises Unauthenticated: unknown, revoked and expired look the same."""
+        """Return a token's bearer.
+
+        Raises Unauthenticated: unknown, revoked and expired look the same.
+        """
         return self._borne(digest_of(secret))
 
     def known_certified(self, fingerprint: bytes) -> Principal | None:
-        """Who shows a certificate with this fingerprint (SHA-256), if that needs no look into the database."""
+        """Return a certificate's bearer by its fingerprint (SHA-256), if known without the database."""
         return self._known(certificate_digest(fingerprint))
 
     def certified(self, fingerprint: bytes) -> Principal:
-        """Who shows a certificate. Raises Unauthenticated: unknown, revoked and expired look the same."""
+        """Return a certificate's bearer.
+
+        Raises Unauthenticated: unknown, revoked and expired look the same.
+        """
         return self._borne(certificate_digest(fingerprint))
 
     @property
     def bearers_gone(self) -> int | None:
-        """Grows whenever somebody may have stopped being known; None where other processes see to that too."""
+        """A number that grows when bearers may be gone; None with other processes."""
         return self._principals.cleared if self.is_alone else None
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` after every commit that moved a generation or logged an event; returns how to stop it.
+        """Call `listener` after every commit that moved a generation or logged an event.
+
+        Returns how to stop it.
 
         Called on the thread that committed, and on PostgreSQL also, on a thread of its own, for other processes'
         commits: hand over to your own loop (`loop.call_soon_threadsafe`) and return at once. A `Committed` that names
@@ -187,7 +201,7 @@ class Store:
                 _give_back(connection)
 
     def _writing(self, synced: bool) -> Connection:
-        """The connection that wrote last, as long as it is good: there is one writer at a time."""
+        """Return the last writing connection, if it is good: there is one writer at a time."""
         begin = partial(begin_writing, synced=synced)
         kept, self._writer = self._writer, None
         if kept is not None:
@@ -237,7 +251,10 @@ def _begun(connection: Connection, begin: Callable[[Connection], None]) -> Conne
 
 
 def _give_back(connection: Connection) -> None:
-    """End a connection's transaction and give it to the pool; one that breaks at that has nothing left to lose."""
+    """End a connection's transaction and return it to the pool.
+
+    One that breaks at that has nothing left to lose.
+    """
     with suppress(Unreachable), translated():
         connection.close()
     if not connection.closed:

@@ -1,4 +1,4 @@
-"""The log of what happened, bounded in size: the oldest entries are forgotten a hundred at a time.
+"""The event log, bounded in size: the oldest are forgotten a hundred at a time.
 
 Entries are ordered by their ids, never by their times. There is one writer at a time, so ids are also the order of
 commits: who has read up to an id has missed nothing below it.
@@ -37,7 +37,9 @@ class Events:
     def append(
         self, kind: str, subject: str, detail: Mapping[str, object], *, owner: Row[Any] | None = None
     ) -> LoggedEvent:
-        """Log an event in this transaction: it exists if and only if the change does. `detail` must be JSON.
+        """Log an event in this transaction, so that it exists only with the change.
+
+        `detail` must be JSON.
 
         What it is about (`eventkinds.py`) is found by its subject, the generation by its detail. `owner` has the number
         and the domain of the tenant that it is about, where these are known.
@@ -64,7 +66,7 @@ class Events:
         return LoggedEvent(event_id, self._tx.now, kind, subject, dict(detail), tenant)
 
     def since(self, event_id: int, *, limit: int = 100, tenant: int | None = None) -> EventPage:
-        """Events after an id, oldest first: all of them, or those about the tenant of a number."""
+        """Return events after an id, oldest first: all, or a tenant's by number."""
         statement = select(events).where(events.c.id > event_id).order_by(events.c.id).limit(limit)
         if tenant is not None:
             statement = statement.where(events.c.tenant == tenant)
@@ -72,13 +74,16 @@ class Events:
         return EventPage(tuple(_event(row) for row in rows), missed=event_id < self.forgotten())
 
     def newest_of(self, kind: str, tenant: int) -> dt.datetime | None:
-        """When an event of a kind was last logged about the tenant of a number; None where none is kept."""
+        """Return when a kind of event was last logged about a tenant's number, or None."""
         mine = (events.c.tenant == tenant) & (events.c.kind == kind)
         found = self._tx.read(select(events.c.time).where(mine).order_by(events.c.id.desc()).limit(1)).first()
         return None if found is None else from_micros(found.time)
 
     def newest(self, *, before: int | None = None, limit: int = 100, tenant: int | None = None) -> EventPage:
-        """The newest events, before an id if one is named, newest first: all, or those about the tenant of a number."""
+        """Return the newest events, before an id if named, newest first.
+
+        All, or those about the tenant of a number.
+        """
         statement = select(events).order_by(events.c.id.desc()).limit(limit)
         if before is not None:
             statement = statement.where(events.c.id < before)
@@ -87,7 +92,7 @@ class Events:
         return EventPage(tuple(_event(row) for row in self._tx.read(statement)), missed=False)
 
     def renumber(self, ahead: int, last: int) -> None:
-        """Give every event an id `ahead` of its own; `last` is the last that was given out.
+        """Move every event's id by `ahead`; `last` is the last id given out.
 
         Readers of the old ids are told that they missed something, and none of those comes again.
         """
@@ -104,7 +109,7 @@ class Events:
         return self._tx.read(select(func.max(events.c.id))).scalar_one() or 0
 
     def _about(self, kind: str, subject: str) -> tuple[int | None, str | None]:
-        """The number of the tenant, and the domain, that an event is about, where there are such."""
+        """Return the tenant's number and the domain of an event, where there are such."""
         match about(kind):
             case About.TENANT:
                 try:

@@ -1,4 +1,6 @@
-"""Switches as rows of a domain: hosts' and edges' come and go alike, and no two share a name or a datapath id.
+"""Switches as rows of a domain, with unique names and datapath ids.
+
+Hosts' and edges' come and go alike.
 
 A switch keeps what it holds when it is taken out of its domain, and until it is reached nobody knows what that is. So
 it is noted since which generation it may hold the domain's programs: what it was last read back at, if it was. Where
@@ -48,7 +50,10 @@ def add_switch(tx: Transaction, domain: str, host: HostRecord, plane: str | None
 
 
 def take_out_switch(tx: Transaction, domain: str, name: str, plane: str | None) -> bool:
-    """Take a switch out, and note since when it may hold what it holds; whether there was one."""
+    """Remove a switch, and note since when it may hold its program.
+
+    Returns whether there was one.
+    """
     reported = (points.c.domain == domain) & (points.c.host == name)
     generation = tx.read(select(points.c.generation).where(reported)).scalar_one_or_none()
     mine = _on(domain, plane) & (hosts.c.name == name)
@@ -61,7 +66,7 @@ def take_out_switch(tx: Transaction, domain: str, name: str, plane: str | None) 
 
 
 def _since_when(tx: Transaction, domain: str, generation: int) -> int:
-    """Since which generation a switch may hold the domain's programs that is not known to have been there."""
+    """Return since which generation a switch may hold unknown programs of the domain."""
     behind = tx.read(select(domains.c.behind).where(domains.c.id == domain)).scalar_one()
     return 0 if behind else generation
 

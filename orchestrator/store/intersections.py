@@ -1,4 +1,4 @@
-"""What a change that takes two steps holds back: decided by who commits it, read by all who publish it.
+"""The parts held back of changes in two steps: written at commit, read by publishers.
 
 The rules are those that are laid on top of the tenants' lists (`policy/intersection.py`). They are written in the
 transaction of the change: whoever publishes it, in whichever process and after whatever restart, publishes the same
@@ -31,7 +31,7 @@ _OF = Prepared(
 
 
 class Intersections:
-    """The repository of what is held back, of each domain's latest change that held something back."""
+    """The repository of each domain's latest held-back part."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
@@ -53,7 +53,7 @@ class Intersections:
         return row is not None and row.withheld == _OPEN
 
     def before(self, domain: str, generation: int) -> Withheld | None:
-        """What is held back before a generation may follow; None where it may be published at once."""
+        """Return what is held back before a generation; None where it may be published."""
         row = self._tx.row(_OF, of_domain=domain, at=generation)
         if row is None or row.withheld == _OPEN:
             return None
@@ -62,7 +62,7 @@ class Intersections:
 
 
 def leave_open(tx: Transaction, which: ColumnElement[bool]) -> None:
-    """It is open what is held back of the latest generation of some domains (rows of `domains`)."""
+    """Mark the latest generation's held-back part of some domains as undecided."""
     found = select(domains.c.id).where(which)
     tx.write(delete(intersections).where(intersections.c.domain.in_(found)))
     rows = select(domains.c.id, domains.c.generation, literal(_OPEN)).where(which)

@@ -26,14 +26,17 @@ _BUSY_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """What `upgrade` did: the revisions before (None: a fresh database) and after."""
+    """The revisions before (None: a fresh database) and after an upgrade."""
 
     before: str | None
     after: str
 
 
 def upgrade(url: str) -> Upgrade:
-    """Migrate a database to this program's schema. Safe to repeat. Raises Missing for one made by a newer program."""
+    """Migrate a database to this program's schema; safe to repeat.
+
+    Raises Missing for one made by a newer program.
+    """
     engine = connect_pool(url, _BUSY_TIMEOUT_S)
     try:
         with translated(), engine.connect() as connection:
@@ -62,7 +65,10 @@ def prepare(engine: Engine) -> None:
 
 
 def revision(connection: Connection) -> str | None:
-    """The revision of a database's schema; None for one without tables of ours. Raises Missing for a foreign one."""
+    """Return a database's revision; None without our tables.
+
+    Raises Missing for a foreign one.
+    """
     tables = inspect(connection).get_table_names()
     if VERSION_TABLE in tables:
         found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()  # noqa: S608

@@ -1,4 +1,4 @@
-"""The newest of something of every domain in memory, keyed by the generation at which it was read.
+"""The newest value of every domain in memory, by the generation it was read at.
 
 So it is never wrong and never needs to be told of a change: a value serves at exactly its generation. Beside other
 processes it is merely of no use for one read.
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class OfGeneration(Protocol):
-    """What knows the generation at which it was read."""
+    """A value that knows the generation at which it was read."""
 
     @property
     def generation(self) -> int:

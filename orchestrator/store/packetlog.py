@@ -1,4 +1,4 @@
-"""The packet log: packets that rules with `log` decided, the newest of each tenant.
+"""The packet log: the newest packets of each tenant's logging rules.
 
 An enforcement point's reports bear numbers that grow within its epoch; one whose number was taken already changes
 nothing, so it may be sent until it is answered. What is kept is bounded a tenant, so that nobody's flood takes anybody
@@ -71,7 +71,10 @@ class PacketLog:
         return True
 
     def append(self, domain: str, records: Sequence[LoggedPacket]) -> None:
-        """Keep records, and of every tenant's the newest only. Raises NotFound for a tenant that is no more."""
+        """Store records, keeping each tenant's newest only.
+
+        Raises NotFound for a tenant that is no more.
+        """
         if not records:
             return
         numbers = {name: self._tx.tenant(name).number for each in records if (name := each.tenant) is not None}

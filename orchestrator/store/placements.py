@@ -1,4 +1,4 @@
-"""Which rules of a domain are lifted above their lists, since when and why; and how the domain chooses them.
+"""Lifted rules of a domain, since when and why, and the settings of choosing.
 
 A row of `placements` is a rule that somebody wants something of:
 
@@ -37,8 +37,11 @@ _DEFAULTS = Settings()
 
 @dataclass(frozen=True, slots=True)
 class PlacementSettings:
-    """How a domain chooses, at a version; since when packets count for the next round; and what the last one found: the
-    shares of rules that were idle and that were never used (None: there was no round yet)."""
+    """A domain's settings of choosing at a version, and the last round.
+
+    Since when packets count for the next round; and what the last one found: the shares of rules that were idle and
+    that were never used (None: there was no round yet).
+    """
 
     version: int
     settings: Settings
@@ -49,7 +52,10 @@ class PlacementSettings:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A rule that is lifted, or that the operator wants something of; `saves_us_per_s` as the chooser estimated it."""
+    """A lifted or wished rule.
+
+    `saves_us_per_s` is as the chooser estimated it.
+    """
 
     rule: LiftedRule
     wish: Wish | None
@@ -71,7 +77,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Stands:
-    """What became of a rule that was to be lifted; without a form it stays, `because` of something."""
+    """The result for a rule to be lifted; one without a form stays, with the reason."""
 
     rule: LiftedRule
     has_form: bool
@@ -134,7 +140,7 @@ class Placements:
         return tuple(_placement(row) for row in self._tx.read(_OF_DOMAIN, {"domain": domain}))
 
     def wish(self, domain: str, rule: LiftedRule, wish: Wish | None) -> Placement | None:
-        """Pin or forbid a rule, or leave it to the chooser; its placement now, if there is anything to say of it.
+        """Pin or forbid a rule, or leave it to the chooser; return its placement, if any.
 
         Raises NotFound where the domain has no such tenant, or its list no such rule.
         """
@@ -186,7 +192,10 @@ class Placements:
         self._put(domain, number, verdict.rule, {"because": verdict.because, "saves": saves, **since})
 
     def _take_down(self, domain: str, verdict: Verdict) -> None:
-        """End the chooser's wish; the row stays while it says that the rule stands above its list."""
+        """End the chooser's wish.
+
+        The row stays while it says that the rule stands above its list.
+        """
         number = self._tenant_number(domain, verdict.rule)
         before = self._find(domain, verdict.rule)
         if number is not None and before is not None and before.wish is None:
@@ -195,7 +204,7 @@ class Placements:
     # ------------------------------------------------------------------------------------------- after compiling
 
     def settle(self, domain: str, snapshot: PolicySnapshot, outcome: Sequence[Stands]) -> PolicySnapshot:
-        """Note what became of the rules that were to be lifted, with an event for each that went up or down.
+        """Store the results of lifting, with an event for each change.
 
         What has no form and is not pinned is not wanted any more. Gives the snapshot as it is after that.
         """
@@ -210,7 +219,10 @@ class Placements:
         return settled
 
     def _settle(self, domain: str, known: Placement, stands: Stands | None) -> None:
-        """Note what became of one rule. Nothing is asked of rules that were not to be lifted."""
+        """Store one rule's result.
+
+        Nothing is asked of rules that were not to be lifted.
+        """
         rule, number = known.rule, self._tenant_number(domain, known.rule)
         assert number is not None
         because = stands.because if stands is not None and not stands.has_form else known.because
@@ -312,7 +324,10 @@ def _state(row: Row[Any]) -> PlacementSettings:
 
 
 def _settings(body: str) -> Settings:
-    """What was written; a setting that did not exist then has its default."""
+    """Read stored settings.
+
+    A setting that did not exist then has its default.
+    """
     said = orjson.loads(body)
     return Settings(**said | {"algorithm": Algorithm(said["algorithm"])})
 

@@ -1,4 +1,4 @@
-"""A backup: one file with everything that a store holds, the same from SQLite and from PostgreSQL.
+"""A backup: one file with a whole store, the same from SQLite and PostgreSQL.
 
     gzip of lines of JSON    first    what it is: `Contents`
                              then     the rows of every table, a line each, in the order of the tables
@@ -54,7 +54,10 @@ _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, orjson.JSONDecodeError)
 
 @dataclass(frozen=True, slots=True)
 class TableContents:
-    """A table of a backup. `last` is the highest number that it ever gave out by itself; None: it gives none."""
+    """A table of a backup.
+
+    `last` is the highest number that it ever gave out by itself; None: it gives none.
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -72,7 +75,7 @@ class AuthorityFiles:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Who says that a backup is theirs: the fingerprint of a certificate, and a signature of the digest by its key."""
+    """A signature of a backup's digest, and the fingerprint of its certificate."""
 
     signer: str
     octets: bytes
@@ -80,7 +83,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a backup is: of which schema, made when and by which version, with which tables."""
+    """A backup's description: schema, time, version, and tables."""
 
     schema: str
     program: str
@@ -147,7 +150,7 @@ def back_up(
 
 
 def tables_of(connection: Connection) -> list[Table]:
-    """The tables that the database has, those that others refer to first; not the one with the schema's version."""
+    """Return the database's tables, referenced ones first, without the schema's version."""
     found = MetaData()
     found.reflect(connection)
     return [table for table in found.sorted_tables if table.name != VERSION_TABLE]
@@ -155,7 +158,10 @@ def tables_of(connection: Connection) -> list[Table]:
 
 @contextmanager
 def open_backup(file: Path, wrap: Wrap = _plain_stream) -> Iterator[Backup]:
-    """A backup, read once and found whole. Raises Missing, and BadInput for what is no backup or is damaged."""
+    """Open a backup after checking it whole.
+
+    Raises Missing, and BadInput for what is no backup or is damaged.
+    """
     try:
         raw = file.open("rb")
     except OSError as error:
@@ -169,7 +175,7 @@ def open_backup(file: Path, wrap: Wrap = _plain_stream) -> Iterator[Backup]:
 
 
 def rows_of(raw: BinaryIO, contents: Contents) -> Iterator[tuple[TableContents, Iterator[tuple[object, ...]]]]:
-    """The tables of a backup that was found whole, each with its rows, to be read in this order."""
+    """Yield a checked backup's tables with their rows, to be read in order."""
     raw.seek(0)
     with gzip.open(raw, "rb") as lines:
         lines.readline()
@@ -186,7 +192,7 @@ def _contents(connection: Connection, table: Table) -> TableContents:
 
 
 def numbered_column(table: str) -> str | None:
-    """The column in which the database itself numbers the rows of a table; None: it does not."""
+    """Return the column that the database numbers by itself, or None."""
     known = metadata.tables.get(table)
     if known is None or not known.dialect_options["sqlite"]["autoincrement"]:
         return None
@@ -242,7 +248,7 @@ def _plain(value: object) -> object:
 
 @contextmanager
 def _replacing(file: Path) -> Iterator[BinaryIO]:
-    """A new file for its owner alone that takes the name at the end, when all of it is on disk, or not at all."""
+    """Write a new private file that takes its name only once it is on disk."""
     beside = None
     try:
         descriptor, beside = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)

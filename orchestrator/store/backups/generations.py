@@ -1,4 +1,4 @@
-"""A database that was put back from a backup is behind what its hosts hold: its generations are raised above theirs.
+"""Raise the generations of a restored database above those that hosts hold.
 
 Enforcement points take nothing that is older than what they have, so without this they would stay at a policy that
 nobody knows any more until as many changes had been made as were lost. What hosts hold that were not read back since is
@@ -30,7 +30,7 @@ ONE_CHANGE = 2
 
 
 def raise_above(tx: Transaction, domain: str, generation: int, held: int) -> int | None:
-    """Move a domain's generation above one that a host holds, if it is not; the new one, None if nothing moved.
+    """Move a domain's generation above a host's; return it, None if nothing moved.
 
     Raises BadInput for a generation so far ahead that no host can have come by it.
     """

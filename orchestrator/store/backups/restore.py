@@ -1,4 +1,4 @@
-"""Putting a backup back: all of it or nothing, into SQLite or PostgreSQL, wherever it was made.
+"""Restore a backup completely or not at all, into SQLite or PostgreSQL.
 
 A store that was put back is behind the world: hosts hold later generations, switches have heard later epochs, readers
 of the log later events, and numbers of rules were given out that it knows nothing of. None of these may come a second
@@ -45,7 +45,10 @@ forget by the distance of numbers."""
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was put back. `spent` is the number of enrolment tokens that were open and are used up now."""
+    """A restored backup.
+
+    `spent` is the number of enrolment tokens that were open and are used up now.
+    """
 
     contents: Contents
     spent: int
@@ -80,7 +83,10 @@ def restore(url: str, backup: Backup, *, replace: bool, now: dt.datetime, progre
 
 
 def _clear(connection: Connection, *, replace: bool) -> None:
-    """Take away the tables that are there. Raises Conflict for a store in use, or with something in it."""
+    """Drop the present tables.
+
+    Raises Conflict for a store in use, or with something in it.
+    """
     found = migrate.revision(connection)
     _check_unused(connection)
     if found is None:
@@ -95,7 +101,10 @@ def _clear(connection: Connection, *, replace: bool) -> None:
 
 
 def _check_unused(connection: Connection) -> None:
-    """On PostgreSQL the database knows who is connected; on SQLite whoever calls holds the service's lock."""
+    """Refuse a PostgreSQL database in use.
+
+    On SQLite the caller holds the service's lock.
+    """
     if connection.dialect.name != "postgresql":
         return
     others = text(
@@ -121,7 +130,10 @@ def _fill(tx: Transaction, contents: Contents, raw: BinaryIO, progress: Progress
 
 
 def _step_ahead(tx: Transaction, contents: Contents) -> int:
-    """Count on far above the backup, and use up the enrolment tokens, for they may have been; how many there were."""
+    """Count on far above the backup, and use up enrolment tokens; return their number.
+
+    They may have been used.
+    """
     generation = domains.c.generation + AHEAD
     tx.write(update(domains).values(generation=generation, epoch=domains.c.epoch + AHEAD, behind=generation - 1))
     leave_open(tx, true())

@@ -1,4 +1,4 @@
-"""Certificates that the authority issued: to enforcement points, which are known by them, and to switches."""
+"""Issued certificates: enforcement points', which identify them, and switches'."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class Certificates:
         self._tx = tx
 
     def keep(self, issued: Issued, enforcer: int | None = None) -> CertificateRecord:
-        """Note a certificate; its bearer is that enforcement point from now on. Raises Conflict for a key in use."""
+        """Store a certificate of an enforcement point.
+
+        Raises Conflict for a key in use.
+        """
         columns = certificates.c
         self._tx.write(delete(certificates).where(columns.ends <= to_micros(self._tx.now - _KEPT)))
         if self._tx.read(select(columns.serial).where(columns.key == issued.key)).first() is not None:
@@ -82,7 +85,7 @@ class Certificates:
         return tuple(map(self._record, self._tx.read(statement)))
 
     def revoked_switches(self, domain: str) -> tuple[str, ...]:
-        """The serials of switches of a domain that controllers must refuse, though they have not ended."""
+        """Return a domain's revoked switches' serials that have not ended."""
         columns = certificates.c
         found = select(columns.serial).where(
             columns.domain == domain,
@@ -93,7 +96,10 @@ class Certificates:
         return tuple(row.serial for row in self._tx.read(found.order_by(columns.serial)))
 
     def revoke(self, serial: str) -> CertificateRecord:
-        """Make one invalid, at once. One that is not valid any more is fine. Raises NotFound."""
+        """Revoke a certificate at once, if it is valid.
+
+        Raises NotFound.
+        """
         if self.get(serial).is_valid:
             self._withdraw(certificates.c.serial == serial)
         return self.get(serial)
@@ -111,7 +117,7 @@ class Certificates:
         )
 
     def revoke_others(self, enforcer: int, but: Iterable[int]) -> None:
-        """Nothing stands for an enforcement point any more but these certificates, or tokens, by number of token."""
+        """Revoke an enforcement point's other certificates and tokens, by number of token."""
         others = select(tokens.c.id).where(tokens.c.enforcer == enforcer, tokens.c.id.not_in(tuple(but)))
         self._withdraw(certificates.c.token.in_(others))
         self._tx.write(delete(tokens).where(tokens.c.id.in_(others)))

@@ -1,4 +1,7 @@
-"""Enforcement points and their epochs. How they enrol is in `enrolments.py`, what they report in `reports.py`."""
+"""Enforcement points and their epochs.
+
+How they enrol is in `enrolments.py`, what they report in `reports.py`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ class Enforcers(Enrolments):
         return tuple(enforcer_record(row) for row in rows)
 
     def new_epoch(self, enforcer: int) -> int:
-        """A higher epoch than any in the domain, for an enforcer that starts anew and takes over. Raises NotFound.
+        """Return a new epoch above all in the domain, for an enforcer that takes over.
+
+        Raises NotFound.
 
         The sequences of its reports, of packets too, may begin again.
         """
@@ -39,11 +44,14 @@ class Enforcers(Enrolments):
         check_epoch(self._row(enforcer), epoch)
 
     def scope(self, enforcer: int) -> Scope:
-        """What an enforcer may speak for. Raises NotFound."""
+        """Return what an enforcer may speak for.
+
+        Raises NotFound.
+        """
         return Scope.of(self._row(enforcer))
 
     def check_hosts(self, enforcer: int, named: Iterable[str], *, place: str) -> None:
-        """Refuse an enforcer that speaks for another's host; one that the domain does not have is passed over.
+        """Refuse an enforcer that names another's host; unknown hosts are skipped.
 
         Raises NotFound (enforcer), Forbidden.
         """
@@ -54,6 +62,9 @@ class Enforcers(Enrolments):
                 scope.check(host.name, host.plane, place=place)
 
     def remove(self, enforcer: int) -> None:
-        """Forget an enforcer with its reports; its token or its certificate is valid no more. Raises NotFound."""
+        """Delete an enforcer with its reports, token and certificate.
+
+        Raises NotFound.
+        """
         self._row(enforcer)
         self._tx.write(delete(enforcers).where(enforcers.c.id == enforcer))
