@@ -9,7 +9,7 @@ import pytest
 from served import Served
 
 from orchestrator.client import Client, Held, Host, PointReport
-from orchestrator.compile.filters.rows import Filter, Plane, filter_program
+from orchestrator.compile.filters.rows import FILTERS, Plane, filter_program
 from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Packet, Rule, RuleId
@@ -53,7 +53,7 @@ def test_onboarding_gives_the_plane_its_program(admin: Client, domain: str, serv
     admin.add_firewall(domain, "fw2", "iptables")
     both = program(admin, domain)
     assert isinstance(both, Program)
-    assert set(both.flows.table.tolist()) == set(Filter)
+    assert set(both.flows.table.tolist()) == {*FILTERS[Plane.NFTABLES].values(), *FILTERS[Plane.IPTABLES].values()}
     assert [*admin.firewalls(domain)] == [
         Firewall("fw1", "nftables", None),
         Firewall("fw2", "iptables", None),

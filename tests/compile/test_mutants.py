@@ -87,8 +87,8 @@ def permits_for_denies() -> openflow.RuleStage:
     return openflow.RuleStage(stage.table, stage.register, stage.permit, stage.permit)
 
 
-def no_way_past_the_lists(uplink: int) -> list[Flow]:
-    return [row for row in _thoroughfares(uplink) if row.priority != STATIC_PRIORITY]
+def no_way_past_the_lists(*given: Any) -> list[Flow]:
+    return [row for row in _thoroughfares(*given) if row.priority != STATIC_PRIORITY]
 
 
 _atoms = lists.atoms
@@ -100,7 +100,7 @@ MUTANTS: list[tuple[str, Any, str, Callable[[], Any]]] = [
     ("reversed levels", lists, "levels", lambda: reversed_levels),
     ("one level for all", lists, "levels", lambda: all_levels_equal),
     (BY_COLUMN, openflow, "_leading", lambda: one_bit_short),
-    ("wrong mask", fewrules, "_masked", lambda: exact_for_masked),
+    ("wrong mask", fewrules, "_masked_field", lambda: exact_for_masked),
     ("shifted cookies", lists, "rule_flows", lambda: shifted_cookies),
     ("fragments not looked at", lists, "atoms", lambda: blind_to_fragments),
     ("swapped directions", lists, "_STAGES", swapped_stages),

@@ -56,8 +56,8 @@ def tenant(acl: Acl, numbers: dict[str, int] | None = None) -> Tenant:
 
 
 def columns(compiled: CompiledList) -> dict[str, Any]:
-    """The rows of a list as columns, without regard to how they are cut."""
-    whole = FlowTable.joined(compiled.rows)
+    """The rows of a list as columns, without regard to how they are cut and to instructions that no row has."""
+    whole = FlowTable.joined(compiled.rows).compacted()
     return {each.name: np.asarray(getattr(whole, each.name)).tolist() for each in dataclasses.fields(whole)}
 
 

@@ -101,7 +101,7 @@ class _Same:
         return id(self.value)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _find_replaced(one: _Same, other: _Same) -> tuple[Sequence[Any], Sequence[Any]]:
     old, new = one.value, other.value
     start = _alike(old, new)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Row, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import Row, Select, bindparam, delete, func, insert, literal_column, select, update
 
 from orchestrator.errors import NotFound
 from orchestrator.policy.formats.native import rule_texts, rules_from_json
@@ -209,9 +209,11 @@ _PAST_NUMBER = Prepared(
     select(func.max(_rules.number).label("number")).where(
         _rules.tenant == bindparam("of_tenant"),
         _rules.rule_id == bindparam("called"),
+        _rules.number > literal_column("0"),
         _rules.until_version.is_not(None),
     )
 )
+"""Searched in `acl_rules_ended_id`: that every number is above zero is said for SQLite (`spans`)."""
 _IDS_AT_ONCE = 500
 
 
@@ -230,7 +232,7 @@ def past_numbers(tx: Transaction, tenant: int, ids: Sequence[str]) -> dict[str, 
     for first in range(0, len(ids), _IDS_AT_ONCE):
         named = _rules.rule_id.in_(ids[first : first + _IDS_AT_ONCE])
         ended = select(_rules.rule_id, func.max(_rules.number).label("number")).where(
-            _rules.tenant == tenant, _rules.until_version.is_not(None), named
+            _rules.tenant == tenant, _rules.until_version.is_not(None), _rules.number > literal_column("0"), named
         )
         found |= {row.rule_id: row.number for row in tx.read(ended.group_by(_rules.rule_id))}
     return found

@@ -56,7 +56,7 @@ Index(
     sqlite_where=~_STILL_HOLDS, postgresql_where=~_STILL_HOLDS,
 )  # fmt: skip
 Index(
-    "acl_rules_ended_id", acl_rules.c.tenant, acl_rules.c.rule_id,
+    "acl_rules_ended_id", acl_rules.c.tenant, acl_rules.c.rule_id, acl_rules.c.number,
     sqlite_where=~_STILL_HOLDS, postgresql_where=~_STILL_HOLDS,
 )  # fmt: skip
 _EXPIRES = _STILL_HOLDS & acl_rules.c.expires.is_not(None)

@@ -19,6 +19,5 @@ def upgrade() -> None:
     """Add the column and the index; versions that were made before have no name."""
     op.add_column("acl_versions", sa.Column("author_name", sa.Text, nullable=False, server_default=""))
     ended = sa.text("until_version IS NOT NULL")
-    op.create_index(
-        "acl_rules_ended_id", "acl_rules", ["tenant", "rule_id"], sqlite_where=ended, postgresql_where=ended
-    )
+    columns = ["tenant", "rule_id", "number"]
+    op.create_index("acl_rules_ended_id", "acl_rules", columns, sqlite_where=ended, postgresql_where=ended)
