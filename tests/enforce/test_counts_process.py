@@ -23,6 +23,7 @@ from patience import PATIENCE_S, until
 from served import Served, served
 
 from orchestrator.client import Client, Host
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow.frames import frame
 from orchestrator.lab.ports import free_port
 from orchestrator.policy.addresses import Family, Prefix
@@ -121,7 +122,7 @@ class Site:
             self._control = Control(self.ovs.directory / "ovs-vswitchd.ctl")
         for number in range(count):
             packet = Packet(Family.IPV4, 0xC0000201, 0x0A070000 | host, UDP, 20000 + number, port)
-            octets = frame(packet, src_mac=OUTSIDE_MAC, dst_mac=MAC[host], payload=b"x" * 20)
+            octets = frame(packet, src_mac=OUTSIDE_MAC, dst_mac=GATEWAY_MAC, payload=b"x" * 20)
             self._control("netdev-dummy/receive", f"up{host}", octets.hex())
         self.sent[f"p{port}"] += count
 

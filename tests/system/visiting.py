@@ -39,7 +39,7 @@ class Visitor:
         self.presses("Review and commit")
         self.page.wait_for_selector(COMPLETE)
         self.presses("Commit")
-        self.sees("Enforced on every host")
+        self.sees("In force on every host")
         self.presses("Done")
         self.page.wait_for_selector(COMPLETE)
 

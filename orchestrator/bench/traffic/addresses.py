@@ -19,8 +19,11 @@ from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.model import Acl, Endpoint, Policy, Tenant, TenantId
 
-CLIENT_MAC, NEXT_HOP_MAC, SERVER_MAC = GATEWAY_MAC, 0x0AAC1F0000FE, 0x0AAC1F010001
-"""A VNF-ACL sends what leaves by its uplink to the gateway's address: that is whom the client stands for."""
+CLIENT_MAC, NEXT_HOP_MAC, SERVER_MAC = GATEWAY_MAC, GATEWAY_MAC, 0x0AAC1F010001
+"""A VNF-ACL sends what leaves by its uplink to the gateway's address, and takes from there what is for that address.
+
+So both ends of the client's link have it: the client stands for the gateway, and so does the firewall's side.
+"""
 
 SERVER = Prefix.parse("198.18.29.40")
 SERVER_ADDRESS = format_address(Family.IPV4, SERVER.network)
