@@ -189,7 +189,7 @@ def test_connections_of_a_stateful_firewall_outlive_its_draining(lab: Lab, clien
         assert connected(lab, 20) == 20
         assert [says(each, "after") for each in talkers] == ["after"] * len(talkers)
         newer = firewalls[1].forwarded() - quiet - kept
-        assert newer <= 2 * kept, "new connections went to the draining firewall"
+        assert newer <= 2 * kept + len(talkers), "new connections went to the draining firewall"
 
 
 MANY = """
