@@ -74,7 +74,7 @@ def endpoint_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
         *(_request_row(endpoint, prefix, tenant, symbol) for prefix in v4),
         *(_solicitation_row(endpoint, prefix, tenant, symbol) for prefix in solicitors),
         *(_sender_row(endpoint, prefix, tenant, symbol) for prefix in prefixes),
-        *(_impostor_row(prefix, tenant, symbol) for prefix in prefixes),
+        *(_impostor_row(prefix, tenant, symbol) for prefix in prefixes if prefix.length),
         *(_receiver_row(endpoint, prefix, tenant, symbol) for prefix in prefixes),
     ]
 
@@ -273,7 +273,10 @@ def _sender_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) ->
 
 
 def _impostor_row(prefix: Prefix, tenant: int, symbol: int) -> Flow:
-    """Packets from the uplink in the endpoint's name end here; its port is written down, so that the row needs it."""
+    """Packets from the uplink in the endpoint's name end here; its port is written down, so that the row needs it.
+
+    The prefix of all addresses is nobody's name: whoever has it (a router) hears from everybody by the uplink.
+    """
     version, source, _ = _ip(prefix)
     end = instructions([set_field(pipeline.OUTPUT_PORT.field, symbol)])
     return _flow(Table.SOURCES, _prefix_priority(prefix), [version, source], end, tenant=tenant)
