@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from enum import Enum
 from typing import Annotated
 
 import typer
@@ -14,21 +13,8 @@ from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, end_of, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
+from orchestrator.policy.findings import Kind
 from orchestrator.wire.lists import Waiver
-
-
-class Waivable(Enum):
-    """The kinds of findings."""
-
-    NEVER = "never"
-    DUPLICATE = "duplicate"
-    SHADOWED = "shadowed"
-    REDUNDANT = "redundant"
-    CONFLICT = "conflict"
-    WIDE = "wide"
-    EXPIRED = "expired"
-    GROUP = "group"
-    UNDECIDED = "undecided"
 
 
 @taking
@@ -47,7 +33,7 @@ def list_all(tenant: TenantName, shown: Shown, url: Url = None) -> None:
 @taking
 def add(
     tenant: TenantName,
-    kind: Annotated[Waivable, typer.Argument(metavar="KIND", help="The finding's kind, see `aclflow acl check`.")],
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="The finding's kind, see `aclflow acl check`.")],
     about: Annotated[
         list[str],
         typer.Argument(
