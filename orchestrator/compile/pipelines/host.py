@@ -125,7 +125,7 @@ STAGES = (
         "Packets from the uplink whose source is an endpoint on this switch are dropped: it sends by its own port, so "
         "somebody else speaks in its name. The rows write down the endpoint's port, so they exist only where that port "
         "does. Where an endpoint's prefix lies inside another's, the longest decides, and one that is elsewhere comes "
-        "in.",
+        "in. The prefix of all addresses, a router's, is nobody's name.",
         (oxm.ETH_TYPE, oxm.IPV4_SRC, oxm.IPV6_SRC),
         (Table.LIFTED,),
         "on to lifted",
