@@ -90,7 +90,7 @@ def _of_quota(unit: Unit, tenant: TenantRecord, flows_of: FlowsOf) -> Iterator[C
                 name=tenant.id,
                 text=f"{tenant.id} has {number:,} of {limit:,} {what}",
                 since=None,
-                command=f"aclflow tenant quota {tenant.id}",
+                command=f"aclflow tenant quota show {tenant.id}",
             )
 
 

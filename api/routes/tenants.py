@@ -20,10 +20,8 @@ from orchestrator.store.records import Principal, Reply, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page, Written
-from orchestrator.wire.lists import Unconfirmed
 from orchestrator.wire.tenants import (
     CreatedTenants,
-    InForce,
     Limits,
     OwnedPrefixes,
     OwnEndpoint,
@@ -89,13 +87,17 @@ def create_tenants(caller: TenantCreator, services: ServicesDep, body: NewTenant
 def get_tenant(caller: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
     """One tenant. Its ETag changes with what it is and owns, not with what its list costs or where it is in force."""
 
-    def read(unit: Unit) -> tuple[TenantRecord, int, InForce, Unconfirmed | None]:
+    def read(unit: Unit) -> tuple[TenantRecord, int, dict[str, object]]:
         record, rules = _with_rules(unit, tenant)
-        return record, rules, in_force(unit, record, named=is_admin(caller)), unit.acls.unconfirmed(tenant)
+        return record, rules, {
+            "in_force": in_force(unit, record, named=is_admin(caller)),
+            "return_traffic": unit.domains.get(record.domain).return_traffic.value,
+            "unconfirmed": unit.acls.unconfirmed(tenant),
+        }  # fmt: skip
 
-    record, rules, force, waiting = services.control.read(read)
-    seen = _seen(SeenTenant, record, used=_used(services, record, rules), in_force=force, unconfirmed=waiting)
-    return answer(seen, tag=etag(record.version))
+    record, rules, seen = services.control.read(read)
+    body = _seen(SeenTenant, record, used=_used(services, record, rules), **seen)
+    return answer(body, tag=etag(record.version))
 
 
 @router.patch("/{tenant}", response_model=WrittenTenant)

@@ -92,6 +92,13 @@ def places(ctx: Any, incomplete: str) -> list[str]:
     return _beginning(incomplete, (each["name"] for each in found))
 
 
+def prefixes(ctx: Any, incomplete: str) -> list[str]:
+    """Prefixes of the tenant that is named before."""
+    tenant = _typed_parameter(ctx, "tenant")
+    found = _ask_service(f"/v1/tenants/{tenant}") if tenant else []
+    return _beginning(incomplete, iter(found["prefixes"])) if isinstance(found, dict) else []
+
+
 def endpoints(ctx: Any, incomplete: str) -> list[str]:
     """Endpoints of the domain that is named before."""
     domain = _typed_parameter(ctx, "domain")
@@ -136,7 +143,21 @@ def one_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 EVERY = (
-    *(tenants, lists, contexts, domains, hosts, endpoints, groups, rules, operator_rules, places, versions, waivers),
+    *(
+        tenants,
+        lists,
+        contexts,
+        domains,
+        hosts,
+        endpoints,
+        groups,
+        rules,
+        operator_rules,
+        places,
+        prefixes,
+        versions,
+        waivers,
+    ),
     *(tokens, kinds, formats),
 )
 

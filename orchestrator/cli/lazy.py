@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import shlex
-from collections.abc import Callable
-from types import MappingProxyType
+from collections.abc import Callable, Collection
 from typing import Any
 
 import typer
@@ -14,11 +14,12 @@ import typer.core
 import typer.main
 
 from orchestrator.cli import shell
-from orchestrator.cli.tree import Branch, Leaf
+from orchestrator.cli.tree import SYNONYMS, TREE, VERBS, Branch, Leaf
 from orchestrator.errors import BadInput
 
-_DELETES = MappingProxyType({"remove": "delete", "delete": "remove", "rm": "delete"})
-"""What people type for the other where a group has only one of them."""
+_HOME = "orchestrator.cli"
+_A_TYPING_ERROR = 0.8
+"""From this likeness on a word is taken for a command with a typing error, not for an argument."""
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
@@ -34,20 +35,77 @@ class LazyGroup(typer.core.TyperGroup):
         return [child.name for child in self.branch.children if child.name in present]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Typer's, with the real command in the place of its sign; old spellings answer with the new ones.
+        """Typer's, with the real command in the place of its sign, and with words that people bring from elsewhere.
 
-        Raises BadInput for an old spelling.
+        Raises BadInput, with the right spelling, for an old one and for a verb before its noun.
         """
-        moved = next((each for each in self.branch.moved if args and each.name == args[0]), None)
-        if moved is not None and not shell.is_completing():
-            typed = shlex.join(args[1:]) or "..."
-            raise BadInput(f"it is called `aclflow {moved.to.replace('...', typed)}` now", place=ctx.command_path)
-        named = [*args]
-        if named and named[0] not in super().list_commands(ctx):
-            named[0] = _DELETES.get(named[0], named[0])
-        name, command, rest = super().resolve_command(ctx, named)
+        words = translate(args, _names(self.branch))
+        if not shell.is_completing():
+            words = self._words_for_help(ctx, words)
+            self._refuse_spelling(ctx, words)
+        name, command, rest = super().resolve_command(ctx, words)
         leaf = next((child for child in self.branch.children if child.name == name), None)
         return name, load(leaf) if isinstance(leaf, Leaf) else command, rest
+
+    def _words_for_help(self, ctx: Any, words: list[str]) -> list[str]:
+        """`help` and `help NOUN VERB` as --help. Ends where help on this group is asked for."""
+        if not words or words[0] != "help":
+            return words
+        if not words[1:]:
+            typer.echo(ctx.get_help())
+            raise typer.Exit
+        return [*translate(words[1:], _names(self.branch)), "--help"]
+
+    def _refuse_spelling(self, ctx: Any, words: list[str]) -> None:
+        """Answer a spelling that is not ours with the one that is. Raises BadInput."""
+        names = _names(self.branch)
+        if not words or words[0] in names or words[0].startswith("-"):
+            return
+        word, rest = words[0], words[1:]
+        moved = {each.name: each.to for each in self.branch.moved}
+        if word in moved:
+            raise BadInput(f"it is called `aclflow {moved[word].replace('...', shlex.join(rest)).strip()}`")
+        noun, *more = translate(rest, {*names, *moved}) or [""]
+        if word in VERBS or word in SYNONYMS:
+            branch = next(
+                (each for each in self.branch.children if isinstance(each, Branch) and each.name == noun), None
+            )
+            said = translate([word, *more], _names(branch)) if branch else [word, *more]
+            if branch or moved.get(noun, "").endswith("..."):
+                called = (
+                    f"aclflow {moved[noun].removesuffix(' ...')}" if noun in moved else f"{ctx.command_path} {noun}"
+                )
+                raise BadInput(f"the noun comes first: `{called} {shlex.join(said)}`")
+        order = ("show", "list") if self.branch in TREE.children else ("list", "show")
+        verb = next((each for each in order if each in names), None)
+        if verb is not None and not difflib.get_close_matches(word, names, cutoff=_A_TYPING_ERROR):
+            meant = f"{ctx.command_path} {shlex.join([verb, *words])}"
+            raise BadInput(f"there is no command '{word}': did you mean `{meant}`?")
+
+
+def _names(branch: Branch) -> frozenset[str]:
+    return frozenset(child.name for child in branch.children)
+
+
+def translate(words: list[str], names: Collection[str]) -> list[str]:
+    """The words with one of a group's commands at their head where one is meant, else as they are.
+
+    `ls` is `list`; `rules` is `rule`; `get` is `show` with an argument and `list` without; `host add` is `add-host`.
+    """
+    if not words or words[0] in names:
+        return words
+    word, rest = words[0], words[1:]
+    meant = SYNONYMS.get(word, ())
+    if word == "get":
+        meant = ("show", "list") if rest and not rest[0].startswith("-") else ("list", "show")
+    single = word.removesuffix("s")
+    for name in (*meant, single):
+        if name in names:
+            return [name, *rest]
+    for verb in (rest[0], *SYNONYMS.get(rest[0], ())) if rest else ():
+        if f"{verb}-{single}" in names:
+            return [f"{verb}-{single}", *rest[1:]]
+    return words
 
 
 def load(leaf: Leaf) -> Any:
@@ -55,7 +113,8 @@ def load(leaf: Leaf) -> Any:
     target = shell.standing_for(leaf.target) if shell.is_completing() else None
     if target is None:
         module, _, attribute = leaf.target.partition(":")
-        target = getattr(importlib.import_module(module), attribute)
+        whole = module if module.startswith("orchestrator.") else f"{_HOME}.{module}"
+        target = getattr(importlib.import_module(whole), attribute)
         if isinstance(target, typer.Typer):
             return typer.main.get_command(target)
         if shell.is_completing():

@@ -44,7 +44,8 @@ class Shown:
     ] = Form.TABLE
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as -o json.")] = False
     column: Annotated[
-        list[str] | None, typer.Option("--column", help="Only these columns, in this order; with commas, or repeat it.")
+        list[str] | None,
+        typer.Option("--column", "--columns", "-c", help="Only these, in this order; with commas, or repeat it."),
     ] = None
     sort: Annotated[str | None, typer.Option("--sort", help="By this column; -COLUMN: the largest first.")] = None
     filter: Annotated[

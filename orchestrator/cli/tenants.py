@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.errors import BadInput, Missing
-from orchestrator.wire.tenants import MOST_AT_ONCE, Limits, TenantToCreate
+from orchestrator.wire.tenants import MOST_AT_ONCE, Limits, TenantToCreate, Used
 from orchestrator.wire.tenants import Tenant as TenantSeen
 
 PrefixText = Annotated[str, typer.Argument(metavar="PREFIX", help="Such as 198.51.100.0/24 or 2001:db8::/32.")]
@@ -80,6 +81,48 @@ def delete(tenant: TenantName, url: Url = None) -> None:
 
 
 @taking
+def show(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+    """Show a tenant: what it owns, what its list may cost, and whether that is in force."""
+    with service(url) as client:
+        found = client.tenant(tenant)
+    if as_json:
+        say_json(found)
+        return
+    say(f"tenant {found.id}" + (f" ({found.name})" if found.name else ""), bold=True)
+    say(f"domain {found.domain}, number {found.number}, since {found.created:%Y-%m-%d %H:%M} UTC")
+    say(f"owns {_owned(found)}")
+    say(f"return traffic {found.return_traffic}")
+    for unit, limit, used in _shares(found.quota, found.used):
+        say(f"{unit}: {used} of {limit}")
+    say(f"list: version {found.in_force.version} is {found.in_force.text()}")
+    if found.unconfirmed is not None:
+        waiting = found.unconfirmed
+        say(
+            f"version {waiting.version} goes back at {waiting.until:%H:%M:%S} UTC, unless: aclflow acl confirm {tenant}"
+        )
+
+
+@taking
+def rename(
+    tenant: TenantName,
+    name: Annotated[str, typer.Option("--name", help="What people call it.")],
+    url: Url = None,
+) -> None:
+    """Give a tenant another name for people; its id stays."""
+    with service(url) as client:
+        client.rename_tenant(tenant, name)
+    say(f"tenant {tenant} is called {name}" if name else f"tenant {tenant} has no name for people")
+
+
+@taking
+def list_prefixes(tenant: TenantName, shown: Shown, url: Url = None) -> None:
+    """List the prefixes that a tenant owns."""
+    with service(url) as client:
+        found = client.tenant(tenant).prefixes
+    shown.say([*found], ("prefix",), ((each,) for each in found))
+
+
+@taking
 def add_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> None:
     """Give a tenant a prefix."""
     with service(url) as client:
@@ -88,7 +131,13 @@ def add_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> None:
 
 
 @taking
-def remove_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> None:
+def delete_prefix(
+    tenant: TenantName,
+    prefix: Annotated[
+        str, typer.Argument(metavar="PREFIX", help="One of the tenant's.", autocompletion=complete.prefixes)
+    ],
+    url: Url = None,
+) -> None:
     """Take a prefix from a tenant."""
     with service(url) as client:
         written = client.remove_prefix(tenant, prefix_of(prefix, "PREFIX"))
@@ -96,18 +145,19 @@ def remove_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> No
 
 
 @taking
-def quota(tenant: TenantName, shown: Shown, url: Url = None) -> None:
+def list_endpoints(tenant: TenantName, shown: Shown, url: Url = None) -> None:
+    """List a tenant's endpoints: the names that its rules, traces and expectations may use."""
+    with service(url) as client:
+        found = list(client.own_endpoints(tenant))
+    shown.say(found, ("endpoint", "prefixes"), ((one.name, ", ".join(one.prefixes)) for one in found))
+
+
+@taking
+def show_quota(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """Show what a tenant's list may cost, and what it does."""
     with service(url) as client:
         found = client.quota(tenant)
-    rows = (
-        (name, "no limit" if limit is None else limit, "?" if used is None else used)
-        for name, limit, used in (
-            ("rules", found.rules, found.used.rules),
-            ("flow entries", found.flows, found.used.flows),
-        )
-    )
-    shown.say(found, ("unit", "quota", "used"), rows)
+    shown.say(found, ("unit", "quota", "used"), _shares(found, found.used))
 
 
 @taking
@@ -119,6 +169,14 @@ def set_quota(tenant: TenantName, rules: Most = None, flows: Most = None, url: U
         found = client.quota(tenant)
     words = ("no limit" if each is None else each for each in (found.rules, found.flows))
     say("{}: rules {}, flow entries {}".format(tenant, *words))
+
+
+def _shares(quota: Limits, used: Used) -> list[tuple[str, object, object]]:
+    """What there is a quota of: its name, the limit, and what is used."""
+    units = (("rules", quota.rules, used.rules), ("flow entries", quota.flows, used.flows))
+    return [
+        (name, "no limit" if limit is None else limit, "?" if count is None else count) for name, limit, count in units
+    ]
 
 
 def _opened(file: str) -> tuple[str, str]:

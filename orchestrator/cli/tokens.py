@@ -110,6 +110,19 @@ def list_all(shown: Shown, url: Url = None) -> None:
 
 
 @taking
+def show(url: Url = None, as_json: AsJson = False) -> None:
+    """Show what the token in use may do, and until when."""
+    with service(url) as client:
+        one = client.own_token()
+    if as_json:
+        say_json(one)
+        return
+    whose = f" of {one.tenant or one.domain}" if one.tenant or one.domain else ""
+    until = f", until {one.expires:%Y-%m-%d %H:%M} UTC" if one.expires else ""
+    say(f"{one.role}{whose}: token {one.id}{until}" + (f", {one.description}" if one.description else ""))
+
+
+@taking
 def revoke(
     token: Annotated[int, typer.Argument(metavar="TOKEN", min=1, help="Its number.", autocompletion=complete.tokens)],
     url: Url = None,

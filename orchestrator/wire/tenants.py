@@ -6,6 +6,7 @@ import datetime as dt
 from typing import Literal
 
 from orchestrator.wire.common import described, document
+from orchestrator.wire.domains import ReturnTrafficWord
 from orchestrator.wire.lists import Unconfirmed
 
 
@@ -76,10 +77,11 @@ class InForce:
 
 @document(kw_only=True)
 class SeenTenant(Tenant):
-    """A tenant, what its list costs now, and whether it is in force."""
+    """A tenant, what its list costs now, how its domain lets replies in, and whether the list is in force."""
 
     used: Used
     in_force: InForce
+    return_traffic: ReturnTrafficWord = described("how its domain lets replies in")
     unconfirmed: Unconfirmed | None = described("the change of the list that waits to be confirmed", default=None)
 
 

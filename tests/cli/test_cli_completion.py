@@ -69,7 +69,7 @@ def test_commands_and_options(cache: Path) -> None:
 
 def test_names_come_from_the_service(town: Served, cache: Path) -> None:
     for _ in range(2):  # by the command itself, and by what stands for it
-        assert completed("aclflow tenant quota bl", cache, town) == ["black", "blue"]
+        assert completed("aclflow tenant quota show bl", cache, town) == ["black", "blue"]
         assert completed("aclflow domain show pop", cache, town) == ["pop1", "pop2"]
         assert completed("aclflow acl show --format cis", cache, town) == [f for f in FORMATS if f.startswith("cis")]
         assert completed("aclflow group show blue o", cache, town) == ["office", "other"]
@@ -85,18 +85,18 @@ def test_names_come_from_the_service(town: Served, cache: Path) -> None:
 def test_without_a_service_there_are_no_names_and_no_words(cache: Path, shell: str) -> None:
     nothing = {"bash": [], "zsh": ["_files"]}[shell]  # zsh then offers files by itself
     for _ in range(2):
-        assert completed("aclflow tenant quota b", cache, shell=shell) == nothing
+        assert completed("aclflow tenant quota show b", cache, shell=shell) == nothing
 
 
 def test_zsh_is_offered_the_same(town: Served, cache: Path) -> None:
-    assert "blue" in " ".join(completed("aclflow tenant quota blu", cache, town, shell="zsh"))
+    assert "blue" in " ".join(completed("aclflow tenant quota show blu", cache, town, shell="zsh"))
 
 
 def test_the_second_time_nothing_that_a_command_works_with_is_loaded(town: Served, cache: Path) -> None:
     modules = ("numpy", "sqlalchemy", "orchestrator.client", "orchestrator.cli.connection")
     heavy = f"print(*(each for each in {modules} if each in sys.modules))"
-    first = completed("aclflow tenant quota re", cache, town, then=heavy)
-    second = completed("aclflow tenant quota re", cache, town, then=heavy)
+    first = completed("aclflow tenant quota show re", cache, town, then=heavy)
+    second = completed("aclflow tenant quota show re", cache, town, then=heavy)
     assert first[0] == second[0] == "red"
     assert "orchestrator.cli.connection" in first
     assert second[1:] == []
@@ -107,9 +107,9 @@ def test_a_cache_that_cannot_be_used_is_none(town: Served, cache: Path) -> None:
     kept.parent.mkdir(parents=True)
     for content in ("", "[]", "{}", '{"stamp": "of another", "commands": {}}'):
         kept.write_text(content)
-        assert completed("aclflow tenant quota re", cache, town) == ["red"]
+        assert completed("aclflow tenant quota show re", cache, town) == ["red"]
     assert json.loads(kept.read_text())["commands"]
-    assert completed("aclflow tenant quota re", Path("/proc/nowhere"), town) == ["red"]
+    assert completed("aclflow tenant quota show re", Path("/proc/nowhere"), town) == ["red"]
 
 
 def leaves(branch: Branch = TREE) -> Iterator[Leaf]:

@@ -41,9 +41,9 @@ def test_a_tenants_life(run: Run) -> None:
     assert run("domain", "create", "life").code == 0
     made = run("tenant", "create", "blue", "--domain", "life", "--prefix", "203.0.113.0/24", "--json")
     assert (made.code, made.json()["prefixes"]) == (0, ["203.0.113.0/24"])
-    assert run("tenant", "add-prefix", "blue", "2001:db8::/32").code == 0
+    assert run("tenant", "prefix", "add", "blue", "2001:db8::/32").code == 0
     assert "2001:db8::/32" in run("tenant", "list").out
-    assert run("tenant", "remove-prefix", "blue", "2001:db8::/32").code == 0
+    assert run("tenant", "prefix", "delete", "blue", "2001:db8::/32").code == 0
     assert [one["prefixes"] for one in run("tenant", "list", "--json").json() if one["id"] == "blue"] == [
         ["203.0.113.0/24"]
     ]
@@ -263,20 +263,20 @@ def test_a_groups_life(run: Run, tenant: str) -> None:
 
 
 def test_a_quota_is_set_shown_and_held(run: Run, tenant: str) -> None:
-    assert run("tenant", "set-quota", tenant, "--rules", "1").code == 0
+    assert run("tenant", "quota", "set", tenant, "--rules", "1").code == 0
     assert run("acl", "apply", tenant, "-", "--yes", stdin=LISTED).code == 0
     two = json.dumps({"rules": [WEB, {**WEB, "id": "second"}]})
     refused = run("acl", "apply", tenant, "-", "--yes", stdin=two)
     assert (refused.code, "the quota is 1" in refused.err) == (1, True)
-    shown = run("tenant", "quota", tenant, "--json").json()
+    shown = run("tenant", "quota", "show", tenant, "--json").json()
     assert (shown["rules"], shown["flows"], shown["used"]["rules"]) == (1, None, 1)
-    assert run("tenant", "set-quota", tenant, "--flows", "5").code == 0
-    assert run("tenant", "quota", tenant).out.splitlines()[1:] == [
+    assert run("tenant", "quota", "set", tenant, "--flows", "5").code == 0
+    assert run("tenant", "quota", "show", tenant).out.splitlines()[1:] == [
         "rules\t1\t1",
         f"flow entries\t5\t{shown['used']['flows']}",
     ]
-    assert "no limit" in run("tenant", "set-quota", tenant, "--rules", "none", "--flows", "none").out
-    assert run("tenant", "set-quota", tenant, "--rules", "few").code == 2
+    assert "no limit" in run("tenant", "quota", "set", tenant, "--rules", "none", "--flows", "none").out
+    assert run("tenant", "quota", "set", tenant, "--rules", "few").code == 2
 
 
 def test_versions_are_compared_blamed_and_taken_back(run: Run, tenant: str) -> None:

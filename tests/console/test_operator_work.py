@@ -171,7 +171,7 @@ def test_the_home_says_what_is_wrong_and_what_helps(look: Look, kiosk: Page) -> 
         try:
             expect(concerns).to_contain_text("h-late: never reported")
             expect(concerns).to_contain_text("kiosk has 1 of 1 rules")
-            expect(concerns).to_contain_text("aclflow tenant quota kiosk")
+            expect(concerns).to_contain_text("aclflow tenant quota show kiosk")
             assert [(each.kind, each.name) for each in client.status().concerns] == [
                 ("behind", "h-late"),
                 ("quota", "kiosk"),

@@ -41,6 +41,14 @@ def list_all(tenant: TenantName, shown: Shown, asked: Question = None, url: Url 
 
 
 @taking
+def show(tenant: TenantName, rule: RuleName, shown: Shown, url: Url = None) -> None:
+    """Show a rule of a tenant's list."""
+    with service(url) as client:
+        found = client.rule(tenant, rule).rule
+    say_rules([found], shown)
+
+
+@taking
 def add(
     tenant: TenantName,
     rule: RuleName,

@@ -24,7 +24,7 @@ from orchestrator.cli.terminal import at_work, remark, say, say_json
 from orchestrator.client import Client, Review, Written
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.native import rule_to_json
-from orchestrator.policy.formats.registry import write
+from orchestrator.policy.formats.registry import FORMATS, write
 from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.protocols import format_protocol
@@ -99,7 +99,7 @@ def apply(
     Ends with 1 if the list is refused, does not merge, or is not in force on every host in time; then it is still the
     tenant's list, and the hosts that are behind are named.
     """
-    file = _file(former, tenant, name, "apply")
+    file = _file(former, tenant, name, "apply", reading.format)
     asking.check()
     confirm_s = writing.confirm_s
     read = read_file(file, reading)
@@ -163,10 +163,12 @@ def follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, a
         end_unless_enforced(state, waiting.timeout)
 
 
-def _file(former: str | None, tenant: str, name: str | None, verb: str) -> str:
+def _file(former: str | None, tenant: str, name: str | None, verb: str, format_name: str | None) -> str:
     """The file that a command is given. Raises BadInput; for the old way of naming the tenant, with the new one."""
     if former is not None:
         raise BadInput(f"the tenant comes first now: aclflow acl {verb} {former} {tenant}", place="--tenant")
+    if name is None and format_name is not None and format_name not in FORMATS:
+        raise BadInput(f"-f names a format; the file comes last: aclflow acl {verb} {tenant} {format_name}", place="-f")
     if name is None:
         raise BadInput(f"a file is missing: aclflow acl {verb} {tenant} FILE (- is standard input)", place="FILE")
     return name if LiveList.named(name) is None else f"./{name}"
@@ -212,7 +214,7 @@ def review(
     Shows which findings the change brings, what the list costs a switch, and a packet for each set of packets that
     would fare otherwise. Ends with 1 if it brings an error or a warning, or if there are differences.
     """
-    acl = whole(read_file(_file(former, tenant, name, "review"), reading), reading)
+    acl = whole(read_file(_file(former, tenant, name, "review", reading.format), reading), reading)
     with service(url) as client, at_work(f"trying {len(acl.rules)} rules"):
         found = client.check_acl(tenant, acl)
     if as_json:
