@@ -39,7 +39,7 @@ from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
 from orchestrator.enforce.gap import stamp_of
 from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
-from orchestrator.enforce.legguard import LegGuard
+from orchestrator.enforce.legguard import leg_guard
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.report import Reporter, ReportSink
 from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
@@ -180,7 +180,7 @@ class Agent:
         if isinstance(self._device, Reporting):
             self._device.report_to(partial(self._lookout.seen, name))
         self._reporting = Chore("packets", self._lookout.tell, EVERY_S)
-        self._guard = LegGuard(settings.legs, settings.beside)
+        self._guard = leg_guard(settings.legs, settings.beside)
         self._telling = Chore("load", self._tell_load, settings.load_every_s)
         self._reading = load.read(time.monotonic(), settings.interfaces)
         self._held: int | None = None

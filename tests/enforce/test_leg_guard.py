@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
-from orchestrator.enforce.legguard import LegGuard, guard_text
+from orchestrator.enforce.legguard import leg_guard
 from orchestrator.errors import Refused
 
 LEGS = Legs(("left",), ("right",))
@@ -31,7 +31,7 @@ class Machine:
 
 
 def test_the_text_names_both_legs_and_what_is_beside() -> None:
-    text = guard_text(LEGS, ("rehome",))
+    text = leg_guard(LEGS, ("rehome",)).script
     assert 'iifname { "left", "right" } drop' in text
     assert 'iifname { "left", "right" } oifname != { "left", "right", "rehome" } drop' in text
     assert 'oifname { "left", "right" } iifname != { "left", "right", "rehome" } drop' in text
@@ -39,7 +39,7 @@ def test_the_text_names_both_legs_and_what_is_beside() -> None:
 
 def test_what_somebody_changed_is_written_anew() -> None:
     machine = Machine()
-    guard = LegGuard(LEGS, run=machine.run)
+    guard = leg_guard(LEGS, run=machine.run)
     guard.close()
     written = machine.table
     assert not guard.look()
@@ -52,10 +52,10 @@ def test_what_somebody_changed_is_written_anew() -> None:
 
 def test_without_legs_an_older_table_goes_and_nothing_is_written() -> None:
     machine = Machine()
-    LegGuard(LEGS, run=machine.run).close()
-    LegGuard(NO_LEGS, run=machine.run).close()
+    leg_guard(LEGS, run=machine.run).close()
+    leg_guard(NO_LEGS, run=machine.run).close()
     assert machine.table == ""
-    guard = LegGuard(NO_LEGS, run=machine.run)
+    guard = leg_guard(NO_LEGS, run=machine.run)
     guard.close()
     assert machine.writes == 2
     assert not guard.look()
@@ -66,4 +66,4 @@ def test_a_machine_that_cannot_have_it_says_so() -> None:
         raise Refused("nft: Error: Operation not permitted")
 
     with pytest.raises(Refused):
-        LegGuard(LEGS, run=broken).close()
+        leg_guard(LEGS, run=broken).close()

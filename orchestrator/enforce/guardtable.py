@@ -1,0 +1,55 @@
+"""A table of nftables that an enforcement point keeps beside a data plane, as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.enforce.drivers.filters.command import Run, run
+from orchestrator.errors import Refused
+
+_WRITE = ("nft", "-f", "-")
+_NO_TABLE = "No such file or directory"
+
+
+@dataclass(slots=True)
+class GuardTable:
+    """One table of the family `inet` in this network namespace.
+
+    `chains` are the lines between its braces; without any there is to be no table.
+    """
+
+    name: str
+    chains: Sequence[str]
+    run: Run = run
+    _listed: str = field(default="", init=False)
+    """The table as nft listed it when it was written."""
+
+    @property
+    def script(self) -> str:
+        """The text that puts the table in the place of any other, in one transaction."""
+        there = f"table inet {self.name}"
+        declared = (f"{there} {{", *self.chains, "}") if self.chains else ()
+        return "\n".join([there, f"delete {there}", *declared, ""])
+
+    def close(self) -> None:
+        """Write it, or take away one that is not wanted any more. Raises as a filter's tool does."""
+        if self.chains or self._read():
+            self.run(_WRITE, self.script)
+        self._listed = self._read()
+
+    def look(self) -> bool:
+        """Look at it, and write it anew where it is not as it was written; return whether that was so."""
+        if self._read() == self._listed:
+            return False
+        self.close()
+        return True
+
+    def _read(self) -> str:
+        """The table as nft lists it; nothing where there is none."""
+        try:
+            return self.run(("nft", "-nn", "list", "table", "inet", self.name), "")
+        except Refused as error:
+            if _NO_TABLE not in str(error):
+                raise
+            return ""
