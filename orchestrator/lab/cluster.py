@@ -31,8 +31,8 @@ from orchestrator.lab.forwarders import Forwarder
 from orchestrator.lab.ovs import SWITCH, run_program
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.processes import Process
-from orchestrator.lab.spec import LEFT, RIGHT, format_mac
-from orchestrator.policy.addresses import Family
+from orchestrator.lab.spec import LEFT, RIGHT
+from orchestrator.policy.addresses import Family, format_mac
 
 MOST = 9
 _MACS = 0x0AAC1F060000

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.lab import spreader
 from orchestrator.lab.popswitch import FROM_CLIENTS
-from orchestrator.lab.spec import ClientSpec, EndpointSpec, FirewallSpec, PopSpec, format_mac
-from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.lab.spec import ClientSpec, EndpointSpec, FirewallSpec, PopSpec
+from orchestrator.policy.addresses import Family, Prefix, format_mac
 
 GATEWAY_IPV4 = "169.254.1.1"
 GATEWAY_IPV6 = "fe80::1"

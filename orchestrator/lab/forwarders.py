@@ -21,7 +21,8 @@ from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.errors import Missing, NotFound, Refused
 from orchestrator.lab import namespaces, network
 from orchestrator.lab.edge import GATEWAY_IPV4
-from orchestrator.lab.spec import LEFT, RIGHT, format_mac
+from orchestrator.lab.spec import LEFT, RIGHT
+from orchestrator.policy.addresses import format_mac
 
 _ROUTING = {
     "net/ipv4/ip_forward": "1", "net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0",

@@ -26,8 +26,8 @@ from orchestrator.errors import Busy
 from orchestrator.lab import namespaces
 from orchestrator.lab.edge import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.spec import ClientSpec, EndpointSpec, PopSpec, format_mac
-from orchestrator.policy.addresses import Family, format_address
+from orchestrator.lab.spec import ClientSpec, EndpointSpec, PopSpec
+from orchestrator.policy.addresses import Family, format_address, format_mac
 
 INTERFACE = "eth0"
 """What its interface is called inside a node's namespace."""

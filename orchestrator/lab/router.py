@@ -28,8 +28,8 @@ from orchestrator.enforce.drivers.queue.machine import Batching, LinuxMachine, L
 from orchestrator.errors import Missing, Refused
 from orchestrator.lab import namespaces
 from orchestrator.lab.network import INTERFACE
-from orchestrator.lab.spec import format_mac
 from orchestrator.lab.wire import raw_socket
+from orchestrator.policy.addresses import format_mac
 from orchestrator.policy.model import Packet
 
 Result = TypeVar("Result")

@@ -36,7 +36,8 @@ from orchestrator.lab.popswitch import EDGE_NAME, OUTSIDE_PORT, POP_SWITCH, UPLI
 from orchestrator.lab.ports import free_port
 from orchestrator.lab.processes import Process
 from orchestrator.lab.sidebridge import SideBridge
-from orchestrator.lab.spec import LEFT, RIGHT, FirewallSpec, format_mac
+from orchestrator.lab.spec import LEFT, RIGHT, FirewallSpec
+from orchestrator.policy.addresses import format_mac
 from orchestrator.policy.model import Acl, ReturnTraffic, TenantId
 from orchestrator.store import open_store
 from orchestrator.store.records import Role

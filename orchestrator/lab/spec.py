@@ -245,8 +245,3 @@ def _claim(taken: dict[str, str], name: str, place: str) -> None:
 
 def _at(tenant: int, prefix: int) -> str:
     return f"tenants[{tenant}].prefixes[{prefix}]"
-
-
-def format_mac(mac: int) -> str:
-    """The usual text of a MAC address."""
-    return mac.to_bytes(6, "big").hex(":")

@@ -33,8 +33,8 @@ from orchestrator.lab.spec import (
     HostSpec,
     PopSpec,
     TenantSpec,
-    format_mac,
 )
+from orchestrator.policy.addresses import format_mac
 from orchestrator.policy.model import TenantId
 
 DEFAULT_FILE = Path(__file__).with_name("pop.yaml")

@@ -22,8 +22,8 @@ from orchestrator.lab import namespaces, network
 from orchestrator.lab.edge import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import Management
-from orchestrator.lab.spec import LEFT, RIGHT, PopSpec, format_mac
-from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.lab.spec import LEFT, RIGHT, PopSpec
+from orchestrator.policy.addresses import Family, Prefix, format_mac
 
 Ports = tuple[tuple[str, str, int], ...]
 """A firewall's links: the switches' interface, the one inside, and the MAC address there; left, then right."""

@@ -136,6 +136,11 @@ def format_address(family: Family, address: int) -> str:
     return socket.inet_ntop(socket.AF_INET6, address.to_bytes(16, "big"))
 
 
+def format_mac(mac: int) -> str:
+    """The usual text of a MAC address."""
+    return mac.to_bytes(6, "big").hex(":")
+
+
 _PLACE = attrgetter("family", "network", "length")
 """The order of prefixes as a sort key: many times faster than comparing them as dataclasses do."""
 

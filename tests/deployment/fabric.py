@@ -21,7 +21,7 @@ from orchestrator.lab import namespaces, network
 from orchestrator.lab.edge import GATEWAY_IPV4
 from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.processes import Process, stop
-from orchestrator.lab.spec import format_mac
+from orchestrator.policy.addresses import format_mac
 
 GATEWAY = format_mac(GATEWAY_MAC)
 BRIDGE = "fabric"

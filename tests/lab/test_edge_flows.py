@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.lab import edge, spec, specfile
+from orchestrator.lab import edge, specfile
+from orchestrator.policy.addresses import format_mac
 
 
 def test_every_address_is_sent_to_where_it_lives() -> None:
@@ -19,7 +20,7 @@ def test_every_address_is_sent_to_where_it_lives() -> None:
         for prefix in client.addresses:
             line = next(line for line in table.splitlines() if f"dst={prefix}," in line)
             assert line.endswith(f'output:"{client.port}"')
-            assert f"set_field:{spec.format_mac(client.mac)}->eth_dst" in line
+            assert f"set_field:{format_mac(client.mac)}->eth_dst" in line
 
 
 def test_longer_prefixes_come_first_and_the_rest_is_dropped() -> None:

@@ -13,7 +13,7 @@ from orchestrator.errors import AclflowError, BadInput, BadPolicy, Missing, NotF
 from orchestrator.lab import spec, specfile
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.spec import ClientSpec, EndpointSpec, HostSpec, PopSpec, TenantSpec
-from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.addresses import Family, Prefix, format_mac
 from orchestrator.policy.model import TenantId
 
 SMALL = """
@@ -56,7 +56,7 @@ def test_the_shipped_description_is_right_and_as_the_documents_say() -> None:
 def test_what_is_left_out_is_numbered_and_named() -> None:
     pop = specfile.parse(SMALL)
     web = pop.endpoint("web")
-    assert (web.port, spec.format_mac(web.mac)) == ("web", "0a:ac:1f:01:00:01")
+    assert (web.port, format_mac(web.mac)) == ("web", "0a:ac:1f:01:00:01")
     assert pop.host("host1") == HostSpec("host1", "0000ac1f00000101")
     assert (pop.clients[0].port, pop.hosts[0].uplink, pop.hosts[0].edge_port) == ("cl-alice", "up-host1", "to-host1")
     assert [node.name for node in pop.nodes] == ["alice", "web"]

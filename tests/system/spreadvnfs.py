@@ -9,7 +9,7 @@ from orchestrator.client.spread import Carrier, Link
 from orchestrator.lab import spreader
 from orchestrator.lab.forwarders import Forwarder
 from orchestrator.lab.pop import Lab
-from orchestrator.lab.spec import format_mac
+from orchestrator.policy.addresses import format_mac
 
 _MACS = 0x0AAC1F050000
 

@@ -20,8 +20,7 @@ from orchestrator.enforce.drivers.nftables.served import TWICE
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.router import LEFT, RIGHT, Router
-from orchestrator.lab.spec import format_mac
-from orchestrator.policy.addresses import Addresses, Family, Prefix
+from orchestrator.policy.addresses import Addresses, Family, Prefix, format_mac
 from orchestrator.policy.model import Acl, Action, Packet, Policy, Rule, RuleId, TenantId
 from orchestrator.policy.prefilter import Fate, Misdirect, Share, verdict
 from orchestrator.policy.protocols import UDP

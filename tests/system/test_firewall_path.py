@@ -20,9 +20,9 @@ from orchestrator.lab.expect import landing, policy_of
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import ControlPlane, agent_of
-from orchestrator.lab.spec import LEFT, RIGHT, format_mac
+from orchestrator.lab.spec import LEFT, RIGHT
 from orchestrator.lab.wire import Shot, Wire, raw_socket, shot
-from orchestrator.policy.addresses import Addresses, Family, Prefix
+from orchestrator.policy.addresses import Addresses, Family, Prefix, format_mac
 from orchestrator.policy.model import Acl, Action, Packet, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP, UDP

@@ -34,9 +34,8 @@ from orchestrator.lab import namespaces
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import INTERFACE
 from orchestrator.lab.router import ROUTER, Result, Router
-from orchestrator.lab.spec import format_mac
 from orchestrator.lab.wire import raw_socket
-from orchestrator.policy.addresses import Addresses, Family, Prefix
+from orchestrator.policy.addresses import Addresses, Family, Prefix, format_mac
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import Action, Packet, Policy, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange

@@ -42,7 +42,7 @@ from orchestrator.lab.forwarders import Forwarder
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import INTERFACE
 from orchestrator.lab.ovs import OpenVSwitch
-from orchestrator.lab.spec import format_mac
+from orchestrator.policy.addresses import format_mac
 from orchestrator.program.program import Tier
 from orchestrator.scaling.buckets import NOBODY, assign
 

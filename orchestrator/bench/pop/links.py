@@ -30,8 +30,7 @@ from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import INTERFACE, descriptor, without_offloads
 from orchestrator.lab.popswitch import rehome_addresses
 from orchestrator.lab.processes import Process
-from orchestrator.lab.spec import format_mac
-from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.addresses import Prefix, format_mac
 
 Result = TypeVar("Result")
 

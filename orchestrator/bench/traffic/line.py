@@ -26,7 +26,7 @@ from orchestrator.lab import namespaces, processes
 from orchestrator.lab.layout import MARK, Layout
 from orchestrator.lab.network import INTERFACE, descriptor, without_offloads
 from orchestrator.lab.processes import Process
-from orchestrator.lab.spec import format_mac
+from orchestrator.policy.addresses import format_mac
 
 Result = TypeVar("Result")
 
