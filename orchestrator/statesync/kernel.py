@@ -53,7 +53,7 @@ FILE = Path(__file__).parent / "statesync.bpf.o"
 PRIORITY = 0xAC6
 """Of our programs among those that see an interface's packets."""
 _ONLY = 0
-_PLACES_TAKEN, _BATCHES_SENT = 2, 3
+_LAST_SEQUENCE, _LAST_SLOT, _PLACES_TAKEN, _BATCHES_SENT = range(4)
 TABLES = ("opened", "brief")
 """The maps of connections: those that both ends agreed to, and those that give way."""
 
@@ -175,11 +175,15 @@ class Replicator:
 
     def last_sequence(self) -> int:
         """The number of the last message of the program's lane."""
-        return int.from_bytes(libbpf.value(self._maps["numbers"], 0, 8), "little")
+        return int.from_bytes(libbpf.value(self._maps["numbers"], _LAST_SEQUENCE, 8), "little")
 
     def begin_sequences(self, last: int) -> None:
-        """Number the next message `last + 1`."""
-        libbpf.put(self._maps["numbers"], 0, last.to_bytes(8, "little"))
+        """Number the next message, and the next packet that is held, `last + 1`.
+
+        A number that was used before the member was started again would let an old confirmation free a packet.
+        """
+        for number in (_LAST_SEQUENCE, _LAST_SLOT):
+            libbpf.put(self._maps["numbers"], number, last.to_bytes(8, "little"))
 
     def closings(self) -> Closings:
         """How many words of connections that closed wait to be told."""

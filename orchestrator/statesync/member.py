@@ -1,8 +1,10 @@
 """A member of a firewall cluster: follows, is followed, resends unconfirmed messages.
 
-Member X *follows* Y when it gets Y's messages. Each member follows every other; whoever follows is sent messages and
-waited for, and stops being waited for when its connection ends or is silent. So a member that dies delays others for as
-long as `silent_s`, and one that comes back is whole once it has taken the entries of all that it can reach.
+Member X *follows* Y when it gets Y's messages. Each member follows every other. A follower is sent messages and waited
+for until its process ends, or its machine acknowledges nothing for `silent_s`. A process that is slow stays a follower,
+because its program stores all the same: if it were left, connections that begin meanwhile would be unknown to it, and
+lost if the switch then gave it their firewall's traffic. A member that comes back is whole once it has taken the
+entries of all that it can reach.
 """
 
 from __future__ import annotations
@@ -79,6 +81,8 @@ class Member:
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
         self._following: dict[int, Following] = {}
+        self._unreachable: set[int] = set()
+        self._sessions: dict[tuple[int, bool], Session] = {}
         self._stale: set[int] = set()
         self._serves = self._leaves = False
         self._followers: dict[int, int] = {}
@@ -108,6 +112,10 @@ class Member:
         What the program holds stays.
         """
         self._ended.set()
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            session.end()
         for thread in self._threads:
             thread.join()
         self._door.close()
@@ -131,11 +139,11 @@ class Member:
     def is_whole(self) -> bool:
         """Return whether it has the entries of every reachable member, and of one at least.
 
-        A member without peers is whole.
+        A member counts as unreachable once it was tried in vain. A member without peers is whole.
         """
         with self._lock:
-            found = list(self._following.values())
-        return all(each.is_whole for each in found) and (bool(found) or not self._peers)
+            found, tried = list(self._following.values()), self._following.keys() | self._unreachable
+        return all(each.is_whole for each in found) and (bool(found) or not self._peers) and tried >= self._peers.keys()
 
     @property
     def followers(self) -> frozenset[int]:
@@ -208,7 +216,6 @@ class Member:
                 connection, _ = self._door.accept()
             except TimeoutError:
                 continue
-            connection.settimeout(self._silent_s)
             self._run(partial(self._lead, connection))
 
     # ----------------------------------------------------------------------------------------------- being followed
@@ -216,7 +223,8 @@ class Member:
     def _lead(self, connection: socket.socket) -> None:
         try:
             with connection:
-                session = Session.begin(connection, self._settings.secret, is_follower=False)
+                secret, silent_s = self._settings.secret, self._silent_s
+                session = Session.begin(connection, secret, is_follower=False, silent_s=silent_s)
                 hello = session.hear()
                 number = int(hello["member"])
                 if number not in self._peers:
@@ -230,6 +238,7 @@ class Member:
         """Send a follower our messages for as long as the session is alive."""
         self._set_followed_by(number, 1)
         try:
+            self._hold_session((number, False), session)
             session.say(**self._hello())
             while not self._ended.is_set():
                 if session.hear()["again"]:
@@ -239,6 +248,18 @@ class Member:
                 self._ended.wait(_REPORT_S)
         finally:
             self._set_followed_by(number, -1)
+
+    def _hold_session(self, side: tuple[int, bool], session: Session) -> None:
+        """Keep a session so that it can be ended: by `stop`, or by the same member's next one.
+
+        A member that was started again begins a new session, while the old one may seem alive.
+        """
+        with self._lock:
+            before, self._sessions[side] = self._sessions.get(side), session
+        if before is not None:
+            before.end()
+        if self._ended.is_set():
+            session.end()
 
     def _believe(self, number: int, hello: Mapping[str, Any]) -> None:
         """Open the windows for a member's messages above those it has sent.
@@ -286,17 +307,19 @@ class Member:
         while not self._ended.is_set():
             try:
                 with self._dial(self._peers[number], self._settings.port, self._settings.address) as connection:
-                    connection.settimeout(self._silent_s)
-                    session = Session.begin(connection, self._settings.secret, is_follower=True)
+                    secret, silent_s = self._settings.secret, self._silent_s
+                    session = Session.begin(connection, secret, is_follower=True, silent_s=silent_s)
                     self._take_part(number, session)
             except (AclflowError, OSError, KeyError, TypeError, ValueError) as error:
                 log.info("statesync.not_following", member=number, why=str(error))
             with self._lock:
                 self._following.pop(number, None)
+                self._unreachable.add(number)
             self._ended.wait(_RETRY_S)
 
     def _take_part(self, number: int, session: Session) -> None:
         """Follow until the session ends. Where messages were lost, all entries are asked for again."""
+        self._hold_session((number, True), session)
         session.say(**self._hello())
         hello = session.hear()
         if hello["member"] != number:
@@ -323,6 +346,7 @@ class Member:
     def _know(self, number: int, known: Following) -> None:
         with self._lock:
             self._following[number] = known
+            self._unreachable.discard(number)
 
     def _take(self, session: Session) -> int:
         """Take entries until the other says that these were all; returns how many."""

@@ -13,6 +13,10 @@
 Each frame carries a keyed BLAKE2s MAC under a key of this session, of both nonces, and is numbered; so frames of
 another session, or in another order, are refused. Messages between the programs have SipHash instead, which the
 kernel can do.
+
+A side that waits sends empty frames (PING), which the other machine's kernel acknowledges even where its process gets
+no processor time. A session ends when nothing is acknowledged for `silent_s`, when the other process ends, or by a
+frame that is not the member's. A process that is merely slow stays in its session: its program goes on storing.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ import json
 import os
 import socket
 import struct
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +38,9 @@ NONCE_BYTES = 16
 _MAC_BYTES = 16
 _HEAD = struct.Struct("<IB")
 FRAME_MOST = 1 << 20
-JSON, ENTRIES = 0, 1
+JSON, ENTRIES, PING = 0, 1, 2
+_PINGS = 5
+"""So often a side that waits says that it is there, in the time after which a silent machine is left."""
 
 
 @dataclass(slots=True)
@@ -49,12 +57,16 @@ class Session:
     received: int = 0
 
     @classmethod
-    def begin(cls, connection: socket.socket, secret: bytes, *, is_follower: bool) -> Session:
-        """Exchange nonces. Raises Unreachable. The key is proven by the first frame."""
+    def begin(cls, connection: socket.socket, secret: bytes, *, is_follower: bool, silent_s: float) -> Session:
+        """Exchange nonces, within `silent_s`. Raises Unreachable. The key is proven by the first frame."""
         mine = os.urandom(NONCE_BYTES)
         try:
+            connection.settimeout(silent_s)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(silent_s * 1000))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sendall(mine)
-            theirs = _exactly(connection, NONCE_BYTES)
+            theirs = _exactly(connection, NONCE_BYTES, _give_up)
+            connection.settimeout(silent_s / _PINGS)
         except OSError as error:
             raise Unreachable(f"a member does not answer: {error}") from None
         both = mine + theirs if is_follower else theirs + mine
@@ -65,22 +77,33 @@ class Session:
         head = _HEAD.pack(len(payload), kind)
         mac = self._mac(self.is_follower, self.sent, head + payload)
         self.sent += 1
+        left = memoryview(head + payload + mac)
         try:
-            self.connection.sendall(head + payload + mac)
+            while left:
+                with suppress(TimeoutError):  # the kernel ends the connection where the other machine is silent
+                    left = left[self.connection.send(left) :]
         except OSError as error:
             raise Unreachable(f"a member does not answer: {error}") from None
 
     def receive(self) -> tuple[int, bytes]:
         """Return the next frame's kind and payload.
 
-        Raises Unreachable, and Forbidden for a frame that is not the member's.
+        Waits for as long as the other machine acknowledges. Raises Unreachable, and Forbidden for a frame that is not
+        the member's.
         """
+        kind, payload = PING, b""
+        while kind == PING:
+            kind, payload = self._next()
+        return kind, payload
+
+    def _next(self) -> tuple[int, bytes]:
         try:
-            head = _exactly(self.connection, _HEAD.size)
+            head = _exactly(self.connection, _HEAD.size, self._ping)
             length, kind = _HEAD.unpack(head)
             if length > FRAME_MOST:
                 raise Forbidden(f"a member sends a frame of {length} bytes")
-            payload, mac = _exactly(self.connection, length), _exactly(self.connection, _MAC_BYTES)
+            payload = _exactly(self.connection, length, self._ping)
+            mac = _exactly(self.connection, _MAC_BYTES, self._ping)
         except OSError as error:
             raise Unreachable(f"a member does not answer: {error}") from None
         if not hmac.compare_digest(mac, self._mac(not self.is_follower, self.received, head + payload)):
@@ -96,6 +119,14 @@ class Session:
         """The next frame, which must be a document. Raises what `receive` raises."""
         kind, payload = self.receive()
         return read_document(kind, payload)
+
+    def end(self) -> None:
+        """End it, from any thread: whoever waits in it gets Unreachable."""
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _ping(self) -> None:
+        self.send(PING, b"")
 
     def _mac(self, is_follower: bool, number: int, content: bytes) -> bytes:
         label = struct.pack("<?Q", is_follower, number)
@@ -113,10 +144,19 @@ def read_document(kind: int, payload: bytes) -> dict[str, Any]:
     return found
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
+def _give_up() -> None:
+    raise TimeoutError("timed out")
+
+
+def _exactly(connection: socket.socket, count: int, when_late: Callable[[], None]) -> bytes:
+    """So many bytes; `when_late` is called each time that none came for the connection's time-out."""
     parts = bytearray()
     while len(parts) < count:
-        part = connection.recv(count - len(parts))
+        try:
+            part = connection.recv(count - len(parts))
+        except TimeoutError:
+            when_late()
+            continue
         if not part:
             raise ConnectionError("it has closed the connection")
         parts += part

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +33,8 @@ for _ in sys.stdin:
     print(good, flush=True)
 """
 HELD = 40
+SILENT_S = 0.5
+"""After this time without an acknowledgement a member of a lab leaves another."""
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +95,26 @@ def test_connections_outlive_their_firewall(lab: Lab, members: list[Firewall], h
         cluster.revive(victim)
         until(lambda victim=victim: cluster.is_up(victim), f"{victim.name} does not serve again")
         assert held.alive() == HELD
+
+
+def test_members_whose_processes_get_no_processor_time_stay_in_the_cluster(lab: Lab, members: list[Firewall]) -> None:
+    """Connections that begin meanwhile are theirs, too: their programs store, so one of them may take over."""
+    victim, *others = members
+    slow = [process for each in others for process in each.processes()]
+    for process in slow:
+        processes.send(process, signal.SIGSTOP)
+    try:
+        time.sleep(3 * SILENT_S)
+        begun = Held(lab)
+        assert [each.show()["followers"] for each in members] == [[2, 3], [1, 3], [1, 2]]
+        victim.kill()
+        assert begun.alive() == HELD
+    finally:
+        for process in slow:
+            processes.send(process, signal.SIGCONT)
+    begun.close()
+    cluster.revive(victim)
+    until(lambda: cluster.is_up(victim), f"{victim.name} does not serve again")
 
 
 def test_the_switch_decides_without_service_and_controller(lab: Lab, members: list[Firewall], held: Held) -> None:

@@ -31,6 +31,8 @@ EVERY_FRAME = 3
 ACLFLOW = (sys.executable, "-m", "orchestrator.cli", "statesync")
 STEP_S = 0.6
 """Less than the second after which a TCP stack sends its SYN again."""
+REPEATED_S = 8.0
+"""Within this time a TCP stack has sent again what was lost."""
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +246,40 @@ def test_lost_messages_are_sent_again_before_a_client_would(
     assert all(talks(near, far) for near, far in pairs)
     assert cluster.nodes[1].member.resent.again > 0
     assert states(cluster, 2) == states(cluster, 3) == [State.ESTABLISHED] * 25
+
+
+HELD_STATES = (State.SYN_SENT, State.SYN_RECEIVED, State.ESTABLISHED)
+HOPS = ((1, 2), (2, 3), (3, 1))
+
+
+@pytest.mark.parametrize("state", HELD_STATES, ids=lambda each: each.name)
+@pytest.mark.parametrize("hop", HOPS, ids=lambda hop: f"{hop[0]}to{hop[1]}")
+def test_a_firewall_that_dies_at_any_step_of_a_handshake_costs_no_connection(
+    cluster: Cluster, world: World, lossy: Callable[[str], None], state: State, hop: tuple[int, int]
+) -> None:
+    """Its message stops at one hop and its process repeats nothing, so it dies with the packet still held."""
+    at_state = f"@th,{8 * (8 + 64)},8 {state:d}"
+    lossy(f"ip saddr 10.9.{hop[0]}.1 ip daddr 10.9.{hop[1]}.1 {at_state} drop")
+    settings = cluster.nodes[1].kernel.settings()
+    cluster.nodes[1].member.stop()
+    cluster.nodes[1].kernel.configure(settings)
+    door = world.inside(SERVER, lambda: socket.create_server((SERVER4, PORT)))
+    near = world.inside(CLIENT, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    with door, near:
+        near.setblocking(False)
+        near.connect_ex((SERVER4, PORT))
+        wait_until(lambda: held(cluster, 1) == 1, "nothing is held", 3)
+        cluster.stop(1)
+        world.via(2)
+        world.run(MIDDLE, "nft", "delete", "table", "ip", "sstest")
+        door.settimeout(REPEATED_S)
+        near.settimeout(REPEATED_S)
+        far, _ = door.accept()
+        with far:
+            far.settimeout(REPEATED_S)
+            assert talks(near, far)
+    cluster.start(1)
+    cluster.wait_whole()
 
 
 def test_lost_messages_without_confirmation_are_noticed_and_made_good(

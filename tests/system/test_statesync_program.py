@@ -34,7 +34,7 @@ from orchestrator.enforce.drivers.bpf import libbpf
 from orchestrator.statesync import kernel
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import BATCH, ENTRY_BYTES, SLOTS, Settings, Stream, shift_seen
-from orchestrator.statesync.messages import WANTS_CONFIRMATION, Message, MessageKind, Word, open_sealed
+from orchestrator.statesync.messages import IN_TURN, WANTS_CONFIRMATION, Message, MessageKind, Word, open_sealed
 from orchestrator.statesync.oracle import Connection, Kind, step
 from orchestrator.statesync.siphash import siphash
 from orchestrator.statesync.states import Level, State
@@ -226,7 +226,7 @@ def test_a_message_is_stored_and_confirmed(hearing: Bench) -> None:
     [
         (sent(told(101), SECRET[::-1]), "wrong_mac"),
         (message_frame(told(101).seal(SECRET)[:-1], "10.9.0.1"), "wrong_mac"),
-        (sent(told(101, sender=4)), "not_member"),
+        (sent(told(101, sender=4)), "unready"),
         (sent(told(101, sender=1)), "not_member"),
         (sent(told(101, lane=1)), "unready"),
         (sent(told(100)), "late"),
@@ -365,6 +365,25 @@ def test_what_is_held_is_bounded(hearing: Bench) -> None:
         assert hearing.watch(bytes(frame)) == DROP
     counted = hearing.counted(before)
     assert (counted["held"], counted["held_full"]) == (SLOTS, 10)
+    hearing.kernel.waiting()[:] = 0
+
+
+def test_a_confirmation_from_before_a_restart_frees_no_packet(hearing: Bench) -> None:
+    """Numbers of held packets go on where the last life's ended, so that nothing recorded then is one of now."""
+    began = hearing.kernel.last_sequence() // SLOTS * SLOTS + 1000 * SLOTS
+    hearing.kernel.begin_sequences(began)
+    hearing.kernel.configure(SHARING)
+    hearing.kernel.waiting()[:] = 0
+    hearing.watch(framed(4, TCP, Kind.SYN, False))
+    held_now = int(hearing.kernel.waiting().max())
+    assert held_now > began
+    entry = hearing.kernel.connection(key_of(4, TCP).pack())
+    assert entry is not None
+    before = hearing.kernel.counters()
+    old = told(5, replace(entry.word, pending=False), sender=1, flags=WANTS_CONFIRMATION | IN_TURN)
+    assert hearing.hear(sent(replace(old, slot=held_now - SLOTS)))[0] == DROP
+    assert hearing.counted(before) == {"unasked": 1}
+    assert hearing.kernel.waiting().max() == held_now
     hearing.kernel.waiting()[:] = 0
 
 

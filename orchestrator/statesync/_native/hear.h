@@ -35,7 +35,8 @@ inline bool obey(const struct message *message, __u64 now)
 	return false;
 }
 
-/* Send a message back as its confirmation, with the packet that it carries. */
+/* Send a message back as its confirmation, with the packet that it carries. It keeps the number of what it confirms: a
+ * number of this member's own would be missing at all others. */
 inline int answer(struct __sk_buff *skb, struct scratch *scratch, __be32 to, const struct settings *settings)
 {
 	struct message *message = &scratch->message;
@@ -45,7 +46,8 @@ inline int answer(struct __sk_buff *skb, struct scratch *scratch, __be32 to, con
 	message->answer = message->kind;
 	message->kind = CONFIRM;
 	message->flags = message->ahead = 0;
-	number(message, settings);
+	message->sender = settings->self;
+	message->lane = 0;
 	message->mac = mac_of(message, settings);
 	__builtin_memcpy(swapped, outer->destination, 6);
 	__builtin_memcpy(outer->destination, outer->source, 6);
@@ -120,11 +122,13 @@ SEC("tc") int hear(struct __sk_buff *skb)
 	now = bpf_ktime_get_ns();
 	if (message->sender == settings->self && message->flags & IN_TURN && !message->ahead)
 		return settle(skb, scratch, message->kind, settings, now);
-	if (message->sender == settings->self || message->sender >= MEMBERS || message->lane >= LANES ||
-	    !(settings->active >> message->sender & 1)) {
+	if (message->sender == settings->self || message->sender >= MEMBERS || message->lane >= LANES) {
 		COUNT(not_member);
 		return TC_ACT_SHOT;
 	}
+	/* The number of the packet that it confirms is never used again, so it needs none of its own. */
+	if (message->kind == CONFIRM)
+		return settle(skb, scratch, message->answer, settings, now);
 	place = message->sender * LANES + message->lane;
 	stream = bpf_map_lookup_elem(&streams, &place);
 	if (!stream)
@@ -136,8 +140,6 @@ SEC("tc") int hear(struct __sk_buff *skb)
 	}
 	if (message->kind == CLOSINGS)
 		return take_closings(skb, message, settings, now);
-	if (message->kind == CONFIRM)
-		return settle(skb, scratch, message->answer, settings, now);
 	if (!obey(message, now) || !(message->flags & WANTS_CONFIRMATION))
 		return TC_ACT_SHOT;
 	if (message->flags & IN_TURN) {
