@@ -12,6 +12,8 @@ DEBIAN := ca-certificates clang gcc iproute2 iptables iputils-ping libbpf-dev li
           openvswitch-switch postgresql procps python3-dev python3-venv
 # What drives traffic through firewalls, in suites and their tests.
 TRAFFIC := conntrackd hping3 httperf iperf3 lighttpd netcat-openbsd qperf redis-server
+# An OpenCL device of the processor, for the classifiers that run on devices.
+OPENCL := pocl-opencl-icd
 # The tunnel that a firewall server is compared with.
 TUNNEL := strongswan-charon strongswan-swanctl libcharon-extra-plugins libstrongswan-standard-plugins
 # A real OpenStack on loopback: the packages with its code, without the daemons' own; a database, and what carries messages.
@@ -35,7 +37,7 @@ demo: announcement packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL
 announcement:
 	@test -e $(VENV)/.ready || echo "the first time: Debian packages and a Python environment, some four minutes; then the demonstration, 20 seconds"
 
-test: DEBIAN += $(TRAFFIC) $(TUNNEL) age chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
+test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) age chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(more-packages)
 	$(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
@@ -43,12 +45,14 @@ test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contrac
 
 ansible: .venv-ansible/.ready  ## Ansible with the collection aclflow.cloud, in an environment of its own
 
-test-long: DEBIAN += $(IMAGING) $(BOOTING) $(TRAFFIC)
+test-long: DEBIAN += $(IMAGING) $(BOOTING) $(OPENCL) $(TRAFFIC)
 test-long: packages $(VENV)/.ready .venv-ansible/.ready .venv-images/.ready  ## the tests that take minutes each
 	$(more-packages)
 	$(BIN)/pytest -m long
 
+search: DEBIAN += $(OPENCL)
 search: packages $(VENV)/.ready  ## the laws on examples nobody tried yet, each run on others
+	$(more-packages)
 	HYPOTHESIS_PROFILE=search $(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
 
 test-ansible: DEBIAN += debootstrap openssh-client
@@ -80,7 +84,7 @@ format: $(VENV)/.ready  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: DEBIAN += $(TRAFFIC) $(TUNNEL) libdpdk-dev ovn-central ovn-host pkg-config
+bench: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) libdpdk-dev ovn-central ovn-host pkg-config
 bench: packages $(VENV)/.ready  ## measure; SUITE=name, QUICK=1 for a short run
 	$(more-packages)
 	$(BIN)/aclflow bench $(SUITE) $(if $(QUICK),--quick) --out docs/benchmarks/$(SUITE)

@@ -43,7 +43,6 @@ def wanted(count: int = 40) -> list[int]:
 
 @pytest.mark.parametrize("family", Family)
 def test_the_models_compile_for_a_gpu(family: Family) -> None:
-    pytest.importorskip("cuda.core", reason="the extra 'cuda' is not installed")
     code = compile_for(source(family), "sm_90")
     assert code.startswith(b"\x7fELF")
     for kernel in set(models.KERNELS.values()):
@@ -52,19 +51,16 @@ def test_the_models_compile_for_a_gpu(family: Family) -> None:
 
 
 def test_a_model_that_does_not_compile_for_a_gpu_is_refused_with_what_the_compiler_says() -> None:
-    pytest.importorskip("cuda.core", reason="the extra 'cuda' is not installed")
     with pytest.raises(Refused, match=r"(?s)do not compile for sm_90.*expected a declaration"):
         compile_for("this is no program", "sm_90")
 
 
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.model.value)
-def test_a_gpu_names_the_rows_that_pocl_names(setup: Setup) -> None:
-    try:
-        devices = cuda_devices()
-    except Missing as error:
-        pytest.skip(f"no CUDA device: {error}")
-    found = [DeviceSearch(each, Family.IPV4, boxes(), setup).first(PACKETS).tolist() for each in (*devices, pocl())]
-    assert all(each == wanted() for each in found)
+def test_every_device_of_this_machine_names_the_right_rows(setup: Setup) -> None:
+    """A GPU, where there is one, and PoCL, which is always there."""
+    devices = {device.name: device for each in choice.listed() for device in each.devices if device.is_accelerator}
+    for device in (*devices.values(), pocl()):
+        assert DeviceSearch(device, Family.IPV4, boxes(), setup).first(PACKETS).tolist() == wanted(), device.name
 
 
 def test_without_a_library_its_devices_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
