@@ -71,10 +71,9 @@ setup(
             "orchestrator.policy._rules", *within("rules", "module", "read", "write"), headers=within("rules", "rules")
         ),
         *(native(f"orchestrator.edge._{name}", name) for name in ("matches", "sampling")),
-        *(
-            native(f"orchestrator.classify._{name}", name, headers=("packet",))
-            for name in ("records", "frames", "grouping")
-        ),
+        native("orchestrator.classify._records", "records"),
+        native("orchestrator.classify._frames", "frames", "kinds", headers=("frames", "hashing", "packet")),
+        native("orchestrator.classify._grouping", "grouping", headers=("hashing",)),
         native(
             "orchestrator.classify._forest",
             *within("forest", "module", "ranks", "kinds", "entries", "growing", "grids"),

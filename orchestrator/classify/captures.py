@@ -19,8 +19,8 @@ from orchestrator.classify.frames import Frames
 from orchestrator.classify.records import GZIP, LONGEST_HEADER, Damaged, Found, walk_of
 from orchestrator.errors import AclflowError, BadInput, Missing
 
-PIECE = 4 << 20
-"""Octets of a capture that are read at once."""
+PIECE = 8 << 20
+"""Bytes of a capture that are read at once."""
 
 STDIN = "-"
 
@@ -62,7 +62,7 @@ class Capture:
             more = next(pieces, None)
             if more is None:
                 break
-            data += more
+            data = data + more if data else more
         if data:
             self._ends_early(offset)
 

@@ -27,6 +27,9 @@ from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
 from orchestrator.policy.space import possible
 
+NO_TIME = -(1 << 63)
+"""The time of a frame whose capture says none."""
+
 
 class Link(enum.IntEnum):
     """Kinds of link that are read, by their LINKTYPE numbers; see tcpdump.org/linktypes.html."""
@@ -56,6 +59,8 @@ class Frames:
     wire: npt.NDArray[np.uint32]
     """Octets that each had."""
     links: npt.NDArray[np.uint32]
+    times: npt.NDArray[np.int64] | None = None
+    """Nanoseconds since 1970, NO_TIME where a capture does not say; None where nobody asks."""
 
     def __len__(self) -> int:
         return len(self.starts)

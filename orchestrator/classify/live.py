@@ -40,8 +40,9 @@ _RETURN = 0x06
 _OURS = 1
 """A block's state: this process may read it. 0 gives it back to the kernel."""
 _STATE, _HEAD = 8, struct.Struct("=8xIIII")
-_FRAME = struct.Struct("=I8xII4xH")
-"""Where the next frame begins, bytes that were copied, bytes that there were, where the link's header begins."""
+_FRAME = struct.Struct("=5I4xH")
+"""Where the next frame begins, its time, bytes copied, bytes that there were, where the link's header begins."""
+_SECOND = 1_000_000_000
 _STATISTICS_WORDS = struct.Struct("=III")
 _ETHERNET_KINDS = frozenset({1, 772})
 """ARPHRD_ETHER and ARPHRD_LOOPBACK; what has no header of its own is a tunnel."""
@@ -90,12 +91,13 @@ class LiveCapture:
             return None
         data = self._ring[begin : begin + length]
         struct.pack_into("=I", self._ring, begin + _STATE, 0)
-        starts, captured, wire = np.empty(count, np.int64), np.empty(count, np.uint32), np.empty(count, np.uint32)
+        (starts, times), (captured, wire) = np.empty((2, count), np.int64), np.empty((2, count), np.uint32)
         for frame in range(count):
-            following, copied, whole, link = _FRAME.unpack_from(data, first)
+            following, seconds, parts, copied, whole, link = _FRAME.unpack_from(data, first)
             starts[frame], captured[frame], wire[frame] = first + link, copied, whole
+            times[frame] = seconds * _SECOND + parts
             first += following
-        return Frames(data, starts, captured, wire, np.full(count, self._link, np.uint32))
+        return Frames(data, starts, captured, wire, np.full(count, self._link, np.uint32), times)
 
     def _close(self) -> None:
         _, lost, _ = _STATISTICS_WORDS.unpack(self._socket.getsockopt(_SOL_PACKET, _STATISTICS, _STATISTICS_WORDS.size))

@@ -1,7 +1,7 @@
 """Read the records of a capture: pcap and pcapng.
 
-Both byte orders, micro- and nanoseconds; of pcapng all sections and interfaces, each with its own kind of link, and
-every kind of packet block. Times are not looked at. `_native/records.c`, where it was built, goes through the long runs
+Both byte orders, micro- and nanoseconds; of pcapng all sections and interfaces, each with its own kind of link and
+clock, and every kind of packet block. `_native/records.c`, where it was built, goes through the long runs
 of plain packets and leaves to this module whatever else there is.
 """
 
@@ -12,12 +12,12 @@ from array import array
 from collections.abc import Mapping
 from struct import Struct
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.classify.frames import Frames, Link
+from orchestrator.classify.frames import NO_TIME, Frames, Link
 from orchestrator.errors import BadInput
 
 MOST_OF_FRAME, MOST_OF_BLOCK = 1 << 20, 64 << 20
@@ -61,8 +61,9 @@ class Damaged(Exception):
         self.reason = reason
 
 
-_Run = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]
-"""Frames in a row: the first four fields of `Frames` behind the data."""
+_Words = npt.NDArray[np.uint32]
+_Run = tuple[npt.NDArray[np.int64], _Words, _Words, _Words, npt.NDArray[np.int64]]
+"""Frames in a row: the fields of `Frames` behind the data."""
 
 
 class Found:
@@ -70,37 +71,39 @@ class Found:
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
-        self._single: list[tuple[int, int, int, int]] = []
+        self._single: list[tuple[int, int, int, int, int]] = []
         self._frames = 0
 
     def __len__(self) -> int:
         return self._frames
 
-    def add(self, start: int, captured: int, wire: int, link: int) -> None:
+    def add(self, start: int, captured: int, wire: int, link: int, time: int) -> None:
         """A frame, by the fields of `Frames` behind the data."""
-        self._single.append((start, captured, wire, link))
+        self._single.append((start, captured, wire, link, time))
         self._frames += 1
 
-    def add_run(self, told: tuple[int, bytes, bytes, bytes, bytes]) -> int:
+    def add_run(self, told: tuple[int, bytes, bytes, bytes, bytes, bytes]) -> int:
         """Frames as the extension tells of them; how far they reach."""
         self._settle()
-        place, starts, *rest = told
+        place, starts, *rest, times = told
         captured, wire, links = (np.frombuffer(each, np.uint32) for each in rest)
-        self._runs.append((np.frombuffer(starts, np.int64), captured, wire, links))
+        self._runs.append((np.frombuffer(starts, np.int64), captured, wire, links, np.frombuffer(times, np.int64)))
         self._frames += len(captured)
         return place
 
     def frames(self, data: bytes) -> Frames:
         """All of them; there is one at least."""
         self._settle()
-        starts, captured, wire, links = (np.concatenate(each) for each in zip(*self._runs, strict=True))
-        return Frames(data, starts, captured, wire, links)
+        if len(self._runs) == 1:
+            return Frames(data, *self._runs[0])
+        return Frames(data, *(np.concatenate(each) for each in zip(*self._runs, strict=True)))
 
     def _settle(self) -> None:
         """Turn frames added one by one into a run."""
         if self._single:
-            starts, captured, wire, links = np.array(self._single, np.int64).T
-            self._runs.append((starts, captured.astype(np.uint32), wire.astype(np.uint32), links.astype(np.uint32)))
+            starts, captured, wire, links, times = np.array(self._single, np.int64).T
+            words = (each.astype(np.uint32) for each in (captured, wire, links))
+            self._runs.append((starts, *words, times))
             self._single.clear()
 
 
@@ -114,13 +117,15 @@ class Walk(Protocol):
 LONGEST_HEADER = 28
 """Octets that tell what a capture is: the header of a pcap file is 24 long, the shortest one of pcapng 28."""
 
+_SECOND = 1_000_000_000
+
 _PCAP = {
-    b"\xd4\xc3\xb2\xa1": "<",
-    b"\x4d\x3c\xb2\xa1": "<",
-    b"\xa1\xb2\xc3\xd4": ">",
-    b"\xa1\xb2\x3c\x4d": ">",
+    b"\xd4\xc3\xb2\xa1": ("<", 1000),
+    b"\x4d\x3c\xb2\xa1": ("<", 1),
+    b"\xa1\xb2\xc3\xd4": (">", 1000),
+    b"\xa1\xb2\x3c\x4d": (">", 1),
 }
-"""How pcap files begin, in micro- and nanoseconds, and the byte order that this tells."""
+"""How pcap files begin; the byte order that this tells, and the nanoseconds that a time's second word counts."""
 
 _PCAPNG = b"\x0a\x0d\x0d\x0a"
 
@@ -132,7 +137,7 @@ def walk_of(data: bytes, name: str) -> Walk:
     """
     magic = data[:4]
     if magic in _PCAP and len(data) >= _PcapWalk.HEADER:
-        return _PcapWalk(data, _PCAP[magic], name)
+        return _PcapWalk(data, *_PCAP[magic], name)
     if magic == _PCAPNG:
         return _PcapngWalk()
     if not data:
@@ -157,7 +162,7 @@ class _PcapWalk:
 
     HEADER = 24
 
-    def __init__(self, data: bytes, order: str, name: str) -> None:
+    def __init__(self, data: bytes, order: str, tick: int, name: str) -> None:
         major, _minor, _zone, _accuracy, _longest, network = Struct(order + "HHiIII").unpack_from(data, 4)
         if major != 2:
             raise BadInput(f"it is pcap of version {major}; 2 is read", place=name)
@@ -166,20 +171,22 @@ class _PcapWalk:
             known = ", ".join(f"{each.value} ({each.name.lower()})" for each in Link)
             raise BadInput(f"frames of link type {self._link} are not read, only {known}", place=name)
         self._skip = self.HEADER
+        self._tick = tick
         self._swapped = _is_swapped(order)
-        self._record = Struct(order + "II")
+        self._record = Struct(order + "IIII")
 
     def walk(self, data: bytes, found: Found) -> int:
         place, size = self._skip, len(data)
         if extension is not None:
-            place = found.add_run(extension.records(data, place, self._swapped, MOST_OF_FRAME, self._link))
+            told = extension.records(data, place, self._swapped, MOST_OF_FRAME, self._link, self._tick)
+            place = found.add_run(told)
         while place + 16 <= size:
-            captured, wire = self._record.unpack_from(data, place + 8)
+            seconds, parts, captured, wire = self._record.unpack_from(data, place)
             if captured > MOST_OF_FRAME:
                 raise Damaged(place, f"no packet is {captured} octets long: the capture is damaged here")
             if place + 16 + captured > size:
                 break
-            found.add(place + 16, captured, wire, self._link)
+            found.add(place + 16, captured, wire, self._link, seconds * _SECOND + parts * self._tick)
             place += 16 + captured
         self._skip = 0
         return place
@@ -193,17 +200,38 @@ _ORDERS: Mapping[bytes, str] = MappingProxyType({b"\x4d\x3c\x2b\x1a": "<", b"\x1
 """How a section of pcapng says its byte order."""
 
 
+_LATEST = 1 << 62
+"""Nanoseconds since 1970, in 2116. A time beyond it counts as this one."""
+
+
+class _Interface(NamedTuple):
+    """An interface of pcapng: its kind of link, how many bytes of a packet are captured (0 for all), its clock."""
+
+    link: int
+    longest: int
+    ticks: int
+    offset: int
+
+    def time(self, ticks: int) -> int:
+        """Nanoseconds since 1970."""
+        if not self.ticks:
+            return NO_TIME
+        whole, part = divmod(ticks, self.ticks)
+        return max(-_LATEST, min((whole + self.offset) * _SECOND + part * _SECOND // self.ticks, _LATEST))
+
+
 class _PcapngWalk:
     """pcapng: blocks, each with its type, its length, what it says, and its length again."""
 
     SECTION, INTERFACE, OLD_PACKET, SIMPLE_PACKET, PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+    END, RESOLUTION, OFFSET = 0, 9, 14
+    """Options of an interface."""
 
     def __init__(self) -> None:
         self._order, self._packets = "", b""
-        self._interfaces: list[tuple[int, int]] = []
-        """The kind of link of each, and how many octets are captured of a packet at most; 0 for all."""
-        self._links = array("I")
-        """The kinds of link once more, for the extension."""
+        self._interfaces: list[_Interface] = []
+        self._told = array("q")
+        """The interfaces once more, for the extension: three words each."""
 
     def walk(self, data: bytes, found: Found) -> int:
         place, size = 0, len(data)
@@ -225,17 +253,17 @@ class _PcapngWalk:
             place += length
         return place
 
-    def _run(self, data: bytes, place: int) -> tuple[int, bytes, bytes, bytes, bytes]:
+    def _run(self, data: bytes, place: int) -> tuple[int, bytes, bytes, bytes, bytes, bytes]:
         """Packet blocks in a row."""
         assert extension is not None
-        return extension.blocks(data, place, self._swapped, MOST_OF_BLOCK, self._links)  # type: ignore[no-any-return]
+        return extension.blocks(data, place, self._swapped, MOST_OF_BLOCK, self._told)  # type: ignore[no-any-return]
 
     def _begin_section(self, data: bytes, place: int) -> None:
         """Begin a section, which may have another byte order and has its own interfaces."""
         order = _ORDERS.get(data[place + 8 : place + 12])
         if order is None:
             raise Damaged(place, "a section does not say its byte order: the capture is damaged here")
-        self._order, self._interfaces, self._links = order, [], array("I")
+        self._order, self._interfaces, self._told = order, [], array("q")
         self._swapped, self._packets = _is_swapped(order), Struct(order + "I").pack(self.PACKET)
         self._head, self._length = Struct(order + "II"), Struct(order + "I")
         self._packet, self._old_packet = Struct(order + "IIIII"), Struct(order + "HHIIII")
@@ -244,21 +272,22 @@ class _PcapngWalk:
     def _take(self, kind: int, data: bytes, start: int, end: int, found: Found) -> None:
         """One block: what it says lies from `start` to `end`."""
         if kind == self.PACKET:
-            interface, _high, _low, captured, wire = self._fields(self._packet, data, start, end)
-            self._add(interface, start + self._packet.size, end, captured, wire, found)
+            interface, high, low, captured, wire = self._fields(self._packet, data, start, end)
+            self._add(interface, start + self._packet.size, end, captured, wire, high << 32 | low, found)
         elif kind == self.OLD_PACKET:
-            interface, _drops, _high, _low, captured, wire = self._fields(self._old_packet, data, start, end)
-            self._add(interface, start + self._old_packet.size, end, captured, wire, found)
+            interface, _drops, high, low, captured, wire = self._fields(self._old_packet, data, start, end)
+            self._add(interface, start + self._old_packet.size, end, captured, wire, high << 32 | low, found)
         elif kind == self.SIMPLE_PACKET:
             (wire,) = self._fields(self._length, data, start, end)
-            longest = self._interfaces[0][1] if self._interfaces else 0
-            self._add(0, start + 4, end, min(wire, longest) if longest else wire, wire, found)
+            longest = self._interfaces[0].longest if self._interfaces else 0
+            self._add(0, start + 4, end, min(wire, longest) if longest else wire, wire, None, found)
         elif kind == self.INTERFACE:
             link, _reserved, longest = self._fields(self._interface, data, start, end)
             if len(self._interfaces) >= MOST_INTERFACES:
                 raise Damaged(start - 8, f"no section has more than {MOST_INTERFACES} interfaces")
-            self._interfaces.append((link, longest))
-            self._links.append(link)
+            ticks, offset = self._clock(data, start + self._interface.size, end)
+            self._interfaces.append(_Interface(link, longest, ticks, offset))
+            self._told.extend((offset, ticks, link))
         elif kind == self.SECTION:
             major, _minor = self._fields(Struct(self._order + "HH"), data, start + 4, end)
             if major != 1:
@@ -269,9 +298,28 @@ class _PcapngWalk:
             raise Damaged(start - 8, "a block is shorter than what it must say: the capture is damaged here")
         return fields.unpack_from(data, start)
 
-    def _add(self, interface: int, start: int, end: int, captured: int, wire: int, found: Found) -> None:
+    def _clock(self, data: bytes, place: int, end: int) -> tuple[int, int]:
+        """Read an interface's clock: ticks in a second, 0 for too many to count, and an offset in seconds."""
+        ticks, offset = 1_000_000, 0
+        option = Struct(self._order + "HH")
+        while place + 4 <= end:
+            code, length = option.unpack_from(data, place)
+            if code == self.END or place + 4 + length > end:
+                break
+            if code == self.RESOLUTION and length == 1:
+                power = data[place + 4]
+                ticks = 1 << (power & 0x7F) if power & 0x80 else 10**power
+            elif code == self.OFFSET and length == 8:
+                (offset,) = Struct(self._order + "q").unpack_from(data, place + 4)
+            place += 4 + length + -length % 4
+        return (ticks if ticks < 1 << 63 else 0), offset
+
+    def _add(
+        self, interface: int, start: int, end: int, captured: int, wire: int, ticks: int | None, found: Found
+    ) -> None:
         if interface >= len(self._interfaces):
             raise Damaged(start, f"nothing is said of interface {interface}, which a packet is of")
         if captured > end - start:
             raise Damaged(start, f"a packet of {captured} octets does not fit into its block")
-        found.add(start, captured, wire, self._interfaces[interface][0])
+        of = self._interfaces[interface]
+        found.add(start, captured, wire, of.link, NO_TIME if ticks is None else of.time(ticks))

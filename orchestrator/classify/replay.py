@@ -5,7 +5,7 @@
     piece 3 ──▶ ...                          ┘
 
 A piece of a capture is a thread's work from beginning to end; all of it that takes long runs beside the others. Packets
-that no rule can tell apart are decided once a piece.
+that no rule can tell apart are decided once a piece (`kinds.py`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ import numpy.typing as npt
 
 from orchestrator.classify.deciding import NOBODY, Deciding, Verdicts
 from orchestrator.classify.flows import Count, FlowCounts, Flows, flows_of, summed
-from orchestrator.classify.frames import Frames, read_frames
-from orchestrator.classify.grouping import I64, groups
-from orchestrator.classify.packets import SEEN, Packets, Unread
+from orchestrator.classify.frames import Frames
+from orchestrator.classify.grouping import I32, I64
+from orchestrator.classify.kinds import Kinds, kinds_of
+from orchestrator.classify.packets import Unread
+from orchestrator.classify.timeline import Fate, Timeline
 
 _Bools = npt.NDArray[np.bool_]
 
-_AHEAD = 2
-"""So many pieces for each thread are read ahead of what was added up."""
+_AHEAD, _MOST_AHEAD = 2, 24
+"""So many pieces for each thread are read ahead of what was added up, and so many altogether: they are in memory."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ class Replay:
     unread: dict[Unread, Count] = field(default_factory=dict)
     denied_flows: Flows = field(default_factory=Flows)
     changed: Changed = field(default_factory=Changed)
+    timeline: Timeline = field(default_factory=Timeline.none)
     remarks: list[str] = field(default_factory=list)
 
 
@@ -102,11 +105,12 @@ def replay(
     found = Replay(deciding, against, _nothing(deciding), None if against is None else _nothing(against))
     lists = [deciding] if against is None else [deciding, against]
     workers = threads or len(os.sched_getaffinity(0))
+    ahead = min(workers * _AHEAD, _MOST_AHEAD)
     with ThreadPoolExecutor(workers, "replay") as pool:
         for capture in captures:
             found.captures.append(capture.name)
             before = 0
-            for part in _in_turn(pool, capture, lambda frames: _part(frames, lists), workers * _AHEAD):
+            for part in _in_turn(pool, capture, lambda frames: _part(frames, lists), ahead):
                 _add(found, part, capture.name, before)
                 before += part.all.packets
             found.remarks += capture.remarks
@@ -124,22 +128,7 @@ class _Part:
     denied: FlowCounts
     opened: FlowCounts | None
     closed: FlowCounts | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Kinds:
-    """The packets of a piece, those that no rule can tell apart once."""
-
-    packets: Packets
-    count: I64
-    octets: I64
-    first: I64
-
-    def take(self, which: _Bools) -> _Kinds:
-        return _Kinds(self.packets[which], self.count[which], self.octets[which], self.first[which])
-
-    def total(self, which: _Bools) -> Count:
-        return Count(int(self.count[which].sum()), int(self.octets[which].sum()))
+    timeline: Timeline
 
 
 def _in_turn(
@@ -156,12 +145,12 @@ def _in_turn(
 
 
 def _part(frames: Frames, lists: Sequence[Deciding]) -> _Part:
-    kinds = _kinds(read_frames(frames))
-    why = kinds.packets["unread"]
-    unread = {each: kinds.total(why == each.value) for each in Unread if each.value in why}
+    found = kinds_of(frames)
+    why = found.packets["unread"]
+    unread = {each: found.total(why == each.value) for each in Unread if each.value in why}
     unread.pop(Unread.READ, None)
-    everything = kinds.total(np.ones(len(why), np.bool_))
-    kinds = kinds.take(why == Unread.READ.value)
+    is_read = why == Unread.READ.value
+    kinds = found if is_read.all() else found.take(is_read)
     verdicts = [each.verdicts(kinds.packets) for each in lists]
     tallies = tuple(_listed(each, found, kinds) for each, found in zip(lists, verdicts, strict=True))
     asked = verdicts[0].decider != NOBODY
@@ -169,24 +158,30 @@ def _part(frames: Frames, lists: Sequence[Deciding]) -> _Part:
     now, before = permitted[0], permitted[-1]
     alone = np.full(len(asked), NOBODY, np.int32)
     past = verdicts[-1].decider if len(lists) > 1 else alone
+    fates = np.zeros(len(why), np.uint8)
+    fates[is_read] = _fates(asked, now, before)
     return _Part(
-        all=everything,
+        all=found.total(np.ones(len(why), np.bool_)),
         nobodys=kinds.total(~asked),
         unread=unread,
         lists=tallies,
         denied=_flows(kinds, asked & ~now, verdicts[0].decider, alone),
         opened=_flows(kinds, now & ~before, verdicts[0].decider, past) if len(lists) > 1 else None,
         closed=_flows(kinds, before & ~now, verdicts[0].decider, past) if len(lists) > 1 else None,
+        timeline=Timeline.none() if frames.times is None else Timeline.of(frames.times, found.group, fates),
     )
 
 
-def _kinds(packets: Packets) -> _Kinds:
-    first, group = groups(packets, SEEN)
-    octets = summed(group, packets["octets"], len(first))
-    return _Kinds(packets[first], np.bincount(group, minlength=len(first)), octets, first)
+def _fates(asked: _Bools, now: _Bools, before: _Bools) -> npt.NDArray[np.uint8]:
+    """The fate of each kind: what the list does now, and whether the other one did otherwise."""
+    fates = np.where(now, Fate.PERMITTED.value, Fate.DENIED.value).astype(np.uint8)
+    fates[now & ~before] = Fate.NEWLY_PERMITTED.value
+    fates[before & ~now] = Fate.NEWLY_DENIED.value
+    fates[~asked] = Fate.UNDECIDED.value
+    return fates
 
 
-def _listed(deciding: Deciding, verdicts: Verdicts, kinds: _Kinds) -> Listed:
+def _listed(deciding: Deciding, verdicts: Verdicts, kinds: Kinds) -> Listed:
     asked = verdicts.decider != NOBODY
     permitted = asked & deciding.permits[verdicts.decider]
     packets, octets = np.zeros((2, len(deciding.deciders)), np.int64)
@@ -197,7 +192,7 @@ def _listed(deciding: Deciding, verdicts: Verdicts, kinds: _Kinds) -> Listed:
     return Listed(kinds.total(permitted), kinds.total(asked & ~permitted), packets, octets)
 
 
-def _flows(kinds: _Kinds, which: _Bools, decider: npt.NDArray[np.int32], before: npt.NDArray[np.int32]) -> FlowCounts:
+def _flows(kinds: Kinds, which: _Bools, decider: I32, before: I32) -> FlowCounts:
     some = kinds.take(which)
     return flows_of(some.packets, some.count, some.octets, some.first, decider[which], before[which])
 
@@ -211,6 +206,7 @@ def _add(found: Replay, part: _Part, capture: str, before: int) -> None:
     """Add a piece's result, after `before` packets of the capture."""
     found.all += part.all
     found.nobodys += part.nobodys
+    found.timeline += part.timeline
     for why, count in part.unread.items():
         found.unread[why] = found.unread.get(why, Count()) + count
     found.denied_flows.add(part.denied, capture, before)

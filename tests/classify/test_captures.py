@@ -227,7 +227,7 @@ def test_a_run_outside_of_the_data_is_refused() -> None:
     assert records.extension is not None
     for place in (-1, 5):
         with pytest.raises(ValueError, match="inside the data"):
-            records.extension.records(b"four", place, False, 100, 1)
+            records.extension.records(b"four", place, False, 100, 1, 1)
     with pytest.raises(ValueError, match="inside the data"):
         records.extension.blocks(b"four", 0, False, 100, b"odd")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from pathlib import Path
 
 import pytest
-from classify.recorded import V4, V6, ethernet, icmp, ipv4, ipv6, packed, pcap, tcp, web
+from classify.recorded import V4, V6, ethernet, icmp, ipv4, ipv6, packed, pcap, pcap_header, tcp, web
 from command_line import aclflow
 
 DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pcap"
@@ -176,6 +177,42 @@ def test_json_says_of_a_flow_what_it_has(tmp_path: Path) -> None:
 def test_says_what_it_leaves_out(day: str, listed: str) -> None:
     ended = aclflow("replay", day, "--acl", listed, "--most", "1")
     assert "2 flows were denied; the first is shown, --most 0 shows all" in ended.err
+
+
+def timed(folder: Path) -> str:
+    """A minute with a packet a second, of which every third is to port 22."""
+    path = folder / "minute.pcap"
+    frames = [web() if second % 3 else web(port=22) for second in range(60)]
+    path.write_bytes(pcap_header() + b"".join(
+        struct.pack("<IIII", 1_700_000_000 + second * 10, 0, len(frame), len(frame)) + frame
+        for second, frame in enumerate(frames)
+    ))  # fmt: skip
+    return str(path)
+
+
+def test_by_time(tmp_path: Path, listed: str) -> None:
+    before = _list(tmp_path, "now.json", SSH, WEB)
+    told = aclflow("replay", timed(tmp_path), "--acl", listed, "--against", before, "--by-time")
+    assert told.out.splitlines()[-60:][:3] == [
+        "2023-11-14T22:13:20Z\t0\t1\t0\t1\t0",
+        "2023-11-14T22:13:30Z\t1\t0\t0\t0\t0",
+        "2023-11-14T22:13:40Z\t1\t0\t0\t0\t0",
+    ]
+    assert "from, 10 s each\tpermitted\tdenied\tnewly permitted\tnewly denied\tundecided" in told.out
+    times = aclflow("replay", timed(tmp_path), "--acl", listed, "--json").json()["times"]
+    assert times["width_ns"] == 10_000_000_000
+    assert sum(each["permitted"] for each in times["intervals"]) == 40
+    assert sum(each["denied"] for each in times["intervals"]) == 20
+
+
+def test_a_plot_of_packets_by_time(tmp_path: Path, listed: str) -> None:
+    ended = aclflow("replay", timed(tmp_path), "--acl", listed, "--plot", str(tmp_path / "plots"))
+    drawn = Path(ended.out.splitlines()[-1].removeprefix("drawn: "))
+    text = drawn.read_text()
+    assert all(word in text for word in ("permitted", "denied", "seconds after 2023-11-14T22:13:20Z"))
+    nowhere = aclflow("replay", timed(tmp_path), "--acl", listed, "--plot", str(drawn / "below"))
+    assert nowhere.code != 0
+    assert "no folder can be made" in nowhere.err
 
 
 def test_wrong_calls(tmp_path: Path, day: str, listed: str) -> None:

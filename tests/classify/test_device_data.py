@@ -29,10 +29,7 @@ from orchestrator.policy.rulelist import Row, rule_rows
 DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data"))
 FOLDERS = DATA / "classbench", DATA / "pcap"
 SETS = ("acl1_1k", "acl2_1k", "acl3_1k", "fw1_1k", "fw2_1k", "fw3_1k", "ipc1_1k")
-LARGE = ("acl1_10k", "fw1_10k", "ipc1_10k")
 MILLION = 1_000_000
-_FEWER = {Model.FUNCTION: 50}
-"""A launch a packet takes so many times as long."""
 
 _REASON = "real sets and captures are not here"
 pytestmark = pytest.mark.skipif(not all(each.is_dir() for each in FOLDERS), reason=_REASON)
@@ -81,15 +78,6 @@ def test_models_agree_over_classbench(name: str) -> None:
     for setup in SETUPS:
         if setup.model is not Model.FUNCTION:
             agree(name, setup, 1_000)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("model", Model, ids=lambda model: model.value)
-@pytest.mark.parametrize("name", [*SETS, *LARGE])
-@pytest.mark.timeout(3600)
-def test_models_agree_over_a_million_packets(name: str, model: Model) -> None:
-    setup = Setup(model, items=16, room=1 << 12)
-    agree(name, setup, MILLION // _FEWER.get(model, 1))
 
 
 def captured() -> Packets:

@@ -1,4 +1,7 @@
-"""All ways to find a row agree on a million packets of every ClassBench set, and on recorded captures; takes hours."""
+"""All ways to find a row agree on a million packets of every ClassBench set, and on recorded captures.
+
+It takes some nine minutes on two cores.
+"""
 
 from __future__ import annotations
 

@@ -50,10 +50,3 @@ def set_of(name: str) -> Listed:
 @pytest.mark.parametrize("name", SETS or ["none"])
 def test_sets_of_classbench(name: str) -> None:
     agree(set_of(name), 4_000)
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not SETS, reason="ACLFLOW_DATA names no folder with classbench/")
-@pytest.mark.parametrize("name", SETS or ["none"])
-def test_sets_of_classbench_on_a_million_packets(name: str) -> None:
-    agree(set_of(name), 1_000_000, seed=2)

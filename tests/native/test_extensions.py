@@ -16,7 +16,8 @@ ROOT = Path(orchestrator.__file__).parents[1]
 EXTENSIONS = sorted(ROOT.glob("orchestrator/**/*.so"))
 SANITIZED = (
     "tests/classify/test_frames.py", "tests/classify/test_captures.py", "tests/classify/test_columns.py",
-    "tests/classify/test_search_law.py", "tests/edge/test_lines.py", "tests/edge/test_sampling.py",
+    "tests/classify/test_search_law.py", "tests/classify/test_timeline.py", "tests/edge/test_lines.py",
+    "tests/edge/test_sampling.py",
     "tests/enforce/test_openflow_bulk.py", "tests/enforce/test_openflow_differential.py",
     "tests/formats/test_native.py", "tests/laws/test_findings_cover.py", "tests/laws/test_levels_law.py",
     "tests/laws/test_levels_update.py", "tests/laws/test_list_edits.py", "tests/compile/test_equivalence.py",

@@ -1,12 +1,9 @@
 /* Frames as packets, many at once: what `frames.py` says of one (`read_frame`, which this follows step by step), with the
  * interpreter's lock released. Nothing is looked at before `need` said that it is there.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
 #include <string.h>
 
-#include "packet.h"
+#include "frames.h"
 
 enum unread { READ, NOT_IP, CUT_OFF, BROKEN, OTHER_LINK };
 enum links { LINK_NULL = 0, ETHERNET = 1, RAW_12 = 12, RAW_14 = 14, RAW = 101, LOOP = 108, LINUX_SLL = 113, LINK_IPV4 = 228,
@@ -232,25 +229,36 @@ static enum unread read_frame(struct frame *frame, uint32_t link, struct packet 
     return type == TYPE_IPV4 ? ipv4(frame, start, packet) : type == TYPE_IPV6 ? ipv6(frame, start, packet) : NOT_IP;
 }
 
-struct frames {
-    const uint8_t *data;
-    const int64_t *start;
-    const uint32_t *captured, *wire, *link;
-    Py_ssize_t count;
-};
-
-static void read_all(const struct frames *all, struct packet *out)
+void read_packet(const struct frames *all, Py_ssize_t i, struct packet *out)
 {
-    for (Py_ssize_t i = 0; i < all->count; i++) {
-        uint32_t captured = all->captured[i], wire = all->wire[i];
-        struct frame frame = {all->data + all->start[i], captured, wire > captured ? wire : captured};
-        struct packet found = {0};
-        enum unread why = read_frame(&frame, all->link[i], &found);
-        if (why)
-            found = (struct packet){.unread = why};
-        found.octets = wire;
-        out[i] = found;
-    }
+    uint32_t captured = all->captured[i], wire = all->wire[i];
+    struct frame frame = {all->data + all->start[i], captured, wire > captured ? wire : captured};
+    *out = (struct packet){0};
+    enum unread why = read_frame(&frame, all->link[i], out);
+    if (why)
+        *out = (struct packet){.unread = why};
+    out->octets = wire;
+}
+
+int frames_of(const Py_buffer *parts, struct frames *all)
+{
+    Py_ssize_t count = parts[STARTS].len / 8, size = parts[DATA].len;
+    *all = (struct frames){parts[DATA].buf, parts[STARTS].buf, parts[CAPTURED].buf, parts[WIRE].buf, parts[LINKS].buf, count};
+    int fits = parts[STARTS].len == 8 * count;
+    for (int part = CAPTURED; part < PARTS; part++)
+        fits = fits && parts[part].len == 4 * count;
+    for (Py_ssize_t i = 0; fits && i < count; i++)
+        fits = all->start[i] >= 0 && all->start[i] <= size && all->captured[i] <= size - all->start[i];
+    if (fits)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "frames do not lie in the data");
+    return -1;
+}
+
+void let_parts_go(Py_buffer *parts)
+{
+    for (int part = 0; part < PARTS; part++)
+        PyBuffer_Release(parts + part);
 }
 
 /* read(data, starts, captured, wire, links, out): the packet of each frame into `out`, one record each. starts: int64 places
@@ -258,36 +266,31 @@ static void read_all(const struct frames *all, struct packet *out)
 static PyObject *read_many(PyObject *self, PyObject *arguments)
 {
     (void)self;
-    Py_buffer data, starts, captured, wire, links, out;
+    Py_buffer parts[PARTS], out;
+    struct frames all;
     PyObject *told = NULL;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*w*", &data, &starts, &captured, &wire, &links, &out))
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*w*", parts, parts + 1, parts + 2, parts + 3, parts + 4, &out))
         return NULL;
-    struct frames all = {data.buf, starts.buf, captured.buf, wire.buf, links.buf, starts.len / 8};
-    Py_ssize_t count = all.count;
-    int fits = starts.len == 8 * count && captured.len == 4 * count && wire.len == 4 * count && links.len == 4 * count &&
-               out.len == (Py_ssize_t)sizeof(struct packet) * count;
-    for (Py_ssize_t i = 0; fits && i < count; i++)
-        fits = all.start[i] >= 0 && all.start[i] <= data.len && all.captured[i] <= data.len - all.start[i];
-    if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "frames do not lie in the data");
-        goto done;
+    if (frames_of(parts, &all) == 0) {
+        if (out.len == (Py_ssize_t)sizeof(struct packet) * all.count) {
+            Py_BEGIN_ALLOW_THREADS
+            for (Py_ssize_t i = 0; i < all.count; i++)
+                read_packet(&all, i, (struct packet *)out.buf + i);
+            Py_END_ALLOW_THREADS
+            told = Py_NewRef(Py_None);
+        } else {
+            PyErr_SetString(PyExc_ValueError, "there is no place for each packet");
+        }
     }
-    Py_BEGIN_ALLOW_THREADS
-    read_all(&all, out.buf);
-    Py_END_ALLOW_THREADS
-    told = Py_NewRef(Py_None);
-done:
-    PyBuffer_Release(&data);
-    PyBuffer_Release(&starts);
-    PyBuffer_Release(&captured);
-    PyBuffer_Release(&wire);
-    PyBuffer_Release(&links);
+    let_parts_go(parts);
     PyBuffer_Release(&out);
     return told;
 }
 
 static PyMethodDef methods[] = {
     {"read", read_many, METH_VARARGS, NULL},
+    {"kinds", kinds, METH_VARARGS, NULL},
+    {"spread", spread, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -295,5 +298,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_frames", NULL, -1, 
 
 PyMODINIT_FUNC PyInit__frames(void)
 {
+    if (draw_seed() < 0)
+        return NULL;
     return PyModule_Create(&module);
 }

@@ -1,18 +1,9 @@
 /* Grouping of records: `grouping.py`. Runs with the interpreter's lock released. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
 
-static uint64_t seed; /* drawn anew each time: whoever sends packets must not know which of them meet in one place of a table */
+#include "hashing.h"
 
-static uint64_t mixed(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
-    return hash ^ hash >> 32;
-}
+static uint64_t seed;
 
 /* A power of two, twice as many as there will be members. */
 static size_t room_for(size_t members)
@@ -21,18 +12,6 @@ static size_t room_for(size_t members)
     while (room < 2 * members)
         room *= 2;
     return room;
-}
-
-static uint64_t hash_of(const uint8_t *at, size_t octets)
-{
-    uint64_t hash = seed, word;
-    for (; octets >= 8; at += 8, octets -= 8) {
-        memcpy(&word, at, 8);
-        hash = mixed(hash, word);
-    }
-    word = 0;
-    memcpy(&word, at, octets);
-    return mixed(hash, word);
 }
 
 /* The number of groups; -1 where there is no memory. */
@@ -46,7 +25,7 @@ static int64_t group_all(const uint8_t *records, size_t size, size_t octets, int
     memset(table, 0xFF, room * sizeof *table);
     for (int64_t i = 0; i < count; i++) {
         const uint8_t *record = records + i * size;
-        size_t slot = hash_of(record, octets) & (room - 1);
+        size_t slot = hash_of(seed, record, octets) & (room - 1);
         while (table[slot] >= 0 && memcmp(records + first[table[slot]] * size, record, octets))
             slot = (slot + 1) & (room - 1);
         if (table[slot] < 0) {
@@ -101,7 +80,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_grouping", NULL, -1
 
 PyMODINIT_FUNC PyInit__grouping(void)
 {
-    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
-        return PyErr_SetFromErrno(PyExc_OSError);
+    if (seed_drawn(&seed) < 0)
+        return NULL;
     return PyModule_Create(&module);
 }

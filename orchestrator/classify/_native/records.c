@@ -11,7 +11,7 @@ struct run {
     const uint8_t *data;
     Py_ssize_t size, place;
     int swapped;
-    int64_t *start;
+    int64_t *start, *time; /* times: nanoseconds since 1970 */
     uint32_t *captured, *wire, *link;
     Py_ssize_t count;
 };
@@ -23,28 +23,50 @@ static uint32_t word(const struct run *run, Py_ssize_t place)
     return run->swapped ? __builtin_bswap32(found) : found;
 }
 
-static void add(struct run *run, Py_ssize_t start, uint32_t captured, uint32_t wire, uint32_t link)
+enum { SECOND = 1000000000 };
+
+/* An interface of pcapng: its kind of link, and what its times mean. */
+struct interface {
+    int64_t offset; /* seconds */
+    uint64_t ticks; /* in a second; 0 where its times cannot be read */
+    uint64_t link;
+};
+
+#define NO_TIME INT64_MIN
+#define LATEST ((int64_t)1 << 62) /* in 2116 */
+
+static int64_t nanoseconds(uint64_t ticks, const struct interface *of)
+{
+    if (!of->ticks)
+        return NO_TIME;
+    __int128 found = ((__int128)(ticks / of->ticks) + of->offset) * SECOND + (__int128)(ticks % of->ticks) * SECOND / of->ticks;
+    return found > LATEST ? LATEST : found < -LATEST ? -LATEST : (int64_t)found;
+}
+
+static void add(struct run *run, Py_ssize_t start, uint32_t captured, uint32_t wire, uint32_t link, int64_t time)
 {
     run->start[run->count] = start;
+    run->time[run->count] = time;
     run->captured[run->count] = captured;
     run->wire[run->count] = wire;
     run->link[run->count++] = link;
 }
 
 /* pcap: 16 octets in front of each packet, of which the last eight say how long it is and was. */
-static void records_in(struct run *run, uint32_t most, uint32_t link)
+static void records_in(struct run *run, uint32_t most, uint32_t link, uint32_t tick)
 {
     while (run->size - run->place >= 16) {
         uint32_t captured = word(run, run->place + 8);
         if (captured > most || captured > run->size - run->place - 16)
             return;
-        add(run, run->place + 16, captured, word(run, run->place + 12), link);
+        int64_t time = (int64_t)word(run, run->place) * SECOND + (int64_t)word(run, run->place + 4) * tick;
+        add(run, run->place + 16, captured, word(run, run->place + 12), link, time);
         run->place += 16 + captured;
     }
 }
 
 /* pcapng: blocks of type 6, with 28 octets in front of each packet and 4 behind it and what fills it up. */
-static void blocks_in(struct run *run, uint32_t most, const uint32_t *links, Py_ssize_t interfaces)
+static void blocks_in(struct run *run, uint32_t most, const struct interface *of, Py_ssize_t interfaces)
 {
     while (run->size - run->place >= 32 && word(run, run->place) == 6) {
         Py_ssize_t at = run->place;
@@ -54,7 +76,8 @@ static void blocks_in(struct run *run, uint32_t most, const uint32_t *links, Py_
         uint32_t interface = word(run, at + 8), captured = word(run, at + 20);
         if (interface >= interfaces || captured > length - 32)
             return;
-        add(run, at + 28, captured, word(run, at + 24), links[interface]);
+        uint64_t ticks = (uint64_t)word(run, at + 12) << 32 | word(run, at + 16);
+        add(run, at + 28, captured, word(run, at + 24), of[interface].link, nanoseconds(ticks, of + interface));
         run->place += length;
     }
 }
@@ -64,41 +87,44 @@ static int make_room(struct run *run, Py_ssize_t least)
 {
     size_t room = (run->size - run->place) / least + 1;
     run->start = malloc(room * sizeof *run->start);
+    run->time = malloc(room * sizeof *run->time);
     run->captured = malloc(room * sizeof *run->captured);
     run->wire = malloc(room * sizeof *run->wire);
     run->link = malloc(room * sizeof *run->link);
-    return run->start && run->captured && run->wire && run->link ? 0 : -1;
+    return run->start && run->time && run->captured && run->wire && run->link ? 0 : -1;
 }
 
 static PyObject *answer(struct run *run)
 {
     Py_ssize_t four = 4 * run->count;
-    return Py_BuildValue("ny#y#y#y#", run->place, (char *)run->start, 8 * run->count, (char *)run->captured, four,
-                         (char *)run->wire, four, (char *)run->link, four);
+    return Py_BuildValue("ny#y#y#y#y#", run->place, (char *)run->start, 8 * run->count, (char *)run->captured, four,
+                         (char *)run->wire, four, (char *)run->link, four, (char *)run->time, 8 * run->count);
 }
 
 static void let_go(struct run *run)
 {
     free(run->start);
+    free(run->time);
     free(run->captured);
     free(run->wire);
     free(run->link);
 }
 
-static PyObject *gone_through(Py_buffer *data, Py_ssize_t place, int swapped, uint32_t most, const Py_buffer *links, uint32_t link)
+static PyObject *gone_through(Py_buffer *data, Py_ssize_t place, int swapped, uint32_t most, const Py_buffer *interfaces, uint32_t link,
+                              uint32_t tick)
 {
     struct run run = {.data = data->buf, .size = data->len, .place = place, .swapped = swapped};
     PyObject *told = NULL;
-    if (place < 0 || place > data->len || (links && links->len % 4)) {
+    if (place < 0 || place > data->len || (interfaces && interfaces->len % sizeof(struct interface))) {
         PyErr_SetString(PyExc_ValueError, "a run begins inside the data");
-    } else if (make_room(&run, links ? 32 : 16) < 0) {
+    } else if (make_room(&run, interfaces ? 32 : 16) < 0) {
         PyErr_NoMemory();
     } else {
         Py_BEGIN_ALLOW_THREADS
-        if (links)
-            blocks_in(&run, most, links->buf, links->len / 4);
+        if (interfaces)
+            blocks_in(&run, most, interfaces->buf, interfaces->len / sizeof(struct interface));
         else
-            records_in(&run, most, link);
+            records_in(&run, most, link, tick);
         Py_END_ALLOW_THREADS
         told = answer(&run);
     }
@@ -106,36 +132,37 @@ static PyObject *gone_through(Py_buffer *data, Py_ssize_t place, int swapped, ui
     return told;
 }
 
-/* records(data, place, swapped, most, link) -> (place, starts, captured, wire, links): the packets of pcap from `place` on, at most
- * `most` octets long, up to where something else stands, as int64 and three times uint32. */
+/* records(data, place, swapped, most, link, tick) -> (place, starts, captured, wire, links, times): the packets of pcap from
+ * `place` on, at most `most` octets long, up to where something else stands, as int64, three times uint32, and int64. `tick`:
+ * nanoseconds that the second word of a time counts. */
 static PyObject *records(PyObject *self, PyObject *arguments)
 {
     (void)self;
     Py_buffer data;
     Py_ssize_t place;
     int swapped;
-    unsigned int most, link;
-    if (!PyArg_ParseTuple(arguments, "y*npII", &data, &place, &swapped, &most, &link))
+    unsigned int most, link, tick;
+    if (!PyArg_ParseTuple(arguments, "y*npIII", &data, &place, &swapped, &most, &link, &tick))
         return NULL;
-    PyObject *told = gone_through(&data, place, swapped, most, NULL, link);
+    PyObject *told = gone_through(&data, place, swapped, most, NULL, link, tick);
     PyBuffer_Release(&data);
     return told;
 }
 
-/* blocks(data, place, swapped, most, links) -> as `records`, of pcapng: packet blocks at most `most` octets long, of interfaces
- * whose kinds of link are `links` (uint32). */
+/* blocks(data, place, swapped, most, interfaces) -> as `records`, of pcapng: packet blocks at most `most` octets long, of
+ * interfaces as `struct interface` says them. */
 static PyObject *blocks(PyObject *self, PyObject *arguments)
 {
     (void)self;
-    Py_buffer data, links;
+    Py_buffer data, interfaces;
     Py_ssize_t place;
     int swapped;
     unsigned int most;
-    if (!PyArg_ParseTuple(arguments, "y*npIy*", &data, &place, &swapped, &most, &links))
+    if (!PyArg_ParseTuple(arguments, "y*npIy*", &data, &place, &swapped, &most, &interfaces))
         return NULL;
-    PyObject *told = gone_through(&data, place, swapped, most, &links, 0);
+    PyObject *told = gone_through(&data, place, swapped, most, &interfaces, 0, 0);
     PyBuffer_Release(&data);
-    PyBuffer_Release(&links);
+    PyBuffer_Release(&interfaces);
     return told;
 }
 

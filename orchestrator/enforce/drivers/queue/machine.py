@@ -179,8 +179,8 @@ class KernelQueue:
             raise Unreachable(f"NFQUEUE {self._queue}: {error.strerror}") from None
         if not count:
             return None
-        lengths = (each[:count] for each in (self._captured, self._wire, self._links))
-        frames = Frames(self._data, self._starts[:count], *lengths)
+        captured, wire, links = (each[:count] for each in (self._captured, self._wire, self._links))
+        frames = Frames(self._data, self._starts[:count], captured, wire, links)
         return Batch(self._ids[:count].copy(), read_frames(frames))
 
     def answer(self, batch: Batch, verdicts: U32) -> None:

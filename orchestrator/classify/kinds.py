@@ -1,0 +1,41 @@
+"""Kinds of packets: those of a piece that no rule can tell apart, as one, with sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.classify import _frames
+from orchestrator.classify.flows import Count
+from orchestrator.classify.frames import Frames
+from orchestrator.classify.grouping import I32, I64
+from orchestrator.classify.packets import PACKET, Packets
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kinds:
+    """The kinds of a piece, in the order of their first frames."""
+
+    packets: Packets
+    count: I64
+    octets: I64
+    first: I64
+    group: I32
+    """The kind of each frame, while no kind was left out."""
+
+    def take(self, which: npt.NDArray[np.bool_]) -> Kinds:
+        """Some of the kinds."""
+        return Kinds(self.packets[which], self.count[which], self.octets[which], self.first[which], self.group)
+
+    def total(self, which: npt.NDArray[np.bool_]) -> Count:
+        """Packets and octets of some of the kinds."""
+        return Count(int(self.count[which].sum()), int(self.octets[which].sum()))
+
+
+def kinds_of(frames: Frames) -> Kinds:
+    """Read frames as packets, and return each kind once. Other threads run meanwhile."""
+    records, *sums, group = _frames.kinds(frames.data, frames.starts, frames.captured, frames.wire, frames.links)
+    count, octets, first = (np.frombuffer(each, np.int64) for each in sums)
+    return Kinds(np.frombuffer(records, PACKET), count, octets, first, np.frombuffer(group, np.int32))
