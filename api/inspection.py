@@ -26,9 +26,9 @@ from orchestrator.compile.cost import cost
 from orchestrator.compile.filters.cost import firewall_cost
 from orchestrator.control.dryruns import tried_cost, tried_difference, tried_findings, tried_firewall_cost
 from orchestrator.control.expecting import broken_by, refuse_broken
-from orchestrator.control.judging import Told, findings_now, soon_over
+from orchestrator.control.judging import Told, findings_now
 from orchestrator.errors import BadInput, TooLarge
-from orchestrator.policy.findings import Checks, Subject
+from orchestrator.policy.findings import Checks, Subject, soon_over
 from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Acl, Packet, Policy, Rule
 from orchestrator.policy.oracle import RETURN_RULES, Decision, Step, decide

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,13 +19,15 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
-from orchestrator.cli.options import Reading
+from orchestrator.cli.options import Judging, Reading
 from orchestrator.cli.terminal import complain, remark
 from orchestrator.errors import AclflowError, BadInput, Missing, NotExpressible, NotFound, TooLarge
+from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.registry import decode, guess, named, read_all
 from orchestrator.policy.formats.registry import read as read_text
 from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Imported, Loss, TakenFrom
-from orchestrator.policy.model import Acl
+from orchestrator.policy.model import Acl, ReturnTraffic
+from orchestrator.wire.tenants import SeenTenant
 
 STDIN = "-"
 
@@ -72,7 +75,7 @@ def read_file(name: str, reading: Reading) -> Read:
     """
     live = LiveList.named(name)
     if live is not None:
-        return _taken(name, live)
+        return _taken(name, live, reading.url)
     shown, text, found = _opened(name, reading)
     return Read(shown, found, read_text(text, found, name=shown, options=reading.options()))
 
@@ -101,14 +104,38 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
     return found
 
 
-def _taken(name: str, live: LiveList) -> Read:
+def _taken(name: str, live: LiveList, url: str | None) -> Read:
     """Take a list from the service. Raises what the client raises, with a hint where a file has the name."""
     try:
-        with service(None) as client:
+        with service(url) as client:
             seen = client.acl(live.tenant, version=live.version)
     except (Missing, NotFound) as error:
         raise with_hint(name, error) from None
     return Read(name, "native", Imported(seen.acl, taken_from=TakenFrom(live.tenant, seen.version)))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a list is judged by: the tenant's own prefixes, and how replies get in; of a file, as the caller says."""
+
+    own: tuple[Prefix, ...]
+    returns: ReturnTraffic
+    tenant: SeenTenant | None = None
+    """The tenant whose list it is, at the service."""
+
+
+def terms_of(names: Iterable[str], judging: Judging, reading: Reading) -> Terms:
+    """What lists are judged by: what the caller says, else what holds at the service for the one tenant they are of.
+
+    Raises BadInput, and what the client raises.
+    """
+    tenants = {live.tenant for name in names if (live := LiveList.named(name)) is not None}
+    if len(tenants) != 1:
+        return Terms(judging.prefixes(), judging.returns)
+    with service(reading.url) as client:
+        seen = client.tenant(tenants.pop())
+    own = judging.prefixes() or tuple(map(Prefix.parse, seen.prefixes))
+    return Terms(own, judging.return_traffic or ReturnTraffic(seen.return_traffic), seen)
 
 
 def with_hint(name: str, error: AclflowError) -> AclflowError:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
@@ -32,6 +32,7 @@ from orchestrator.policy.formats.results import Interfaces, Options
 from orchestrator.policy.model import Action, Direction, ReturnTraffic
 from orchestrator.policy.timewords import read_time
 
+Returns = TypeVar("Returns", ReturnTraffic, ReturnTraffic | None)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Report = Annotated[bool, typer.Option("--report", help="Print what was read and what came of it.")]
 Url = Annotated[
@@ -53,7 +54,7 @@ def taking(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def spread(**given: Any) -> None:
         for name, kind in groups.items():
-            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            given[name] = _gather(kind, given)
         command(**given)
 
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -61,13 +62,27 @@ def taking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _spread(kind: Any) -> list[inspect.Parameter]:
+    """The parameters of a group of options, and of the groups in it."""
     hints = get_type_hints(kind, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=hints[field.name]
-        )
-        for field in fields(kind)
-    ]
+    found: list[inspect.Parameter] = []
+    for field in fields(kind):
+        if is_dataclass(hint := hints[field.name]):
+            found += _spread(hint)
+        else:
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            found.append(inspect.Parameter(field.name, keyword, default=_default(field), annotation=hint))
+    return found
+
+
+def _gather(kind: Any, given: dict[str, Any]) -> Any:
+    """The value of a group of options, which are taken out of what is given."""
+    hints = get_type_hints(kind, include_extras=True)
+    return kind(
+        **{
+            field.name: _gather(hints[field.name], given) if is_dataclass(hints[field.name]) else given.pop(field.name)
+            for field in fields(kind)
+        }
+    )
 
 
 def _default(field: Field[Any]) -> object:
@@ -130,6 +145,7 @@ class Reading:
     action: Annotated[
         SetAction, typer.Option("--action", help="ClassBench: what its rules do, for sets have no actions.")
     ] = SetAction.PERMIT
+    url: Url = None
 
     def options(self) -> Options:
         """As the readers want them. Raises BadInput, Missing and TooLarge that name the option."""
@@ -158,7 +174,7 @@ def addresses_of(given: Iterable[str], option: str) -> Mapping[str, tuple[Prefix
     return found
 
 
-def refuse_tracked(chosen: ReturnTraffic) -> ReturnTraffic:
+def refuse_tracked(chosen: Returns) -> Returns:
     """Return another choice than `tracked`, which no command can judge or set yet. Raises BadInput."""
     if chosen is ReturnTraffic.TRACKED:
         raise BadInput("connections are not tracked yet: choose established or explicit", place="--return-traffic")
@@ -173,17 +189,22 @@ class Judging:
         list[str] | None, typer.Option("--own", help="A prefix of the tenant's: `any` on its side means these.")
     ] = None
     return_traffic: Annotated[
-        ReturnTraffic,
+        ReturnTraffic | None,
         typer.Option(
             "--return-traffic",
             callback=refuse_tracked,
-            help="How the domain lets replies in; `explicit` judges the list by itself.",
+            help="How the domain lets replies in. Of a TENANT its domain says it; a file is judged by itself.",
         ),
-    ] = ReturnTraffic.EXPLICIT
+    ] = None
 
     def prefixes(self) -> tuple[Prefix, ...]:
         """The tenant's own. Raises BadInput."""
         return tuple(prefix_of(text, "--own") for text in self.own or ())
+
+    @property
+    def returns(self) -> ReturnTraffic:
+        """How replies get in to a list of a file."""
+        return self.return_traffic or ReturnTraffic.EXPLICIT
 
 
 def prefix_of(text: str, option: str) -> Prefix:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from orchestrator.compile.cost import cost
 from orchestrator.compile.filters.cost import firewall_cost
-from orchestrator.control.judging import Told, findings_then, soon_over
+from orchestrator.control.judging import Told, findings_then
 from orchestrator.control.workbench import read_list
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.difference import Difference, difference
-from orchestrator.policy.findings import Checks, Subject
+from orchestrator.policy.findings import Checks, Subject, soon_over
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.ownership import check_ownership
 from orchestrator.wire.costs import Cost, FirewallCost

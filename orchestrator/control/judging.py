@@ -6,14 +6,13 @@ What it remembers only makes it faster; it is told the whole list each time.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from orchestrator.policy.findings import Checks, Finding, Findings, Kind, Severity, Subject
-from orchestrator.policy.model import Acl, Rule
+from orchestrator.policy.model import Acl
 from orchestrator.policy.rechecks import Judged, brought, recheck
 
 _MOST = 4
@@ -82,15 +81,6 @@ def findings_then(
         Told(tuple(islice(after, most)), after.counts, after.severities, tuple(without)),
         Told(tuple(islice(more, most)), more.counts, more.severities),
     )
-
-
-def soon_over(acl: Acl, checks: Checks, lead: dt.timedelta) -> tuple[Rule, ...]:
-    """The rules that expire within `lead`."""
-    now = checks.now
-    if now is None:
-        return ()
-    ends = ((rule, rule.expires) for rule in acl.rules if rule.expires is not None)
-    return tuple(rule for rule, end in ends if dt.timedelta() < end - now <= lead)
 
 
 def _now(tenant: str, acl: Acl, checks: Checks) -> Findings:

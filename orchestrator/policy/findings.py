@@ -416,3 +416,12 @@ def _listed(names: Sequence[RuleId]) -> str:
     if len(words) > 5:
         words = [*words[:4], f"{len(words) - 4} more"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def soon_over(acl: Acl, checks: Checks, lead: dt.timedelta) -> tuple[Rule, ...]:
+    """The rules that expire within `lead`."""
+    now = checks.now
+    if now is None:
+        return ()
+    ends = ((rule, rule.expires) for rule in acl.rules if rule.expires is not None)
+    return tuple(rule for rule, end in ends if dt.timedelta() < end - now <= lead)

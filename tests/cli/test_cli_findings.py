@@ -110,6 +110,37 @@ def test_a_baseline_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     assert (missing.code, "none.json" in missing.err) == (3, True)
 
 
+# ------------------------------------------------------------------------------------------------- lists at the service
+
+
+def test_a_tenants_list_is_judged_as_the_service_judges_it(run: Run, service: Served) -> None:
+    """Its prefixes, its domain's return traffic and its quota are known; a word on the command line goes first."""
+    run("domain", "create", "pop-e", "--return-traffic", "established")
+    assert run("tenant", "create", "mine", "--domain", "pop-e", "--prefix", "198.51.100.0/24").code == 0
+    replies = {"id": "replies", "action": "permit", "protocol": "tcp", "source_ports": 443, "established": True}
+    soon = {**WEB, "expires": (dt.datetime.now(dt.UTC) + dt.timedelta(hours=2)).isoformat()}
+    assert run("acl", "apply", "mine", "-", "--yes", stdin=listed(replies, soon)).code == 0
+    assert run("tenant", "quota", "set", "mine", "--rules", "40").code == 0
+
+    ended = run("acl", "check", "mine", "--fail-on", "error", token=service.make_token(Role.READER, "mine"))
+    assert ended.code == 0, ended
+    assert "return traffic established; 2 of 40 rules, " in ended.err
+    assert "'web' ends at 20" in ended.err
+    document = run("acl", "check", "mine", "--json").json()
+    (about,) = document["files"]
+    assert (about["own"], about["return_traffic"]) == (["198.51.100.0/24"], "established")
+    assert (about["quota"]["rules"], about["used"]["rules"], about["expiring"]) == (40, 2, ["web"])
+    with service.client() as client:
+        standing = client.standing("mine", ("findings",))
+    told = {(one.kind, one.severity, tuple(one.rules)) for one in standing.findings if one.kind != "expiring"}
+    assert {(one["kind"], one["severity"], tuple(one["rules"])) for one in document["findings"]} == told
+    assert ("redundant", ("replies",)) in {(kind, rules[:1]) for kind, _, rules in told}
+
+    alone = run("acl", "check", "mine", "--return-traffic", "explicit", "--json").json()
+    assert "redundant" not in {one["kind"] for one in alone["findings"]}, "by itself the list needs its replies"
+    run("tenant", "delete", "mine")
+
+
 # -------------------------------------------------------------------------------------------------------------- waivers
 
 

@@ -12,8 +12,8 @@ from strategies import acls
 
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.control import judging
-from orchestrator.control.judging import findings_now, findings_then, soon_over
-from orchestrator.policy.findings import Checks, check
+from orchestrator.control.judging import findings_now, findings_then
+from orchestrator.policy.findings import Checks, check, soon_over
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.rechecks import Judged, recheck
 

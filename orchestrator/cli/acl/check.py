@@ -13,17 +13,20 @@ import typer
 from orchestrator.cli.acl.baseline import Baseline
 from orchestrator.cli.acl.convert import account_of, say_account_of
 from orchestrator.cli.connection import service
-from orchestrator.cli.files import Files, LiveList, Read, read_every_list
+from orchestrator.cli.files import Files, Read, Terms, read_every_list, terms_of
 from orchestrator.cli.options import AsJson, Judging, Reading, Report, taking, time_of
 from orchestrator.cli.terminal import complain, counting, remark, say, say_json_list, say_table
 from orchestrator.errors import BadInput
 from orchestrator.policy.describe import finding_json, packet_text
-from orchestrator.policy.findings import Checks, Finding, Findings, Kind, Severity, Subject
+from orchestrator.policy.findings import Checks, Finding, Findings, Kind, Severity, Subject, soon_over
 from orchestrator.policy.findings import check as findings_of
-from orchestrator.policy.model import Acl
+from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.suspects import Wide
+from orchestrator.wire.tenants import SeenTenant
 
 _ANSWER_IS_NO = 1
+_SOON = dt.timedelta(days=1)
+"""Rules that end within this time are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,10 @@ class Looking:
         int, typer.Option("--most", min=0, help="Findings to print of each list, 0 for all; --json prints all.")
     ] = 200
 
-    def checks(self, judging: Judging) -> Checks:
-        """As the findings want them. Raises BadInput."""
-        return Checks(
-            own=judging.prefixes(),
-            returns=judging.return_traffic,
-            now=time_of(self.now, "--now") if self.now else dt.datetime.now(dt.UTC),
-            wide=Wide(self.wide_prefix, self.wide_ports),
-        )
+    def checks(self, terms: Terms) -> Checks:
+        """As the findings want them, for lists that are judged by `terms`. Raises BadInput."""
+        now = time_of(self.now, "--now") if self.now else dt.datetime.now(dt.UTC)
+        return Checks(own=terms.own, returns=terms.returns, now=now, wide=Wide(self.wide_prefix, self.wide_ports))
 
 
 class FailOn(Enum):
@@ -105,12 +104,15 @@ def check(
     do what a rule of it says; notes are ordinary. Ends with 1 if there is an error or a warning (--fail-on), or if a
     file says what cannot be carried over (then the list is not judged, unless you ask for its approximation).
 
-    For a TENANT what is waived does not count (`aclflow acl waiver`). --write-baseline keeps what is found in a file;
-    with --baseline only what is not in there is shown and counts.
+    A TENANT's list is judged as the service judges it: with its prefixes, its domain's return traffic and its quota,
+    and what is waived does not count (`aclflow acl waiver`). --write-baseline keeps what is found in a file; with
+    --baseline only what is not in there is shown and counts.
     """
-    checks = looking.checks(judging)
+    looking.checks(Terms(judging.prefixes(), judging.returns))  # what the caller says is held to before any list
     known = failing.known()
-    judged = [_judge(one, checks, looking, reading) for one in read_every_list(names, reading)]
+    judged = [
+        _judge(one, terms_of([one.name], judging, reading), looking, reading) for one in read_every_list(names, reading)
+    ]
     if failing.write_baseline is not None:
         written = {each.read.name: [finding.subject for finding in each.findings] for each in judged}
         Baseline(written).write(failing.write_baseline)
@@ -143,36 +145,62 @@ class Outcome:
     read: Read
     findings: Findings
     judged: bool
+    terms: Terms
+    ending: tuple[Rule, ...] = ()
+    """Rules whose time is over within a day."""
     waived: int = 0
     known: int = 0
     gone: int = 0
     """Known findings that are not found any more."""
 
 
-def _judge(read: Read, checks: Checks, looking: Looking, reading: Reading) -> Outcome:
+def _judge(read: Read, terms: Terms, looking: Looking, reading: Reading) -> Outcome:
+    checks = looking.checks(terms)
     if not (read.imported.exact or reading.approximate):
-        return Outcome(read, findings_of(Acl()), judged=False)
+        return Outcome(read, findings_of(Acl()), judged=False, terms=terms)
     with counting(f"checking {read.name}", total=100) as told:
         found = findings_of(read.acl, checks, lambda done, total: told(100 * done // total))
-    found, waived = found.split(_waived(read))
-    return Outcome(read, found.of(looking.only) if looking.only else found, judged=True, waived=len(waived))
+    found, waived = found.split(_waived(terms, reading))
+    return Outcome(
+        read,
+        found.of(looking.only) if looking.only else found,
+        judged=True,
+        terms=terms,
+        ending=soon_over(read.acl, checks, _SOON),
+        waived=len(waived),
+    )
 
 
-def _waived(read: Read) -> frozenset[Subject]:
+def _waived(terms: Terms, reading: Reading) -> frozenset[Subject]:
     """What is waived of a tenant's list at the service; nothing of a file."""
-    live = LiveList.named(read.name)
-    if live is None:
+    if terms.tenant is None:
         return frozenset()
-    with service(None) as client:
+    with service(reading.url) as client:
         now = dt.datetime.now(dt.UTC)
         return frozenset(
-            Subject.named(each.kind, each.rules, each.group) for each in client.waivers(live.tenant) if each.ends > now
+            Subject.named(each.kind, each.rules, each.group)
+            for each in client.waivers(terms.tenant.id)
+            if each.ends > now
         )
 
 
 def _say_json(judged: Sequence[Outcome]) -> None:
     findings = ({"file": each.read.name, **finding_json(finding)} for each in judged for finding in each.findings)
-    say_json_list({"files": [account_of(each.read) for each in judged]}, "findings", findings)
+    say_json_list({"files": [{**account_of(each.read), **_terms_json(each)} for each in judged]}, "findings", findings)
+
+
+def _terms_json(outcome: Outcome) -> dict[str, object]:
+    """What a list was judged by, and what counts beside its findings."""
+    terms = outcome.terms
+    return {
+        "own": list(map(str, terms.own)),
+        "return_traffic": terms.returns.value,
+        "quota": terms.tenant and {"rules": terms.tenant.quota.rules, "flows": terms.tenant.quota.flows},
+        "used": terms.tenant and {"rules": terms.tenant.used.rules, "flows": terms.tenant.used.flows},
+        "waived": outcome.waived,
+        "known": outcome.known,
+        "expiring": [rule.id for rule in outcome.ending],
+    }
 
 
 def _say(outcome: Outcome, most: int, *, alone: bool, report: bool) -> None:
@@ -193,6 +221,22 @@ def _say(outcome: Outcome, most: int, *, alone: bool, report: bool) -> None:
         remark(f"{read.name}: {counts}")
     if len(findings) > most:
         remark(f"the first {most} are shown, --most 0 shows all")
+    for rule in outcome.ending:
+        remark(f"'{rule.id}' ends at {rule.expires:%Y-%m-%d %H:%M} UTC")
+    if outcome.terms.tenant is not None:
+        remark(_terms_text(outcome.terms.tenant))
+
+
+def _terms_text(tenant: SeenTenant) -> str:
+    """What the service holds the list to: ``return traffic established; 48 of 50 rules, 12 flow entries``."""
+    shares = [
+        f"{'?' if used is None else used}{'' if limit is None else f' of {limit}'} {unit}"
+        for unit, limit, used in (
+            ("rules", tenant.quota.rules, tenant.used.rules),
+            ("flow entries", tenant.quota.flows, tenant.used.flows),
+        )
+    ]
+    return f"return traffic {tenant.return_traffic}; {', '.join(shares)}"
 
 
 def _counts(outcome: Outcome) -> str:

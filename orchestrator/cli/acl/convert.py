@@ -23,7 +23,7 @@ from orchestrator.cli.files import (
     whole,
     write_output,
 )
-from orchestrator.cli.options import AsJson, Reading, Report, addresses_of, taking
+from orchestrator.cli.options import AsJson, Reading, Report, Url, addresses_of, taking
 from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix
@@ -71,6 +71,7 @@ def export_list(
     ] = None,
     output: Output = None,
     report: Report = False,
+    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a list in another format, with the version that it was taken from where the file states one.
@@ -82,11 +83,11 @@ def export_list(
     Security groups name the far side only. With --endpoint the list is written as it is at one machine, where the near
     side is the machine itself: one file for each, NAME.FORMAT in the folder --output.
     """
-    reading = Reading(format=source, approximate=approximate)
+    reading = Reading(format=source, approximate=approximate, url=url)
     read = read_file(name, reading)
     acl = whole(read, reading)
     if endpoint:
-        _export_endpoints(read, acl, to, _endpoints_of(name, endpoint), output, approximate=approximate)
+        _export_endpoints(read, acl, to, _endpoints_of(name, endpoint, url), output, approximate=approximate)
         return
     exported = write(acl, to, read.imported.taken_from)
     if report or as_json:
@@ -112,14 +113,14 @@ def _write_with_losses(title: str, exported: Exported, output: str | None) -> No
         remark(f"what could not be said is in {output}.losses")
 
 
-def _endpoints_of(name: str, asked: list[str]) -> Mapping[str, tuple[Prefix, ...]]:
+def _endpoints_of(name: str, asked: list[str], url: str | None) -> Mapping[str, tuple[Prefix, ...]]:
     """The endpoints that are asked for: told with their prefixes, or known to the service. Raises BadInput."""
     if all("=" in each for each in asked):
         return addresses_of(asked, "--endpoint")
     live = LiveList.named(name)
     if live is None:
         raise BadInput("of a list in a file say which addresses it has: NAME=PREFIX,PREFIX", place="--endpoint")
-    with service(None) as client:
+    with service(url) as client:
         known = {each.name: tuple(map(Prefix.parse, each.prefixes)) for each in client.own_endpoints(live.tenant)}
     wanted = [*known] if "all" in asked else asked
     missing = next((each for each in wanted if each not in known), None)

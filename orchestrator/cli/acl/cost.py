@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from orchestrator.cli.files import Files, Read, read_files, whole
+from orchestrator.cli.files import Files, Read, read_files, terms_of, whole
 from orchestrator.cli.options import AsJson, Judging, Reading, taking
 from orchestrator.cli.terminal import at_work, remark, say, say_json
 from orchestrator.compile.cost import cost as cost_of
@@ -24,7 +24,8 @@ def cost(names: Files, reading: Reading, judging: Judging, as_json: AsJson = Fal
 
     A TCAM slot has 160 bits: an IPv4 entry takes one, an IPv6 entry four; port ranges are cut into aligned blocks.
     """
-    told = [(one, _told(one, reading, judging.return_traffic)) for one in read_files(names, reading)]
+    read = read_files(names, reading)
+    told = [(one, _told(one, reading, terms_of([one.name], judging, reading).returns)) for one in read]
     if as_json:
         say_json({"files": [{"file": one.name, **asdict(found)} for one, found in told]})
         return

@@ -9,11 +9,9 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.acl.convert import say_account_of
-from orchestrator.cli.connection import service
-from orchestrator.cli.files import LiveList, read_files, whole
+from orchestrator.cli.files import read_files, terms_of, whole
 from orchestrator.cli.options import AsJson, Judging, Reading, Report, taking
 from orchestrator.cli.terminal import at_work, say, say_json
-from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.describe import box_text, change_json, change_text
 from orchestrator.policy.difference import Change, difference
 
@@ -39,14 +37,13 @@ def diff(
     whose fate changes, + for those that become permitted, with the rules that decide them before and after; where rules
     before these take too many parts of it to be cut out, they are named or counted. Ends with 1 if there is any.
 
-    For lists of one tenant at the service its own prefixes are known; of files, say them with --own.
+    For lists of one tenant its prefixes and its domain's return traffic are known; of files, say --own.
     """
-    tenants = {live.tenant for name in (before, after) if (live := LiveList.named(name)) is not None}
-    own = judging.prefixes() or _prefixes_of(tenants)
+    terms = terms_of((before, after), judging, reading)
     old, new = read_files([before, after], reading)
     old_acl, new_acl = whole(old, reading), whole(new, reading)
     with at_work(f"comparing {len(old_acl.rules)} with {len(new_acl.rules)} rules"):
-        found = difference(old_acl, new_acl, own=own, returns=judging.return_traffic)
+        found = difference(old_acl, new_acl, own=terms.own, returns=terms.returns)
     if as_json:
         say_json({"permitted": [*map(change_json, found.permitted)], "denied": [*map(change_json, found.denied)]})
     else:
@@ -59,14 +56,6 @@ def diff(
             say(f"{len(found.permitted)} sets of packets become permitted, {len(found.denied)} denied", bold=True)
     if found:
         raise typer.Exit(_ANSWER_IS_NO)
-
-
-def _prefixes_of(tenants: set[str]) -> tuple[Prefix, ...]:
-    """What the tenant owns whose lists are compared; nothing where there are none, or of several tenants."""
-    if len(tenants) != 1:
-        return ()
-    with service(None) as client:
-        return tuple(map(Prefix.parse, client.tenant(tenants.pop()).prefixes))
 
 
 def say_change(change: Any) -> None:

@@ -26,7 +26,6 @@ def share(
     reading: Reading,
     message: Annotated[str, typer.Option("--message", "-m", help="What others should look at.")] = "",
     days: Annotated[int, typer.Option("--days", min=1, max=30, help="For how long it is kept.")] = 7,
-    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Share a file as a draft with the tenant's members, for some days. Nothing is committed.
@@ -36,7 +35,7 @@ def share(
     read = read_file(name, reading)
     acl = whole(read, reading)
     origin = read.imported.taken_from
-    with service(url) as client:
+    with service(reading.url) as client:
         base = origin.version if origin is not None and origin.tenant == tenant else client.acl(tenant).version
         shared = client.share_draft(tenant, acl, base=base, message=message, days=days)
     if as_json:

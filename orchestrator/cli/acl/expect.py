@@ -34,7 +34,6 @@ def hold_list(
         str | None, typer.Option("--tenant", help="Test a file as if it were this tenant's list at the service.")
     ] = None,
     junit: Annotated[str | None, typer.Option("--junit", help="A file to write JUnit XML to, for CI.")] = None,
-    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Hold a list to expectations such as `alice reaches web1:443` or `nobody reaches db1:22 from outside`.
@@ -47,7 +46,7 @@ def hold_list(
     """
     live = LiveList.named(name)
     if tenant is not None or (live is not None and live.version is None):
-        _hold_live(name, tenant, live, reading, expected or (), junit, url, as_json=as_json)
+        _hold_live(name, tenant, live, reading, expected or (), junit, as_json=as_json)
         return
     if not expected:
         raise BadInput("what is expected of it? Name a file", place="--expect")
@@ -68,7 +67,6 @@ def _hold_live(
     reading: Reading,
     expected: Sequence[str],
     junit: str | None,
-    url: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -79,7 +77,7 @@ def _hold_live(
     texts: list[tuple[str | None, str]] = [*map(_text, expected)] or [(None, "expectations")]
     outcomes: list[JudgedExpectation] = []
     version = None
-    with service(url) as client, at_work(f"holding {name} to what is expected of it"):
+    with service(reading.url) as client, at_work(f"holding {name} to what is expected of it"):
         for text, shown in texts:
             found = client.test_acl(owner, acl, text, name=shown)
             outcomes += found.expectations
@@ -190,4 +188,4 @@ def _setting(found: Expectations, judging: Judging) -> Setting:
         raise BadInput(
             "which prefixes are yours is not said: write `own is 198.51.100.0/24`, or use --own", place="own"
         )
-    return Setting(own, found.names, returns=judging.return_traffic)
+    return Setting(own, found.names, returns=judging.returns)

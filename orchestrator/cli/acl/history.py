@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from orchestrator.cli import complete
-from orchestrator.cli.acl.trace import Asking
+from orchestrator.cli.acl.trace import Asking, endpoint_addresses
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import LiveList, read_file, whole
-from orchestrator.cli.options import AsJson, Reading, Url, taking
+from orchestrator.cli.options import AsJson, Reading, taking
 from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import at_work, remark, say, say_json
+from orchestrator.client import Client
+from orchestrator.client.records import Json
 from orchestrator.errors import BadInput
 from orchestrator.policy.describe import bisected_json, blame_json, packet_json, packet_text
 from orchestrator.policy.history import Asked, Verdict, bisect, permits
 from orchestrator.policy.history import blame as blame_of
-from orchestrator.policy.model import Acl, Action
+from orchestrator.policy.model import Acl, Action, Packet
 
 _ANSWER_IS_NO = 1
 _DONE = {Action.PERMIT: "permitted", Action.DENY: "denied"}
@@ -38,7 +41,6 @@ def blame(
     packet_options: PacketOptions,
     asking: Asking,
     reading: Reading,
-    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which version of a list opened or closed a packet.
@@ -47,7 +49,11 @@ def blame(
     """
     tenant = _whole_history(names)
     if tenant is not None:
-        _blame_live(tenant, packet_options, asking, url, as_json=as_json)
+        packet, told = _ask_service(
+            tenant, packet_options, reading, lambda client, packet: client.blame(tenant, packet, asking.way)
+        )
+        rest = "" if told["before"] else "every version that is kept says the same"
+        _say_found(packet, told, {"now": "now", "after": "since", "before": "before"}, rest, as_json=as_json)
         return
     asked = _asked(names, packet_options, asking)
     found = blame_of(((name, _load(name, reading)) for name in reversed(names)), asked)
@@ -76,7 +82,6 @@ def bisect_versions(
         str | None,
         typer.Option("--decided-by", help="Of files: ask whether this rule decides, not whether the packet may pass."),
     ] = None,
-    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Find two neighbouring versions that disagree about a packet, reading few of many.
@@ -88,7 +93,11 @@ def bisect_versions(
     if tenant is not None:
         if decided_by is not None:
             raise BadInput("the service looks for verdicts only", place="--decided-by")
-        _bisect_live(tenant, packet_options, asking, url, as_json=as_json)
+        packet, told = _ask_service(
+            tenant, packet_options, reading, lambda client, packet: client.bisect(tenant, packet, asking.way)
+        )
+        rest = f"{told['looked_at']} of {told['of']} versions were read"
+        _say_found(packet, told, {"before": "before", "after": "after"}, rest, as_json=as_json)
         return
     asked = _asked(names, packet_options, asking)
 
@@ -117,36 +126,26 @@ def _whole_history(names: list[str]) -> str | None:
     return live.tenant if live is not None and live.version is None else None
 
 
-def _blame_live(tenant: str, packet_options: PacketOptions, asking: Asking, url: str | None, *, as_json: bool) -> None:
-    packet = packet_options.packet()
-    with service(url) as client, at_work("reading versions"):
-        found = client.blame(tenant, packet, asking.way)
+def _ask_service(
+    tenant: str, packet_options: PacketOptions, reading: Reading, ask: Callable[[Client, Packet], Json]
+) -> tuple[Packet, Json]:
+    """Ask the service about a packet, which may name endpoints."""
+    packet = packet_options.with_endpoints(lambda: endpoint_addresses(tenant, reading.url)).packet()
+    with service(reading.url) as client, at_work("reading versions"):
+        return packet, ask(client, packet)
+
+
+def _say_found(packet: Packet, found: Json, verdicts: Mapping[str, str], rest: str, *, as_json: bool) -> None:
+    """Say what the service found: each verdict under its name. Ends with 1 where nothing changed."""
     if as_json:
         say_json(found)
     else:
         say(packet_text(packet))
-        _say_verdict("now", found["now"])
-        _say_verdict("since", found["after"])
-        if found["before"] is not None:
-            _say_verdict("before", found["before"])
-        else:
-            say("  every version that is kept says the same")
-    if found["before"] is None:
-        raise typer.Exit(_ANSWER_IS_NO)
-
-
-def _bisect_live(tenant: str, packet_options: PacketOptions, asking: Asking, url: str | None, *, as_json: bool) -> None:
-    packet = packet_options.packet()
-    with service(url) as client, at_work("reading versions"):
-        found = client.bisect(tenant, packet, asking.way)
-    if as_json:
-        say_json(found)
-    else:
-        say(packet_text(packet))
-        for name in ("before", "after"):
+        for name, when in verdicts.items():
             if found[name] is not None:
-                _say_verdict(name, found[name])
-        say(f"  {found['looked_at']} of {found['of']} versions were read")
+                _say_verdict(when, found[name])
+        if rest:
+            say(f"  {rest}")
     if found["before"] is None:
         raise typer.Exit(_ANSWER_IS_NO)
 

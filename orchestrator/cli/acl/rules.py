@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -28,6 +28,25 @@ Question = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Carrying:
+    """How a change is asked about, written and followed."""
+
+    waiting: Waiting
+    asking: Asking
+    url: Url = None
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of one rule: the list as it was seen, the rules that come of it, and the request that writes it."""
+
+    seen: AclSeen
+    rules: Sequence[Rule]
+    write: Callable[[], Written]
+
+
 @taking
 def list_all(tenant: TenantName, shown: Shown, asked: Question = None, url: Url = None) -> None:
     """List the rules of a tenant's list, in their order: all, or those that a question finds.
@@ -49,24 +68,15 @@ def show(tenant: TenantName, rule: RuleName, shown: Shown, url: Url = None) -> N
 
 
 @taking
-def add(
-    tenant: TenantName,
-    rule: RuleName,
-    said: RuleOptions,
-    place: PlaceOptions,
-    waiting: Waiting,
-    asking: Asking,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+def add(tenant: TenantName, rule: RuleName, said: RuleOptions, place: PlaceOptions, how: Carrying) -> None:
     """Add a rule, after showing what that changes, and wait until it is in force.
 
     Without a place it goes before the rule that decides its packets otherwise now, else to the end. Source and
     destination must be said; `any` is every address.
     """
-    asking.check()
+    how.asking.check()
     new = said.new_rule(rule)
-    with service(url) as client:
+    with service(how.url) as client:
         seen = _seen_for(client, tenant, new)
         names = [each.id for each in seen.acl.rules]
         if new.id in names:
@@ -76,100 +86,57 @@ def add(
             remark(f"it goes before rule '{neighbour}', which decides its packets otherwise now")
         wanted = [*seen.acl.rules[:index], new, *seen.acl.rules[index:]]
         before = names[index] if index < len(names) else None
-        _carry_out(
-            client,
-            tenant,
-            seen,
-            wanted,
-            lambda: client.insert_rule(tenant, new, before=before, comment=asking.message),
-            waiting,
-            asking,
-            as_json=as_json,
-        )
+        edit = Edit(seen, wanted, lambda: client.insert_rule(tenant, new, before=before, comment=how.asking.message))
+        _carry_out(client, tenant, edit, how)
 
 
 @taking
-def set_up(
-    tenant: TenantName,
-    rule: RuleName,
-    said: RuleOptions,
-    waiting: Waiting,
-    asking: Asking,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+def set_up(tenant: TenantName, rule: RuleName, said: RuleOptions, how: Carrying) -> None:
     """Change what is said of a rule, where it stands, after showing what that changes. All else of it stays."""
-    asking.check()
-    with service(url) as client:
+    how.asking.check()
+    with service(how.url) as client:
         _, old, etag = _read(client, tenant, rule)
         new = said.changed(old)
         seen = _seen_for(client, tenant, new)
-        _carry_out(
-            client,
-            tenant,
+        edit = Edit(
             seen,
             [new if each.id == new.id else each for each in seen.acl.rules],
-            lambda: client.put_rule(tenant, new, etag=etag, comment=asking.message),
-            waiting,
-            asking,
-            as_json=as_json,
+            lambda: client.put_rule(tenant, new, etag=etag, comment=how.asking.message),
         )
+        _carry_out(client, tenant, edit, how)
 
 
 @taking
-def move(
-    tenant: TenantName,
-    rule: RuleName,
-    place: PlaceOptions,
-    waiting: Waiting,
-    asking: Asking,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+def move(tenant: TenantName, rule: RuleName, place: PlaceOptions, how: Carrying) -> None:
     """Move a rule to another place, after showing what that changes. It keeps its counts."""
-    asking.check()
+    how.asking.check()
     if not place.is_said:
         place = replace(place, last=True)
-    with service(url) as client:
+    with service(how.url) as client:
         seen, moved, etag = _read(client, tenant, rule)
         others = [each for each in seen.acl.rules if each.id != moved.id]
         index = place.index([each.id for each in others])
         before = others[index].id if index < len(others) else None
-        _carry_out(
-            client,
-            tenant,
+        edit = Edit(
             seen,
             [*others[:index], moved, *others[index:]],
-            lambda: client.move_rule(tenant, rule, before=before, etag=etag, comment=asking.message),
-            waiting,
-            asking,
-            as_json=as_json,
+            lambda: client.move_rule(tenant, rule, before=before, etag=etag, comment=how.asking.message),
         )
+        _carry_out(client, tenant, edit, how)
 
 
 @taking
-def delete(
-    tenant: TenantName,
-    rule: RuleName,
-    waiting: Waiting,
-    asking: Asking,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+def delete(tenant: TenantName, rule: RuleName, how: Carrying) -> None:
     """Delete a rule, after showing what that changes, and wait until it is in force."""
-    asking.check()
-    with service(url) as client:
+    how.asking.check()
+    with service(how.url) as client:
         seen, old, etag = _read(client, tenant, rule)
-        _carry_out(
-            client,
-            tenant,
+        edit = Edit(
             seen,
             [each for each in seen.acl.rules if each.id != old.id],
-            lambda: client.delete_rule(tenant, rule, etag=etag, comment=asking.message),
-            waiting,
-            asking,
-            as_json=as_json,
+            lambda: client.delete_rule(tenant, rule, etag=etag, comment=how.asking.message),
         )
+        _carry_out(client, tenant, edit, how)
 
 
 def _read(client: Client, tenant: str, name: str) -> tuple[AclSeen, Rule, str]:
@@ -203,29 +170,20 @@ def _suggested(seen: AclSeen, rule: Rule) -> tuple[int, RuleId | None]:
         raise NotFound(f"the list has no group {error}", place="--source") from None
 
 
-def _carry_out(
-    client: Client,
-    tenant: str,
-    seen: AclSeen,
-    wanted: Sequence[Rule],
-    write: Callable[[], Written],
-    waiting: Waiting,
-    asking: Asking,
-    *,
-    as_json: bool,
-) -> None:
-    """Show what a change of one rule does, ask, write it, and follow it.
+def _carry_out(client: Client, tenant: str, edit: Edit, how: Carrying) -> None:
+    """Show what an edit does, ask, write it, and follow it.
 
     The write names the rule's ETag: what others do to other rules meanwhile is kept. Raises Stale where they changed
     this one.
     """
-    proposal = propose(client, tenant, replace(seen.acl, rules=tuple(wanted)), seen.version)
-    if not is_agreed(proposal, asking, f"Change the list of {tenant}?", as_json):
+    wanted = replace(edit.seen.acl, rules=tuple(edit.rules))
+    proposal = propose(client, tenant, wanted, edit.seen.version)
+    if not is_agreed(proposal, how.asking, f"Change the list of {tenant}?", how.as_json):
         return
     try:
-        written = write()
+        written = edit.write()
     except Stale:
         raise Stale("the rule was changed while you looked at this: nothing was written; run it again") from None
     except NotFound as error:
         raise NotFound(f"{error.reason}: it was there a moment ago, nothing was written; run it again") from None
-    follow(client, tenant, written, waiting, as_json=as_json)
+    follow(client, tenant, written, how.waiting, as_json=how.as_json)

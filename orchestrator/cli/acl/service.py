@@ -87,7 +87,6 @@ def apply(
     writing: Writing,
     name: LaterFile = None,
     former: FormerTenant = None,
-    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a file a tenant's list, after showing what that changes, and wait until it is in force.
@@ -105,7 +104,7 @@ def apply(
     read = read_file(file, reading)
     acl = whole(read, reading)
     base = base_of(read.imported.taken_from, writing.base_version, tenant, f"{read.name}: taken_from")
-    with service(url) as client:
+    with service(reading.url) as client:
         proposal = propose(client, tenant, acl, base)
         if not is_agreed(proposal, asking, f"Change the list of {tenant}?", as_json):
             return
@@ -206,7 +205,6 @@ def review(
     reading: Reading,
     name: LaterFile = None,
     former: FormerTenant = None,
-    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Try a file against a tenant's list without changing it.
@@ -215,7 +213,7 @@ def review(
     would fare otherwise. Ends with 1 if it brings an error or a warning, or if there are differences.
     """
     acl = whole(read_file(_file(former, tenant, name, "review", reading.format), reading), reading)
-    with service(url) as client, at_work(f"trying {len(acl.rules)} rules"):
+    with service(reading.url) as client, at_work(f"trying {len(acl.rules)} rules"):
         found = client.check_acl(tenant, acl)
     if as_json:
         counts = {"in_all": found.severities, "waived": len(found.waived)}

@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import Files, LiveList, Read, read_file, read_files, whole, with_hint
-from orchestrator.cli.options import AsJson, Reading, Report, Url, refuse_tracked, taking
+from orchestrator.cli.options import AsJson, Reading, Report, refuse_tracked, taking
 from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Trace
@@ -52,7 +52,6 @@ def trace(
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="Trace in one file as if it were this tenant's list at the service.")
     ] = None,
-    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which rule of a list decides a packet.
@@ -67,16 +66,16 @@ def trace(
     live = LiveList.named(names[0]) if len(names) == 1 else None
     owner = tenant or (live.tenant if live is not None else None)
     if owner is not None:
-        packet_options = packet_options.with_endpoints(lambda: _endpoints(owner, url))
+        packet_options = packet_options.with_endpoints(lambda: endpoint_addresses(owner, reading.url))
     packet = packet_options.packet()
     if live is not None and live.version is None and tenant is None:
-        _trace_live(names[0], live.tenant, packet, url, as_json=as_json)
+        _trace_live(names[0], live.tenant, packet, reading.url, as_json=as_json)
         return
     if tenant is not None:
         if len(names) > 1:
             raise BadInput("one draft at a time can stand in a tenant's place", place="--tenant")
         draft = whole(read_file(names[0], reading), reading)
-        _trace_live(names[0], tenant, packet, url, draft, as_json=as_json)
+        _trace_live(names[0], tenant, packet, reading.url, draft, as_json=as_json)
         return
     answers = [_answer(one, whole(one, reading), packet, asking) for one in read_files(names, reading)]
     if as_json:
@@ -89,7 +88,8 @@ def trace(
         raise typer.Exit(_ANSWER_IS_NO)
 
 
-def _endpoints(tenant: str, url: str | None) -> dict[str, tuple[str, ...]]:
+def endpoint_addresses(tenant: str, url: str | None) -> dict[str, tuple[str, ...]]:
+    """The addresses of a tenant's endpoints, by their names."""
     with service(url) as client:
         return {each.name: each.prefixes for each in client.own_endpoints(tenant)}
 
