@@ -65,6 +65,13 @@ def span(seconds: float) -> str:
     return "0 s"
 
 
+def countdown(seconds: float) -> str:
+    """What is left of a time, to be read while it passes: 4:32, 1:04:32."""
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 def moment(time: dt.datetime, zone: dt.tzinfo) -> str:
     """A time in the viewer's zone: 2026-11-21 17:04:05."""
     return f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"

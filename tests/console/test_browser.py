@@ -342,6 +342,24 @@ def test_rules_are_searched_by_what_they_touch(look: Look) -> None:
     expect(look.page.get_by_text("No rule fits the search")).to_be_visible()
 
 
+def test_a_search_for_a_connection_finds_what_decides_that(look: Look) -> None:
+    """Not every rule with `any`: those that no packet reaches, and those of the other direction, are not it."""
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    for asked, decide in {
+        "198.51.100.17:443": ["web-in"],
+        "198.51.100.17:https": ["web-in"],
+        "198.51.100.9:22": ["ssh-contractors", "ssh-office"],
+        "203.0.113.9:5432": ["db-out"],
+        "198.51.100.9:5432": [],
+    }.items():
+        page.get_by_label("Search rules").fill(asked)
+        shown = f"{len(decide)} of 7 rules" if decide else "No rule fits the search"
+        expect(page.get_by_text(shown).first).to_be_visible()
+        expect(page.locator("tbody tr b")).to_have_text(decide)
+
+
 def test_a_file_is_imported_into_the_draft_with_what_it_loses(look: Look) -> None:
     page = look.page
     text = (

@@ -30,8 +30,8 @@ from api.console.pages import (
     topology,
     trace,
 )
+from api.console.parts.page import add_page
 from api.console.parts.tree import path_of
-from api.console.parts.view import add_page
 from api.console.sessions import COOKIE, Sessions
 
 _BUILDERS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nicegui import ui
 
@@ -14,6 +14,7 @@ from api.console.parts.ruleedits import add_rule
 from api.console.parts.ruletable import RuleTable
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError
+from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.search import find
 from orchestrator.wire.hits import RuleHits
 
@@ -24,14 +25,16 @@ _NO_RULES = "No rules yet. Nothing gets in until a rule permits it: add one, or 
 
 async def build(view: View) -> None:
     """Draw the page."""
-    page = _AclPage(await Desk.of(view))
+    desk = await Desk.of(view)
+    page = _AclPage(desk, await desk.owned())
     page.draw(view.query.get("q", ""))
     await page.read_hits()
 
 
 class _AclPage:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, owned: Sequence[Prefix]) -> None:
         self._desk = desk
+        self._owned = owned
         self._view = desk.view
         self._writes = desk.view.session.may_write
         self._hits: Mapping[str, RuleHits] = {}
@@ -70,7 +73,7 @@ class _AclPage:
     def refresh(self) -> None:
         """Show the draft as it is."""
         acl = self._desk.draft.acl
-        found = find(acl, self._search.value or "")
+        found = find(acl, self._search.value or "", self._owned)
         self._count.text = (
             words.of(len(acl.rules), "rule")
             if len(found) == len(acl.rules)

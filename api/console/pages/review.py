@@ -15,8 +15,9 @@ from api.console import words
 from api.console.pages.draft import share
 from api.console.pages.expectations import draw_outcomes
 from api.console.parts.desk import Desk
-from api.console.parts.differences import COSTS, Json, draw_cost, draw_difference, draw_findings, draw_headline
+from api.console.parts.differences import COSTS, Json, draw_cost, draw_difference, draw_headline
 from api.console.parts.enforcing import Enforcing
+from api.console.parts.findings import draw_findings, severity_words
 from api.console.parts.lostrace import go_on_from_newest
 from api.console.parts.pieces import empty, heading
 from api.console.parts.ruleform import error_text
@@ -31,6 +32,15 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_text
 from orchestrator.policy.headline import Sentence, counts_wanted, headline
 
+_LASTS = {
+    0: "for good",
+    60: "only if confirmed within a minute",
+    300: "only if confirmed within 5 minutes",
+    1800: "only if confirmed within 30 minutes",
+    7200: "only if confirmed within 2 hours",
+}
+"""How long a commit stays, by the seconds that there are to confirm it."""
+_MOST_ENDS = 10
 _COUNTED = 500
 """Rules that the service tells the counts of at once."""
 
@@ -58,6 +68,7 @@ class _ReviewPage:
                 ui.label(f"• {edit}")
             if len(draft.edits) > 50:
                 ui.label(f"and {len(draft.edits) - 50} more").classes("quiet")
+            self._draw_ends()
         rules = words.of(len(draft.acl.rules), "rule")
         self._found = ui.column().classes("w-full gap-4")
         with self._found:
@@ -71,12 +82,25 @@ class _ReviewPage:
                 .props("outlined dense maxlength=1000")
                 .classes("grow")
             )
+            self._lasts = ui.select(_LASTS, value=0, label="Keep it").props("outlined dense").classes("w-72")
             ui.button("Share a link", icon="share", on_click=lambda: share(self._desk)).props("flat no-caps")
             ui.button("Back to the list", on_click=lambda: ui.navigate.to(self._desk.list_path)).props("flat no-caps")
             self._commit = ui.button("Commit", icon="publish", on_click=self._do_commit).props("no-caps unelevated")
         self._despite: ui.checkbox | None = None
         self._ask()
         self._view.parts.later(self._look)
+
+    def _draw_ends(self) -> None:
+        """Say which of the rules that are new or changed end by themselves."""
+        draft, zone = self._desk.draft, self._view.session.zone
+        marks = draft.marks()
+        ends = sorted((rule.expires, rule.id) for rule in draft.acl.rules if rule.expires and rule.id in marks)
+        for end, rule in ends[:_MOST_ENDS]:
+            with ui.row().classes("items-center gap-2"):
+                ui.label("expiring").classes("chip warn")
+                ui.label(
+                    f"'{rule}' ends by itself {words.moment(end, zone)}, {words.ago(end, dt.datetime.now(dt.UTC))}"
+                )
 
     def _ask(self) -> None:
         """Ask the service what the draft would do, while the browser still loads the page: what is wanted first, at
@@ -143,11 +167,10 @@ class _ReviewPage:
 
     async def _show_findings(self) -> None:
         review = await self._findings
-        more, total = (sum(counts.values()) for counts in (review.brought_counts, review.counts))
+        total = sum(review.counts.values())
         with self._odd.fill():
-            ui.label(
-                f"{words.count(more) if more else 'None'}. The list has {words.of(total, 'finding')} in all."
-            ).classes("quiet")
+            brought = severity_words(review.brought_severities)
+            ui.label(f"Brought: {brought}. The list has {words.of(total, 'finding')} in all.").classes("quiet")
             if review.brought:
                 draw_findings(review.brought, review.brought_counts, self._view.tenant)
 
@@ -166,9 +189,12 @@ class _ReviewPage:
         self._commit.set_enabled(False)
         draft, tenant, comment = self._desk.draft, self._view.tenant, self._comment.value.strip()
         despite = self._despite is not None and bool(self._despite.value)
+        confirm_s = int(self._lasts.value) or None
         try:
             written = await self._view.do(
-                lambda client: client.put_acl(tenant, draft.acl, etag=draft.base.etag, comment=comment, despite=despite)
+                lambda client: client.put_acl(
+                    tenant, draft.acl, etag=draft.base.etag, comment=comment, despite=despite, confirm_s=confirm_s
+                )
             )
         except Stale:
             await go_on_from_newest(self._desk)
@@ -182,7 +208,8 @@ class _ReviewPage:
             return
         self._desk.forget()
         seen = await self._view.read("tenant", lambda client: client.tenant(tenant), fresh_s=60)
-        await Enforcing(self._view, seen.domain, written, self._desk.list_path).follow()
+        note = f"Keep it {_LASTS[confirm_s]}: each page of the list asks." if confirm_s and written.changed else ""
+        await Enforcing(self._view, seen.domain, written, self._desk.list_path, note).follow()
 
     def _keep_comment(self) -> None:
         """What is said about the change is a part of the draft: another look at the page does not lose it."""

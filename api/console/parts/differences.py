@@ -1,4 +1,4 @@
-"""What a change opens and closes, what it costs, and what is odd about a list: as several pages show it."""
+"""What a change of a list opens and closes, and what lists cost: as several pages show it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from nicegui import ui
 from api.console import words
 from api.console.parts.pieces import empty, heading
 from api.console.parts.section import working
-from api.console.parts.tree import path_of
-from orchestrator.client import Finding
 from orchestrator.client.lists import Part
 from orchestrator.policy.headline import Danger, Sentence
 from orchestrator.wire.costs import Cost
@@ -21,24 +19,11 @@ Json = Mapping[str, Any]
 COSTS: tuple[Part, ...] = ("cost", "firewall")
 """The parts that a cost comes in: without a firewall's share, and with it."""
 MOST_SHOWN = 25
-_FEW = 5
 _DEFAULT = "_default"
 _DANGERS = {
     Danger.HIGH: ("text-negative", "warning"),
     Danger.SOME: ("text-warning", "info"),
     Danger.NONE: ("", "check"),
-}
-_KINDS = {
-    "shadowed": ("bad", "Never decides: rules before it take all its packets"),
-    "never": ("bad", "Can match nothing"),
-    "duplicate": ("warn", "Says what another rule says"),
-    "redundant": ("info", "Could go without changing anything"),
-    "conflict": ("info", "Overlaps a rule that says the opposite"),
-    "wide": ("warn", "Lets a large part of the world in"),
-    "expired": ("warn", "Its time is over"),
-    "expiring": ("warn", "Its time is nearly over"),
-    "group": ("info", "A group that could be shorter"),
-    "undecided": ("info", "Too many rules to tell"),
 }
 
 
@@ -90,67 +75,6 @@ def _draw_change(change: Json, becomes: str) -> None:
 
 def _rule(name: str) -> str:
     return "the default" if name == _DEFAULT else name
-
-
-def draw_findings(findings: Sequence[Finding], counts: Mapping[str, int] | None = None, tenant: str = "") -> None:
-    """Findings by kind, the worst first; rules lead to the list of `tenant`. `counts`: how many there are in all."""
-    if not findings:
-        empty("Nothing found: every rule decides something, none is in the way of another.")
-        return
-    first = True
-    for kind, (colour, meaning) in _KINDS.items():
-        some = [finding for finding in findings if finding.kind == kind]
-        if some:
-            total = (counts or {}).get(kind, len(some))
-            _draw_kind((kind, colour, meaning), some, total, tenant, opened=first or len(some) < _FEW)
-            first = False
-
-
-def _draw_kind(says: tuple[str, str, str], some: Sequence[Finding], total: int, tenant: str, *, opened: bool) -> None:
-    """The findings of a kind; they are drawn when somebody opens it."""
-    kind, colour, meaning = says
-    with ui.expansion(value=opened).classes("panel findings").props("header-class=p-0") as expansion:
-        with expansion.add_slot("header"), ui.row().classes("items-center gap-2 grow no-wrap"):
-            ui.label(kind).classes(f"chip {colour}")
-            ui.label(meaning)
-            ui.space()
-            ui.label(words.count(total)).classes("number quiet")
-        place = ui.column().classes("w-full gap-1")
-
-    def draw() -> None:
-        if place.default_slot.children:
-            return
-        with place:
-            for finding in some[:MOST_SHOWN]:
-                _draw_finding(finding, tenant)
-            if total > MOST_SHOWN:
-                ui.label(f"and {words.count(total - MOST_SHOWN)} more").classes("quiet small")
-
-    expansion.on_value_change(draw)
-    if opened:
-        draw()
-
-
-def _draw_finding(finding: Finding, tenant: str) -> None:
-    with ui.column().classes("gap-0 w-full py-1"):
-        ui.label(finding.explanation)
-        with ui.row().classes("gap-3 items-center"):
-            if finding.witness:
-                ui.label(f"for example {packet_words(finding.witness)}").classes("small mono quiet")
-            for rule in finding.rules[:2]:
-                ui.link(f"show {rule}", f"{path_of('acl', tenant)}?q={rule}").classes("small")
-
-
-def packet_words(packet: Json) -> str:
-    """A packet of the API's in one line."""
-    ports = packet.get("source_port") or packet.get("destination_port")
-    ends = [f"{packet['source']}", f"{packet['destination']}"]
-    if ports:
-        ends = [
-            words.with_port(end, packet[f"{side}_port"])
-            for side, end in zip(("source", "destination"), ends, strict=True)
-        ]
-    return f"{packet['protocol']} {ends[0]} > {ends[1]}"
 
 
 def draw_cost(after: Cost | None, before: Cost | None = None, *, counting: bool = False) -> None:

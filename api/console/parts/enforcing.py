@@ -31,12 +31,13 @@ def _points(client: Client, domain: str) -> tuple[str, ...]:
 class Enforcing:
     """The dialog that waits until every enforcement point was read back at the new generation."""
 
-    def __init__(self, view: View, domain: str, written: Written, after: str) -> None:
-        """`after` is the page that is shown when somebody is done waiting."""
+    def __init__(self, view: View, domain: str, written: Written, after: str, note: str = "") -> None:
+        """`after` is the page that is shown when somebody is done waiting; `note` is said beside the progress."""
         self._view = view
         self._domain = domain
         self._written = written
         self._after = after
+        self._note = note
         self._begun = time.monotonic()
 
     async def follow(self) -> None:
@@ -49,6 +50,8 @@ class Enforcing:
         with dialog(f"Version {self._written.version} is committed", 460) as box:
             box.props("persistent")
             self._text = ui.label("Waiting until it is in force …").props("aria-live=polite")
+            if self._note:
+                ui.label(self._note).classes("text-warning")
             self._bar = ui.linear_progress(show_value=False).props("indeterminate rounded")
             self._rows = {point: self._row(point) for point in points}
             with ui.row().classes("w-full justify-end"):

@@ -9,12 +9,12 @@ from typing import Any
 
 from nicegui import ui
 
+from api.console import words
 from api.console.parts.dialog import dialog
+from api.console.parts.timefield import TimeField
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
-from orchestrator.policy.formats.native_values import at
 from orchestrator.policy.model import Acl, Rule
-from orchestrator.policy.timewords import read_time
 
 _PROTOCOLS = ("any", "tcp", "udp", "icmp", "icmpv6", "sctp", "esp", "gre")
 _WITH_PORTS = ("tcp", "udp", "sctp")
@@ -46,7 +46,6 @@ _HELP = {
     "destination": "any, prefixes, or @group; several with commas",
     "source_ports": "any, 80, https, 1024-65535, or several with commas",
     "destination_ports": "any, 80, https, 1024-65535, or several with commas",
-    "expires": "in 2h, tomorrow 18:00, 2030-01-31; empty: never",
 }
 
 
@@ -86,6 +85,9 @@ class _Form:
         self._groups = groups
         self._keeps_id = keeps_id
         self._zone = zone
+        ends = document.get("expires")
+        self._end = words.moment(dt.datetime.fromisoformat(str(ends)), zone) if ends else ""
+        """The end that the rule has, as the field shows it."""
         self._fields: dict[str, Any] = {}
 
     def draw(self) -> None:
@@ -116,7 +118,8 @@ class _Form:
             self._text("icmp_type", "ICMP type").classes("w-32")
             self._text("icmp_code", "ICMP code").classes("w-32")
             self._text("owner", "Owner").classes("grow")
-            self._text("expires", "Ends").classes("grow")
+            self._ends = TimeField("Ends", self._end, self._zone, place="expires", may_be_empty=True)
+            self._fields["expires"] = self._ends.input
         with ui.row().classes("gap-6"):
             self._tick("established", "Only established (ACK or RST)")
             self._tick("fragments", "Later fragments only")
@@ -194,8 +197,10 @@ class _Form:
             elif name in ("icmp_type", "icmp_code"):
                 if value:
                     document[name] = int(value) if value.strip().isdigit() else value
-            elif name == "expires" and value and value != self._start.get(name):
-                document[name] = at(name, read_time, value, dt.datetime.now(dt.UTC), self._zone).isoformat()
+            elif name == "expires":
+                ends = self._start.get(name) if value == self._end else self._ends.read()
+                if ends:
+                    document[name] = ends if isinstance(ends, str) else ends.isoformat()
             elif value not in (None, ""):
                 document[name] = value
         return document
