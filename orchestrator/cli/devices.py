@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.classify.devices.choice import Listed, listed
-from orchestrator.cli.options import AsJson
-from orchestrator.cli.terminal import remark, say_json, say_table
+from orchestrator.cli.options import taking
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import remark
 
 _MIB = 1 << 20
 
 
-def devices(as_json: AsJson = False) -> None:
+@taking
+def devices(shown: Shown) -> None:
     """List the devices that packets can be classified on.
 
     The first column is what `--device` takes; c, the classifier that runs on the processor, is there always.
     """
     found = listed()
-    if as_json:
-        say_json(
-            {"devices": [*_documents(found)], "missing": {each.library: each.missing for each in found if each.missing}}
-        )
-        return
+    document = {
+        "devices": [*_documents(found)],
+        "missing": {each.library: each.missing for each in found if each.missing},
+    }
     rows = [(each["device"], each["name"], each["units"], each["memory_mib"]) for each in _documents(found)]
-    say_table(("device", "name", "units", "memory MiB"), [("c", "this machine's processor", "", ""), *rows])
+    columns = ("device", "name", "units", "memory MiB")
+    shown.say(document, columns, [("c", "this machine's processor", "", ""), *rows])
     for each in found:
-        if each.missing:
+        if each.missing and not shown.is_document:
             remark(f"{each.library}: {each.missing}")
 
 

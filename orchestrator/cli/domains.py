@@ -12,9 +12,9 @@ from orchestrator.cli import complete
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.datapaths import DatapathId, datapath
 from orchestrator.cli.names import DomainName, HostName
-from orchestrator.cli.options import AsJson, Url, prefix_of, refuse_tracked, taking
-from orchestrator.cli.tables import Shown
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.options import Url, prefix_of, refuse_tracked, taking
+from orchestrator.cli.tables import Printed, Shown
+from orchestrator.cli.terminal import say
 from orchestrator.client import Host
 from orchestrator.errors import BadInput
 from orchestrator.policy.model import Endpoint, ReturnTraffic, TenantId
@@ -24,6 +24,9 @@ EndpointName = Annotated[
 ]
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z", re.IGNORECASE)
+
+
+_ENDPOINT_COLUMNS = ("endpoint", "tenant", "port", "mac", "prefixes")
 
 
 @taking
@@ -50,14 +53,14 @@ def list_all(shown: Shown, url: Url = None) -> None:
 
 
 @taking
-def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+def show(domain: DomainName, printed: Printed, url: Url = None) -> None:
     """Show a domain's hosts, endpoints and enforcers, and whether its newest generation is enforced."""
     with service(url) as client:
         seen = client.domain(domain)
         hosts, endpoints, enforcers = client.hosts(domain), client.endpoints(domain), client.enforcers(domain)
         state = client.generation(domain, seen.generation)
-    if as_json:
-        say_json(
+    if printed.is_document:
+        printed.say_document(
             {
                 **asdict(seen),
                 "enforced": state.done,
@@ -73,15 +76,37 @@ def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
         for each in state.laggards
     }
     say(f"domain {seen.id}, return traffic {seen.return_traffic}, generation {seen.generation}", bold=True)
-    say_table(
+    printed.say_table(
         ("host", "datapath id", "uplink", "state"),
         ((one.name, f"{one.datapath_id:016x}", one.uplink, lagging.get(one.name, "in force")) for one in hosts),
     )
-    say_table(("endpoint", "tenant", "port", "mac", "prefixes"), map(_endpoint_row, endpoints))
-    say_table(
+    printed.say_table(_ENDPOINT_COLUMNS, map(_endpoint_row, endpoints))
+    printed.say_table(
         ("enforcer", "kind", "epoch", "last seen"),
         ((one.name, one.kind, one.epoch, one.last_seen.isoformat() if one.last_seen else "never") for one in enforcers),
     )
+
+
+@taking
+def list_hosts(domain: DomainName, shown: Shown, url: Url = None) -> None:
+    """List a domain's hosts, and which are behind."""
+    with service(url) as client:
+        hosts = client.hosts(domain)
+        state = client.generation(domain, client.domain(domain).generation)
+    lagging = {each.host: each.state or "silent" for each in state.laggards}
+    shown.say(
+        [{**host.to_json(), "state": lagging.get(host.name, "in force")} for host in hosts],
+        ("host", "datapath id", "uplink", "state"),
+        ((one.name, f"{one.datapath_id:016x}", one.uplink, lagging.get(one.name, "in force")) for one in hosts),
+    )
+
+
+@taking
+def list_endpoints(domain: DomainName, shown: Shown, url: Url = None) -> None:
+    """List where the network ports of a domain's tenants are."""
+    with service(url) as client:
+        found = client.endpoints(domain)
+    shown.say([*map(_endpoint_json, found)], _ENDPOINT_COLUMNS, map(_endpoint_row, found))
 
 
 @taking

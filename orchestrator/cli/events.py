@@ -10,12 +10,14 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
-from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import json_line, say, say_json
+from orchestrator.cli.options import Url, taking
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import json_line, say
 from orchestrator.client import Client
 from orchestrator.wire.events import Event
 
 _PAGE = 1000
+_COLUMNS = ("event", "time", "kind", "about", "detail")
 
 
 @taking
@@ -30,8 +32,9 @@ def events(
     kind: Annotated[
         list[str] | None, typer.Option("--kind", help="Only these kinds.", autocompletion=complete.kinds)
     ] = None,
+    *,
+    shown: Shown,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show what happened, oldest first: changes, what is enforced, hosts that refuse, rules about to expire.
 
@@ -42,13 +45,13 @@ def events(
         past = deque(_past(client, since or 0, tenant), maxlen=None if since is not None else last)
         read = max(past[-1].id if past else 0, since or 0)
         chosen = [event for event in past if not wanted or event.kind in wanted]
-        if as_json and not follow:
-            say_json(chosen)
+        if not follow:
+            if chosen or not shown.is_for_people:
+                shown.say(chosen, _COLUMNS, map(_row, chosen))
             return
-        _say(chosen, as_json=as_json)
-        if follow:
-            coming = client.follow_events(after=read, tenant=tenant)
-            _say((event for event in coming if not wanted or event.kind in wanted), as_json=as_json)
+        _say(chosen, as_json=shown.is_document)
+        coming = client.follow_events(after=read, tenant=tenant)
+        _say((event for event in coming if not wanted or event.kind in wanted), as_json=shown.is_document)
 
 
 def _past(client: Client, since: int, tenant: str | None) -> Iterator[Event]:
@@ -65,8 +68,12 @@ def _say(events: Iterable[Event], *, as_json: bool) -> None:
         if as_json:
             say(json_line(event), flush=True)
         else:
-            detail = ", ".join(f"{name} {_word(value)}" for name, value in event.detail.items())
-            say(f"{event.id}  {event.time:%Y-%m-%d %H:%M:%S}  {event.kind}  {event.subject}  {detail}", flush=True)
+            say("  ".join(map(str, _row(event))), flush=True)
+
+
+def _row(event: Event) -> tuple[object, ...]:
+    detail = ", ".join(f"{name} {_word(value)}" for name, value in event.detail.items())
+    return event.id, f"{event.time:%Y-%m-%d %H:%M:%S}", event.kind, event.subject, detail
 
 
 def _word(value: object) -> str:

@@ -15,8 +15,8 @@ import typer
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.tables import Shown
-from orchestrator.cli.terminal import at_work, say, say_json, say_table
+from orchestrator.cli.tables import Printed, Shown
+from orchestrator.cli.terminal import at_work, say, say_json
 from orchestrator.client import Client
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, Missing
@@ -115,11 +115,11 @@ def _rate(text: str, option: str) -> float:
 
 
 @taking
-def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+def show(domain: DomainName, printed: Printed, url: Url = None) -> None:
     """Show a domain's VNFs: where each is in its life, what it carries, and why the fleet has the size it has."""
     with service(url) as client:
         found = client.fleet(domain)
-    _say_fleet(found, as_json=as_json)
+    _say_fleet(found, printed)
 
 
 @taking
@@ -127,7 +127,7 @@ def set_up(domain: DomainName, wishes: Wishes, url: Url = None, as_json: AsJson 
     """Say how a domain's fleet is to be; the first time makes it. What is not said stays as it is."""
     with service(url) as client:
         found = client.set_fleet(domain, wishes.changes())
-    _say_fleet(found, as_json=as_json)
+    _say_fleet(found, Printed(as_json=as_json))
 
 
 @taking
@@ -147,7 +147,7 @@ def _resized(domain: str, more: int, url: str | None, *, as_json: bool) -> None:
         known = client.fleet(domain)
         now = known.wanted if known.wanted is not None else len(known.members)
         found = client.set_fleet(domain, {"size": max(now + more, 0)})
-    _say_fleet(found, as_json=as_json)
+    _say_fleet(found, Printed(as_json=as_json))
 
 
 @taking
@@ -211,8 +211,9 @@ def capacity(
     plane: Annotated[
         Plane | None, typer.Option("--plane", help="What was measured, where the file does not say.")
     ] = None,
+    *,
+    shown: Shown,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show what one VNF carries, by version, and how far to trust that; with a file, have its measurements count."""
     found_there = {} if file is None else measurements_in(file, plane or Plane.NFTABLES)
@@ -220,11 +221,8 @@ def capacity(
         for of, measured in found_there.items():
             client.add_capacity(of, measured, "" if file is None else file.name)
         found = client.capacities()
-    if as_json:
-        say_json(found)
-    else:
-        columns = ("version", "plane", "counts", "measured", "from", "us a packet", "ns a rule", "ns an octet", "error")
-        say_table(columns, map(_capacity_row, found))
+    columns = ("version", "plane", "counts", "measured", "from", "us a packet", "ns a rule", "ns an octet", "error")
+    shown.say(found, columns, map(_capacity_row, found))
 
 
 def measurements_in(file: Path, unsaid: Plane) -> dict[str, list[Measured]]:
@@ -267,16 +265,16 @@ def _capacity_row(one: CapacityVersion) -> tuple[object, ...]:
 # ------------------------------------------------------------------------------------------------------------- saying
 
 
-def _say_fleet(fleet: Fleet, *, as_json: bool) -> None:
-    if as_json:
-        say_json(fleet)
+def _say_fleet(fleet: Fleet, printed: Printed) -> None:
+    if printed.is_document:
+        printed.say_document(fleet)
         return
     wanted = "" if fleet.wanted is None else f"{fleet.wanted} wanted, "
     say(f"{fleet.domain}: {wanted}{fleet.because}", bold=True)
     if fleet.cloud is None:
         say("this service has no cloud to make VNFs in: set ACLFLOW_CLOUD", colour="yellow")
     columns = ("VNF", "state", "well", "since", "packets/s", "CPU", "connections", "because")
-    say_table(columns, (_row(each, fleet.settings["patience"]) for each in fleet.members))
+    printed.say_table(columns, (_row(each, fleet.settings["patience"]) for each in fleet.members))
     if fleet.prediction is not None:
         say(fleet.prediction.in_words())
     for capped in sorted({each.capped for each in fleet.members if each.capped}):

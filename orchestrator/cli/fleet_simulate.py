@@ -12,8 +12,9 @@ import typer
 
 from orchestrator.cli.connection import service
 from orchestrator.cli.fleet import Wishes, measurements_in
-from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.options import Url, taking
+from orchestrator.cli.tables import Printed
+from orchestrator.cli.terminal import say
 from orchestrator.client import Client
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, Missing
@@ -45,12 +46,12 @@ class Load:
 def run(
     load: Load,
     wishes: Wishes,
+    printed: Printed,
     capacity: Annotated[
         Path | None, typer.Option("--capacity", metavar="FILE", help="Measurements; by default those of the service.")
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Draw size, load and loss there.")] = None,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Replay a load against the decisions: how many VNFs there would be, what they carry, what is lost.
 
@@ -68,10 +69,10 @@ def run(
     )
     outcome = simulate(scenario, model, settings.limits)
     paths = [] if plot is None else drawn(outcome, scenario, plot)
-    if as_json:
-        say_json(_json(outcome, model) | {"plots": [*map(str, paths)]})
+    if printed.is_document:
+        printed.say_document(_json(outcome, model) | {"plots": [*map(str, paths)]})
         return
-    say_table(
+    printed.say_table(
         ("at (s)", "VNFs", "because"), ((f"{at_s:g}", each.size, each.because) for at_s, each in outcome.decisions)
     )
     error = "unknown" if model.error is None else f"{model.error:.0%}"

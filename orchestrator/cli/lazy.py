@@ -103,8 +103,9 @@ def translate(words: list[str], names: Collection[str]) -> list[str]:
         if name in names:
             return [name, *rest]
     for verb in (rest[0], *SYNONYMS.get(rest[0], ())) if rest else ():
-        if f"{verb}-{single}" in names:
-            return [f"{verb}-{single}", *rest[1:]]
+        for joined in (f"{verb}-{single}", f"{verb}-{single}s"):
+            if joined in names:
+                return [joined, *rest[1:]]
     return words
 
 

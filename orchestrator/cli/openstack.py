@@ -12,7 +12,8 @@ import typer
 
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import at_work, say, say_json, say_table
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import at_work, say, say_json
 from orchestrator.cloud.heat import connected
 from orchestrator.cloud.heat.alarms import TEMPLATE as ALARMS
 from orchestrator.cloud.heat.alarms import AlarmGroups, AlarmLimits
@@ -30,7 +31,7 @@ CloudFile = Annotated[
 
 
 @taking
-def check(cloud: CloudFile = None, as_json: AsJson = False) -> None:
+def check(shown: Shown, cloud: CloudFile = None) -> None:
     """Sign in, have Heat validate our templates, and show what the project may still have."""
     with opened_openstack(cloud) as (settings, openstack), at_work("asking OpenStack"):
         flavor = settings.flavor()
@@ -38,12 +39,11 @@ def check(cloud: CloudFile = None, as_json: AsJson = False) -> None:
         stacks = openstack.stacks(settings.tag)
         for template in (FLEET, ALARMS):
             openstack.validate(template)
-    if as_json:
-        fleets = [settings.fleet_of(stack.name) for stack in stacks]
-        say_json({"templates": [FLEET, ALARMS], "fleets": fleets, "quotas": [asdict(quota) for quota in quotas]})
-        return
-    say(f"Heat takes {FLEET} and {ALARMS}; {len(stacks)} fleets of this installation are there")
-    say_table(
+    fleets = [settings.fleet_of(stack.name) for stack in stacks]
+    if shown.is_for_people:
+        say(f"Heat takes {FLEET} and {ALARMS}; {len(stacks)} fleets of this installation are there")
+    shown.say(
+        {"templates": [FLEET, ALARMS], "fleets": fleets, "quotas": [asdict(quota) for quota in quotas]},
         ("quota", "limit", "used", f"each VNF ({flavor or 'no flavor'})"),
         ((each.what, "none" if each.limit is None else each.limit, each.used, each.each) for each in quotas),
     )
@@ -88,14 +88,11 @@ def alarms_show(domain: DomainName, cloud: CloudFile = None, as_json: AsJson = F
 
 
 @taking
-def alarms_webhooks(domain: DomainName, cloud: CloudFile = None, as_json: AsJson = False) -> None:
+def alarms_webhooks(domain: DomainName, shown: Shown, cloud: CloudFile = None) -> None:
     """Show the URLs that an alarm posts to. They are secrets: whoever has one changes the group's size."""
     with _groups(cloud) as groups:
         urls = groups.webhooks(domain)
-    if as_json:
-        say_json(asdict(urls))
-    else:
-        say_table(("policy", "URL"), asdict(urls).items())
+    shown.say(asdict(urls), ("policy", "URL"), asdict(urls).items())
 
 
 @taking

@@ -11,8 +11,9 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName, TenantName
-from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.options import Url, taking
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import say
 from orchestrator.client.placement import PlacedRule
 from orchestrator.placement.choice import LEAST_INTERVAL_S, Algorithm
 
@@ -51,16 +52,15 @@ class Choosing:
 
 
 @taking
-def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+def show(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """Show what is lifted, since when, why, and what it saves."""
     with service(url) as client:
         seen = client.placement(domain)
-    if as_json:
-        body = asdict(seen) | {"counting_since": seen.counting_since.isoformat()}
-        say_json(body | {"rules": [*map(_json, seen.rules)]})
-        return
-    say(" ".join(f"{name}={value}" for name, value in seen.settings.items()), bold=True)
-    say_table(
+    body = asdict(seen) | {"counting_since": seen.counting_since.isoformat(), "rules": [*map(_json, seen.rules)]}
+    if shown.is_for_people:
+        say(" ".join(f"{name}={value}" for name, value in seen.settings.items()), bold=True)
+    shown.say(
+        body,
         ("tenant", "rule", "lifted since", "form", "parts", "replies", "saves us/s", "because"),
         (
             (
@@ -96,22 +96,22 @@ def set_up(
 def try_out(
     domain: DomainName,
     choosing: Choosing,
+    shown: Shown,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show what a round would decide now, by the domain's settings or others. Nothing is changed."""
     said = choosing.settings()
     with service(url) as client:
         settings = {**client.placement(domain).settings, **said} if said else None
         found = client.try_placement(domain, settings)
-    if as_json:
-        say_json([*map(asdict, found)])
-    elif not found:
+    if not found and shown.is_for_people:
         say("no rule is lifted, and a round would lift none")
-    else:
-        say_table(
-            ("move", "tenant", "rule", "because"), ((each.move, each.tenant, each.rule, each.because) for each in found)
-        )
+        return
+    shown.say(
+        [*map(asdict, found)],
+        ("move", "tenant", "rule", "because"),
+        ((each.move, each.tenant, each.rule, each.because) for each in found),
+    )
 
 
 @taking

@@ -14,8 +14,9 @@ import typer
 from orchestrator.bench import report
 from orchestrator.bench.edge.curves import papers_figures
 from orchestrator.bench.plots import draw_plots
-from orchestrator.cli.options import AsJson, taking
-from orchestrator.cli.terminal import counting, remark, say, say_json, say_table
+from orchestrator.cli.options import taking
+from orchestrator.cli.tables import Printed
+from orchestrator.cli.terminal import counting, remark, say
 from orchestrator.edge.occupancy import exact, formula
 from orchestrator.edge.planner import Cloud, Load, Machines, Plan, Tcam, Topology, plan
 from orchestrator.edge.popularity import Popularity
@@ -120,9 +121,9 @@ def edge(
     tcam: TcamOptions,
     load: LoadOptions,
     machines: MachineOptions,
+    printed: Printed,
     target: Annotated[float, typer.Option(help="The rate of false matches that a suggestion has to reach.")] = 1e-9,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the paper's figures 7 to 10 there.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show what a cloud costs at its edge: false matches, WAN, servers, latency, processors, boxes.
 
@@ -135,10 +136,10 @@ def edge(
         wanted, memory, traffic = cloud.cloud(), tcam.memory(), load.load()
         found = plan(wanted, whole(tcam.chunk, "--chunk"), memory, traffic, machines.machines())
         advice = suggest(wanted, memory, target)
-    if as_json:
-        say_json({"plan": asdict(found), "suggestion": asdict(advice), "target": target})
+    if printed.is_document:
+        printed.say_document({"plan": asdict(found), "suggestion": asdict(advice), "target": target})
     else:
-        say_table(("what", "value"), _rows(found, wanted))
+        printed.say_table(("what", "value"), _rows(found, wanted))
         _advise(advice, target)
     if plot is not None:
         report.prepare(plot)
@@ -163,10 +164,10 @@ class ModelOptions:
 @taking
 def sample_lines(
     options: ModelOptions,
+    printed: Printed,
     samples: Annotated[str, typer.Option(help="Chunks to draw in all, as 1e7.")] = "1e7",
     sets: Annotated[int, typer.Option(help="Sets of lines, each of other chunks and hash functions.")] = 32,
     seed: Annotated[int, typer.Option(help="What is drawn follows from it.")] = 1,
-    as_json: AsJson = False,
 ) -> None:
     """Draw chunks at random against real lines and compare with the planner's formulas.
 
@@ -189,11 +190,13 @@ def sample_lines(
         "any line, taken as independent": compare(found.union, -math.expm1(model.lines * math.log1p(-rate))),
     }
     agrees = all(each.agrees for each in list(compared.values())[:2])
-    if as_json:
+    if printed.is_document:
         each = {name: {**asdict(one), "agrees": one.agrees} for name, one in compared.items()}
-        say_json({"samples": found.total, "misdirected": found.misdirected, "agrees": agrees, "compared": each})
+        printed.say_document(
+            {"samples": found.total, "misdirected": found.misdirected, "agrees": agrees, "compared": each}
+        )
     else:
-        say_table(("rate", "observed", "predicted", "t", ""), list(_compared(compared)))
+        printed.say_table(("rate", "observed", "predicted", "t", ""), list(_compared(compared)))
         say(f"{found.total:,} draws over {sets} sets of lines; {found.misdirected} chunks reach a wrong server")
     if not agrees:
         raise typer.Exit(1)

@@ -11,9 +11,9 @@ import typer
 
 from orchestrator.cli.connection import service
 from orchestrator.cli.datapaths import DatapathId, datapath
-from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.tables import Shown
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.options import Url, taking
+from orchestrator.cli.tables import Printed, Shown
+from orchestrator.cli.terminal import say
 from orchestrator.client import Host
 from orchestrator.client.pops import share_of, ways
 from orchestrator.client.records import Json
@@ -96,31 +96,33 @@ def list_all(shown: Shown, url: Url = None) -> None:
 
 
 @taking
-def show(pop: PopName, url: Url = None, as_json: AsJson = False) -> None:
+def show(pop: PopName, printed: Printed, url: Url = None) -> None:
     """Show a PoP: settings, switches, servers, who serves whom, lines and heavy hitters."""
     with service(url) as client:
         seen = client.pop(pop)
-    if as_json:
-        say_json(seen)
+    if printed.is_document:
+        printed.say_document(seen)
         return
     say(f"{seen['name']} of {seen['domain']}", bold=True)
     say(" ".join(f"{name}={value}" for name, value in seen["settings"].items()))
-    say_table(("edge", "datapath", "uplink"), ((e["name"], e["datapath_id"], e["uplink"]) for e in seen["edges"]))
+    printed.say_table(
+        ("edge", "datapath", "uplink"), ((e["name"], e["datapath_id"], e["uplink"]) for e in seen["edges"])
+    )
     tenants: dict[str, list[str]] = {}
     for tenant, server in seen["places"].items():
         tenants.setdefault(server, []).append(tenant)
-    say_table(
+    printed.say_table(
         ("server", "state", "port", "MAC", "tenants"),
         (
             (s["name"], s["state"], s["port"], s["mac"], ", ".join(sorted(tenants.get(s["name"], []))))
             for s in seen["servers"]
         ),
     )
-    say_table(
+    printed.say_table(
         ("IP", "chunks", "lines", "exceptions", "stale", "misdirected", "fill", "union rate", "rebuilds"),
         ((name, *_lines(lines)) for name, lines in seen["lines"].items()),
     )
-    say_table(
+    printed.say_table(
         ("heavy hitter", "since", "form", "because"),
         (
             (f"{each['tenant']}/{each['rule']}", each["since"], each["form"] or each["stays"], each["because"])
@@ -230,28 +232,26 @@ def rebuild(pop: PopName, url: Url = None) -> None:
 
 
 @taking
-def choose(pop: PopName, url: Url = None, as_json: AsJson = False) -> None:
+def choose(pop: PopName, shown: Shown, url: Url = None) -> None:
     """Choose heavy hitters now, from what was counted since the last time."""
     with service(url) as client:
         seen = client.choose_heavy_hitters(pop)
-    if as_json:
-        say_json(seen)
-        return
-    say_table(("heavy hitter", "because"), ((f"{c['tenant']}/{c['rule']}", c["because"]) for c in seen["chosen"]))
-    if not seen["had"]:
+    rows = ((f"{c['tenant']}/{c['rule']}", c["because"]) for c in seen["chosen"])
+    shown.say(seen, ("heavy hitter", "because"), rows)
+    if not seen["had"] and shown.is_for_people:
         say("another process has just chosen")
 
 
 @taking
-def traffic(pop: PopName, url: Url = None, as_json: AsJson = False) -> None:
+def traffic(pop: PopName, printed: Printed, url: Url = None) -> None:
     """Show where packets from outside went, and which share of each tenant goes past the servers."""
     with service(url) as client:
         seen = client.pop_traffic(pop)
-    if as_json:
-        say_json(seen)
+    if printed.is_document:
+        printed.say_document(seen)
         return
-    say_table(("packets from outside went", "packets", "bytes"), ways(seen))
-    say_table(
+    printed.say_table(("packets from outside went", "packets", "bytes"), ways(seen))
+    printed.say_table(
         ("tenant", "server", "past the servers", "share"),
         (
             (name, each["server"] or "", each["bypassed"]["packets"], share_of(each))

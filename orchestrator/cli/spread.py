@@ -12,8 +12,9 @@ import typer
 
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.options import Url, taking
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import say
 from orchestrator.client.spread import Carrier, Link, Sharing
 from orchestrator.errors import BadInput, Missing
 
@@ -21,14 +22,14 @@ _BUCKETS = 256
 
 
 @taking
-def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+def show(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """Show which firewall carries which share of a domain's traffic, and whether the spreading switch does so."""
     with service(url) as client:
         seen = client.spread(domain)
-    if as_json:
-        say_json(asdict(seen))
+    columns = ("firewall", "state", "weight", "share", "left", "right")
+    shown.say(asdict(seen), columns, map(_row, seen.firewalls))
+    if not shown.is_for_people:
         return
-    say_table(("firewall", "state", "weight", "share", "left", "right"), map(_row, seen.firewalls))
     done = "enforced" if seen.enforced >= seen.generation else f"the switch is at {seen.enforced}"
     say(f"generation {seen.generation}, {done}{f'; {seen.trouble}' if seen.trouble else ''}")
 

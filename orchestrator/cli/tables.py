@@ -35,14 +35,48 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """How a table is shown. `json` and `yaml` are the service's documents, or the chosen columns."""
+class Printed:
+    """How a report of several tables is printed: in words and tables for people, or as the service's document."""
 
     form: Annotated[
         Form,
         typer.Option("--output", "-o", help="table, wide (nothing is folded), json, yaml or csv.", show_choices=False),
     ] = Form.TABLE
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as -o json.")] = False
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for a report as CSV, which has a place for one table only."""
+        if self.form is Form.CSV and not isinstance(self, Shown):
+            raise BadInput("it is a report, not one table: -o json or -o yaml prints it for programs", place="--output")
+
+    @property
+    def is_document(self) -> bool:
+        """Whether a program is to read it."""
+        return self.as_json or self.form in (Form.JSON, Form.YAML)
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether words may stand beside the table."""
+        return not self.as_json and self.form in (Form.TABLE, Form.WIDE)
+
+    def say_document(self, document: object) -> None:
+        """Print the service's document."""
+        if self.form is not Form.YAML:
+            say_json(document)
+            return
+        import yaml  # noqa: PLC0415 - few ask for it
+
+        sys.stdout.write(yaml.safe_dump(plain_value(document), sort_keys=False, allow_unicode=True))
+
+    def say_table(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        """Print one of the tables."""
+        say_table(columns, rows, is_wide=self.form is Form.WIDE)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown(Printed):
+    """How one table is shown. `json` and `yaml` are the service's documents, or the chosen columns."""
+
     column: Annotated[
         list[str] | None,
         typer.Option("--column", "--columns", "-c", help="Only these, in this order; with commas, or repeat it."),
@@ -54,14 +88,15 @@ class Shown:
     ] = None
 
     @property
-    def is_document(self) -> bool:
-        """Whether a program is to read it."""
-        return self.as_json or self.form in (Form.JSON, Form.YAML)
+    def is_choosing(self) -> bool:
+        """Whether some rows or columns are asked for, or another order."""
+        return bool(self.column or self.sort or self.filter)
 
     def say(self, document: object, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Print a result: `document` for programs, the table for people. Raises BadInput for a column there is not.
 
-        Where the document is a list with an item for each row, filters and the order hold for it as well.
+        Where the document is a list with an item for each row, filters and the order hold for it as well; where it is
+        not, rows that are chosen are objects of their columns.
         """
         listed = [*rows]
         kept = self._order(columns, listed, [number for number, row in enumerate(listed) if self._keeps(columns, row)])
@@ -72,11 +107,13 @@ class Shown:
         if not self.is_document:
             self._say_rows(names, cells)
         elif chosen:
-            self._say_document([dict(zip(names, row, strict=True)) for row in cells])
+            self.say_document([dict(zip(names, row, strict=True)) for row in cells])
         elif isinstance(document, list | tuple) and len(document) == len(listed):
-            self._say_document([document[number] for number in kept])
+            self.say_document([document[number] for number in kept])
+        elif self.is_choosing:
+            self.say_document([dict(zip(names, row, strict=True)) for row in cells])
         else:
-            self._say_document(document)
+            self.say_document(document)
 
     def _say_rows(self, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if self.form is not Form.CSV:
@@ -86,14 +123,6 @@ class Shown:
         cells = ([printable(str(cell)) for cell in row] for row in rows)
         csv.writer(text, lineterminator="\n").writerows([columns, *cells])
         sys.stdout.write(text.getvalue())
-
-    def _say_document(self, document: object) -> None:
-        if self.form is not Form.YAML:
-            say_json(document)
-            return
-        import yaml  # noqa: PLC0415 - few ask for it
-
-        sys.stdout.write(yaml.safe_dump(plain_value(document), sort_keys=False, allow_unicode=True))
 
     def _keeps(self, columns: Sequence[str], row: Row) -> bool:
         return all(_test(columns, text)(row) for text in self.filter or ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import yaml
 from command_line import Ended, aclflow
 from served import Served
 
+ROOT = Path(__file__).parents[2]
+WIDE = {"id": "wide", "action": "permit", "protocol": "tcp", "destination_ports": 443}
 Run = Callable[..., Ended]
 
 
@@ -147,6 +150,40 @@ def test_rows_and_columns_are_chosen(town: Served, run: Run) -> None:
         wrong = run("tenant", "list", option, value)
         assert (wrong.code, option in wrong.err) == (2, True), wrong
     assert run("tenant", "list", "-o", "xml").code == 2
+
+
+def test_every_table_is_printed_in_every_form(town: Served, run: Run) -> None:
+    """Reports of several tables have no CSV; one table of them has a command of its own."""
+    words = ("--tenant", "red", "--port", "tap1", "--mac", "0a:00:00:00:00:01", "--prefix", "192.0.2.1")
+    assert run("tenant", "prefix", "add", "red", "192.0.2.0/24").code == 0
+    assert run("domain", "add-endpoint", "north", "web1", *words).code == 0
+    report = run("domain", "show", "north", "-o", "csv")
+    assert (report.code, "-o json" in report.err) == (2, True)
+    assert yaml.safe_load(run("domain", "show", "north", "-o", "yaml").out)["endpoints"][0]["name"] == "web1"
+    (endpoint,) = csv.DictReader(run("domain", "endpoint", "list", "north", "-o", "csv").out.splitlines())
+    assert (endpoint["endpoint"], endpoint["prefixes"]) == ("web1", "192.0.2.1/32")
+    assert run("domain", "host", "list", "north", "-o", "json").json() == []
+    kept = csv.DictReader(run("events", "--filter", "about=green", "-o", "csv").out.splitlines())
+    assert {event["about"] for event in kept} == {"green"}
+    assert run("events", "--sort=-event", "-c", "event", "-o", "json").json()[0].keys() == {"event"}
+    findings = run("acl", "check", "-", "-o", "csv", stdin=json.dumps({"rules": [WIDE, {**WIDE, "id": "again"}]}))
+    assert {row["kind"] for row in csv.DictReader(findings.out.splitlines())} >= {"duplicate"}
+    chosen = ("--filter", "kind=duplicate", "-c", "rule", "-o", "json")
+    assert run("acl", "check", "-", *chosen, stdin=json.dumps({"rules": [WIDE, {**WIDE, "id": "again"}]})).json() == [
+        {"rule": "again"}
+    ]
+    for command in (("acl", "draft", "list", "red"), ("acl", "unused", "red"), ("status",), ("devices",)):
+        assert run(*command, "-o", "csv").out, command
+    assert run("domain", "remove-endpoint", "north", "web1").code == 0
+
+
+def test_no_command_prints_a_table_of_its_own() -> None:
+    """All tables take the same options, but those of reports that are read while they are made."""
+    own = set()
+    for path in (ROOT / "orchestrator/cli").rglob("*.py"):
+        if re.search(r"(?<![.\w])say_table\((?!self)", path.read_text()) and path.name != "terminal.py":
+            own.add(path.stem)
+    assert own == {"tables", "replayreport", "statesync", "top", "openstack_endpoints"}
 
 
 def test_a_list_is_printed_in_every_form_and_written_to_files(town: Served, run: Run, tmp_path: Path) -> None:

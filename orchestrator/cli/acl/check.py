@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated
@@ -14,8 +14,9 @@ from orchestrator.cli.acl.baseline import Baseline
 from orchestrator.cli.acl.convert import account_of, say_account_of
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import Files, Read, Terms, read_every_list, terms_of
-from orchestrator.cli.options import AsJson, Judging, Reading, Report, taking, time_of
-from orchestrator.cli.terminal import complain, counting, remark, say, say_json_list, say_table
+from orchestrator.cli.options import Judging, Reading, Report, taking, time_of
+from orchestrator.cli.tables import Form, Shown
+from orchestrator.cli.terminal import complain, counting, remark, say, say_json_list
 from orchestrator.errors import BadInput
 from orchestrator.policy.describe import finding_json, packet_text
 from orchestrator.policy.findings import Checks, Finding, Findings, Kind, Severity, Subject, soon_over
@@ -25,6 +26,7 @@ from orchestrator.policy.suspects import Wide
 from orchestrator.wire.tenants import SeenTenant
 
 _ANSWER_IS_NO = 1
+_COLUMNS = ("rule", "kind", "severity", "because", "example")
 _SOON = dt.timedelta(days=1)
 """Rules that end within this time are told."""
 
@@ -95,8 +97,8 @@ def check(
     judging: Judging,
     looking: Looking,
     failing: Failing,
+    shown: Shown,
     report: Report = False,
-    as_json: AsJson = False,
 ) -> None:
     """Find rules that are shadowed, redundant, in conflict, too wide.
 
@@ -119,11 +121,16 @@ def check(
         remark(f"{failing.write_baseline}: {sum(map(len, written.values()))} findings are known from now on")
         judged = [replace(each, findings=findings_of(Acl())) for each in judged]
     judged = [_beside(each, known, alone=len(judged) == 1) for each in judged]
-    if as_json:
-        _say_json(judged)
-    else:
+    if shown.is_for_people:
         for each in judged:
-            _say(each, looking.most or len(each.findings), alone=len(judged) == 1, report=report)
+            _say(each, looking.most or len(each.findings), shown, alone=len(judged) == 1, report=report)
+    elif shown.is_choosing or shown.form is Form.CSV:
+        rows = ((each.read.name, *_row(finding)) for each in judged for finding in each.findings)
+        shown.say(None, ("list", *_COLUMNS), rows)
+    elif shown.form is Form.YAML:
+        shown.say_document({**_head(judged), "findings": [*_findings(judged)]})
+    else:  # one after the other, for there may be very many
+        say_json_list(_head(judged), "findings", _findings(judged))
     severities = {severity.value for each in judged for severity in each.findings.severities}
     if failing.fails(severities) or not all(each.judged for each in judged):
         raise typer.Exit(_ANSWER_IS_NO)
@@ -184,9 +191,12 @@ def _waived(terms: Terms, reading: Reading) -> frozenset[Subject]:
         )
 
 
-def _say_json(judged: Sequence[Outcome]) -> None:
-    findings = ({"file": each.read.name, **finding_json(finding)} for each in judged for finding in each.findings)
-    say_json_list({"files": [{**account_of(each.read), **_terms_json(each)} for each in judged]}, "findings", findings)
+def _head(judged: Sequence[Outcome]) -> dict[str, object]:
+    return {"files": [{**account_of(each.read), **_terms_json(each)} for each in judged]}
+
+
+def _findings(judged: Sequence[Outcome]) -> Iterator[dict[str, object]]:
+    return ({"file": each.read.name, **finding_json(finding)} for each in judged for finding in each.findings)
 
 
 def _terms_json(outcome: Outcome) -> dict[str, object]:
@@ -203,7 +213,7 @@ def _terms_json(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _say(outcome: Outcome, most: int, *, alone: bool, report: bool) -> None:
+def _say(outcome: Outcome, most: int, shown: Shown, *, alone: bool, report: bool) -> None:
     read, findings = outcome.read, outcome.findings
     if report:
         say_account_of(read)
@@ -213,7 +223,7 @@ def _say(outcome: Outcome, most: int, *, alone: bool, report: bool) -> None:
     if findings:
         if not alone:
             say(read.name, bold=True)
-        say_table(("rule", "kind", "severity", "because", "example"), map(_row, findings[:most]))
+        shown.say(None, _COLUMNS, map(_row, findings[:most]))
     counts = _counts(outcome)
     if report:
         say(f"{read.name}: {counts}", bold=True)

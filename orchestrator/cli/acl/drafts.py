@@ -12,7 +12,8 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.files import File, Output, read_file, whole, write_output
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Reading, Url, taking
-from orchestrator.cli.terminal import remark, say, say_json, say_table
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.policy.formats.registry import write
 from orchestrator.policy.formats.results import TakenFrom
 
@@ -46,14 +47,12 @@ def share(
 
 
 @taking
-def list_all(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+def list_all(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """List the drafts that a tenant's members share, newest first."""
     with service(url) as client:
         found = list(client.drafts(tenant))
-    if as_json:
-        say_json(found)
-        return
-    say_table(
+    shown.say(
+        found,
         ("draft", "author", "created", "until", "version", "message"),
         (
             (

@@ -12,9 +12,9 @@ import typer
 
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Shown
-from orchestrator.cli.terminal import remark, say, say_json, say_table
+from orchestrator.cli.terminal import remark, say
 from orchestrator.wire.hits import RuleHits, TierWord, Unused
 
 _END_NAMES = {
@@ -105,10 +105,10 @@ def hits(
 @taking
 def unused(
     tenant: TenantName,
+    shown: Shown,
     days: Annotated[float, typer.Option("--days", min=0, help="For how long nothing met the rule.")] = 30.0,
     tier: OfTier = TierName.HOST,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show the rules of a tenant that nothing met, and for how long anybody looked.
 
@@ -116,11 +116,7 @@ def unused(
     """
     with service(url) as client:
         found = client.unused(tenant, idle_s=days * _DAY_S, tier=tier.value)
-    if as_json:
-        members = {name: value for name, value in asdict(found).items() if name != "items"}
-        say_json(members | {"unused": found.items})
-    else:
-        _say_unused(found, days)
+    _say_unused(found, days, shown)
     if found.items:
         raise typer.Exit(_ANSWER_IS_NO)
 
@@ -147,11 +143,13 @@ def _say_history(rules: tuple[RuleHits, ...], shown: Shown) -> None:
     )
 
 
-def _say_unused(found: Unused, days: float) -> None:
-    if found.watched_since is None:
+def _say_unused(found: Unused, days: float, shown: Shown) -> None:
+    if found.watched_since is None and shown.is_for_people:
         say("no host is counted yet: nothing can be said")
         return
-    say_table(
+    members = {name: value for name, value in asdict(found).items() if name != "items"}
+    shown.say(
+        members | {"unused": found.items},
         ("rule", "watched since", "days", "last hit", "resets"),
         (
             (one.rule, f"{one.watched_since:%Y-%m-%d %H:%M}", f"{one.watched_s / _DAY_S:.1f}", _seen(one.last_hit),
@@ -159,6 +157,8 @@ def _say_unused(found: Unused, days: float) -> None:
             for one in found.items
         ),
     )  # fmt: skip
+    if not shown.is_for_people:
+        return
     say(f"of {found.rules} rules {found.never:.1%} were never met, {found.idle:.1%} not for {days:g} days")
     if found.too_young:
         remark(f"{found.too_young} rules are watched for less than {days:g} days, and so are not listed")

@@ -14,7 +14,8 @@ from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Client
 from orchestrator.client.packetlog import end_of
 from orchestrator.errors import BadInput
@@ -42,8 +43,9 @@ def packet_log(
     action: Annotated[Verdict | None, typer.Option("--action", help="Only what was permitted, or denied.")] = None,
     last: Annotated[int, typer.Option("--last", min=1, max=1000, help="So many of the newest.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with those that come, until Ctrl-C.")] = False,
+    *,
+    shown: Shown,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show packets that rules with `log` decided, oldest first. With --follow, --json prints one object a line.
 
@@ -54,13 +56,10 @@ def packet_log(
     asked: dict[str, Any] = {"domain": domain, "rule": rule, "action": action.value if action is not None else None}
     with service(url) as client:
         found = client.packet_log(tenant, limit=last, **asked)
-        if not follow and as_json:
-            say_json([*found])
-            return
         if not follow:
-            say_table(_HEAD, map(_cells, found))
+            shown.say([*found], _HEAD, map(_cells, found))
             return
-        _follow(client, tenant, asked, found, as_json=as_json)
+        _follow(client, tenant, asked, found, as_json=shown.is_document)
 
 
 def _follow(client: Client, tenant: str | None, asked: Mapping[str, Any], found: Any, *, as_json: bool) -> None:
