@@ -15,7 +15,10 @@ intersection and new. When every point has read back the intersection, the new p
 
 Holding back more is always safe: where both lists say no at one of the two points in the mix, nothing passes. So where
 a difference is too large to be listed, everything between the two tenants is held back; and a box that no rule says
-exactly (some of its fragments, many protocols) is held back with a little around it.
+exactly (some of its fragments, many protocols) is held back with a little around it. All other writers wait while this
+is found out, so there is an end of the work that lists can ask for: `MOST_ROWS` rows are compared for all policies that
+may be held, and lists beyond are taken to open and to close anything, unless a look at their actions says that they
+cannot.
 
 Operator rules need none of this: they are asked at both points, and where one speaks, before or after, both points
 change in the same direction.
@@ -25,12 +28,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice
 from types import MappingProxyType
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.difference import difference
+from orchestrator.policy.difference import count_combinations, count_spans, find_moved
 from orchestrator.policy.formats.express import NO_PACKETS, matches_of
 from orchestrator.policy.model import (
     Acl,
@@ -44,12 +47,17 @@ from orchestrator.policy.model import (
     TenantId,
     find_replaced,
 )
+from orchestrator.policy.neighbours import nearby
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.policy.rulelist import world
 from orchestrator.policy.space import Box, everything, merged
 
-MOST_BOXES, MOST_RULES = 256, 1024
-"""More than so many between two tenants are not listed: everything between the two is held back."""
+MOST_SPANS, MOST_RULES = 500_000, 1024
+"""Spans that are compared to see what two tenants open and close for each other, and the rules that say it, each
+counted by its combinations of prefixes and ports; beyond, everything between the two is held back."""
+
+MOST_ROWS = 8_192
+"""So many rules are compared with others for one answer, in either direction."""
 
 Withheld = Mapping[TenantId, tuple[Rule, ...]]
 
@@ -63,8 +71,39 @@ class _Moves:
     closed: tuple[Box, ...]
 
 
-_Known = dict[tuple[int, int, ReturnTraffic, Direction], _Moves]
-"""What was found of a list before and a tenant after, by their identities: many policies share most of their lists."""
+class _Compared:
+    """What was found of a list before and a tenant after, by their identities: many policies share most of their lists.
+
+    Once `MOST_ROWS` rules were compared, a look at the actions has to do.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, ReturnTraffic, Direction], _Moves] = {}
+        self._rows = MOST_ROWS
+
+    def moves(
+        self, old: Acl, old_returns: ReturnTraffic, new: Tenant, new_returns: ReturnTraffic, direction: Direction
+    ) -> _Moves:
+        """Return what the step from a list to a tenant's opens and closes."""
+        step = id(old), id(new), old_returns, direction
+        if step not in self._known:
+            before, after = nearby(_one_way(old, old_returns, direction), _one_way(new.acl, new_returns, direction))
+            self._known[step] = self._compare(before, after, new, direction)
+        return self._known[step]
+
+    def _compare(self, before: Acl, after: Acl, tenant: Tenant, direction: Direction) -> _Moves:
+        self._rows -= len(before.rules) + len(after.rules)
+        if self._rows >= 0:
+            try:
+                found = find_moved(before, after, direction, tenant.prefixes)
+            except TooLarge:
+                pass
+            else:
+                return _Moves(tenant, found.permitted, found.denied)
+        anything = _everything(tenant, direction)
+        opened = () if _only_closes(before, after, direction) else anything
+        closed = () if _only_closes(after, before, direction) else anything
+        return _Moves(tenant, opened, closed)
 
 
 def withheld(held: Iterable[Policy], target: Policy) -> Withheld:
@@ -73,7 +112,7 @@ def withheld(held: Iterable[Policy], target: Policy) -> Withheld:
     `held` are the policies that enforcement points may hold.
     """
     found: dict[tuple[TenantId, Direction], dict[Rule, None]] = {}
-    known: _Known = {}
+    known = _Compared()
     for policy in tuple(held):
         ways = Direction.EGRESS, Direction.INGRESS
         egress, ingress = (_moves(policy, target, direction, known) for direction in ways)
@@ -126,7 +165,7 @@ def _narrowed(tenant: Tenant, rules: tuple[Rule, ...], numbers: Iterator[int]) -
 # ---------------------------------------------------------------------------------------------- what moves
 
 
-def _moves(before: Policy, after: Policy, direction: Direction, known: _Known) -> list[_Moves]:
+def _moves(before: Policy, after: Policy, direction: Direction, known: _Compared) -> list[_Moves]:
     """What the step from one policy to another opens and closes, by tenant, for those whose lists differ."""
     gone, come = before.tenants, after.tenants
     if before.return_traffic is after.return_traffic:
@@ -138,10 +177,7 @@ def _moves(before: Policy, after: Policy, direction: Direction, known: _Known) -
         if old is not None and new is not None and old.prefixes == new.prefixes:
             if before.return_traffic is after.return_traffic and (old.acl is new.acl or old.acl == new.acl):
                 continue
-            step = id(old.acl), id(new), before.return_traffic, direction
-            if step not in known:
-                known[step] = _changes(old.acl, before.return_traffic, new, after.return_traffic, direction)
-            moves = known[step]
+            moves = known.moves(old.acl, before.return_traffic, new, after.return_traffic, direction)
         else:
             moves = _moved_prefixes(old, new, direction)
         if moves.opened or moves.closed:
@@ -149,20 +185,18 @@ def _moves(before: Policy, after: Policy, direction: Direction, known: _Known) -
     return found
 
 
-def _changes(
-    old: Acl, old_returns: ReturnTraffic, new: Tenant, new_returns: ReturnTraffic, direction: Direction
-) -> _Moves:
-    lists = _one_way(old, old_returns, direction), _one_way(new.acl, new_returns, direction)
-    try:
-        found = difference(*lists, own=new.prefixes)
-    except TooLarge:
-        everything = _everything(new, direction)
-        return _Moves(new, everything, everything)
-    opened, closed = (
-        tuple(change.box for change in changes if change.direction is direction)
-        for changes in (found.permitted, found.denied)
-    )
-    return _Moves(new, opened, closed)
+def _only_closes(before: Acl, after: Acl, direction: Direction) -> bool:
+    """Return whether the actions of two lists show that the second permits nothing that the first denies.
+
+    Without a deny, a list permits what any of its rules matches; with a default that denies, no more than that.
+    """
+    denies = any(rule.action is Action.DENY for rule in before.rules)
+    if not denies and before.default(direction) is Action.PERMIT:
+        return True
+    if after.default(direction) is Action.PERMIT:
+        return False
+    permits = {rule for rule in after.rules if rule.action is Action.PERMIT}
+    return not permits or (not denies and before.groups == after.groups and permits <= {*before.rules})
 
 
 def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction) -> _Moves:
@@ -193,17 +227,21 @@ def _meeting(
     opened: tuple[Box, ...], closed: tuple[Box, ...], ends: tuple[Tenant, Tenant], direction: Direction
 ) -> tuple[Rule, ...]:
     """Rules that deny, in the list that opens it, what one point opens and the other closes between two tenants."""
-    if len(opened) * len(closed) <= MOST_BOXES**2:
+    if len(closed) * _spans(opened) + len(opened) * _spans(closed) <= MOST_SPANS:
         common = [one.intersect(other) for one in opened for other in closed]
         try:
-            rules = tuple(
-                rule for box in merged(box for box in common if box is not None) for rule in _denying(box, direction)
-            )
+            boxes = merged(box for box in common if box is not None)
+            if sum(map(count_combinations, boxes)) <= MOST_RULES:
+                rules = tuple(islice((rule for box in boxes for rule in _denying(box, direction)), MOST_RULES + 1))
+                if len(rules) <= MOST_RULES:
+                    return rules
         except TooLarge:
-            rules = ()
-        if len(rules) <= MOST_RULES and (rules or not any(common)):
-            return rules
+            pass
     return tuple(rule for box in _between(*ends) for rule in _denying(box, direction))
+
+
+def _spans(boxes: Iterable[Box]) -> int:
+    return sum(count_spans(box) for box in boxes)
 
 
 def _between(sender: Tenant, receiver: Tenant) -> tuple[Box, ...]:

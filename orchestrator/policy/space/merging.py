@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.space.box import LATER, OTHER_AXIS, SETS, WHOLE, Box, with_axis
-from orchestrator.policy.spans import Spans
+from orchestrator.policy.spans import Span
 
 
 def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
@@ -20,23 +20,28 @@ def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
     while len(found) < before:
         before = len(found)
         for axis in reversed(SETS):
-            groups: dict[tuple[object, ...], Box] = {}
+            groups: dict[tuple[object, ...], list[Box]] = {}
             for box in found:
-                key = (*box[:axis], *box[axis + 1 :])
-                like = groups.get(key)
-                groups[key] = box if like is None else with_axis(like, axis, _together(like[axis], box[axis]))
-            found = list(groups.values())
+                groups.setdefault((*box[:axis], *box[axis + 1 :]), []).append(box)
+            found = [_united(boxes, axis) for boxes in groups.values()]
         found = _halves_joined(found)
     return tuple(found)
 
 
-def _together(left: int | Spans, right: int | Spans) -> int | Spans:
-    """Two sets of one axis, kept the same way, as one."""
-    if isinstance(left, int) and isinstance(right, int):
-        return left | right
-    if isinstance(left, int) or isinstance(right, int):
+def _united(boxes: Sequence[Box], axis: int) -> Box:
+    """Return boxes that differ on one axis only as one."""
+    if len(boxes) == 1:
+        return boxes[0]
+    sets = [box[axis] for box in boxes]
+    bits, members = 0, list[Span]()
+    for each in sets:
+        if isinstance(each, int):
+            bits |= each
+        else:
+            members += each
+    if bits and members:
         raise TypeError(OTHER_AXIS)
-    return spans.union((*left, *right))
+    return with_axis(boxes[0], axis, spans.union(members) if members else bits)
 
 
 def _halves_joined(boxes: Iterable[Box]) -> list[Box]:
