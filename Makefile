@@ -5,6 +5,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 ACL    ?=
 SUITE  ?= control-plane
+SEED   ?= 1
+TIME   ?= 300
+STORE  ?= sqlite
+ONLY   ?=
 
 # What the machine must have: the switch, compilers for the fast parts and for what runs in the kernel, and what the tests
 # ask (a database, certificates, the kernel's own packet filter).
@@ -26,7 +30,7 @@ BOOTING := openssh-client openssh-server qemu-system-x86 xorriso
 # Of several goals in one call (`make lint test`) `packages` is made for the first alone; so who needs more asks again.
 more-packages = @$(MAKE) --no-print-directory packages DEBIAN="$(DEBIAN)"
 
-.PHONY: help demo test test-long test-openstack test-ryu test-ansible deploy-log search lint format bench docs package images pictures packages clean announcement
+.PHONY: help demo test test-long test-openstack test-ryu test-ansible deploy-log search chaos lint format bench docs package images pictures packages clean announcement
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -54,6 +58,9 @@ search: DEBIAN += $(OPENCL)
 search: packages $(VENV)/.ready  ## the laws on examples nobody tried yet, each run on others
 	$(more-packages)
 	HYPOTHESIS_PROFILE=search $(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
+
+chaos: packages $(VENV)/.ready  ## faults in a lab with packets on the wire; SEED=1 TIME=300 STORE=sqlite|postgresql
+	$(BIN)/aclflow lab chaos --seed $(SEED) --time $(TIME) --store $(STORE) $(if $(ONLY),--only "$(ONLY)")
 
 test-ansible: DEBIAN += debootstrap openssh-client
 test-ansible: packages $(VENV)/.ready .venv-ansible/.ready  ## the collection: linted, its modules, and a whole site for real

@@ -1,18 +1,25 @@
-"""`aclflow lab` (up, down, status, migrate, cluster, kill, revive, exec) and `aclflow demo` on the command line."""
+"""`aclflow lab` (up, down, status, migrate, cluster, kill, revive, chaos, exec) and `aclflow demo`."""
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from orchestrator.errors import BadInput
 from orchestrator.lab import cluster, pop, rootless, scenes, specfile
+from orchestrator.lab.chaos.run import Report, Wishes
+from orchestrator.lab.chaos.run import run as run_chaos
+from orchestrator.lab.chaos.stage import SQLITE, STORES
 from orchestrator.lab.demo import run
 from orchestrator.lab.interrupts import Interrupts
 from orchestrator.lab.layout import DEFAULT_PREFIX, Layout
@@ -134,6 +141,68 @@ def revive(
     need_root()
     cluster.revive(cluster.member(pop.find(Layout(prefix)), firewall))
     typer.echo(f"{firewall} serves once it is whole")
+
+
+@app.command()
+def chaos(
+    seed: Annotated[int, typer.Option(help="Lists, faults, their order and times follow from it.")] = 1,
+    seconds: Annotated[float, typer.Option("--time", min=1.0, metavar="SECONDS", help="How long.")] = 300.0,
+    store: Annotated[str, typer.Option(help=f"Where the service keeps its state: {' or '.join(STORES)}.")] = SQLITE,
+    only: Annotated[str, typer.Option(help="Only faults whose name contains this.")] = "",
+    out: Annotated[Path | None, typer.Option("--out", help="Write the report there, as JSON.")] = None,
+    prefix: Prefix = "chaos-",
+    as_json: AsJson = False,
+) -> None:
+    """Cause faults without end in a lab of its own, and hold every packet on the wire against the policy.
+
+    Exit code 1: a packet passed that no policy of its moment permits, a permitted one is missing where all is well, or
+    an acknowledged write is lost.
+    """
+    need_root()
+    if store not in STORES:
+        raise BadInput(f"'{store}' is none of {', '.join(STORES)}", place="--store")
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Interrupts(), Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("starting", total=1.0)
+
+        def told(what: str, part: float, sent: int) -> None:
+            bars.update(task, completed=part, description=f"{sent / 1e6:.2f} million packets; {escape(what)}")
+
+        report = run_chaos(
+            Layout(prefix), Wishes(seed, seconds, store, only=only), told, lambda what: told(what, 0.0, 0)
+        )
+    text = json.dumps({**asdict(report), "good": report.is_good}, indent=2)
+    if out is not None:
+        out.write_text(text + "\n")
+    if as_json:
+        typer.echo(text)
+    else:
+        _show_chaos(report, Console())
+    raise typer.Exit(0 if report.is_good else 1)
+
+
+def _show_chaos(report: Report, console: Console) -> None:
+    table = Table(f"chaos, seed {report.seed}, {report.store}", "")
+    for words, value in (
+        ("packets sent", f"{report.packets:,}"),
+        ("arrived", f"{report.arrived:,}"),
+        ("arrived although no policy of the moment permits them", f"{report.wrong:,}"),
+        ("missing where all is well and the policy permits them", f"{report.missing:,}"),
+        ("writes acknowledged", f"{report.acknowledged:,}"),
+        ("acknowledged writes lost", f"{report.lost_writes:,}"),
+        ("requests that got no answer, and were sent again", f"{report.unanswered:,}"),
+        ("rounds", f"{report.rounds:,} in {report.seconds:.0f} s"),
+        ("kinds of faults", f"{len(report.faults):,}"),
+        ("seconds to exact again, median and most", _spread(report.settled_s)),
+    ):
+        table.add_row(words, value)
+    console.print(table)
+    for trouble in report.troubles:
+        console.print(f"[bold red]WRONG[/] {escape(trouble)}", soft_wrap=True)
+
+
+def _spread(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.1f}, {max(seconds):.1f}" if seconds else "-"
 
 
 @app.command(name="exec", context_settings={"ignore_unknown_options": True})

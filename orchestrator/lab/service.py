@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ from orchestrator.identity.requests import new_key, request_of
 from orchestrator.lab import processes, spreader
 from orchestrator.lab.expect import endpoint_of
 from orchestrator.lab.ovs import DATABASE, SWITCH
-from orchestrator.lab.pop import Lab, Progress
+from orchestrator.lab.pop import CONTROLLER_PORT, Lab, Progress
 from orchestrator.lab.popswitch import EDGE_NAME, OUTSIDE_PORT, POP_SWITCH, UPLINK_PORT
 from orchestrator.lab.ports import free_port
 from orchestrator.lab.processes import Process
@@ -64,6 +65,21 @@ _LISTEN = "0A"
 """How /proc/net/tcp writes the state of a listening socket."""
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What surrounds the processes of a control plane, where it is not simply this machine.
+
+    `openflow_port` and `enforcers_url` are where the controller listens and where enforcement points find the service,
+    if something stands between them; `service_port` is where the service listens. `environment` is for all processes.
+    """
+
+    openflow_port: int = CONTROLLER_PORT
+    enforcers_url: str = ""
+    database_url: str = ""
+    service_port: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 def agent_of(firewall: FirewallSpec) -> str:
     """Return the name of a firewall's agent among the lab's processes."""
     return f"agent-{firewall.name}"
@@ -73,7 +89,13 @@ class ControlPlane:
     """The service and the controller of one lab."""
 
     def __init__(
-        self, lab: Lab, command: Sequence[str] = COMMAND, *, tls: bool = False, cap_mbps: float | None = None
+        self,
+        lab: Lab,
+        command: Sequence[str] = COMMAND,
+        *,
+        tls: bool = False,
+        cap_mbps: float | None = None,
+        around: Around | None = None,
     ) -> None:
         """Prepare the control plane.
 
@@ -84,6 +106,7 @@ class ControlPlane:
         self._tls = tls or lab.is_secured
         self._command = tuple(command)
         self._console_port: int | None = None
+        self._around = around or Around()
 
     @property
     def token(self) -> str:
@@ -148,7 +171,9 @@ class ControlPlane:
             self._make_token()
             # where a firewall's agent must reach it: still on this machine alone
             host = self._lab.state.management.controller if self._lab.spec.has_agents else "127.0.0.1"
-            self._lab.serving_at(f"{'https' if self._tls else 'http'}://{host}:{free_port()}")
+            self._lab.serving_at(
+                f"{'https' if self._tls else 'http'}://{host}:{self._around.service_port or free_port()}"
+            )
             if self._tls:
                 self._authority_dir.create("lab", utc_now())
         parts = urlsplit(self.url)
@@ -158,7 +183,9 @@ class ControlPlane:
             "ACLFLOW_LISTEN_PORT": str(parts.port),
             "ACLFLOW_TLS" if self._tls else "ACLFLOW_PLAIN_HTTP": "yes",  # the address is of this machine alone
             "ACLFLOW_URL": self.url,
+            "ACLFLOW_DATABASE_URL": self._around.database_url,
             **self._cloud_settings(),
+            **self._around.environment,
         }
         process = self._lab.start(SERVICE, [*self._command, "serve"], settings=settings)
         with self.client() as client:
@@ -178,7 +205,8 @@ class ControlPlane:
 
         The first start needs an invitation.
         """
-        self._run_controller(CONTROLLER, self._lab.controller_address, [], invitation)
+        address, _ = self._lab.controller_address
+        self._run_controller(CONTROLLER, (address, self._around.openflow_port), [], invitation)
         self._lab.redial()
 
     def start_edge_controller(self, invitation: str = "") -> None:
@@ -197,8 +225,9 @@ class ControlPlane:
     def _run_controller(self, name: str, at: tuple[str, int], options: Sequence[str], invitation: str) -> None:
         settings = {
             "ACLFLOW_STATE_DIR": str(self._lab.layout.run_dir / name),
-            "ACLFLOW_URL": self.url,
+            "ACLFLOW_URL": self._around.enforcers_url or self.url,
             "ACLFLOW_TOKEN": invitation,
+            **self._around.environment,
         }
         address, port = at
         secured = ["--tls"] if self._tls else ["--plain-openflow"]  # between namespaces of one machine
@@ -220,8 +249,9 @@ class ControlPlane:
         """Start the agent of a firewall (again), inside it; the first start needs an invitation."""
         settings = {
             "ACLFLOW_STATE_DIR": str(self._lab.layout.run_dir / agent_of(firewall)),
-            "ACLFLOW_URL": self.url,
+            "ACLFLOW_URL": self._around.enforcers_url or self.url,
             "ACLFLOW_TOKEN": invitation,
+            **self._around.environment,
         }
         interfaces = ["--outside", LEFT, "--inside", RIGHT]
         is_server = firewall in self._lab.spec.servers
@@ -334,8 +364,8 @@ class ControlPlane:
         return self._service_dir / "token"
 
     def _make_token(self) -> None:
-        self._service_dir.mkdir(mode=0o700)
-        token = administrators_token(self._service_dir, "made by the lab")
+        self._service_dir.mkdir(mode=0o700, exist_ok=True)  # it may be a disk of its own
+        token = administrators_token(self._service_dir, "made by the lab", self._around.database_url)
         self._token_file.touch(mode=0o600)
         self._token_file.write_text(token)
 
@@ -366,12 +396,12 @@ def _is_listening(address: str, port: int) -> bool:
     return any(row[1] == wanted and row[3] == _LISTEN for row in rows)
 
 
-def administrators_token(directory: Path, description: str) -> str:
-    """Make an administrator's token for the service with its state in a directory.
+def administrators_token(directory: Path, description: str, database_url: str = "") -> str:
+    """Make an administrator's token for the service with its state in a directory, or in a database elsewhere.
 
     Done before the service starts.
     """
-    store = open_store(f"sqlite:///{directory / 'aclflow.db'}")
+    store = open_store(database_url or f"sqlite:///{directory / 'aclflow.db'}")
     try:
         with store.write() as unit:
             return unit.tokens.create(Role.ADMIN, description=description).secret

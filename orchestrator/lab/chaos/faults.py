@@ -1,0 +1,102 @@
+"""The fault matrix, as data: what befalls a lab, how it begins, and for how long it lasts.
+
+Everything is undone in one way (`Stage.heal`), whatever it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from orchestrator.lab.chaos.relay import Mode, Relay
+from orchestrator.lab.chaos.stage import Stage
+from orchestrator.lab.chaos.steps import names_of
+from orchestrator.lab.chaos.world import POP
+from orchestrator.lab.ovs import DATABASE, SWITCH
+from orchestrator.lab.service import CONTROLLER, SERVICE, agent_of
+
+AGENT = agent_of(POP.firewalls[0])
+_SHORT, _MIDDLE, _LONG = (0.05, 0.5), (0.3, 2.0), (1.0, 8.0)
+_COMMANDS = {"serve": SERVICE, "controller": CONTROLLER, "agent": AGENT}
+_HOUR, _MONTH = 3600, 30 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that befalls a lab: `begin` does it, and it `lasts_s` between two times.
+
+    `victim` ends by itself some time after that, at a step of its work; the fault lasts from then on.
+    """
+
+    name: str
+    begin: Callable[[Stage], None]
+    lasts_s: tuple[float, float]
+    victim: str = ""
+
+
+def matrix() -> tuple[Fault, ...]:
+    """Return every fault."""
+    found = [Fault("nothing", lambda _: None, _SHORT)]
+    found += [_killed(*names) for names in _KILLED]
+    found += [_at_step(command, step) for command in _COMMANDS for step in names_of(command)]
+    found += [
+        Fault("the service's disk is full", lambda at: at.fill(SERVICE), _MIDDLE),
+        Fault("the controller's disk is full", lambda at: at.fill(CONTROLLER), _MIDDLE),
+        Fault("the database is gone", lambda at: at.database.take_away(at_once=True), _MIDDLE),
+        Fault("the database hangs", lambda at: at.database.take_away(at_once=False), _LONG),
+    ]
+    for way, relay in _WAYS.items():
+        found += [
+            Fault(f"{mode.value}: {way}", _relayed(relay, mode), _LONG) for mode in Mode if mode is not Mode.CARRY
+        ]
+    return (*found, *(_moved(seconds) for seconds in (_HOUR, -_HOUR, _MONTH, -_MONTH)))
+
+
+def _killed(*names: str) -> Fault:
+    def begin(stage: Stage) -> None:
+        for name in names:
+            stage.lab.kill(name)
+
+    return Fault(f"killed: {' and '.join(names)}", begin, _MIDDLE)
+
+
+def _at_step(command: str, step: str) -> Fault:
+    victim = _COMMANDS[command]
+    return Fault(f"{victim} killed {step}", lambda stage: _arm(stage, f"{command} {step}"), _SHORT, victim)
+
+
+def _arm(stage: Stage, step: str) -> None:
+    stage.step_file.write_text(step)
+
+
+def _relayed(relay: Callable[[Stage], Relay], mode: Mode) -> Callable[[Stage], None]:
+    return lambda stage: stage.set(relay(stage), mode)
+
+
+def _moved(seconds: int) -> Fault:
+    return Fault(f"the clock moved by {seconds:+d} s", lambda stage: stage.move_clock(seconds), _MIDDLE)
+
+
+_KILLED = (
+    (SERVICE,),
+    (CONTROLLER,),
+    (SWITCH,),
+    (DATABASE,),
+    (AGENT,),
+    (SERVICE, CONTROLLER),
+    (CONTROLLER, SWITCH),
+    (SERVICE, CONTROLLER, SWITCH, DATABASE, AGENT),
+)
+_WAYS: dict[str, Callable[[Stage], Relay]] = {
+    "writer to service": lambda stage: stage.to_service,
+    "enforcers to service": lambda stage: stage.from_enforcers,
+    "switches to controller": lambda stage: stage.to_controller,
+}
+
+
+def deck(faults: tuple[Fault, ...], shuffle: Callable[[list[Fault]], None]) -> Iterator[Fault]:
+    """Yield faults for ever: all of them in a drawn order, then all again in another one."""
+    while True:
+        order = list(faults)
+        shuffle(order)
+        yield from order

@@ -1,0 +1,132 @@
+"""Changes lists over REST until each change has a known fate, and never forgets one that was acknowledged.
+
+A write goes out with the ETag of the list that it was made for. If its answer is lost, it is sent again, or another one
+is sent in its place: the first of them that comes through makes the ETag stale for the others. So at most one of them
+is committed, and reading the list tells which.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.client import AclSeen, Client
+from orchestrator.errors import AclflowError, Stale
+from orchestrator.lab.chaos.ledger import Ledger
+from orchestrator.lab.chaos.world import FIRST, TENANTS, World
+from orchestrator.policy.model import Acl, TenantId
+
+_AGAIN_S = 0.1
+_GIVE_UP_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A list that was sent, and its version in the ledger."""
+
+    acl: Acl
+    version: int
+
+
+class Writer:
+    """One writer for all tenants, so that versions have one order."""
+
+    def __init__(self, connect: Callable[[], Client], world: World, ledger: Ledger, gives_up: float) -> None:
+        """Prepare. `gives_up` is the part of the unanswered writes that another one takes the place of."""
+        self._gives_up = gives_up
+        self._connect = connect
+        self._world = world
+        self._ledger = ledger
+        self._lists = dict.fromkeys(TENANTS, FIRST)
+        self._etags: dict[TenantId, str] = {}
+        self.acknowledged = 0
+        self.unanswered = 0
+        self.errors: list[str] = []
+
+    def write(self) -> None:
+        """Draw a list for a tenant, and send it until it is known what became of it."""
+        tenant = self._world.draw.choice(TENANTS)
+        gives_up = self._world.draw.random() < self._gives_up
+        tries = [self._begin(tenant, self._world.acl(self._lists[tenant]))]
+        other = self._world.acl(self._lists[tenant]) if gives_up else None
+        until = time.monotonic() + _GIVE_UP_S
+        with self._connect() as client:
+            while True:
+                try:
+                    return self._send(client, tenant, tries)
+                except Stale:
+                    return self._settle(client, tenant, tries)
+                except AclflowError:
+                    self.unanswered += 1
+                    if time.monotonic() > until:
+                        raise
+                time.sleep(_AGAIN_S)
+                if other is not None and len(tries) == 1:
+                    tries.append(self._begin(tenant, other))
+
+    def check(self, client: Client) -> list[str]:
+        """Return the tenants whose list is not the one that was acknowledged last."""
+        return [f"{tenant}: not the list that was acknowledged" for tenant in TENANTS
+                if client.acl(tenant).acl != self._lists[tenant]]  # fmt: skip
+
+    def _begin(self, tenant: TenantId, acl: Acl) -> _Try:
+        return _Try(acl, self._ledger.begin(self._world.permits({**self._lists, tenant: acl})))
+
+    def _send(self, client: Client, tenant: TenantId, tries: list[_Try]) -> None:
+        """Send the newest try."""
+        if tenant not in self._etags:
+            self._etags[tenant] = client.acl(tenant).etag
+        newest = tries[-1]
+        written = client.put_acl(tenant, newest.acl, etag=self._etags[tenant])
+        self.acknowledged += 1
+        self._take(tenant, newest, written.etag, written.generation)
+        self._refuse(tries, newest)
+
+    def _settle(self, client: Client, tenant: TenantId, tries: list[_Try]) -> None:
+        """One of the tries came through although its answer did not: find out which."""
+        seen, generation = self._read(client, tenant)
+        for each in tries:
+            if each.acl == seen.acl:
+                self._take(tenant, each, seen.etag, generation)
+                return self._refuse(tries, each)
+        self.errors.append(f"{tenant}: a list that nobody wrote, at {seen.etag}")
+        self._refuse(tries, None)
+        self._lists[tenant], self._etags[tenant] = seen.acl, seen.etag
+        return None
+
+    def _read(self, client: Client, tenant: TenantId) -> tuple[AclSeen, int]:
+        """Return a tenant's list and the domain's generation, as soon as the service answers."""
+        while True:
+            try:
+                return client.acl(tenant), client.domain(self._world.spec.domain).generation
+            except AclflowError:
+                time.sleep(_AGAIN_S)
+
+    def _take(self, tenant: TenantId, taken: _Try, etag: str, generation: int) -> None:
+        self._lists[tenant], self._etags[tenant] = taken.acl, etag
+        self._ledger.commit(taken.version, generation)
+
+    def _refuse(self, tries: list[_Try], taken: _Try | None) -> None:
+        for each in tries:
+            if each is not taken:
+                self._ledger.refuse(each.version)
+
+
+class Burst(threading.Thread):
+    """A few writes in a thread of their own."""
+
+    def __init__(self, writer: Writer, count: int) -> None:
+        super().__init__(name="writer")
+        self._writer = writer
+        self._count = count
+        self.error: AclflowError | None = None
+
+    def run(self) -> None:
+        """Write."""
+        try:
+            for _ in range(self._count):
+                self._writer.write()
+        except AclflowError as error:
+            self.error = error

@@ -1,0 +1,84 @@
+"""Runs `aclflow` as a chaos run does, with a bug planted: python planted.py NAME serve ...
+
+forgets     the service acknowledges one write in three without committing it
+hasty       the service publishes a program before it is committed
+two-steps   the controller removes rows first, and adds others in a second bundle
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from orchestrator.control.control import Control
+from orchestrator.enforce.changing import Changing
+from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
+from orchestrator.lab.chaos import steps
+from orchestrator.program.delta import Delta
+from orchestrator.store import Store
+
+
+def forgets() -> None:
+    commit, count = Store._commit, itertools.count()
+
+    class Nothing:
+        def __init__(self, connection: Any) -> None:
+            self._connection = connection
+
+        def commit(self) -> None:
+            self._connection.rollback()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._connection, name)
+
+    def forgotten(self: Store, tx: Any) -> Any:
+        if tx.generations and next(count) > 12 and not next(count) % 3:
+            tx.connection = Nothing(tx.connection)
+        return commit(self, tx)
+
+    Store._commit = forgotten  # type: ignore[method-assign]
+
+
+def hasty() -> None:
+    commit = Control._commit
+
+    def early(self: Control, turn: Any, edited: Any) -> Any:
+        for domain, step in edited.steps.items():
+            self._maker.publish(domain, step)
+        time.sleep(0.3)
+        return commit(self, turn, edited)
+
+    Control._commit = early  # type: ignore[method-assign]
+
+
+def two_steps() -> None:
+    change, apply = OpenFlowDriver.change, OpenFlowDriver.apply
+
+    def parts(delta: Delta) -> tuple[Delta, Delta]:
+        nothing, nobody = (table.take(np.zeros(len(table), bool)) for table in (delta.added, delta.removed))
+        return dataclasses.replace(delta, added=nothing), dataclasses.replace(delta, removed=nobody)
+
+    def changed(self: OpenFlowDriver, delta: Delta, stamp: Any) -> Changing:
+        first, second = parts(delta)
+        yield from change(self, first, stamp)
+        time.sleep(0.05)
+        return (yield from change(self, second, stamp))
+
+    def applied(self: OpenFlowDriver, delta: Delta, stamp: Any) -> None:
+        for part in parts(delta):
+            apply(self, part, stamp)
+            time.sleep(0.05)
+
+    OpenFlowDriver.change, OpenFlowDriver.apply = changed, applied  # type: ignore[method-assign]
+
+
+BUGS = {"forgets": forgets, "hasty": hasty, "two-steps": two_steps}
+
+if __name__ == "__main__":
+    BUGS[sys.argv.pop(1)]()
+    steps.main()

@@ -1,0 +1,43 @@
+"""Chaos: a short run of each store is good, and planted bugs are found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.lab.chaos.run import Report, Wishes, run
+from orchestrator.lab.chaos.stage import POSTGRESQL, SQLITE
+from orchestrator.lab.layout import Layout
+
+
+def told(*_: object) -> None:
+    """Nobody looks."""
+
+
+def planted(bug: str) -> tuple[str, ...]:
+    return sys.executable, str(Path(__file__).with_name("planted.py")), bug
+
+
+def tried(layout: Layout, seed: int, store: str, seconds: float, **wishes: object) -> Report:
+    return run(layout, Wishes(seed, seconds, store, **wishes), told)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("store", "only"), [(SQLITE, "commit"), (POSTGRESQL, "database")])
+def test_a_short_run_is_good(layout: Layout, store: str, only: str) -> None:
+    report = tried(layout, 1, store, 60.0, rounds=2, only=only)
+    assert report.is_good, report.troubles
+    assert report.rounds == 2
+    assert report.acknowledged
+    assert 0 < report.arrived < report.packets
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("bug", "fault"), [("forgets", "nothing"), ("hasty", "service killed before store"), ("two-steps", "nothing")]
+)
+def test_a_planted_bug_is_found(layout: Layout, bug: str, fault: str) -> None:
+    report = tried(layout, 1, SQLITE, 120.0, only=fault, command=planted(bug), gives_up=1.0)
+    assert not report.is_good
+    assert report.lost_writes if bug == "forgets" else report.wrong, report.troubles
