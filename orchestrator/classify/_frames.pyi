@@ -11,5 +11,13 @@ def kinds(
     data: bytes | _Array, starts: _Array, captured: _Array, wire: _Array, links: _Array, /
 ) -> tuple[bytes, bytes, bytes, bytes, bytes]: ...
 def spread(
-    times: _Array, group: _Array, fates: _Array, first: int, width: int, most: int, counts: _Array, /
+    times: _Array,
+    group: _Array,
+    fates: _Array,
+    weights: _Array | None,
+    first: int,
+    width: int,
+    most: int,
+    counts: _Array,
+    /,
 ) -> None: ...

@@ -1,6 +1,6 @@
-"""Captures: pcap and pcapng, packed with gzip or not, a piece at a time.
+"""Captures: pcap, pcapng and flow records of IPFIX, packed with gzip or not, a piece at a time.
 
-    file ──▶ pieces of octets ──▶ unpacked ──▶ what is whole of it as `Frames`, the rest before the next piece
+    file ──▶ pieces of octets ──▶ unpacked ──▶ what is whole of it as a `Piece`, the rest before the next piece
 
 A capture that ends inside a packet, as one does whose writer was stopped, is read up to there, which is told; whatever
 else is wrong is refused with its place.
@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.classify.frames import Frames
-from orchestrator.classify.records import GZIP, LONGEST_HEADER, Damaged, Found, walk_of
+from orchestrator.classify.records import GZIP, LONGEST_HEADER, Damaged, Found, Piece, walk_of
 from orchestrator.errors import AclflowError, BadInput, Missing
 
 PIECE = 8 << 20
@@ -28,7 +27,7 @@ STDIN = "-"
 class Capture:
     """A capture that is being read.
 
-    `frames` may be gone through once; then `remarks` says what was odd about it.
+    `pieces` may be gone through once; then `remarks` says what was odd about it.
     """
 
     def __init__(self, name: str, file: BinaryIO, told: Callable[[int], None] = lambda _: None) -> None:
@@ -40,14 +39,14 @@ class Capture:
         self._read = 0
         self._frames = 0
 
-    def frames(self) -> Iterator[Frames]:
-        """Yield the frames of each piece; no piece is empty.
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the frames or records of each piece; no piece is empty.
 
         Raises BadInput with the packet and its offset.
         """
         start = self._take(4)
-        pieces = _together(self._unpacked(start) if start[:2] == GZIP else self._pieces(start))
-        data, offset = next(pieces, b""), 0
+        read = _together(self._unpacked(start) if start[:2] == GZIP else self._read_on(start))
+        data, offset = next(read, b""), 0
         walk = walk_of(data, self.name)
         while True:
             found = Found()
@@ -56,15 +55,17 @@ class Capture:
             except Damaged as damage:
                 raise self._damaged(self._frames + len(found), offset + damage.place, damage.reason) from None
             if len(found):
-                yield found.frames(data)
+                yield found.piece(data)
             self._frames += len(found)
             data, offset = data[used:], offset + used
-            more = next(pieces, None)
+            more = next(read, None)
             if more is None:
                 break
             data = data + more if data else more
         if data:
             self._ends_early(offset)
+        if remark := walk.remark():
+            self.remarks.append(f"{self.name}: {remark}")
 
     def _take(self, octets: int) -> bytes:
         """The next octets of the file. Raises Missing."""
@@ -78,7 +79,7 @@ class Capture:
         self._told(self._read)
         return found
 
-    def _pieces(self, start: bytes) -> Iterator[bytes]:
+    def _read_on(self, start: bytes) -> Iterator[bytes]:
         piece = start + self._take(PIECE)
         while piece:
             yield piece

@@ -8,14 +8,14 @@ between two of them must pass both; what is neither is nobody's. Without them ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.classify.overlay import NONE, MakeSearch, Overlaid, Placed
-from orchestrator.classify.packets import Packets
+from orchestrator.classify.packets import FLAGS, FRAGMENT, Packets
 from orchestrator.classify.search import Search
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId
@@ -74,14 +74,17 @@ class Deciding:
         self._ways = ORDER if own else (way,)
         self._worlds = {direction: _worlds(direction, own) for direction in self._ways} if own else {}
         deciders: list[Decider] = []
+        sets: set[int] = set()
         self._searches: dict[tuple[Direction, Family], Overlaid] = {}
         for direction in self._ways:
             begin = len(deciders)
             rows = rule_rows(acl, direction, returns=returns)
             deciders += _deciders(acl, direction, returns)
             for family, listed in rows.items():
+                sets |= {row.box.tcp_flags for row in listed}
                 placed = [Placed(row.position, begin + row.position, row.box) for row in listed]
                 self._searches[direction, family] = Overlaid.of(family, placed, searching)
+        self._flags = _different_flags(sets)
         self.deciders = tuple(deciders)
         """Of each direction that may be asked, in the order of the list, with its default at the end."""
         self.permits = np.array([each.action is Action.PERMIT for each in deciders], np.bool_)
@@ -102,6 +105,22 @@ class Deciding:
             decider[left] = self._first(packets[left], direction)
         return Verdicts(decider, let_out)
 
+    def knows(self, packets: Packets) -> npt.NDArray[np.bool_]:
+        """Return for which packets the same rules decide, whatever it is that is `missing` of them."""
+        missing = packets["missing"]
+        known = np.ones(len(packets), np.bool_)
+        first: Verdicts | None = None
+        for later in (False, True):
+            for flags in self._flags:
+                tried = packets.copy()
+                tried["tcp_flags"] = np.where(missing & FLAGS, flags, packets["tcp_flags"])
+                tried["later"] = packets["later"] | (later & (missing & FRAGMENT != 0))
+                tried["tcp_flags"][tried["later"] != 0] = 0
+                found = self.verdicts(tried)
+                first = first or found
+                known &= (found.decider == first.decider) & (found.let_out == first.let_out)
+        return known
+
     def _asked(self, packets: Packets, direction: Direction) -> npt.NDArray[np.bool_]:
         """Return which packets a direction decides."""
         if not self._worlds:
@@ -119,6 +138,14 @@ class Deciding:
             if len(mine):
                 found[mine] = self._searches[direction, family].first(packets[mine])
         return found
+
+
+def _different_flags(sets: Collection[int]) -> tuple[int, ...]:
+    """Return TCP flags of each kind that sets of flags tell apart, one of a kind."""
+    kinds: dict[tuple[int, ...], int] = {}
+    for flags in range(256):
+        kinds.setdefault(tuple(each >> flags & 1 for each in sets), flags)
+    return tuple(kinds.values())
 
 
 def _worlds(direction: Direction, own: Sequence[Prefix]) -> dict[Family, Search]:

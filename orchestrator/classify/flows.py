@@ -118,15 +118,9 @@ def flows_of(kinds: Packets, packets: I64, octets: I64, first: I64, decider: I32
     records["port"] = np.minimum(kinds["source_port"], kinds["destination_port"])
     records["decider"], records["before"] = decider, before
     one, group = groups(records, _FLOW.itemsize)
-    return FlowCounts(records[one], summed(group, packets, len(one)), summed(group, octets, len(one)), first[one])
-
-
-def summed(which: npt.NDArray[Any], values: npt.NDArray[Any], length: int) -> I64:
-    """Return the sums of values by number.
-
-    Exact, for what one piece of a capture has is far below 2^53.
-    """
-    return np.bincount(which, values, length).astype(np.int64)
+    return FlowCounts(
+        records[one], add_values(group, packets, len(one)), add_values(group, octets, len(one)), first[one]
+    )
 
 
 class Flows:
@@ -215,8 +209,8 @@ class _Held:
         one, group = groups(records, _FLOW.itemsize)
         return cls(
             records[one],
-            _add_values(group, np.concatenate([each.packets for each in parts]), len(one)),
-            _add_values(group, np.concatenate([each.octets for each in parts]), len(one)),
+            add_values(group, np.concatenate([each.packets for each in parts]), len(one)),
+            add_values(group, np.concatenate([each.octets for each in parts]), len(one)),
             np.concatenate([each.captures for each in parts])[one],
             np.concatenate([each.first for each in parts])[one],
         )
@@ -231,8 +225,8 @@ class _Held:
         )
 
 
-def _add_values(which: npt.NDArray[Any], values: I64, length: int) -> I64:
-    """The sums of values by number, of whatever size."""
+def add_values(which: npt.NDArray[Any], values: I64, length: int) -> I64:
+    """Return the sums of values by number, of whatever size."""
     found = np.zeros(length, np.int64)
     np.add.at(found, which, values)
     return found

@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.classify import _frames
-from orchestrator.classify.flows import Count
+from orchestrator.classify.flowrecords import FlowRecords
+from orchestrator.classify.flows import Count, add_values
 from orchestrator.classify.frames import Frames
-from orchestrator.classify.grouping import I32, I64
-from orchestrator.classify.packets import PACKET, Packets
+from orchestrator.classify.grouping import I32, I64, groups
+from orchestrator.classify.packets import PACKET, SEEN, Packets
+from orchestrator.classify.records import Piece
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +36,18 @@ class Kinds:
         return Count(int(self.count[which].sum()), int(self.octets[which].sum()))
 
 
-def kinds_of(frames: Frames) -> Kinds:
-    """Read frames as packets, and return each kind once. Other threads run meanwhile."""
+def kinds_of(piece: Piece) -> Kinds:
+    """Return the packets of frames or of flow records, each kind once. Other threads run meanwhile."""
+    return _kinds_of_records(piece) if isinstance(piece, FlowRecords) else _kinds_of_frames(piece)
+
+
+def _kinds_of_records(records: FlowRecords) -> Kinds:
+    first, group = groups(records.packets, SEEN)
+    count, octets = (add_values(group, each, len(first)) for each in (records.count, records.octets))
+    return Kinds(records.packets[first], count, octets, first, group)
+
+
+def _kinds_of_frames(frames: Frames) -> Kinds:
     records, *sums, group = _frames.kinds(frames.data, frames.starts, frames.captured, frames.wire, frames.links)
     count, octets, first = (np.frombuffer(each, np.int64) for each in sums)
     return Kinds(np.frombuffer(records, PACKET), count, octets, first, np.frombuffer(group, np.int32))

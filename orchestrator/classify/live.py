@@ -52,7 +52,7 @@ _NO_HEADER = frozenset({65534, 768, 769, 776, 778})
 class LiveCapture:
     """An interface that is listened to for some time.
 
-    `frames` may be gone through once; then `remarks` says what was odd about it.
+    `pieces` may be gone through once; then `remarks` says what was odd about it.
     """
 
     def __init__(self, interface: str, seconds: float) -> None:
@@ -66,7 +66,7 @@ class LiveCapture:
         self._link = _link_of(interface)
         self._socket, self._ring = _ring_of(interface, ignores_outgoing=_is_loopback(interface))
 
-    def frames(self) -> Iterator[Frames]:
+    def pieces(self) -> Iterator[Frames]:
         """Yield the frames of each block, until the time is up or it is interrupted."""
         ends = time.monotonic() + self._seconds
         place = 0

@@ -27,7 +27,12 @@ class Unread(enum.IntEnum):
     """Its headers contradict one another, or it ends before its own header does."""
     OTHER_LINK = 4
     """Of a kind of link that is not read here."""
+    UNSAID = 5
+    """Of a flow record that does not say what a rule asks: TCP flags, or whether it is of later fragments."""
 
+
+FLAGS, FRAGMENT = 1, 2
+"""Bits of `missing`: what a flow record does not say of its packets."""
 
 Packets = npt.NDArray[Any]
 """Records of PACKET."""
@@ -38,14 +43,15 @@ PACKET = np.dtype(
     [
         ("source", *ADDRESS), ("destination", *ADDRESS), ("source_port", np.uint16), ("destination_port", np.uint16),
         ("protocol", np.uint8), ("family", np.uint8), ("icmp_type", np.uint8), ("icmp_code", np.uint8),
-        ("tcp_flags", np.uint8), ("later", np.uint8), ("unread", np.uint8), ("nothing", np.uint8),
+        ("tcp_flags", np.uint8), ("later", np.uint8), ("unread", np.uint8), ("missing", np.uint8),
         ("octets", np.uint32),
     ]
 )  # fmt: skip
 """A packet in 48 octets, as `_native/packet.h` has it.
 
 Addresses are upper and lower half, left-aligned in 128 bits as in a `RuleTable` (an IPv4 address in the upper 32). The
-fields are those of `Packet`, zero where a packet has none. `octets` is the length of its frame on the wire.
+fields are those of `Packet`, zero where a packet has none. `missing` is zero but for flow records, `octets` the length
+of its frame on the wire.
 """
 
 SEEN = 44

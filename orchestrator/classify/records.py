@@ -1,4 +1,4 @@
-"""Read the records of a capture: pcap and pcapng.
+"""Read the records of a capture: pcap, pcapng, and flow records of IPFIX.
 
 Both byte orders, micro- and nanoseconds; of pcapng all sections and interfaces, each with its own kind of link and
 clock, and every kind of packet block. `_native/records.c`, where it was built, goes through the long runs
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.classify.flowrecords import MAGIC, Broken, FlowRecords, MessageReader, Read, records_of
 from orchestrator.classify.frames import NO_TIME, Frames, Link
 from orchestrator.errors import BadInput
 
@@ -66,16 +67,21 @@ _Run = tuple[npt.NDArray[np.int64], _Words, _Words, _Words, npt.NDArray[np.int64
 """Frames in a row: the fields of `Frames` behind the data."""
 
 
+Piece = Frames | FlowRecords
+"""What a piece of a capture holds."""
+
+
 class Found:
-    """The frames of a piece, collected one by one or in runs."""
+    """The frames of a piece, collected one by one or in runs, or its flow records."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
         self._single: list[tuple[int, int, int, int, int]] = []
         self._frames = 0
+        self.records: list[Read] = []
 
     def __len__(self) -> int:
-        return self._frames
+        return self._frames or len(self.records)
 
     def add(self, start: int, captured: int, wire: int, link: int, time: int) -> None:
         """A frame, by the fields of `Frames` behind the data."""
@@ -91,8 +97,10 @@ class Found:
         self._frames += len(captured)
         return place
 
-    def frames(self, data: bytes) -> Frames:
+    def piece(self, data: bytes) -> Piece:
         """All of them; there is one at least."""
+        if self.records:
+            return records_of(self.records)
         self._settle()
         if len(self._runs) == 1:
             return Frames(data, *self._runs[0])
@@ -112,6 +120,9 @@ class Walk(Protocol):
 
     def walk(self, data: bytes, found: Found) -> int:
         """Add the frames that are there whole; how many octets were gone through. Raises Damaged."""
+
+    def remark(self) -> str | None:
+        """What was odd about all that was read, in words behind the capture's name."""
 
 
 LONGEST_HEADER = 28
@@ -140,13 +151,15 @@ def walk_of(data: bytes, name: str) -> Walk:
         return _PcapWalk(data, *_PCAP[magic], name)
     if magic == _PCAPNG:
         return _PcapngWalk()
+    if magic[:2] == MAGIC:
+        return _IpfixWalk()
     if not data:
         raise BadInput("it is empty", place=name)
     if magic[:2] == GZIP:
         raise BadInput("it is packed with gzip twice; unpack it first", place=name)
     if magic in _PCAP:
         raise BadInput("it ends inside its own header", place=name)
-    raise BadInput(_OTHER.get(magic, "it is no capture: neither pcap nor pcapng begins so"), place=name)
+    raise BadInput(_OTHER.get(magic, "it is no capture: neither pcap nor pcapng nor IPFIX begins so"), place=name)
 
 
 def _is_swapped(order: str) -> bool:
@@ -190,6 +203,9 @@ class _PcapWalk:
             place += 16 + captured
         self._skip = 0
         return place
+
+    def remark(self) -> None:
+        """See `Walk.remark`: there is nothing."""
 
 
 _LINK_BITS = 0x03FFFFFF
@@ -323,3 +339,25 @@ class _PcapngWalk:
             raise Damaged(start, f"a packet of {captured} octets does not fit into its block")
         of = self._interfaces[interface]
         found.add(start, captured, wire, of.link, NO_TIME if ticks is None else of.time(ticks))
+
+    def remark(self) -> None:
+        """See `Walk.remark`: there is nothing."""
+
+
+class _IpfixWalk:
+    """Messages of IPFIX."""
+
+    def __init__(self) -> None:
+        self._reader = MessageReader()
+
+    def walk(self, data: bytes, found: Found) -> int:
+        """See `Walk.walk`."""
+        try:
+            return self._reader.read(data, found.records)
+        except Broken as broken:
+            raise Damaged(broken.place, broken.reason) from None
+
+    def remark(self) -> str | None:
+        """See `Walk.remark`."""
+        unknown = self._reader.unknown
+        return f"{unknown} sets of records are left out, for no template says what is in them" if unknown else None

@@ -21,11 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.classify.deciding import NOBODY, Deciding, Verdicts
-from orchestrator.classify.flows import Count, FlowCounts, Flows, flows_of, summed
-from orchestrator.classify.frames import Frames
+from orchestrator.classify.flowrecords import FlowRecords
+from orchestrator.classify.flows import Count, FlowCounts, Flows, add_values, flows_of
 from orchestrator.classify.grouping import I32, I64
 from orchestrator.classify.kinds import Kinds, kinds_of
 from orchestrator.classify.packets import Unread
+from orchestrator.classify.records import Piece
 from orchestrator.classify.timeline import Fate, Timeline
 
 _Bools = npt.NDArray[np.bool_]
@@ -85,13 +86,13 @@ class Replay:
 
 
 class Recorded(Protocol):
-    """Frames, a piece at a time: a capture, or an interface that is listened to."""
+    """Frames or flow records, a piece at a time: a capture, or an interface that is listened to."""
 
     name: str
     remarks: list[str]
 
-    def frames(self) -> Iterator[Frames]:
-        """The frames of a piece after the other."""
+    def pieces(self) -> Iterator[Piece]:
+        """One piece after the other."""
         ...
 
 
@@ -100,7 +101,7 @@ def replay(
 ) -> Replay:
     """Replay captures in turn through a list, and compare with the list `against`.
 
-    Both lists are asked about the same tenant. Raises what `Capture.frames` raises.
+    Both lists are asked about the same tenant. Raises what `Capture.pieces` raises.
     """
     found = Replay(deciding, against, _nothing(deciding), None if against is None else _nothing(against))
     lists = [deciding] if against is None else [deciding, against]
@@ -110,9 +111,9 @@ def replay(
         for capture in captures:
             found.captures.append(capture.name)
             before = 0
-            for part in _in_turn(pool, capture, lambda frames: _part(frames, lists), ahead):
+            for part in _in_turn(pool, capture, lambda piece: _part(piece, lists), ahead):
                 _add(found, part, capture.name, before)
-                before += part.all.packets
+                before += part.length
             found.remarks += capture.remarks
     return found
 
@@ -121,6 +122,8 @@ def replay(
 class _Part:
     """The result of one piece of a capture."""
 
+    length: int
+    """Frames or records."""
     all: Count
     nobodys: Count
     unread: dict[Unread, Count]
@@ -132,21 +135,21 @@ class _Part:
 
 
 def _in_turn(
-    pool: ThreadPoolExecutor, capture: Recorded, work: Callable[[Frames], _Part], ahead: int
+    pool: ThreadPoolExecutor, capture: Recorded, work: Callable[[Piece], _Part], ahead: int
 ) -> Iterator[_Part]:
     """Yield the results of a capture's pieces in order, several in work at once."""
     waiting: deque[Future[_Part]] = deque()
-    for frames in capture.frames():
-        waiting.append(pool.submit(work, frames))
+    for piece in capture.pieces():
+        waiting.append(pool.submit(work, piece))
         if len(waiting) > ahead:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
 
 
-def _part(frames: Frames, lists: Sequence[Deciding]) -> _Part:
-    found = kinds_of(frames)
-    why = found.packets["unread"]
+def _part(piece: Piece, lists: Sequence[Deciding]) -> _Part:
+    found = kinds_of(piece)
+    why = _reasons(found, lists)
     unread = {each: found.total(why == each.value) for each in Unread if each.value in why}
     unread.pop(Unread.READ, None)
     is_read = why == Unread.READ.value
@@ -161,6 +164,7 @@ def _part(frames: Frames, lists: Sequence[Deciding]) -> _Part:
     fates = np.zeros(len(why), np.uint8)
     fates[is_read] = _fates(asked, now, before)
     return _Part(
+        length=len(piece),
         all=found.total(np.ones(len(why), np.bool_)),
         nobodys=kinds.total(~asked),
         unread=unread,
@@ -168,8 +172,25 @@ def _part(frames: Frames, lists: Sequence[Deciding]) -> _Part:
         denied=_flows(kinds, asked & ~now, verdicts[0].decider, alone),
         opened=_flows(kinds, now & ~before, verdicts[0].decider, past) if len(lists) > 1 else None,
         closed=_flows(kinds, before & ~now, verdicts[0].decider, past) if len(lists) > 1 else None,
-        timeline=Timeline.none() if frames.times is None else Timeline.of(frames.times, found.group, fates),
+        timeline=_timeline(piece, found, fates),
     )
+
+
+def _reasons(kinds: Kinds, lists: Sequence[Deciding]) -> npt.NDArray[np.uint8]:
+    """Why each kind is not decided, as `Unread` numbers."""
+    why: npt.NDArray[np.uint8] = kinds.packets["unread"]
+    asked = np.flatnonzero((kinds.packets["missing"] != 0) & (why == Unread.READ.value))
+    if len(asked):
+        why = why.copy()
+        for each in lists:
+            why[asked[~each.knows(kinds.packets[asked])]] = Unread.UNSAID.value
+    return why
+
+
+def _timeline(piece: Piece, kinds: Kinds, fates: npt.NDArray[np.uint8]) -> Timeline:
+    if piece.times is None:
+        return Timeline.none()
+    return Timeline.of(piece.times, kinds.group, fates, piece.count if isinstance(piece, FlowRecords) else None)
 
 
 def _fates(asked: _Bools, now: _Bools, before: _Bools) -> npt.NDArray[np.uint8]:
@@ -187,8 +208,8 @@ def _listed(deciding: Deciding, verdicts: Verdicts, kinds: Kinds) -> Listed:
     packets, octets = np.zeros((2, len(deciding.deciders)), np.int64)
     for number in (verdicts.let_out, verdicts.decider):
         had = number != NOBODY
-        packets += summed(number[had], kinds.count[had], len(packets))
-        octets += summed(number[had], kinds.octets[had], len(packets))
+        packets += add_values(number[had], kinds.count[had], len(packets))
+        octets += add_values(number[had], kinds.octets[had], len(packets))
     return Listed(kinds.total(permitted), kinds.total(asked & ~permitted), packets, octets)
 
 

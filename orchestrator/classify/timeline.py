@@ -71,8 +71,11 @@ class Timeline:
         return cls(0, np.zeros(0, np.int64), np.zeros((0, len(Fate)), np.int64))
 
     @classmethod
-    def of(cls, times: I64, group: I32, fates: npt.NDArray[np.uint8]) -> Timeline:
-        """Count frames by their times, the kind of each, and the fates of kinds. Frames without a time are left out."""
+    def of(cls, times: I64, group: I32, fates: npt.NDArray[np.uint8], count: I64 | None = None) -> Timeline:
+        """Count frames by their times, the kind of each, and the fates of kinds; `count` is how often each counts.
+
+        Frames without a time are left out.
+        """
         timed = times[times != NO_TIME]
         if not len(timed):
             return cls.none()
@@ -81,7 +84,7 @@ class Timeline:
         width = WIDTHS[level]
         begin = first // width
         counts = np.zeros((last // width - begin + 1, len(Fate)), np.int64)
-        _frames.spread(times, group, fates, begin, width, len(Fate), counts)
+        _frames.spread(times, group, fates, count, begin, width, len(Fate), counts)
         met = np.flatnonzero(counts.any(axis=1))
         return cls(level, met + begin, counts[met])
 

@@ -141,7 +141,7 @@ def replay(
     shown: Shown,
     captures: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CAPTURE", help="pcap or pcapng, packed with gzip or not; - is standard input."),
+        typer.Argument(metavar="CAPTURE", help="pcap, pcapng or IPFIX, packed with gzip or not; - is standard input."),
     ] = None,
     against: Annotated[
         str | None, typer.Option("--against", help="The list that is in force: show what --acl would change.")

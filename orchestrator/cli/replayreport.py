@@ -26,6 +26,7 @@ _WORDS = {
     Unread.CUT_OFF: "not decided: cut off before its ports",
     Unread.BROKEN: "not decided: headers that contradict one another",
     Unread.OTHER_LINK: "not decided: of a kind of link that is not read",
+    Unread.UNSAID: "not decided: a flow record does not say what a rule asks",
 }
 
 

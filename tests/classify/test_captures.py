@@ -36,7 +36,7 @@ def held(data: bytes) -> tuple[list[bytes], list[str]]:
     """The frames of a capture, and what was remarked."""
     capture = Capture("day.pcap", io.BytesIO(data))
     found = []
-    for frames in capture.frames():
+    for frames in capture.pieces():
         assert len(frames)
         ends = zip(frames.starts.tolist(), frames.captured.tolist(), strict=True)
         found += [frames.data[start : start + captured] for start, captured in ends]
@@ -84,12 +84,12 @@ def test_interfaces_have_links_of_their_own(implementation: str) -> None:
     ends = interface(link=1), interface(link=101), interface(link=105)
     packets = (packet_block(b"frame", number=number) for number in (2, 0, 1))
     capture = Capture("", io.BytesIO(section() + b"".join((*ends, *packets))))
-    assert [frames.links.tolist() for frames in capture.frames()] == [[105, 1, 101]]
+    assert [frames.links.tolist() for frames in capture.pieces()] == [[105, 1, 101]]
 
 
 def test_a_simple_packet_is_cut_at_the_snapshot_length() -> None:
     data = section() + interface(longest=20) + simple_packet_block(FRAMES[0][:20], wire=len(FRAMES[0]))
-    (frames,) = Capture("", io.BytesIO(data)).frames()
+    (frames,) = Capture("", io.BytesIO(data)).pieces()
     assert (frames.captured.tolist(), frames.wire.tolist()) == ([20], [len(FRAMES[0])])
 
 
@@ -121,7 +121,7 @@ def test_an_end_inside_what_gzip_packed() -> None:
 def test_many_small_members_of_gzip_make_few_pieces() -> None:
     members = [gzip.compress(record(frame)) for frame in FRAMES * 100]
     capture = Capture("", io.BytesIO(gzip.compress(pcap_header()) + b"".join(members)))
-    assert [len(frames) for frames in capture.frames()] == [900]
+    assert [len(frames) for frames in capture.pieces()] == [900]
 
 
 def test_many_interfaces_among_packets() -> None:
@@ -139,7 +139,7 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
     "empty, packed": (gzip.compress(b""), "it is empty"),
     "packed, cut off at once": (packed(pcap(FRAMES))[:12], "it ends before there is anything to unpack"),
     "packed twice": (packed(packed(pcap(FRAMES))), "it is packed with gzip twice; unpack it first"),
-    "text": (b"access-list 101 permit ip any any", "it is no capture: neither pcap nor pcapng begins so"),
+    "text": (b"access-list 101 permit ip any any", "it is no capture: neither pcap nor pcapng nor IPFIX begins so"),
     "half a header": (pcap([])[:23], "it ends inside its own header"),
     "version": (pcap_header(major=3), "it is pcap of version 3; 2 is read"),
     "section's version": (section(major=2), "packet 1, at octet 0: a section is pcapng of version 2; 1 is read"),
@@ -244,7 +244,7 @@ def test_a_cut_member_of_gzip_is_read_up_to_its_end_in_pieces_of_any_size(monkey
 def test_the_file_is_told_of_as_it_is_read() -> None:
     told: list[int] = []
     data = packed(pcap(FRAMES))
-    for _ in Capture("", io.BytesIO(data), told.append).frames():
+    for _ in Capture("", io.BytesIO(data), told.append).pieces():
         pass
     assert told == sorted(told)
     assert told[-1] == len(data)
@@ -258,7 +258,7 @@ def test_what_does_not_wait_is_refused() -> None:
             return super().read(size) or None  # type: ignore[return-value] -- as raw streams say it
 
     with pytest.raises(Missing, match="it does not wait for what is yet to come"):
-        list(Capture("day.pcap", Impatient(pcap(FRAMES))).frames())
+        list(Capture("day.pcap", Impatient(pcap(FRAMES))).pieces())
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def captured() -> Packets:
     found = []
     for path in sorted(FOLDERS[1].rglob("*.pcap*")):
         with open_capture(str(path)) as capture:
-            found += [read_frames(frames) for frames in capture.frames()]
+            found += [read_frames(frames) for frames in capture.pieces()]
     packets = np.concatenate(found)
     return packets[packets["unread"] == Unread.READ.value]
 

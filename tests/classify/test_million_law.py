@@ -96,7 +96,7 @@ def test_every_model_on_a_device(name: str, model: Model) -> None:
 def recorded(path: Path) -> Iterator[Packets]:
     """The packets of a capture that were read, piece by piece."""
     with open_capture(str(path)) as capture:
-        for frames in capture.frames():
+        for frames in capture.pieces():
             packets = read_frames(frames)
             yield packets[packets["unread"] == Unread.READ.value]
 

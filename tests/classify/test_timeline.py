@@ -26,7 +26,7 @@ SECOND = 1_000_000_000
 
 def times_of(data: bytes) -> list[int]:
     found: list[int] = []
-    for frames in Capture("day.pcap", io.BytesIO(data)).frames():
+    for frames in Capture("day.pcap", io.BytesIO(data)).pieces():
         assert frames.times is not None
         found += frames.times.tolist()
     return found

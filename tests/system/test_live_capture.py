@@ -54,7 +54,7 @@ def test_packets_that_come_too_fast_are_said_to_be_lost(router: Router, monkeypa
     capture = router.inside(ROUTER, partial(LiveCapture, "left", 0.1))
     for _ in range(3):
         router.fire(corner_packets())  # nobody takes them meanwhile
-    taken = sum(map(len, capture.frames()))
+    taken = sum(map(len, capture.pieces()))
     assert 0 < taken < 3 * len(corner_packets())
     assert "came faster than they were taken" in str(capture.remarks)
 

@@ -168,24 +168,27 @@ static int64_t floor_of(int64_t value, int64_t width)
     return found - (value % width < 0);
 }
 
-/* spread(times, group, fates, first, width, counts): adds to counts[bin, fate] (int64) each frame's; its bin is that of its time
+/* spread(times, group, fates, weights, first, width, most, counts): adds to counts[bin, fate] (int64, `most` fates) the weight of
+ * each frame (int64; None: one each). Its bin is that of its time
  * (int64) in intervals of `width`, counted from the interval `first`. `fates` (uint8) are those of kinds. A time outside of all
  * bins, as is that of a frame without one, adds nothing. */
 PyObject *spread(PyObject *self, PyObject *arguments)
 {
     (void)self;
-    Py_buffer times, group, fates, counts;
+    Py_buffer times, group, fates, weights, counts;
     long long first, width;
     int most;
     PyObject *told = NULL;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*LLiw*", &times, &group, &fates, &first, &width, &most, &counts))
+    if (!PyArg_ParseTuple(arguments, "y*y*y*z*LLiw*", &times, &group, &fates, &weights, &first, &width, &most, &counts))
         return NULL;
     Py_ssize_t count = times.len / 8, bins = most > 0 ? counts.len / 8 / most : 0;
     const int64_t *time = times.buf;
     const int32_t *kind = group.buf;
     const uint8_t *fate = fates.buf;
+    const int64_t *weight = weights.buf;
     int64_t *sums = counts.buf;
-    int fits = width > 0 && most > 0 && times.len == 8 * count && group.len == 4 * count && counts.len == 8 * bins * most;
+    int fits = width > 0 && most > 0 && times.len == 8 * count && group.len == 4 * count && counts.len == 8 * bins * most &&
+               (!weight || weights.len == 8 * count);
     for (Py_ssize_t i = 0; fits && i < fates.len; i++)
         fits = fate[i] < most;
     for (Py_ssize_t i = 0; fits && i < count; i++)
@@ -202,7 +205,7 @@ PyObject *spread(PyObject *self, PyObject *arguments)
                 ends = begins + width;
             }
             if (bin >= first && bin - first < bins)
-                sums[(bin - first) * most + fate[kind[i]]]++;
+                sums[(bin - first) * most + fate[kind[i]]] += weight ? weight[i] : 1;
         }
         Py_END_ALLOW_THREADS
         told = Py_NewRef(Py_None);
@@ -212,6 +215,7 @@ PyObject *spread(PyObject *self, PyObject *arguments)
     PyBuffer_Release(&times);
     PyBuffer_Release(&group);
     PyBuffer_Release(&fates);
+    PyBuffer_Release(&weights);
     PyBuffer_Release(&counts);
     return told;
 }
