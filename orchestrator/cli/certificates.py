@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import STDIN
 from orchestrator.cli.membership import EnrolFile, enrolment_token
@@ -149,7 +150,9 @@ def console(
 @taking
 def list_all(
     shown: Shown,
-    domain: Annotated[str | None, typer.Option("--domain", help="Only those of this domain.")] = None,
+    domain: Annotated[
+        str | None, typer.Option("--domain", help="Only those of this domain.", autocompletion=complete.domains)
+    ] = None,
     url: Url = None,
 ) -> None:
     """List what was issued, until 90 days after its end."""
@@ -161,7 +164,9 @@ def list_all(
 
 @taking
 def revoke(
-    serial: Annotated[str, typer.Argument(metavar="SERIAL", help="As `list` shows it.")],
+    serial: Annotated[
+        str, typer.Argument(metavar="SERIAL", help="As `list` shows it.", autocompletion=complete.certificates)
+    ],
     url: Url = None,
 ) -> None:
     """Make a certificate invalid, at once: open connections of its bearer are cut.

@@ -101,9 +101,7 @@ def prefixes(ctx: Any, incomplete: str) -> list[str]:
 
 def endpoints(ctx: Any, incomplete: str) -> list[str]:
     """Endpoints of the domain that is named before."""
-    domain = _typed_parameter(ctx, "domain")
-    found = _items(f"/v1/domains/{domain}/endpoints") if domain else []
-    return _beginning(incomplete, (each["name"] for each in found))
+    return _beginning(incomplete, (each["name"] for each in _of_domain(ctx, "endpoints")))
 
 
 def waivers(ctx: Any, incomplete: str) -> list[str]:
@@ -114,6 +112,55 @@ def waivers(ctx: Any, incomplete: str) -> list[str]:
 def versions(ctx: Any, incomplete: str) -> list[str]:
     """Versions of the list of the tenant that is named before."""
     return _beginning(incomplete, (str(each["version"]) for each in _of_tenant(ctx, "acl/versions")))
+
+
+def drafts(ctx: Any, incomplete: str) -> list[str]:
+    """Drafts that are shared of the tenant that is named before."""
+    return _beginning(incomplete, (each["id"] for each in _of_tenant(ctx, "acl/drafts")))
+
+
+def members(ctx: Any, incomplete: str) -> list[str]:
+    """Members of the address group that is named before."""
+    group = _typed_parameter(ctx, "group")
+    found = _of_tenant(ctx, f"acl/groups/{group}/members") if group else []
+    return _beginning(incomplete, (each if isinstance(each, str) else each["prefix"] for each in found))
+
+
+def firewalls(ctx: Any, incomplete: str) -> list[str]:
+    """Firewalls of the domain that is named before."""
+    return _beginning(incomplete, (each["name"] for each in _of_domain(ctx, "firewalls")))
+
+
+def vnfs(ctx: Any, incomplete: str) -> list[str]:
+    """VNFs of the fleet of the domain that is named before."""
+    domain = _typed_parameter(ctx, "domain")
+    found = _ask_service(f"/v1/domains/{domain}/fleet") if domain else []
+    return _beginning(incomplete, (each["name"] for each in found["members"])) if isinstance(found, dict) else []
+
+
+def group_tokens(ctx: Any, incomplete: str) -> list[str]:
+    """Tokens of groups of the domain that is named before, by their numbers."""
+    return _beginning(incomplete, (str(each["id"]) for each in _of_domain(ctx, "enrolment-groups")))
+
+
+def pops(incomplete: str) -> list[str]:
+    """Points of presence."""
+    return _beginning(incomplete, (each["name"] for each in _items("/v1/pops")))
+
+
+def edges(ctx: Any, incomplete: str) -> list[str]:
+    """Edge switches of the PoP that is named before."""
+    return _of_pop(ctx, "edges", incomplete)
+
+
+def servers(ctx: Any, incomplete: str) -> list[str]:
+    """Firewall servers of the PoP that is named before."""
+    return _of_pop(ctx, "servers", incomplete)
+
+
+def certificates(incomplete: str) -> list[str]:
+    """Certificates that are valid, by their serial numbers."""
+    return _beginning(incomplete, (each["serial"] for each in _items("/v1/certificates") if each["valid"]))
 
 
 def tokens(incomplete: str) -> list[str]:
@@ -143,22 +190,9 @@ def one_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 EVERY = (
-    *(
-        tenants,
-        lists,
-        contexts,
-        domains,
-        hosts,
-        endpoints,
-        groups,
-        rules,
-        operator_rules,
-        places,
-        prefixes,
-        versions,
-        waivers,
-    ),
-    *(tokens, kinds, formats),
+    *(tenants, lists, contexts, domains, hosts, endpoints, groups, members, rules, operator_rules, places, prefixes),
+    *(versions, waivers, drafts, tokens, group_tokens, kinds, formats, certificates),
+    *(firewalls, vnfs, pops, edges, servers),
 )
 
 
@@ -174,9 +208,20 @@ def _of_tenant(ctx: Any, what: str, **asked: str) -> list[Any]:
     return _items(f"/v1/tenants/{tenant}/{what}", **asked) if tenant else []
 
 
+def _of_domain(ctx: Any, what: str) -> list[Any]:
+    domain = _typed_parameter(ctx, "domain")
+    return _items(f"/v1/domains/{domain}/{what}") if domain else []
+
+
+def _of_pop(ctx: Any, what: str, incomplete: str) -> list[str]:
+    pop = _typed_parameter(ctx, "pop")
+    found = _ask_service(f"/v1/pops/{pop}") if pop else []
+    return _beginning(incomplete, (each["name"] for each in found[what])) if isinstance(found, dict) else []
+
+
 def _tenant_of_list(ctx: Any) -> str:
     """The tenant of the first list that was typed; nothing for a file."""
-    names = ctx.params.get("names") or ("",)
+    names = ctx.params.get("names") or (ctx.params.get("name") or "",)
     name, at_service, _ = str(names[0]).partition("@")
     return "" if not at_service and ("." in name or "/" in name) else quote(name, safe="")
 

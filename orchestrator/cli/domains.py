@@ -144,7 +144,7 @@ def remove_host(domain: DomainName, host: HostName, url: Url = None) -> None:
 def add_endpoint(
     domain: DomainName,
     endpoint: EndpointName,
-    tenant: Annotated[str, typer.Option("--tenant", "-t", help="Whose it is.")],
+    tenant: Annotated[str, typer.Option("--tenant", "-t", help="Whose it is.", autocompletion=complete.tenants)],
     port: Annotated[str, typer.Option("--port", help="The interface on its host's bridge.")],
     mac: Annotated[str, typer.Option("--mac", help="Its address, as in 02:00:00:00:00:01.")],
     prefix: Annotated[list[str], typer.Option("--prefix", help="An address or prefix that it may use.")],

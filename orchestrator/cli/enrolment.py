@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
@@ -24,7 +25,10 @@ def invite(
         str | None, typer.Option("--kind", help="Only such: openflow, nftables, iptables, queue, switch.")
     ] = None,
     host: Annotated[
-        list[str] | None, typer.Option("--host", help="With --kind openflow: only for this switch; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--host", help="With --kind openflow: only for this switch; may be repeated.", autocompletion=complete.hosts
+        ),
     ] = None,
     url: Url = None,
     as_json: AsJson = False,
@@ -77,7 +81,12 @@ def list_groups(domain: DomainName, shown: Shown, url: Url = None) -> None:
 @taking
 def remove_group(
     domain: DomainName,
-    number: Annotated[int, typer.Argument(metavar="ID", min=0, help="The token's number; see `groups`.")],
+    number: Annotated[
+        int,
+        typer.Argument(
+            metavar="ID", min=0, help="The token's number; see `groups`.", autocompletion=complete.group_tokens
+        ),
+    ],
     url: Url = None,
 ) -> None:
     """Make the token of a group invalid. Who was admitted with it stays."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking
@@ -15,7 +16,12 @@ from orchestrator.cli.terminal import say
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.wire.firewalls import Firewall
 
-FirewallName = Annotated[str, typer.Argument(metavar="FIREWALL", help="The firewall's name, which its agent bears.")]
+FirewallName = Annotated[
+    str,
+    typer.Argument(
+        metavar="FIREWALL", help="The firewall's name, which its agent bears.", autocompletion=complete.firewalls
+    ),
+]
 
 
 @taking

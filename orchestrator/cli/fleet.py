@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
@@ -25,7 +26,10 @@ from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.lifecycle import Patience
 from orchestrator.wire.fleet import CapacityVersion, Fleet, FleetMember
 
-VnfName = Annotated[str, typer.Argument(metavar="VNF", help="The VNF's name, as `aclflow fleet show` tells it.")]
+VnfName = Annotated[
+    str,
+    typer.Argument(metavar="VNF", help="Its name, as `aclflow fleet show` tells it.", autocompletion=complete.vnfs),
+]
 Count = Annotated[int, typer.Argument(metavar="COUNT", min=1, help="How many.")]
 _AUTO, _ALARMS = "auto", "alarms"
 _LOOK_S = 0.5

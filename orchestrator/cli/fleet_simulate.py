@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.fleet import Wishes, measurements_in
 from orchestrator.cli.options import Url, taking
@@ -34,7 +35,13 @@ class Load:
         typer.Option("--ramp", metavar="PPS:SECONDS,..", help="From rate to rate, each reached after so many seconds."),
     ] = "0:0,300000:120,300000:60,10000:60,10000:300"
     recorded: Annotated[
-        str | None, typer.Option("--recorded", metavar="DOMAIN", help="What that domain's fleet carried of late.")
+        str | None,
+        typer.Option(
+            "--recorded",
+            metavar="DOMAIN",
+            help="What that domain's fleet carried of late.",
+            autocompletion=complete.domains,
+        ),
     ] = None
     rules: Annotated[int, typer.Option("--rules", min=0, help="Rules that each VNF holds.")] = 2000
     octets: Annotated[float, typer.Option("--octets", min=1, help="Octets of a packet on average.")] = 512.0

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import GroupName, OfTenant
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
@@ -18,6 +19,9 @@ from orchestrator.policy.model import AddressGroup
 from orchestrator.policy.model import GroupName as Name
 
 Members = Annotated[list[str] | None, typer.Argument(metavar="[PREFIX]...", help="Such as 192.0.2.0/24.")]
+KnownMembers = Annotated[
+    list[str], typer.Argument(metavar="PREFIX...", help="Members of it.", autocompletion=complete.members)
+]
 SomeMembers = Annotated[list[str], typer.Argument(metavar="PREFIX...", help="Such as 192.0.2.0/24.")]
 
 
@@ -67,7 +71,7 @@ def add(of: OfTenant, group: GroupName, members: SomeMembers, url: Url = None) -
 
 
 @taking
-def remove(of: OfTenant, group: GroupName, members: SomeMembers, url: Url = None) -> None:
+def remove(of: OfTenant, group: GroupName, members: KnownMembers, url: Url = None) -> None:
     """Remove members, all of them or, if one is not there, none."""
     prefixes = _prefixes(members)
     with service(url) as client:

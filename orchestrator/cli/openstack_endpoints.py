@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.connection import service
+from orchestrator.cli.names import TenantName
 from orchestrator.cli.openstack import CloudFile, opened_openstack
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import complain, say, say_json, say_table
@@ -46,7 +47,7 @@ class Looking:
 
 @taking
 def endpoints(
-    tenant: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id.")],
+    tenant: TenantName,
     looking: Looking,
     cloud: CloudFile = None,
     url: Url = None,

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.datapaths import DatapathId, datapath
+from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Printed, Shown
 from orchestrator.cli.terminal import say
@@ -19,9 +21,11 @@ from orchestrator.client.pops import share_of, ways
 from orchestrator.client.records import Json
 from orchestrator.policy.prefilter import Misdirect
 
-PopName = Annotated[str, typer.Argument(metavar="POP", help="The PoP's name.")]
-ServerName = Annotated[str, typer.Argument(metavar="SERVER", help="The firewall server's name.")]
-EdgeName = Annotated[str, typer.Argument(metavar="EDGE", help="The edge switch's name.")]
+PopName = Annotated[str, typer.Argument(metavar="POP", help="The PoP's name.", autocompletion=complete.pops)]
+ServerName = Annotated[
+    str, typer.Argument(metavar="SERVER", help="The firewall server's name.", autocompletion=complete.servers)
+]
+EdgeName = Annotated[str, typer.Argument(metavar="EDGE", help="The edge switch's name.", autocompletion=complete.edges)]
 
 
 class State(enum.Enum):
@@ -75,7 +79,9 @@ class Layout:
 @taking
 def add(
     pop: PopName,
-    domain: Annotated[str, typer.Option("--domain", help="The domain that it is for.")],
+    domain: Annotated[
+        str, typer.Option("--domain", help="The domain that it is for.", autocompletion=complete.domains)
+    ],
     outside: Annotated[list[str], typer.Option("--outside", help="An edge switch's port towards the outside.")],
     layout: Layout,
     url: Url = None,
@@ -213,7 +219,7 @@ def remove_server(pop: PopName, server: ServerName, url: Url = None) -> None:
 @taking
 def place(
     pop: PopName,
-    tenant: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id.")],
+    tenant: TenantName,
     server: ServerName,
     url: Url = None,
 ) -> None:

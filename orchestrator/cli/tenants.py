@@ -25,7 +25,9 @@ Most = Annotated[str | None, typer.Option(metavar="NUMBER|none", help="At most s
 @taking
 def create(
     tenant: TenantName,
-    domain: Annotated[str, typer.Option("--domain", help="The security domain that holds its rules.")],
+    domain: Annotated[
+        str, typer.Option("--domain", help="The security domain that holds its rules.", autocompletion=complete.domains)
+    ],
     name: Annotated[str, typer.Option("--name", help="What people call it.")] = "",
     prefix: Annotated[list[str] | None, typer.Option("--prefix", help="What it owns.")] = None,
     url: Url = None,
@@ -44,7 +46,10 @@ def create(
 @taking
 def import_file(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Lines of NAME PREFIX...; - for standard input.")],
-    domain: Annotated[str, typer.Option("--domain", help="The security domain that holds their rules.")],
+    domain: Annotated[
+        str,
+        typer.Option("--domain", help="The security domain that holds their rules.", autocompletion=complete.domains),
+    ],
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:

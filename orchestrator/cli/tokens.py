@@ -69,7 +69,10 @@ def create(
 @taking
 def rotate(
     token: Annotated[
-        int | None, typer.Argument(metavar="[TOKEN]", min=1, help="Its number; by default the one in use.")
+        int | None,
+        typer.Argument(
+            metavar="[TOKEN]", min=1, help="Its number; by default the one in use.", autocompletion=complete.tokens
+        ),
     ] = None,
     overlap: Annotated[float, typer.Option("--overlap", min=0, help="For so many hours both are good.")] = 24.0,
     expires: Expires = None,

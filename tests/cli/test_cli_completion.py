@@ -15,6 +15,7 @@ from served import Served, served
 from orchestrator.cli import shell
 from orchestrator.cli.lazy import load
 from orchestrator.cli.tree import TREE, Branch, Leaf
+from orchestrator.client import Host
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.formats.registry import FORMATS
@@ -31,7 +32,10 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             for name in ("pop1", "pop2"):
                 admin.create_domain(name)
             for name in ("blue", "black", "red"):
-                admin.create_tenant(name, domain="pop1", prefixes=[])
+                owned = [Prefix.parse("203.0.113.0/24")] if name == "red" else []
+                admin.create_tenant(name, domain="pop1", prefixes=owned)
+            admin.add_pop("pop1", "pop1", ("uplink",))
+            admin.add_edge("pop1", Host("edge1", 0xE1, "uplink"))
             groups = {"office": {"prefixes": [str(Prefix.parse("192.0.2.1"))]}, "other": {"prefixes": []}}
             rules = [{"id": name, "action": "permit"} for name in ("web", "web-again", "mail")]
             admin.put_acl("blue", acl_from_json({"groups": groups, "rules": rules}))
@@ -78,6 +82,12 @@ def test_names_come_from_the_service(town: Served, cache: Path) -> None:
         assert completed("aclflow acl rule set blue web-", cache, town) == ["web-again"]
         assert completed("aclflow acl restore blue ", cache, town)[-1] == "0"
         assert completed("aclflow token revoke ", cache, town)
+        assert completed("aclflow group remove blue office 192", cache, town) == ["192.0.2.1/32"]
+        assert completed("aclflow tenant prefix delete red ", cache, town) == ["203.0.113.0/24"]
+        assert completed("aclflow tenant create new --domain ", cache, town) == ["pop1", "pop2"]
+        assert completed("aclflow acl log --domain ", cache, town) == ["pop1", "pop2"]
+        assert completed("aclflow pop show ", cache, town) == ["pop1"]
+        assert completed("aclflow pop remove-edge pop1 ", cache, town) == ["edge1"]
         assert completed("aclflow domain placement pin pop1 blue we", cache, town) == ["web", "web-again"]
 
 
@@ -128,6 +138,43 @@ def test_what_stands_for_a_command_takes_what_it_takes(cache: Path, monkeypatch:
         tried += 1
         assert [taken(each) for each in real.params] == [taken(each) for each in stands.params], leaf.name
     assert tried > 40
+
+
+IDS = {
+    *("tenant", "domain", "host", "rule", "group", "token", "waiver", "version", "draft", "pop", "edge", "server"),
+    *("firewall", "vnf", "serial", "endpoint", "context"),
+}
+"""How parameters are called that take an id of something."""
+NEW = {
+    ("tenant create", "tenant"), ("domain create", "domain"), ("host add", "host"), ("firewall add", "firewall"),
+    ("pop add", "pop"), ("pop add-edge", "edge"), ("pop add-server", "server"), ("domain add-host", "host"),
+    ("domain add-endpoint", "endpoint"), ("domain invite-group", "group"), ("certificates console", "host"),
+    ("certificates issue", "host"), ("serve", "host"), ("console", "host"),
+    ("statesync run", "context"), ("statesync set", "context"),
+}  # fmt: skip
+"""Commands that give a new id, or mean something else by the word."""
+
+
+def test_every_id_is_completed() -> None:
+    """An argument for an id of something that is there has its completion, wherever it is taken."""
+    missing = [
+        (path, parameter.name)
+        for path, leaf in paths()
+        if not leaf.target.startswith("orchestrator.")
+        for parameter in load(leaf).params
+        if parameter.name in IDS and getattr(parameter, "_custom_shell_complete", None) is None
+    ]
+    assert set(missing) - NEW == set()
+    assert len(missing) < 20
+
+
+def paths(branch: Branch = TREE, before: str = "") -> Iterator[tuple[str, Leaf]]:
+    for child in branch.children:
+        here = f"{before} {child.name}".strip()
+        if isinstance(child, Leaf):
+            yield here, child
+        else:
+            yield from paths(child, here)
 
 
 def taken(parameter: object) -> tuple[object, ...]:

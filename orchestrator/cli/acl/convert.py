@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import (
     STDIN,
@@ -66,7 +67,9 @@ def export_list(
     endpoint: Annotated[
         list[str] | None,
         typer.Option(
-            "--endpoint", help="As it is at this endpoint, NAME=PREFIX,PREFIX; at the service, NAME or `all`."
+            "--endpoint",
+            help="As it is at this endpoint, NAME=PREFIX,PREFIX; at the service, NAME or `all`.",
+            autocompletion=complete.places,
         ),
     ] = None,
     output: Output = None,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.acl.convert import NATIVE
 from orchestrator.cli.acl.proposal import propose, say_proposal
 from orchestrator.cli.connection import service
@@ -17,7 +18,7 @@ from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.policy.formats.registry import write
 from orchestrator.policy.formats.results import TakenFrom
 
-DraftName = Annotated[str, typer.Argument(metavar="DRAFT", help="The draft's id.")]
+DraftName = Annotated[str, typer.Argument(metavar="DRAFT", help="The draft's id.", autocompletion=complete.drafts)]
 
 
 @taking

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import STDIN, File, LiveList, read_file, text_of, whole, write_output
 from orchestrator.cli.names import TenantName
@@ -31,7 +32,12 @@ def hold_list(
         list[str] | None, typer.Option("--expect", "-e", help="A file of expectations; may be given several times.")
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Test a file as if it were this tenant's list at the service.")
+        str | None,
+        typer.Option(
+            "--tenant",
+            help="Test a file as if it were this tenant's list at the service.",
+            autocompletion=complete.tenants,
+        ),
     ] = None,
     junit: Annotated[str | None, typer.Option("--junit", help="A file to write JUnit XML to, for CI.")] = None,
     as_json: AsJson = False,

@@ -38,8 +38,13 @@ def packet_log(
     tenant: Annotated[
         str | None, typer.Argument(metavar="TENANT", help="Whose rules.", autocompletion=complete.tenants)
     ] = None,
-    domain: Annotated[str | None, typer.Option("--domain", "-d", help="All rules of a domain instead.")] = None,
-    rule: Annotated[str | None, typer.Option("--rule", help="Only what this rule decided.")] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option("--domain", "-d", help="All rules of a domain instead.", autocompletion=complete.domains),
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option("--rule", help="Only what this rule decided.", autocompletion=complete.rules)
+    ] = None,
     action: Annotated[Verdict | None, typer.Option("--action", help="Only what was permitted, or denied.")] = None,
     last: Annotated[int, typer.Option("--last", min=1, max=1000, help="So many of the newest.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with those that come, until Ctrl-C.")] = False,

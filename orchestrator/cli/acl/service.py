@@ -57,7 +57,10 @@ class Writing:
     """What a change is written on top of, and in spite of."""
 
     base_version: Annotated[
-        int | None, typer.Option("--base-version", min=0, help="The version that FILE was edited from.")
+        int | None,
+        typer.Option(
+            "--base-version", min=0, help="The version that FILE was edited from.", autocompletion=complete.versions
+        ),
     ] = None
     despite: Annotated[
         bool, typer.Option("--despite-expectations", help="Write it although it breaks what is expected of the list.")
@@ -227,7 +230,10 @@ def review(
 @taking
 def show(
     tenant: TenantName,
-    version: Annotated[int | None, typer.Option("--version", min=0, help="As it was at this version.")] = None,
+    version: Annotated[
+        int | None,
+        typer.Option("--version", min=0, help="As it was at this version.", autocompletion=complete.versions),
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option("--format", "-f", help="Print it in this format.", autocompletion=complete.formats),

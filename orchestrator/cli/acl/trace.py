@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import Files, LiveList, Read, read_file, read_files, whole, with_hint
 from orchestrator.cli.options import AsJson, Reading, Report, refuse_tracked, taking
@@ -50,7 +51,12 @@ def trace(
     reading: Reading,
     report: Report = False,
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Trace in one file as if it were this tenant's list at the service.")
+        str | None,
+        typer.Option(
+            "--tenant",
+            help="Trace in one file as if it were this tenant's list at the service.",
+            autocompletion=complete.tenants,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
