@@ -32,7 +32,14 @@ def status(unit: Unit, flows_of: FlowsOf, silence_s: float) -> Status:
     concerns += _of_certificates(unit)
     concerns.sort(key=lambda each: (_WORST_FIRST.index(each.kind), each.domain, each.name))
     hosts = sum(unit.enforcers.enforced(domain.id, domain.generation).hosts for domain in domains)
-    return Status(time=unit.now, domains=len(domains), hosts=hosts, tenants=len(tenants), concerns=tuple(concerns))
+    return Status(
+        time=unit.now,
+        domains=len(domains),
+        hosts=hosts,
+        tenants=len(tenants),
+        last_backup=unit.last_backup,
+        concerns=tuple(concerns),
+    )
 
 
 def _of_domain(unit: Unit, domain: DomainRecord, silence_s: float) -> Iterator[Concern]:

@@ -36,6 +36,7 @@ from orchestrator.store.backups.backup import (
     Progress,
     Signature,
     back_up,
+    note_backup,
     open_backup,
 )
 from orchestrator.store.backups.restore import Restored, restore
@@ -51,6 +52,8 @@ class Written:
     contents: Contents
     is_signed: bool
     recipients: int
+    is_noted: bool
+    """Whether the store itself says from now on when it was backed up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def back_up_service(
         wrap=partial(_sealed, keys=keys),
         sign=partial(_signed, authority=found),
     )
-    return Written(contents, found is not None, len(keys))
+    return Written(contents, found is not None, len(keys), note_backup(settings.database_url, now))
 
 
 def restore_service(

@@ -57,6 +57,8 @@ def backup(
         if contents.authority
         else "without the key of the certificate authority: keep a copy of its folder apart, if there is one"
     )
+    if not done.is_noted:
+        remark("the database could not note that it was backed up: `aclflow status` does not tell of it")
     if not done.recipients:
         remark("not encrypted: whoever can read it has the digests of tokens, and every list (--recipient)")
 

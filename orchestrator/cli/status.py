@@ -7,7 +7,7 @@ import typer
 from orchestrator.cli.connection import service
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Shown
-from orchestrator.cli.terminal import say
+from orchestrator.cli.terminal import remark, say
 
 _ANSWER_IS_NO = 1
 
@@ -25,5 +25,8 @@ def status(shown: Shown, url: Url = None) -> None:
         shown.say(found, ("what", "domain", "says", "try"), rows)
     else:
         say(f"all is in force: domains {found.domains}, hosts {found.hosts}, tenants {found.tenants}")
+    if shown.is_for_people:
+        last = found.last_backup
+        remark(f"last backup: {last:%Y-%m-%d %H:%M} UTC" if last else "no backup is known (`aclflow db backup FILE`)")
     if found.concerns:
         raise typer.Exit(_ANSWER_IS_NO)

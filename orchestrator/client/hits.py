@@ -61,12 +61,18 @@ class HitCalls:
         return {hits.rule: sum(stretch.packets for stretch in hits.history or ()) for hits in page.items}
 
     def hit_summary(
-        self, tenant: str, *, resolution: str = "moments", since: dt.datetime | None = None, top: int = 5
+        self,
+        tenant: str,
+        *,
+        resolution: str = "moments",
+        since: dt.datetime | None = None,
+        top: int = 5,
+        tier: str = HOST_TIER,
     ) -> HitSummary:
-        """What the whole list decided, in all and over time (the last hour), and its `top` busiest rules."""
+        """What the whole list decided at a tier, in all and over time (the last hour), and its `top` busiest rules."""
         start = since.isoformat() if since else None
         path = f"{tenant_path(tenant)}/acl/hits/summary"
-        return self._service.read_document(HitSummary, path, resolution=resolution, since=start, top=top)
+        return self._service.read_document(HitSummary, path, resolution=resolution, since=start, top=top, tier=tier)
 
     def hit_history(
         self, tenant: str, resolution: str, *, since: dt.datetime | None = None, tier: str = HOST_TIER

@@ -34,6 +34,8 @@ _ROWS_AT_ONCE = 100
 _BEARERS = frozenset({tokens, tenants, enforcers})
 """Tables whose rows are tokens, or take theirs with them when they go."""
 
+LAST_BACKUP = "last_backup"
+"""The counter that notes when the store was backed up last, in microseconds."""
 _TENANT = Prepared(select(tenants).where(tenants.c.id == bindparam("called")))
 _DOMAIN = Prepared(select(domains).where(domains.c.id == bindparam("called")))
 _MOVE = Prepared(

@@ -30,9 +30,10 @@ from orchestrator.store.points.enforcers import Enforcers
 from orchestrator.store.points.onboardings import Onboardings
 from orchestrator.store.pops.pops import Pops
 from orchestrator.store.replies import Replies
+from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.tenants import Tenants
 from orchestrator.store.tokens import Tokens
-from orchestrator.store.transaction import Transaction
+from orchestrator.store.transaction import LAST_BACKUP, Transaction
 
 _R = TypeVar("_R")
 
@@ -78,6 +79,12 @@ class Unit:
     def now(self) -> dt.datetime:
         """The time that everything in this unit bears."""
         return self._tx.now
+
+    @property
+    def last_backup(self) -> dt.datetime | None:
+        """When the store was backed up last, as far as it knows."""
+        made = self._tx.highest(LAST_BACKUP)
+        return from_micros(made) if made else None
 
     @property
     def generations(self) -> Mapping[str, int]:

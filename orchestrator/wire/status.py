@@ -30,4 +30,7 @@ class Status:
     domains: int
     hosts: int
     tenants: int
+    last_backup: dt.datetime | None = described(
+        "when the database was backed up last; null: nobody knows", default=None
+    )
     concerns: tuple[Concern, ...] = described("by kind, the worst kind first; none: all is in force")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from command_line import aclflow
 from playwright.sync_api import Page, expect
 
 from orchestrator.client import Host
@@ -183,3 +185,39 @@ def test_the_home_says_what_is_wrong_and_what_helps(look: Look, kiosk: Page) -> 
         assert [each.kind for each in client.status().concerns] == ["quota"]
     with look.town.client(look.town.member) as member, pytest.raises(NotFound):
         member.status()
+
+
+def test_the_home_says_when_the_last_backup_was_made(look: Look, page: Page, tmp_path: Path) -> None:
+    """The operator types the command that the page names, beside the running service."""
+    look.open("/admin")
+    tile = page.locator(".tile", has_text="Last backup")
+    expect(tile).to_contain_text("none known")
+    expect(tile).to_contain_text("aclflow db backup FILE")
+    service = {"ACLFLOW_URL": look.town.url, "ACLFLOW_TOKEN": look.town.admin}
+    assert "no backup is known" in aclflow("status", environment=service).err
+    made = aclflow("db", "backup", str(tmp_path / "b"), environment={"ACLFLOW_STATE_DIR": str(look.town.directory)})
+    assert (made.code, "could not note" in made.err) == (0, False)
+    expect(tile).to_contain_text("ago")
+    assert "last backup: 20" in aclflow("status", environment=service).err
+
+
+def test_the_home_says_where_packets_of_a_tenant_are_decided(look: Look, page: Page) -> None:
+    """A tier for each kind of enforcement point that the domain has; another tenant is picked."""
+    look.open("/admin")
+    rows = page.get_by_role("row")
+    page.get_by_label("Tenant", exact=True).click()
+    page.get_by_role("option", name="Bank").click()
+    expect(rows.filter(has=page.get_by_role("link", name="Hosts"))).to_contain_text(
+        "0 rules, 0 of them lifted ahead of the list"
+    )
+    expect(rows.filter(has_text="Firewall servers and VNFs")).to_have_count(0)
+    with look.town.client() as client:
+        client.put_acl("bank", acl_from_json({"rules": [{"id": "web", "action": "permit"}]}))
+        client.add_firewall("pop", "fw1", "nftables")
+        try:
+            expect(rows.filter(has=page.get_by_role("link", name="Hosts"))).to_contain_text("1 rule, 0 of them lifted")
+            expect(rows.filter(has_text="Firewall servers and VNFs")).to_contain_text("ahead of the hosts")
+            page.get_by_role("link", name="Firewall servers and VNFs").click()
+            expect(page.locator("h1")).to_have_text("Firewalls and scaling")
+        finally:
+            client.remove_firewall("pop", "fw1")

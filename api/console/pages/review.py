@@ -41,6 +41,7 @@ _LASTS = {
 }
 """How long a commit stays, by the seconds that there are to confirm it."""
 _MOST_ENDS = 10
+_WHAT_FOR = "What is it for?"
 _COUNTED = 500
 """Rules that the service tells the counts of at once."""
 
@@ -78,7 +79,7 @@ class _ReviewPage:
             self._cost = Section("cost", "Cost", "Counting what each kind of device needs")
         with ui.row().classes("w-full justify-end items-center gap-3"):
             self._comment = (
-                ui.input("What is it for? (kept in the history)", value=draft.comment, on_change=self._keep_comment)
+                ui.input(f"{_WHAT_FOR} (kept in the history)", value=draft.comment, on_change=self._keep_comment)
                 .props("outlined dense maxlength=1000")
                 .classes("grow")
             )
@@ -130,6 +131,9 @@ class _ReviewPage:
             self._commit.set_enabled(False)
 
     def _said(self, error: Exception) -> str:
+        """Say an error with the words of the page."""
+        if isinstance(error, AclflowError) and error.place == "comment":
+            return f"{_WHAT_FOR}: {error.reason}"
         return error_text(error, self._desk.draft.acl) if isinstance(error, AclflowError) else str(error)
 
     async def _show_difference(self) -> None:

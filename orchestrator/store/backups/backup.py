@@ -30,10 +30,15 @@ import orjson
 from sqlalchemy import Connection, MetaData, Table, func, select, text
 
 from orchestrator.errors import AclflowError, BadInput, Missing, TryAgain
+from orchestrator.store.acls.cache import AclCache
 from orchestrator.store.migrate import VERSION_TABLE, revision
-from orchestrator.store.schema.core import metadata
-from orchestrator.store.sql.database import begin_reading, connect_pool
+from orchestrator.store.policycache import PolicyCache
+from orchestrator.store.pops.cache import PopCache
+from orchestrator.store.schema.core import HEAD, metadata
+from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool
 from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.keys import to_micros
+from orchestrator.store.transaction import LAST_BACKUP, StoreSettings, Transaction
 
 FORMAT = 2
 _READABLE = (1, FORMAT)
@@ -147,6 +152,27 @@ def back_up(
     finally:
         engine.dispose()
     return contents
+
+
+def note_backup(url: str, made: dt.datetime) -> bool:
+    """Note in the store itself when it was backed up; return False where that cannot be written.
+
+    Raises nothing: the backup is whole without it.
+    """
+    engine = connect_pool(url, _BUSY_TIMEOUT_S)
+    try:
+        with translated(), engine.connect() as connection:
+            begin_writing(connection)
+            if revision(connection) != HEAD:
+                return False
+            tx = Transaction(connection, made, True, StoreSettings(), AclCache(0), PolicyCache(), PopCache())
+            tx.raise_highest(LAST_BACKUP, to_micros(made))
+            connection.commit()
+    except AclflowError:
+        return False
+    finally:
+        engine.dispose()
+    return True
 
 
 def tables_of(connection: Connection) -> list[Table]:
