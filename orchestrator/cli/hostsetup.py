@@ -18,7 +18,7 @@ from orchestrator.client import Client
 from orchestrator.errors import BadInput
 from orchestrator.hosts.certificate import SwitchCertificate
 from orchestrator.hosts.ovs import RUN_DIR, Change, LocalSwitch
-from orchestrator.hosts.switch import HOST_TLS, Datapath, Tls, Wanted
+from orchestrator.hosts.switch import HOST_TLS, ROUTED_PORT, Datapath, Tls, Wanted
 from orchestrator.settings import load
 
 BRIDGE = "br-aclflow"
@@ -33,8 +33,16 @@ RunDir = Annotated[Path, typer.Option("--run-dir", help="Where Open vSwitch has 
 class SwitchOptions:
     """What the switch is to be."""
 
-    uplink: Annotated[str, typer.Option("--uplink", help="The interface towards the edge.")]
     controller: Annotated[list[str], typer.Option("--controller", help="As in tcp:192.0.2.1:6653 or ssl:...")]
+    uplink: Annotated[
+        str | None,
+        typer.Option(
+            "--uplink", help=f"An interface towards the edge. Without it: {ROUTED_PORT}, that the kernel routes to."
+        ),
+    ] = None
+    routed: Annotated[
+        bool, typer.Option("--routed", help="Make the uplink an internal port that the kernel routes to.")
+    ] = False
     port: Annotated[list[str] | None, typer.Option("--port", help="Another interface of the bridge.")] = None
     bridge: Bridge = BRIDGE
     datapath: Annotated[Datapath, typer.Option("--datapath", help="In the kernel or in the daemon.")] = Datapath.SYSTEM
@@ -51,8 +59,9 @@ class SwitchOptions:
         return Wanted(
             domain,
             host,
-            self.uplink,
+            self.uplink or ROUTED_PORT,
             tuple(self.controller),
+            is_routed=self.routed or self.uplink is None,
             bridge=self.bridge,
             datapath=self.datapath,
             max_idle_ms=self.max_idle,

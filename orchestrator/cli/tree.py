@@ -400,6 +400,16 @@ DATABASE = Branch(
     ),
 )
 
+UPLINK = Branch(
+    "uplink",
+    "The routed uplink of this machine, where it is a host.",
+    (
+        Leaf("run", "Keep the kernel's routes to what the switch delivers to.", "uplink:run"),
+        Leaf("show", "Show what is delivered, and what is routed.", "uplink:show"),
+        Leaf("remove", "Withdraw routes, neighbours and the guard.", "uplink:remove"),
+    ),
+)
+
 STATESYNC = Branch(
     "statesync",
     "Firewalls of a cluster that share their connections.",
@@ -420,6 +430,7 @@ TREE = Branch(
         DOMAIN,
         OPERATOR_RULE,
         HOST,
+        UPLINK,
         FIREWALL,
         FLEET,
         OPENSTACK,

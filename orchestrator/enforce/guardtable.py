@@ -22,8 +22,8 @@ class GuardTable:
     name: str
     chains: Sequence[str]
     run: Run = run
-    _listed: str = field(default="", init=False)
-    """The table as nft listed it when it was written."""
+    _listed: str | None = field(default=None, init=False)
+    """The table as nft listed it when it was written; None: it was not written yet."""
 
     @property
     def script(self) -> str:

@@ -16,6 +16,7 @@ from orchestrator.hosts.switch import Bridge, Seen, Tls, Wanted, refusal, releas
 RUN_DIR = Path("/run/openvswitch")
 _PATIENCE_S = 15
 _INSTALL = "apt-get install openvswitch-switch"
+_EVERY_VERSION = "OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
 _EVERYTHING_ELSE = "actions=NORMAL"
 """The only flow of a bridge that learns addresses, as every fresh one does that is not secure."""
 
@@ -46,7 +47,8 @@ class LocalSwitch:
             tls = Tls(row["private_key"], row["certificate"], row["ca_cert"])
         place = self._run(["ovs-vsctl", *self._database(), "iface-to-br", uplink], may_fail=True).strip() or None
         found = self._bridge(bridge) if bridge in self._vsctl("list-br").split() else None
-        return Seen(version, system["other_config"], tls, found, place if uplink else None)
+        configured = self._configured(uplink) if place else {}
+        return Seen(version, system["other_config"], tls, found, place if uplink else None, configured)
 
     def configure(self, wanted: Wanted, *, check: bool = False) -> Change:
         """Configure the switch in one transaction; with `check` only report the changes.
@@ -66,6 +68,19 @@ class LocalSwitch:
     def release(self, bridge: str, domain: str, *, check: bool = False) -> Change:
         """Give the switch back, closed. Raises Missing, Unreachable, BadInput."""
         return self._do(release(self.look(bridge), bridge, domain), check=check)
+
+    def flows(self, bridge: str, table: int) -> list[str]:
+        """Read a table's flows, a line each, as `ovs-ofctl` prints them.
+
+        Raises Unreachable while the switch does not answer, Missing where it is not installed.
+        """
+        if not self._management(bridge).exists():
+            raise Unreachable(f"no switch forwards packets by the bridge '{bridge}' (looked in {self.run_dir})")
+        return [line for line in self._dump(bridge, "OpenFlow15", f"table={table}") if "cookie=" in line]
+
+    def monitor_command(self, bridge: str, table: int) -> list[str]:
+        """The command that prints something whenever a table's flows change, and ends with the switch."""
+        return ["ovs-ofctl", "-OOpenFlow15", "monitor", f"unix:{self._management(bridge)}", f"watch:table={table}"]
 
     # ------------------------------------------------------------------------------------------------ steps
 
@@ -116,6 +131,11 @@ class LocalSwitch:
             self._tracked(row["flow_tables"]),
         )
 
+    def _configured(self, interface: str) -> dict[str, str]:
+        """The type and MAC address that an interface is configured with."""
+        [row] = self._rows("interface", "type,mac", interface)
+        return {key: "".join(map(str, _list_value(value))) for key, value in row.items()}
+
     def _tracked(self, tables: dict[int, str]) -> dict[int, frozenset[str]]:
         """The fields whose prefixes are tracked, by table."""
         fields = {
@@ -128,20 +148,14 @@ class LocalSwitch:
 
         None for a bridge that the daemon could not make.
         """
-        socket = self._management(bridge)
-        if not socket.exists():
+        if not self._management(bridge).exists():
             return 0
-        versions = "OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
-        command = [
-            "ovs-ofctl",
-            f"--timeout={_PATIENCE_S}",
-            f"-O{versions}",
-            "--no-names",
-            "dump-flows",
-            f"unix:{socket}",
-        ]
-        lines = [line.strip() for line in self._run(command).splitlines() if "cookie=" in line]
+        lines = [line.strip() for line in self._dump(bridge, _EVERY_VERSION) if "cookie=" in line]
         return sum(not _is_known(line) for line in lines)
+
+    def _dump(self, bridge: str, versions: str, *words: str) -> list[str]:
+        command = ["ovs-ofctl", f"--timeout={_PATIENCE_S}", f"-O{versions}", "--no-names", "dump-flows"]
+        return self._run([*command, f"unix:{self._management(bridge)}", *words]).splitlines()
 
     def _appctl_version(self) -> str:
         """Return the running daemon's version.
@@ -202,7 +216,7 @@ class LocalSwitch:
             return Missing(f"Open vSwitch in {self.run_dir} is not ours to change: do it as root. {said}")
         if "database connection failed" in said:
             return Unreachable(f"Open vSwitch's database does not answer in {self.run_dir}: is it running? {said}")
-        if "cannot connect to" in said:
+        if "cannot connect to" in said or "failed to connect to socket" in said:
             return self._not_running()
         if "Alarm clock" in said:
             return Unreachable(

@@ -19,18 +19,23 @@ from enum import Enum
 from hashlib import blake2b
 from types import MappingProxyType
 
-from orchestrator.compile.pipelines.host import Table
+from orchestrator.compile.pipelines.host import GATEWAY_MAC, Table
 from orchestrator.errors import BadInput
+from orchestrator.policy.addresses import format_mac
 
 OLDEST = (3, 1)
 """The oldest Open vSwitch that programs were tried on: bundles, conjunctions and groups of OpenFlow 1.5."""
 OWNER, MADE = "aclflow-domain", "aclflow-made"
 """External ids of a bridge of ours: its domain, and whether we made it."""
 
+ROUTED_PORT = "up0"
+"""The internal port that is a host's uplink where the kernel of the machine routes (`aclflow uplink run`)."""
+
 _TARGET = re.compile(r"(?:tcp|ssl):(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})\Z")
 _INTERFACE = re.compile(r"[^\s/\"',;={}%-][^\s/\"',;={}%]{0,14}\Z")
 """What neither `ovs-vsctl` nor Ansible takes for anything but a name."""
 _TRACKED = ("nw_src", "ipv6_src")
+_INTERNAL = {"type": "internal", "mac": f'"{format_mac(GATEWAY_MAC)}"'}
 _CONTROLLER = {"connection_mode": "out-of-band", "max_backoff": "1000", "inactivity_probe": "5000"}
 
 
@@ -71,6 +76,9 @@ class Wanted:
     tls: Tls | None = None
     ports: tuple[str, ...] = ()
     """Other interfaces that the bridge must hold; endpoints' come and go without anybody saying so here."""
+    is_routed: bool = False
+    """Whether the uplink is an internal port of the bridge, with the gateway's MAC address, that the kernel routes to;
+    else a port towards a switch that takes and gives frames from gateway to gateway."""
     adopt: bool = False
     """Whether a bridge that carries somebody's flows may be taken over; what it forwards then ends at once."""
 
@@ -127,6 +135,8 @@ class Seen:
     bridge: Bridge | None = None
     place_of_uplink: str | None = None
     """The bridge that holds the uplink, if one does."""
+    uplink: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The type and MAC address that the uplink's interface is configured with, if it is one of the switch's."""
 
 
 def datapath_of(domain: str, host: str) -> int:
@@ -161,11 +171,9 @@ def refusal(seen: Seen, wanted: Wanted) -> str | None:
             f"Open vSwitch {seen.version} is too old: {OLDEST[0]}.{OLDEST[1]} or later is needed (Debian 12 has it); "
             "upgrade it, restart ovs-vswitchd, and repeat"
         )
-    if seen.place_of_uplink not in (None, wanted.bridge):
-        return (
-            f"the uplink {wanted.uplink} is a port of the bridge '{seen.place_of_uplink}': take it out there "
-            f"(ovs-vsctl del-port {wanted.uplink}), or name that bridge"
-        )
+    reason = _uplink_refusal(seen, wanted)
+    if reason is not None:
+        return reason
     bridge = seen.bridge
     if bridge is None or bridge.owner == wanted.domain:
         return None
@@ -176,6 +184,20 @@ def refusal(seen: Seen, wanted: Wanted) -> str | None:
             f"the bridge '{wanted.bridge}' is in use: {bridge.strange_flows} flows of somebody, "
             f"{len(bridge.ports)} ports, {len(bridge.controllers)} controllers. Name another bridge, or say that it "
             "may be taken over (adopt): what it forwards then ends at once"
+        )
+    return None
+
+
+def _uplink_refusal(seen: Seen, wanted: Wanted) -> str | None:
+    if seen.place_of_uplink not in (None, wanted.bridge):
+        return (
+            f"the uplink {wanted.uplink} is a port of the bridge '{seen.place_of_uplink}': take it out there "
+            f"(ovs-vsctl del-port {wanted.uplink}), or name that bridge"
+        )
+    if wanted.is_routed and seen.place_of_uplink and seen.uplink.get("type") != "internal":
+        return (
+            f"the bridge's port {wanted.uplink} is an interface of the machine, and cannot be the one that the kernel "
+            f"routes to: name another (--uplink {ROUTED_PORT})"
         )
     return None
 
@@ -196,6 +218,9 @@ def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
     commands += _controllers(known, wanted)
     lacking = (port for port in (wanted.uplink, *wanted.ports) if port not in known.ports)
     commands += (("add-port", wanted.bridge, port) for port in lacking)
+    if wanted.is_routed:
+        changes = [f"{key}={value}" for key, value in _INTERNAL.items() if seen.uplink.get(key) != value.strip('"')]
+        commands += [("set", "interface", wanted.uplink, *changes)] if changes else []
     idle = str(wanted.max_idle_ms)
     if seen.other_config.get("max-idle") != idle:
         commands.append(("set", "Open_vSwitch", ".", f"other_config:max-idle={idle}"))

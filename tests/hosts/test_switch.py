@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +38,7 @@ wanted = st.builds(
     max_idle_ms=st.sampled_from([1, 60_000]),
     tls=st.just(TLS),
     adopt=st.booleans(),
+    is_routed=st.booleans(),
 )
 
 
@@ -45,6 +48,7 @@ class Database:
     def __init__(self, seen: Seen) -> None:
         bridge = seen.bridge
         self.version, self.config, self.tls = seen.version, dict(seen.other_config), seen.tls
+        self.interfaces: dict[str, dict[str, str]] = {}
         self.bridge: dict[str, object] | None = None
         self.secure_always = bridge is None or bridge.columns.get("fail_mode") == "secure"
         if bridge is not None:
@@ -74,8 +78,8 @@ class Database:
                     self.config[key] = value
                 case ("set-ssl", key, certificate, authority):
                     self.tls = Tls(key, certificate, authority)
-                case ("add-port", _, port):
-                    self.bridge["ports"].add(port)
+                case ("add-port", _, port) | ("set", "interface", port, *_):
+                    self._plug(port, words[3:])
                 case (name, "create", "controller" | "Flow_Table", *columns):
                     rows[name.removeprefix("--id=")] = dict(each.split("=", 1) for each in columns)
                 case ("del-br", _):
@@ -86,6 +90,11 @@ class Database:
                     del self.bridge[column][key]
                 case _:
                     raise AssertionError(words)
+
+    def _plug(self, port: str, changes: tuple[str, ...]) -> None:
+        self.bridge["ports"].add(port)
+        known = self.interfaces.setdefault(port, {"type": "", "mac": ""})
+        known |= dict(change.replace('"', "").split("=", 1) for change in changes)
 
     def _set(self, change: str, rows: dict[str, dict[str, str]]) -> None:
         name, value = change.split("=", 1)
@@ -101,7 +110,7 @@ class Database:
         else:
             self.bridge["columns"][name] = value
 
-    def seen(self) -> Seen:
+    def seen(self, uplink: str = "") -> Seen:
         bridge = None
         if self.bridge is not None:
             bridge = Bridge(
@@ -109,16 +118,18 @@ class Database:
                 frozenset(self.bridge["ports"]), self.bridge["controllers"], 0,
                 {int(key): value for key, value in self.bridge["flow_tables"].items()},
             )  # fmt: skip
-        return Seen(self.version, self.config, self.tls, bridge, None)
+        return Seen(self.version, self.config, self.tls, bridge, None, self.interfaces.get(uplink, {}))
 
 
 @given(st.lists(wanted, min_size=1, max_size=3))
 def test_from_anything_one_transaction_leads_there_and_the_next_does_nothing(story: list[Wanted]) -> None:
     database = Database(Seen("3.1.0"))
     for each in story:
-        database.run(steps(database.seen(), each))
-        after = database.seen()
+        database.run(steps(database.seen(each.uplink), each))
+        after = database.seen(each.uplink)
         assert steps(after, each) == ()
+        if each.is_routed:
+            assert after.uplink == {"type": "internal", "mac": "0a:ac:1f:00:00:01"}
         assert after.bridge is not None
         assert after.bridge.owner == each.domain
         assert after.bridge.columns["fail_mode"] == "secure"
@@ -168,6 +179,14 @@ def a_bridge(owner: str | None = None, flows: int = 0, ports: frozenset[str] = f
 )
 def test_what_must_not_be_touched_is_refused_with_what_to_change(seen: Seen, says: str) -> None:
     assert says in (refusal(seen, ONE) or "")
+
+
+def test_an_interface_of_the_machine_is_not_made_the_routed_uplink() -> None:
+    routed = Wanted("pop1", "host1", "eth1", TARGETS[:1], bridge="br", is_routed=True)
+    held = Seen("3.1.0", bridge=a_bridge(owner="pop1"), place_of_uplink="br", uplink={"type": "", "mac": ""})
+    assert "--uplink up0" in (refusal(held, routed) or "")
+    assert refusal(replace(held, uplink={"type": "internal", "mac": ""}), routed) is None
+    assert refusal(held, ONE) is None
 
 
 def test_somebodys_bridge_is_taken_over_only_where_that_is_said_and_another_domains_never() -> None:

@@ -1,0 +1,107 @@
+"""`aclflow uplink run | show | remove`: the routed uplink of the host that this machine is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.hostsetup import BRIDGE, Bridge, RunDir
+from orchestrator.cli.options import taking
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import complain, say
+from orchestrator.enforce.ending import AskedToEnd
+from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.enforce.uplink.keeper import keep_uplink, remove_uplink
+from orchestrator.enforce.uplink.kernel import UplinkKernel
+from orchestrator.enforce.uplink.rows import SwitchRows
+from orchestrator.enforce.uplink.wanted import GUARD_TABLE, RoutedUplink
+from orchestrator.errors import BadInput, Unreachable
+from orchestrator.hosts.ovs import RUN_DIR, LocalSwitch
+from orchestrator.hosts.switch import ROUTED_PORT
+from orchestrator.logs import configure_logging
+from orchestrator.policy.addresses import Prefix
+from orchestrator.settings import load
+
+Port = Annotated[str, typer.Option("--port", help="The bridge's internal port that the kernel routes to.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The uplink as its operator declares it."""
+
+    fabric: Annotated[list[str], typer.Option("--fabric", help="An interface towards the operator's router.")]
+    ranges: Annotated[
+        list[str], typer.Option("--range", help="Addresses that endpoints may have, as in 198.51.100.0/24.")
+    ]
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--beside", help="Another interface that this machine forwards packets to and from."),
+    ] = None
+    port: Port = ROUTED_PORT
+
+    def uplink(self) -> RoutedUplink:
+        """Raises BadInput."""
+        try:
+            ranges = tuple(Prefix.parse(text) for text in self.ranges)
+        except BadInput as error:
+            raise BadInput(str(error), place="--range") from None
+        return RoutedUplink(tuple(self.fabric), ranges, tuple(self.beside or ()), self.port)
+
+
+@taking
+def run(
+    declared: Declared,
+    bridge: Bridge = BRIDGE,
+    run_dir: RunDir = RUN_DIR,
+    silent_s: Annotated[
+        float, typer.Option("--silent", min=0, help="Seconds that routes outlive a switch that does not answer.")
+    ] = 10.0,
+) -> None:
+    """Keep the kernel's routes to the endpoints that the switch of this machine delivers to, until stopped.
+
+    A routing daemon announces them: `protocol 172`, metric 10. Endpoints reach no address of this machine, and it
+    forwards between the port and the fabric, and among the fabric and interfaces beside it, and nothing else. Routes
+    stay when this ends; `aclflow uplink remove` withdraws them.
+    """
+    configure_logging(load())
+    stopping = AskedToEnd()
+    keep_uplink(declared.uplink(), SwitchRows(LocalSwitch(run_dir), bridge), stopping, silent_s=silent_s)
+
+
+@taking
+def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_dir: RunDir = RUN_DIR) -> None:
+    """Show which endpoints the switch delivers to, and which of them are routed and so announced.
+
+    Exits with 1 where the two differ.
+    """
+    state = UplinkKernel(port).look()
+    try:
+        delivered, trouble = SwitchRows(LocalSwitch(run_dir), bridge).read(), ""
+    except Unreachable as error:
+        delivered, trouble = frozenset(), str(error)
+    routed = state.prefixes
+    rows = [(str(prefix), _yes(prefix in delivered), _yes(prefix in routed)) for prefix in sorted(delivered | routed)]
+    document = [{"prefix": prefix, "delivered": one == "yes", "routed": other == "yes"} for prefix, one, other in rows]
+    shown.say(document, ("prefix", "delivered", "routed"), rows)
+    if trouble:
+        complain(trouble)
+    if state.index is None:
+        complain(f"there is no interface '{port}' here")
+    if trouble or delivered != routed:
+        raise typer.Exit(1)
+
+
+@taking
+def remove(port: Port = ROUTED_PORT) -> None:
+    """Withdraw the routes, the neighbours and the table of nftables. Safe to repeat.
+
+    Stop `aclflow uplink run` first, or they come back. Forwarding stays switched on.
+    """
+    remove_uplink(UplinkKernel(port), GuardTable(GUARD_TABLE, ()))
+    say(f"nothing is routed to {port} any more")
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"

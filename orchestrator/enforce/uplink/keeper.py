@@ -1,0 +1,168 @@
+"""The loop of a routed uplink: read the switch back, and have the kernel route to what it delivers, and to no more.
+
+monitors ──poke──▶ step:  guard ▶ rows of the switch ▶ ranges ▶ kernel
+                            │       │                    │        port, settings, neighbours, routes
+                            │       │                    └ outside: no route, and said so
+                            │       └ unreadable: routes stay for a while, then go
+                            └ cannot be written: no route stays
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from orchestrator.enforce.chores import Chore
+from orchestrator.enforce.ending import Stopping
+from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.enforce.uplink.kernel import KernelChange, UplinkKernel
+from orchestrator.enforce.uplink.monitors import KernelMonitor, RowMonitor
+from orchestrator.enforce.uplink.rows import SwitchRows
+from orchestrator.enforce.uplink.wanted import RoutedUplink
+from orchestrator.errors import AclflowError
+from orchestrator.policy.addresses import Prefix
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 5.0
+"""How often everything is read back although nothing was heard."""
+_SETTLE_S = 0.003
+NOTHING: frozenset[Prefix] = frozenset()
+
+
+class Rows(Protocol):
+    """Where the delivered prefixes are read."""
+
+    def read(self) -> frozenset[Prefix]:
+        """Read them back. Raises an error of ours while that cannot be done."""
+        ...
+
+
+class Kernel(Protocol):
+    """What holds the routes."""
+
+    def follow(self, prefixes: frozenset[Prefix]) -> KernelChange:
+        """Hold routes to exactly these prefixes; return what was not so."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one look came to. `trouble` says in words what keeps prefixes from being announced."""
+
+    announced: frozenset[Prefix]
+    change: KernelChange
+    trouble: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class UplinkKeeper:
+    """Keeps one uplink. Steps are taken one at a time.
+
+    `silent_s` is how long routes outlive a switch that does not answer: packets to them are lost meanwhile, so that a
+    restart of the daemon moves no route of the whole fabric.
+    """
+
+    uplink: RoutedUplink
+    rows: Rows
+    kernel: Kernel
+    guard: GuardTable
+    silent_s: float = 10.0
+    clock: Callable[[], float] = time.monotonic
+    _read: frozenset[Prefix] = field(default=NOTHING, init=False)
+    _read_at: float | None = field(default=None, init=False)
+
+    def step(self) -> Step:
+        """Look at everything and set right what differs.
+
+        Raises what writing the guard raises, after every route was taken away; Unreachable while there is no port.
+        """
+        try:
+            guarded = self.guard.look()
+        except AclflowError:
+            self.kernel.follow(NOTHING)
+            raise
+        prefixes, trouble = self._delivered()
+        outside = sorted(prefix for prefix in prefixes if not self.uplink.holds(prefix))
+        if outside:
+            said = ", ".join(map(str, outside[:5])) + (" and others" if len(outside) > 5 else "")
+            trouble += (f"{said}: outside of the ranges that endpoints may have, so not announced (--range)",)
+        announced = prefixes.difference(outside)
+        change = self.kernel.follow(announced)
+        if guarded:
+            change = KernelChange(change.added, change.removed, ("the guard's table", *change.repaired))
+        return Step(announced, change, trouble)
+
+    def _delivered(self) -> tuple[frozenset[Prefix], tuple[str, ...]]:
+        """What the switch delivers to, and what is wrong with knowing that."""
+        try:
+            self._read, self._read_at = self.rows.read(), self.clock()
+        except AclflowError as error:  # whatever the reason: what was not read back is not known
+            if self._read_at is None:
+                return NOTHING, (f"{error}; nothing was read since this process began, so nothing is announced",)
+            silent_s = self.clock() - self._read_at
+            if silent_s >= self.silent_s:
+                return NOTHING, (f"{error}; silent for {silent_s:.0f} s, so nothing is announced",)
+            return self._read, (f"{error}; routes are kept for {self.silent_s:.0f} s",)
+        return self._read, ()
+
+
+@dataclass(slots=True)
+class _Journal:
+    """Logs steps: what changed, and troubles once each."""
+
+    keeper: UplinkKeeper
+    _said: tuple[str, ...] = field(default=(), init=False)
+
+    def step(self) -> None:
+        try:
+            step = self.keeper.step()
+        except AclflowError as error:
+            self._tell((str(error),))
+            return
+        self._tell(step.trouble)
+        if step.change:
+            log.info(
+                "uplink.changed",
+                announced=len(step.announced),
+                added=sorted(map(str, step.change.added)),
+                removed=sorted(map(str, step.change.removed)),
+                repaired=list(step.change.repaired),
+            )
+
+    def _tell(self, trouble: tuple[str, ...]) -> None:
+        if trouble != self._said:
+            for text in trouble:
+                log.warning("uplink.trouble", trouble=text)
+            if not trouble:
+                log.info("uplink.well")
+        self._said = trouble
+
+
+def keep_uplink(uplink: RoutedUplink, rows: SwitchRows, stopping: Stopping, *, silent_s: float = 10.0) -> None:
+    """Keep an uplink until asked to stop; routes stay then, as the switch's flows do.
+
+    Raises Missing where a program or a right lacks.
+    """
+    keeper = UplinkKeeper(uplink, rows, UplinkKernel(uplink.port), uplink.guard(), silent_s)
+    chore = Chore("uplink", _Journal(keeper).step, LOOK_EVERY_S, settle_s=_SETTLE_S)
+    monitors = (KernelMonitor(uplink.port, chore.poke), RowMonitor(rows, chore.poke))
+    for monitor in monitors:
+        monitor.start()
+    chore.start()
+    try:
+        stopping.wait()
+    finally:
+        chore.stop()
+        for each in monitors:
+            each.stop()
+
+
+def remove_uplink(kernel: UplinkKernel, guard: GuardTable) -> None:
+    """Withdraw everything: routes and neighbours first, the guard last."""
+    kernel.close()
+    guard.close()

@@ -1,0 +1,242 @@
+"""The kernel's side of a routed uplink, in this network namespace: port, settings, neighbours, routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.enforce.uplink.wanted import NEXT_HOPS, ROUTE_METRIC, ROUTE_PROTOCOL
+from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.policy.addresses import Family, Prefix, format_address, format_mac
+
+_MAIN_TABLE = 254
+_PERMANENT = 0x80
+_UP = 0x1
+_ONLINK = 4
+_GONE = (3, 19)
+"""ESRCH, ENODEV: a route or port that went meanwhile."""
+_GATEWAY = format_mac(GATEWAY_MAC)
+_FORWARDING = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
+_PORT_SETTINGS = {
+    "net/ipv4/conf/{port}/rp_filter": "1", "net/ipv4/conf/{port}/send_redirects": "0",
+    "net/ipv4/conf/{port}/arp_ignore": "8", "net/ipv4/conf/{port}/accept_redirects": "0",
+    "net/ipv6/conf/{port}/accept_ra": "0", "net/ipv6/conf/{port}/accept_dad": "0",
+    "net/ipv6/conf/{port}/accept_redirects": "0",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRoute:
+    """A route of ours: to what, through which interface, by which gateway, before which others."""
+
+    prefix: Prefix
+    index: int
+    gateway: str
+    metric: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelState:
+    """What the kernel holds of an uplink. `index` is the port's, None where there is none."""
+
+    index: int | None
+    is_up: bool
+    mac: str
+    neighbours: frozenset[Family]
+    """Whose gateway is there to stay, with the right MAC address."""
+    routes: frozenset[KernelRoute]
+    """Of our protocol number, wherever they lead."""
+
+    @property
+    def prefixes(self) -> frozenset[Prefix]:
+        """What is routed to the port, and so announced."""
+        return frozenset(route.prefix for route in self.routes if route == _right(route.prefix, self.index))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChange:
+    """What was set right: routes that came and went, and in words what of the port was not as it must be."""
+
+    added: frozenset[Prefix] = frozenset()
+    removed: frozenset[Prefix] = frozenset()
+    repaired: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.repaired)
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkKernel:
+    """The kernel's objects of one port."""
+
+    port: str
+    system: Path = Path("/proc/sys")
+
+    def look(self) -> KernelState:
+        """Read everything back. Raises Refused where the kernel does not let us."""
+        with _explained(), IPRoute(strict_check=True) as kernel:
+            return _state(kernel, self.port)
+
+    def follow(self, prefixes: frozenset[Prefix]) -> KernelChange:
+        """Have the kernel hold routes to exactly these prefixes, and what they need; return what was not so.
+
+        Routes that must not be go first. Raises Unreachable where the port is not there (yet) or has another MAC
+        address than the gateway's: then nothing is routed to it.
+        """
+        with _explained(), IPRoute(strict_check=True) as kernel:
+            seen = _state(kernel, self.port)
+            trouble = self._trouble(seen)
+            wanted = frozenset(() if trouble else (_right(prefix, seen.index) for prefix in prefixes))
+            removed = seen.routes - wanted
+            for route in removed:
+                _forget(kernel, route)
+            if trouble:
+                raise Unreachable(trouble)
+            repaired = (*self._set_up(kernel, seen), *_fix_neighbours(kernel, seen))
+            held = _state(kernel, self.port).routes if repaired else seen.routes - removed
+            added = wanted - held
+            for route in added:
+                _add(kernel, route)
+            return KernelChange(_prefixes(added), _prefixes(removed), repaired)
+
+    def close(self) -> None:
+        """Take routes and neighbours away; settings stay."""
+        with _explained(), IPRoute(strict_check=True) as kernel:
+            seen = _state(kernel, self.port)
+            for route in seen.routes:
+                _forget(kernel, route)
+            for family in seen.neighbours:
+                kernel.neigh("del", dst=NEXT_HOPS[family], ifindex=seen.index, family=family.socket_family)
+
+    def _trouble(self, seen: KernelState) -> str:
+        if seen.index is None:
+            return f"there is no interface '{self.port}' here: does the switch run, and has it that port?"
+        if seen.mac != _GATEWAY:
+            return (
+                f"the interface '{self.port}' has the MAC address {seen.mac}, not the gateway's {_GATEWAY}: "
+                "`aclflow host configure` sets it"
+            )
+        return ""
+
+    def _set_up(self, kernel: IPRoute, seen: KernelState) -> Iterator[str]:
+        """Set what must be before a route leads anywhere; yield what was otherwise."""
+        settings = {**{name.format(port=self.port): value for name, value in _PORT_SETTINGS.items()}, **_FORWARDING}
+        for name, value in settings.items():
+            if self._set(name, value):
+                yield name
+        if not seen.is_up:
+            kernel.link("set", index=seen.index, state="up")
+            yield f"{self.port} was down"
+
+    def _set(self, name: str, value: str) -> bool:
+        """Give a setting of the kernel a value; return whether it had another."""
+        path = self.system / name
+        try:
+            if path.read_text(encoding="ascii").strip() == value:
+                return False
+            path.write_text(value, encoding="ascii")
+        except FileNotFoundError:  # a kernel without that IP version routes nothing of it
+            return False
+        except OSError as error:
+            raise Missing(f"the kernel's setting cannot be changed: {error.strerror}", place=name) from None
+        return True
+
+
+def _state(kernel: IPRoute, port: str) -> KernelState:
+    index = next(iter(kernel.link_lookup(ifname=port)), None)
+    routes = frozenset(_routes(kernel))
+    if index is None:
+        return KernelState(None, False, "", frozenset(), routes)
+    [link] = kernel.get_links(index)
+    neighbours = frozenset(
+        family
+        for family in Family
+        for neighbour in kernel.get_neighbours(family=family.socket_family, ifindex=index)
+        if neighbour["state"] == _PERMANENT
+        and neighbour.get_attr("NDA_DST") == NEXT_HOPS[family]
+        and neighbour.get_attr("NDA_LLADDR") == _GATEWAY
+    )
+    return KernelState(index, bool(link["flags"] & _UP), link.get_attr("IFLA_ADDRESS"), neighbours, routes)
+
+
+def _routes(kernel: IPRoute) -> Iterator[KernelRoute]:
+    for family in Family:
+        for route in kernel.get_routes(family=family.socket_family, table=_MAIN_TABLE, proto=ROUTE_PROTOCOL):
+            address = route.get_attr("RTA_DST") or format_address(family, 0)
+            yield KernelRoute(
+                Prefix.parse(f"{address}/{route['dst_len']}"),
+                route.get_attr("RTA_OIF") or 0,
+                route.get_attr("RTA_GATEWAY") or "",
+                route.get_attr("RTA_PRIORITY") or 0,
+            )
+
+
+def _right(prefix: Prefix, index: int | None) -> KernelRoute:
+    return KernelRoute(prefix, index or 0, NEXT_HOPS[prefix.family], ROUTE_METRIC)
+
+
+def _prefixes(routes: Iterable[KernelRoute]) -> frozenset[Prefix]:
+    return frozenset(route.prefix for route in routes)
+
+
+def _fix_neighbours(kernel: IPRoute, seen: KernelState) -> Iterator[str]:
+    for family in sorted(frozenset(Family) - seen.neighbours):
+        kernel.neigh(
+            "replace",
+            dst=NEXT_HOPS[family],
+            lladdr=_GATEWAY,
+            ifindex=seen.index,
+            state=_PERMANENT,
+            family=family.socket_family,
+        )
+        yield f"neighbour {NEXT_HOPS[family]}"
+
+
+def _add(kernel: IPRoute, route: KernelRoute) -> None:
+    kernel.route(
+        "replace",
+        family=route.prefix.family.socket_family,
+        dst=str(route.prefix),
+        gateway=route.gateway,
+        oif=route.index,
+        priority=route.metric,
+        proto=ROUTE_PROTOCOL,
+        table=_MAIN_TABLE,
+        flags=_ONLINK,
+    )
+
+
+def _forget(kernel: IPRoute, route: KernelRoute) -> None:
+    """Delete a route; one that is gone already is none."""
+    way = {"gateway": route.gateway} if route.gateway else {}
+    try:
+        kernel.route(
+            "del",
+            family=route.prefix.family.socket_family,
+            dst=str(route.prefix),
+            priority=route.metric,
+            proto=ROUTE_PROTOCOL,
+            table=_MAIN_TABLE,
+            **({"oif": route.index} if route.index else {}),
+            **way,
+        )
+    except NetlinkError as error:
+        if error.code not in _GONE:
+            raise
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn netlink's errors into ours."""
+    try:
+        yield
+    except NetlinkError as error:
+        if error.code in _GONE:
+            raise Unreachable("the port went away meanwhile") from None
+        raise Refused(f"the kernel refuses to route to the port: {error}") from None

@@ -1,0 +1,131 @@
+"""Threads that tell when an uplink may not be as it was: the switch's table, and the kernel's port and routes."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+from orchestrator.compile.pipelines.host import Table
+from orchestrator.enforce.uplink.rows import SwitchRows
+from orchestrator.enforce.uplink.wanted import ROUTE_PROTOCOL
+from orchestrator.errors import Missing
+
+log = structlog.get_logger()
+
+_AGAIN_S = 0.2
+_GROUPS = 0x1 | 0x4 | 0x40 | 0x400
+"""Of rtnetlink: links, neighbours, IPv4 and IPv6 routes."""
+_HEADER = struct.Struct("=IHHII")
+_INDEX = struct.Struct("=i")
+_LINKS, _ROUTES, _NEIGHBOURS = (16, 17), (24, 25), (28, 29)
+"""RTM_NEW... and RTM_DEL... by kind."""
+_PROTOCOL_AT, _INDEX_AT = 5, 4
+"""In a route's and in a neighbour's message."""
+
+
+@dataclass(slots=True)
+class RowMonitor:
+    """Calls a function whenever the table may have changed, or the switch came or went, from a thread of its own."""
+
+    rows: SwitchRows
+    changed: Callable[[], None]
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _thread: threading.Thread | None = field(default=None, init=False)
+
+    def start(self) -> None:
+        """Begin. Raises Missing where `ovs-ofctl` is not installed."""
+        self._process = self._follow()
+        self._thread = threading.Thread(target=self._run, name="uplink-rows", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and end the process that was started."""
+        self._stopping.set()
+        if self._process is not None:
+            self._process.kill()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def _follow(self) -> subprocess.Popen[bytes]:
+        command = self.rows.switch.monitor_command(self.rows.bridge, Table.LOCAL)
+        try:
+            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        except OSError as error:
+            raise Missing(f"the program '{command[0]}' cannot be run: {error.strerror}") from None
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            process = self._process
+            if process is None or process.stdout is None:
+                return
+            for _ in process.stdout:
+                self.changed()
+            process.wait()
+            self.changed()
+            while not self._stopping.wait(_AGAIN_S):
+                try:
+                    self._process = self._follow()
+                    break
+                except Missing as error:
+                    log.warning("uplink.monitor", error=str(error))
+
+
+@dataclass(slots=True)
+class KernelMonitor:
+    """Calls a function whenever links, neighbours or routes of the port change, from a thread of its own."""
+
+    port: str
+    changed: Callable[[], None]
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _thread: threading.Thread | None = field(default=None, init=False)
+
+    def start(self) -> None:
+        """Begin, in the network namespace of the calling thread."""
+        messages = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        messages.bind((0, _GROUPS))
+        messages.settimeout(0.5)
+        self._thread = threading.Thread(target=self._run, args=(messages,), name="uplink-kernel", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def _run(self, messages: socket.socket) -> None:
+        with messages:
+            while not self._stopping.is_set():
+                try:
+                    if self._concerns(messages.recv(65536)):
+                        self.changed()
+                except TimeoutError:
+                    continue
+                except OSError:  # ENOBUFS: messages were lost, and any may have concerned us
+                    self.changed()
+
+    def _concerns(self, data: bytes) -> bool:
+        """Whether messages may speak of the port or a route of ours."""
+        at = 0
+        while at + _HEADER.size <= len(data):
+            length, kind = _HEADER.unpack_from(data, at)[:2]
+            body = at + _HEADER.size
+            if kind in _LINKS or (kind in _ROUTES and data[body + _PROTOCOL_AT] == ROUTE_PROTOCOL):
+                return True
+            if kind in _NEIGHBOURS and _INDEX.unpack_from(data, body + _INDEX_AT)[0] == self._index():
+                return True
+            at += max(length + 3 & ~3, _HEADER.size)
+        return False
+
+    def _index(self) -> int:
+        with suppress(OSError):
+            return socket.if_nametoindex(self.port)
+        return 0

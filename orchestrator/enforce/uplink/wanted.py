@@ -1,0 +1,105 @@
+"""A routed uplink as it must be: routes for what the switch delivers, a neighbour, and a table of nftables around it.
+
+input      by the port                   dropped: endpoints reach no service of the host
+           in an endpoint's name         dropped, whichever interface it comes by
+forward    the port <-> the fabric       permitted
+           among the fabric and others   permitted
+           all else                      dropped
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from orchestrator.enforce.drivers.filters.command import Run, run
+from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.errors import BadInput
+from orchestrator.policy.addresses import Family, Prefix
+
+GUARD_TABLE = "aclflow_uplink"
+"""The table of nftables' family `inet` that is the uplink's own."""
+ROUTE_PROTOCOL = 172
+"""The number by which the kernel's routes of ours are told, for routing daemons as for us.
+
+FRR takes 186 to 198 for its own, and ignores or removes routes that bear them."""
+ROUTE_METRIC = 10
+"""Before routes of the same prefix that a routing daemon learned from the fabric (BIRD 32, FRR 20)."""
+NEXT_HOPS = {Family.IPV4: "169.254.1.1", Family.IPV6: "fe80::1"}
+"""The gateway as the kernel's routes name it; nobody else may have these addresses at the port."""
+_INTERFACE = re.compile(r"[A-Za-z0-9_.@:-]{1,15}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedUplink:
+    """A host's uplink as an operator declares it. Raises BadInput, naming the option.
+
+    `fabric` are the interfaces towards routers, `beside` others that the machine forwards packets among, `ranges` the
+    addresses that tenants' endpoints may have.
+    """
+
+    fabric: tuple[str, ...]
+    ranges: tuple[Prefix, ...]
+    beside: tuple[str, ...] = ()
+    port: str = "up0"
+
+    def __post_init__(self) -> None:
+        named = [("--port", self.port), *(("--fabric", name) for name in self.fabric)]
+        for place, name in [*named, *(("--beside", name) for name in self.beside)]:
+            if not _INTERFACE.match(name):
+                raise BadInput(f"'{name}' cannot be an interface's name", place=place)
+        if not self.fabric:
+            raise BadInput("name the interface towards the operator's router", place="--fabric")
+        if self.port in (*self.fabric, *self.beside):
+            raise BadInput(f"'{self.port}' is the switch's own port", place="--fabric")
+        if not self.ranges:
+            raise BadInput("name the addresses that endpoints may have, as in 198.51.100.0/24", place="--range")
+        wide = [prefix for prefix in self.ranges if not prefix.length]
+        if wide:
+            raise BadInput(f"{wide[0]} would be every address there is", place="--range")
+
+    def holds(self, prefix: Prefix) -> bool:
+        """Whether endpoints may have a prefix."""
+        return any(each.contains(prefix) for each in self.ranges)
+
+    def guard(self, run: Run = run) -> GuardTable:
+        """The table of nftables around the port."""
+        return GuardTable(GUARD_TABLE, tuple(self._chains()), run)
+
+    def _chains(self) -> Iterator[str]:
+        port, fabric = f'"{self.port}"', _names(self.fabric)
+        others = _names((*self.fabric, *self.beside))
+        yield from (
+            "chain here {",
+            "type filter hook input priority -10; policy accept;",
+            f"iifname {port} drop",
+        )
+        for family, word in ((Family.IPV4, "ip"), (Family.IPV6, "ip6")):
+            prefixes = sorted({prefix for prefix in self.ranges if prefix.family is family})
+            if prefixes:
+                yield f"{word} saddr {{ {', '.join(map(str, _outermost(prefixes)))} }} drop"
+        yield from (
+            "}",
+            "chain across {",
+            "type filter hook forward priority -10; policy drop;",
+            f"iifname {port} oifname {fabric} accept",
+            f"iifname {fabric} oifname {port} accept",
+            f"iifname {port} drop",
+            f"oifname {port} drop",
+            f"iifname {others} oifname {others} accept",
+            "}",
+        )
+
+
+def _names(names: Iterable[str]) -> str:
+    return f"{{ {', '.join(f'{chr(34)}{name}{chr(34)}' for name in dict.fromkeys(names))} }}"
+
+
+def _outermost(prefixes: Iterable[Prefix]) -> Iterator[Prefix]:
+    """Leave out prefixes inside others: nftables refuses elements that overlap. Sorted, outer ones first."""
+    last: Prefix | None = None
+    for prefix in prefixes:
+        if last is None or not last.contains(prefix):
+            last = prefix
+            yield prefix

@@ -1,0 +1,172 @@
+"""The loop of a routed uplink: what is routed, what is withdrawn and when, with a switch and a kernel in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.enforce.uplink.keeper import UplinkKeeper
+from orchestrator.enforce.uplink.kernel import KernelChange
+from orchestrator.enforce.uplink.rows import delivered_prefixes
+from orchestrator.enforce.uplink.wanted import RoutedUplink
+from orchestrator.errors import BadInput, Refused, Unreachable
+from orchestrator.policy.addresses import Prefix
+
+WEB, DB, FAR = map(Prefix.parse, ("198.51.100.10/32", "2001:db8::20/128", "203.0.113.1/32"))
+UPLINK = RoutedUplink(("eth0",), (Prefix.parse("198.51.100.0/24"), Prefix.parse("2001:db8::/48")))
+
+
+@dataclass
+class World:
+    """A switch, a kernel and nft in one: each as it is now."""
+
+    delivered: frozenset[Prefix] = frozenset()
+    error: Exception | None = None
+    table: str = ""
+    nft_error: Exception | None = None
+    routes: frozenset[Prefix] = frozenset()
+    now: float = 0.0
+    order: list[str] = field(default_factory=list)
+
+    def read(self) -> frozenset[Prefix]:
+        if self.error is not None:
+            raise self.error
+        return self.delivered
+
+    def follow(self, prefixes: frozenset[Prefix]) -> KernelChange:
+        change = KernelChange(prefixes - self.routes, self.routes - prefixes)
+        self.order.append(f"{len(prefixes)} routes")
+        self.routes = prefixes
+        return change
+
+    def run(self, command: Sequence[str], text: str) -> str:
+        if self.nft_error is not None:
+            raise self.nft_error
+        if command[1] == "-f":
+            self.table = "\n".join(text.splitlines()[2:])
+            self.order.append("guard")
+        elif not self.table:
+            raise Refused("nft: Error: No such file or directory")
+        return self.table
+
+    def keeper(self) -> UplinkKeeper:
+        return UplinkKeeper(UPLINK, self, self, UPLINK.guard(self.run), 10.0, lambda: self.now)
+
+
+def test_the_guard_stands_before_the_first_route() -> None:
+    world = World(frozenset({WEB, DB}))
+    step = world.keeper().step()
+    assert world.order == ["guard", "2 routes"]
+    assert step.announced == world.routes == {WEB, DB}
+    assert step.change.repaired == ("the guard's table",)
+
+
+def test_without_a_guard_no_route_stays() -> None:
+    world = World(frozenset({WEB}))
+    keeper = world.keeper()
+    keeper.step()
+    world.nft_error = Refused("nft: no")
+    with pytest.raises(Refused):
+        keeper.step()
+    assert world.routes == frozenset()
+    world.nft_error, world.table = None, ""
+    keeper.step()
+    assert world.routes == {WEB}
+    assert world.table
+
+
+@pytest.mark.parametrize("error", [Unreachable("away"), Refused("what?")])
+def test_routes_outlive_a_silent_switch_for_a_while_and_no_longer(error: Exception) -> None:
+    world = World(frozenset({WEB}))
+    keeper = world.keeper()
+    keeper.step()
+    world.error, world.now = error, 9.9
+    kept = keeper.step()
+    assert world.routes == {WEB}
+    assert "kept for 10 s" in kept.trouble[0]
+    world.now = 10.0
+    gone = keeper.step()
+    assert world.routes == frozenset()
+    assert "silent for 10 s" in gone.trouble[0]
+    world.error, world.delivered = None, frozenset({DB})
+    assert not keeper.step().trouble
+    assert world.routes == {DB}
+
+
+def test_a_keeper_that_never_read_a_row_withdraws_what_another_left() -> None:
+    world = World(error=Unreachable("away"), routes=frozenset({WEB}))
+    step = world.keeper().step()
+    assert world.routes == frozenset()
+    assert "nothing was read" in step.trouble[0]
+
+
+def test_an_empty_table_is_an_answer() -> None:
+    world = World(frozenset({WEB}))
+    keeper = world.keeper()
+    keeper.step()
+    world.delivered = frozenset()
+    assert not keeper.step().trouble
+    assert world.routes == frozenset()
+
+
+def test_what_lies_outside_of_the_ranges_is_not_announced_and_named() -> None:
+    step = World(frozenset({WEB, FAR, Prefix.parse("198.51.0.0/16")})).keeper().step()
+    assert step.announced == {WEB}
+    assert step.trouble == (
+        "198.51.0.0/16, 203.0.113.1/32: outside of the ranges that endpoints may have, so not announced (--range)",
+    )
+
+
+ROW = "cookie=0xac10000000000001, duration=1s, table=40, n_packets=0, n_bytes=0, priority=1065,{} actions={}"
+DELIVERS = "set_field:0x1->reg1,set_field:0x5->reg4,set_field:0a:ac:1f:00:00:01->eth_src,goto_table:50"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (ROW.format("ip,nw_dst=198.51.100.10", DELIVERS), WEB),
+        (ROW.format("ipv6,ipv6_dst=2001:db8::20", DELIVERS), DB),
+        (ROW.format("ip,nw_dst=198.51.100.0/28", DELIVERS), Prefix.parse("198.51.100.0/28")),
+        (ROW.format("ip,nw_dst=198.51.100.10", "goto_table:60"), None),
+        (ROW.format("ip,reg2=0x1,nw_dst=198.51.100.10", "drop"), None),
+        (ROW.format("ip", DELIVERS), None),
+        (ROW.format("ip,nw_dst=198.51.100.10", DELIVERS).replace("0xac1", "0x1"), None),
+        ("OFPST_FLOW reply (OF1.5) (xid=0x2):", None),
+    ],
+)
+def test_rows_that_deliver_to_an_endpoint_name_its_prefix(line: str, found: Prefix | None) -> None:
+    assert delivered_prefixes([line]) == ({found} if found else set())
+
+
+@pytest.mark.parametrize(
+    ("fabric", "ranges", "beside", "port", "place"),
+    [
+        ((), ("10.0.0.0/8",), (), "up0", "--fabric"),
+        (("eth0",), (), (), "up0", "--range"),
+        (("eth0",), ("0.0.0.0/0",), (), "up0", "--range"),
+        (("eth 0",), ("10.0.0.0/8",), (), "up0", "--fabric"),
+        (('eth0" drop',), ("10.0.0.0/8",), (), "up0", "--fabric"),
+        (("eth0",), ("10.0.0.0/8",), ("{",), "up0", "--beside"),
+        (("up0",), ("10.0.0.0/8",), (), "up0", "--fabric"),
+    ],
+)
+def test_an_uplink_that_cannot_be_is_refused_with_the_option(
+    fabric: tuple[str, ...], ranges: tuple[str, ...], beside: tuple[str, ...], port: str, place: str
+) -> None:
+    with pytest.raises(BadInput) as raised:
+        RoutedUplink(fabric, tuple(map(Prefix.parse, ranges)), beside, port)
+    assert raised.value.place == place
+
+
+def test_the_guards_text_names_ranges_once_and_all_interfaces() -> None:
+    ranges = tuple(map(Prefix.parse, ("10.0.0.0/8", "10.1.0.0/16", "2001:db8::/48")))
+    guard = RoutedUplink(("eth0", "eth1"), ranges, ("docker0",)).guard()
+    assert isinstance(guard, GuardTable)
+    assert "ip saddr { 10.0.0.0/8 } drop" in guard.script
+    assert "ip6 saddr { 2001:db8::/48 } drop" in guard.script
+    assert 'iifname "up0" oifname { "eth0", "eth1" } accept' in guard.script
+    assert 'iifname { "eth0", "eth1", "docker0" } oifname { "eth0", "eth1", "docker0" } accept' in guard.script
+    assert "policy drop" in guard.script
