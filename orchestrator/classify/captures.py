@@ -8,14 +8,16 @@ else is wrong is refused with its place.
 
 from __future__ import annotations
 
+import pickle
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.classify.records import GZIP, LONGEST_HEADER, Damaged, Found, Piece, walk_of
+from orchestrator.classify.records import GZIP, LONGEST_HEADER, Damaged, Found, Piece, Walk, walk_of
 from orchestrator.errors import AclflowError, BadInput, Missing
 
 PIECE = 8 << 20
@@ -24,40 +26,83 @@ PIECE = 8 << 20
 STDIN = "-"
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a plain capture between two packets, from which another reader can go on."""
+
+    offset: int
+    frames: int
+    """So many are before it."""
+    walk: bytes
+    """What the reader has learned until then, pickled; empty at the beginning."""
+
+
+BEGINNING = Mark(0, 0, b"")
+
+
 class Capture:
     """A capture that is being read.
 
     `pieces` may be gone through once; then `remarks` says what was odd about it.
     """
 
-    def __init__(self, name: str, file: BinaryIO, told: Callable[[int], None] = lambda _: None) -> None:
-        """`told` is given how many octets of the file were read, time and again."""
+    def __init__(
+        self,
+        name: str,
+        file: BinaryIO,
+        told: Callable[[int], None] = lambda _: None,
+        *,
+        since: Mark = BEGINNING,
+        until: int | None = None,
+    ) -> None:
+        """`told` is given how many octets of the file were read, time and again.
+
+        `since` and `until`, an offset, are where a share of a plain capture begins and ends; the file is at `since`.
+        """
         self.name = name
         self.remarks: list[str] = []
         self._file = file
         self._told = told
-        self._read = 0
-        self._frames = 0
+        self._since, self._until = since, until
+        self.frames_before = since.frames
+        """Packets of the capture before this share of it."""
+        self._read = since.offset
+        self._frames = since.frames
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the frames or records of each piece; no piece is empty.
 
         Raises BadInput with the packet and its offset.
         """
+        for data, found, _ in self._walked(PIECE):
+            if len(found):
+                yield found.piece(data)
+
+    def marks(self, every: int) -> Iterator[Mark]:
+        """Go through a plain capture, and yield marks at least so many bytes apart, but for its beginning."""
+        last = self._since.offset
+        for _, _, (offset, walk) in self._walked(min(PIECE, every)):
+            if offset - last >= every:
+                yield Mark(offset, self._frames, pickle.dumps(walk))
+                last = offset
+
+    def _walked(self, size: int) -> Iterator[tuple[bytes, Found, tuple[int, Walk]]]:
+        """Yield each piece of about `size` bytes, what is in it, and where the next one begins, with the reader."""
         start = self._take(4)
-        read = _together(self._unpacked(start) if start[:2] == GZIP else self._read_on(start))
-        data, offset = next(read, b""), 0
-        walk = walk_of(data, self.name)
+        is_packed = start[:2] == GZIP and not self._since.walk
+        read = _together(self._unpacked(start) if is_packed else self._read_on(start, size), size)
+        data, offset = next(read, b""), self._since.offset
+        walk: Walk = pickle.loads(self._since.walk) if self._since.walk else walk_of(data, self.name)  # noqa: S301
         while True:
             found = Found()
             try:
                 used = walk.walk(data, found)
             except Damaged as damage:
                 raise self._damaged(self._frames + len(found), offset + damage.place, damage.reason) from None
-            if len(found):
-                yield found.piece(data)
             self._frames += len(found)
-            data, offset = data[used:], offset + used
+            offset += used
+            yield data, found, (offset, walk)
+            data = data[used:]
             more = next(read, None)
             if more is None:
                 break
@@ -69,6 +114,8 @@ class Capture:
 
     def _take(self, octets: int) -> bytes:
         """The next octets of the file. Raises Missing."""
+        if self._until is not None:
+            octets = min(octets, self._until - self._read)
         try:
             found = self._file.read(octets)
         except OSError as error:
@@ -79,11 +126,11 @@ class Capture:
         self._told(self._read)
         return found
 
-    def _read_on(self, start: bytes) -> Iterator[bytes]:
-        piece = start + self._take(PIECE)
+    def _read_on(self, start: bytes, size: int) -> Iterator[bytes]:
+        piece = start + self._take(size)
         while piece:
             yield piece
-            piece = self._take(PIECE)
+            piece = self._take(size)
 
     def _unpacked(self, start: bytes) -> Iterator[bytes]:
         """Decompress gzip, member by member.
@@ -123,8 +170,10 @@ class Capture:
 
 
 @contextmanager
-def open_capture(name: str, told: Callable[[int], None] = lambda _: None) -> Iterator[Capture]:
-    """A capture by its path, or standard input for `-`. Raises Missing, BadInput."""
+def open_capture(
+    name: str, told: Callable[[int], None] = lambda _: None, *, since: Mark = BEGINNING, until: int | None = None
+) -> Iterator[Capture]:
+    """A capture by its path, or standard input for `-`; or one of its shares. Raises Missing, BadInput."""
     if name == STDIN:
         yield Capture("standard input", sys.stdin.buffer, told)
         return
@@ -136,14 +185,16 @@ def open_capture(name: str, told: Callable[[int], None] = lambda _: None) -> Ite
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise Missing(f"it cannot be read: {reason}", place=name) from None
     with file:
-        yield Capture(name, file, told)
+        if since.offset:
+            file.seek(since.offset)
+        yield Capture(name, file, told, since=since, until=until)
 
 
 _OF_GZIP = 31
 """zlib's word for gzip, with the largest window."""
 
 
-def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _together(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
     """Yield the same bytes in full pieces, the last perhaps short.
 
     Members of gzip may hold a packet each.
@@ -153,7 +204,7 @@ def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         held.append(piece)
         octets += len(piece)
-        if octets >= max(PIECE // 4, LONGEST_HEADER):
+        if octets >= max(size // 4, LONGEST_HEADER):
             yield b"".join(held)
             held.clear()
             octets = 0

@@ -8,7 +8,7 @@ forgotten where there are too many, which is counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -142,8 +142,22 @@ class Flows:
             self._captures.append(capture)
         captures = np.full(len(found.records), len(self._captures) - 1, np.int64)
         self._new.append(_Held(found.records, found.packets, found.octets, captures, found.first + before + 1))
-        if sum(len(each.records) for each in self._new) > self._most // 4:
-            self._settle()
+        self._settle_some()
+
+    def absorb(self, other: Flows) -> None:
+        """Add the flows of a share that comes behind all that was added."""
+        other._settle()
+        if not len(other._held.records):
+            return
+        self.forgotten += other.forgotten
+        numbers = []
+        for capture in other._captures:
+            if self._captures[-1:] != [capture]:
+                self._captures.append(capture)
+            numbers.append(len(self._captures) - 1)
+        held = other._held
+        self._new.append(replace(held, captures=np.array(numbers, np.int64)[held.captures]))
+        self._settle_some()
 
     def __len__(self) -> int:
         """Those that are known."""
@@ -172,6 +186,11 @@ class Flows:
                 count=Count(int(held.packets[place]), int(held.octets[place])),
                 first=Place(self._captures[held.captures[place]], int(held.first[place])),
             )
+
+    def _settle_some(self) -> None:
+        """Add up what was added once it is much."""
+        if sum(len(each.records) for each in self._new) > self._most // 4:
+            self._settle()
 
     def _settle(self) -> None:
         """Add up what was added, and forget the smallest where it is too many."""

@@ -62,6 +62,7 @@ class LiveCapture:
         """
         self.name = interface
         self.remarks: list[str] = []
+        self.frames_before = 0
         self._seconds = seconds
         self._link = _link_of(interface)
         self._socket, self._ring = _ring_of(interface, ignores_outgoing=_is_loopback(interface))

@@ -38,6 +38,14 @@ def _load() -> Any:
 
 extension = _load()
 
+
+class Layout(Struct):
+    """A struct that can be sent to another process, as a `Walk` is that goes on there."""
+
+    def __reduce__(self) -> tuple[type[Layout], tuple[str]]:
+        return Layout, (self.format,)
+
+
 GZIP = b"\x1f\x8b"
 """How begins what gzip packed."""
 
@@ -116,7 +124,7 @@ class Found:
 
 
 class Walk(Protocol):
-    """Reads bytes record by record."""
+    """Reads bytes record by record. A copy goes on where the original was."""
 
     def walk(self, data: bytes, found: Found) -> int:
         """Add the frames that are there whole; how many octets were gone through. Raises Damaged."""
@@ -176,7 +184,7 @@ class _PcapWalk:
     HEADER = 24
 
     def __init__(self, data: bytes, order: str, tick: int, name: str) -> None:
-        major, _minor, _zone, _accuracy, _longest, network = Struct(order + "HHiIII").unpack_from(data, 4)
+        major, _minor, _zone, _accuracy, _longest, network = Layout(order + "HHiIII").unpack_from(data, 4)
         if major != 2:
             raise BadInput(f"it is pcap of version {major}; 2 is read", place=name)
         self._link = network & _LINK_BITS
@@ -186,7 +194,7 @@ class _PcapWalk:
         self._skip = self.HEADER
         self._tick = tick
         self._swapped = _is_swapped(order)
-        self._record = Struct(order + "IIII")
+        self._record = Layout(order + "IIII")
 
     def walk(self, data: bytes, found: Found) -> int:
         place, size = self._skip, len(data)
@@ -280,10 +288,10 @@ class _PcapngWalk:
         if order is None:
             raise Damaged(place, "a section does not say its byte order: the capture is damaged here")
         self._order, self._interfaces, self._told = order, [], array("q")
-        self._swapped, self._packets = _is_swapped(order), Struct(order + "I").pack(self.PACKET)
-        self._head, self._length = Struct(order + "II"), Struct(order + "I")
-        self._packet, self._old_packet = Struct(order + "IIIII"), Struct(order + "HHIIII")
-        self._interface = Struct(order + "HHI")
+        self._swapped, self._packets = _is_swapped(order), Layout(order + "I").pack(self.PACKET)
+        self._head, self._length = Layout(order + "II"), Layout(order + "I")
+        self._packet, self._old_packet = Layout(order + "IIIII"), Layout(order + "HHIIII")
+        self._interface = Layout(order + "HHI")
 
     def _take(self, kind: int, data: bytes, start: int, end: int, found: Found) -> None:
         """One block: what it says lies from `start` to `end`."""
@@ -305,11 +313,11 @@ class _PcapngWalk:
             self._interfaces.append(_Interface(link, longest, ticks, offset))
             self._told.extend((offset, ticks, link))
         elif kind == self.SECTION:
-            major, _minor = self._fields(Struct(self._order + "HH"), data, start + 4, end)
+            major, _minor = self._fields(Layout(self._order + "HH"), data, start + 4, end)
             if major != 1:
                 raise Damaged(start - 8, f"a section is pcapng of version {major}; 1 is read")
 
-    def _fields(self, fields: Struct, data: bytes, start: int, end: int) -> tuple[int, ...]:
+    def _fields(self, fields: Layout, data: bytes, start: int, end: int) -> tuple[int, ...]:
         if start + fields.size > end:
             raise Damaged(start - 8, "a block is shorter than what it must say: the capture is damaged here")
         return fields.unpack_from(data, start)
@@ -317,7 +325,7 @@ class _PcapngWalk:
     def _clock(self, data: bytes, place: int, end: int) -> tuple[int, int]:
         """Read an interface's clock: ticks in a second, 0 for too many to count, and an offset in seconds."""
         ticks, offset = 1_000_000, 0
-        option = Struct(self._order + "HH")
+        option = Layout(self._order + "HH")
         while place + 4 <= end:
             code, length = option.unpack_from(data, place)
             if code == self.END or place + 4 + length > end:
@@ -326,7 +334,7 @@ class _PcapngWalk:
                 power = data[place + 4]
                 ticks = 1 << (power & 0x7F) if power & 0x80 else 10**power
             elif code == self.OFFSET and length == 8:
-                (offset,) = Struct(self._order + "q").unpack_from(data, place + 4)
+                (offset,) = Layout(self._order + "q").unpack_from(data, place + 4)
             place += 4 + length + -length % 4
         return (ticks if ticks < 1 << 63 else 0), offset
 

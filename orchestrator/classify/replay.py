@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 import numpy as np
@@ -66,11 +66,9 @@ class Changed:
 
 
 @dataclass(slots=True)
-class Replay:
-    """Everything that came of a replay."""
+class Sums:
+    """What a replay, or a share of one, counted. Lines of lists have the numbers of `Deciding.deciders`."""
 
-    deciding: Deciding
-    against: Deciding | None
     of_list: Listed
     of_other: Listed | None
     captures: list[str] = field(default_factory=list)
@@ -84,12 +82,49 @@ class Replay:
     timeline: Timeline = field(default_factory=Timeline.none)
     remarks: list[str] = field(default_factory=list)
 
+    def absorb(self, other: Sums) -> None:
+        """Add what came of the next share of the same replay, which must not be used any more."""
+        self.captures += [each for each in other.captures if [each] != self.captures[-1:]]
+        self.all += other.all
+        self.nobodys += other.nobodys
+        self.timeline += other.timeline
+        self.remarks += other.remarks
+        _add_counts(self.unread, other.unread)
+        _add_listed(self.of_list, other.of_list)
+        if self.of_other is not None and other.of_other is not None:
+            _add_listed(self.of_other, other.of_other)
+        self.changed.permitted += other.changed.permitted
+        self.changed.denied += other.changed.denied
+        self.denied_flows.absorb(other.denied_flows)
+        self.changed.permitted_flows.absorb(other.changed.permitted_flows)
+        self.changed.denied_flows.absorb(other.changed.denied_flows)
+
+
+@dataclass(slots=True)
+class Replay(Sums):
+    """Everything that came of a replay."""
+
+    deciding: Deciding = field(kw_only=True)
+    against: Deciding | None = field(kw_only=True)
+
+    @classmethod
+    def of(cls, deciding: Deciding, against: Deciding | None = None) -> Replay:
+        """A replay that has not begun."""
+        other = None if against is None else _nothing(against)
+        return cls(_nothing(deciding), other, deciding=deciding, against=against)
+
+    def sums(self) -> Sums:
+        """What was counted, without the lists, to be sent to another process."""
+        return Sums(**{each.name: getattr(self, each.name) for each in fields(Sums)})
+
 
 class Recorded(Protocol):
     """Frames or flow records, a piece at a time: a capture, or an interface that is listened to."""
 
     name: str
     remarks: list[str]
+    frames_before: int
+    """Of a share of a capture, the packets before it."""
 
     def pieces(self) -> Iterator[Piece]:
         """One piece after the other."""
@@ -103,14 +138,14 @@ def replay(
 
     Both lists are asked about the same tenant. Raises what `Capture.pieces` raises.
     """
-    found = Replay(deciding, against, _nothing(deciding), None if against is None else _nothing(against))
+    found = Replay.of(deciding, against)
     lists = [deciding] if against is None else [deciding, against]
     workers = threads or len(os.sched_getaffinity(0))
     ahead = min(workers * _AHEAD, _MOST_AHEAD)
     with ThreadPoolExecutor(workers, "replay") as pool:
         for capture in captures:
             found.captures.append(capture.name)
-            before = 0
+            before = capture.frames_before
             for part in _in_turn(pool, capture, lambda piece: _part(piece, lists), ahead):
                 _add(found, part, capture.name, before)
                 before += part.length
@@ -228,8 +263,7 @@ def _add(found: Replay, part: _Part, capture: str, before: int) -> None:
     found.all += part.all
     found.nobodys += part.nobodys
     found.timeline += part.timeline
-    for why, count in part.unread.items():
-        found.unread[why] = found.unread.get(why, Count()) + count
+    _add_counts(found.unread, part.unread)
     found.denied_flows.add(part.denied, capture, before)
     for whole, more in zip((found.of_list, found.of_other), part.lists, strict=False):
         if whole is not None:
@@ -240,6 +274,11 @@ def _add(found: Replay, part: _Part, capture: str, before: int) -> None:
         changed.denied += _total(part.closed)
         changed.permitted_flows.add(part.opened, capture, before)
         changed.denied_flows.add(part.closed, capture, before)
+
+
+def _add_counts(whole: dict[Unread, Count], more: Mapping[Unread, Count]) -> None:
+    for why, count in more.items():
+        whole[why] = whole.get(why, Count()) + count
 
 
 def _add_listed(whole: Listed, more: Listed) -> None:

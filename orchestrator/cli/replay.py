@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.classify.captures import STDIN, Capture, open_capture
+from orchestrator.classify.cluster import Question, replay_on
 from orchestrator.classify.deciding import Deciding
 from orchestrator.classify.devices.choice import C, choose_device
 from orchestrator.classify.devices.guarded import OnDevice
@@ -24,7 +27,7 @@ from orchestrator.cli.files import Read, read_files, whole
 from orchestrator.cli.options import AsJson, Reading, prefix_of, refuse_tracked, taking
 from orchestrator.cli.replayreport import are, draw_times, replay_json, say_replay, several
 from orchestrator.cli.terminal import at_work, counting, remark, say, say_json
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Missing
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic
 
@@ -80,7 +83,12 @@ class Asking:
             rules = f"{several(len(left), f'{other} rule')} {are(len(left))} not asked"
             yield f"{read.name}: {rules} without --for or --way {other}"
 
+    def question(self, acl: Acl, against: Acl | None) -> Question:
+        """Lists and how they are asked, for workers elsewhere."""
+        return Question(acl, against, self.prefixes(), self.way or Direction.INGRESS, self.return_traffic)
+
     def of(self, acl: Acl, searching: MakeSearch) -> Deciding:
+        """A list that is ready to be asked."""
         return Deciding(
             acl,
             own=self.prefixes(),
@@ -106,6 +114,32 @@ class Live:
         """Raises BadInput unless either captures are named or an interface."""
         if bool(captures) is (self.interface is not None):
             raise BadInput("name captures, or an interface to listen to", place="CAPTURE")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What goes through the packets."""
+
+    device: Annotated[
+        str, typer.Option("--device", help="What searches: c, opencl, cuda or auto; `aclflow devices` lists them.")
+    ] = C
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            "--dask",
+            metavar="SCHEDULER",
+            help="Replay on a Dask cluster, whose workers read captures by the same paths.",
+        ),
+    ] = None
+
+    def check(self, live: Live, captures: Sequence[str]) -> None:
+        """Raises BadInput for what no cluster can do."""
+        if self.dask is None:
+            return
+        if self.device != C:
+            raise BadInput("workers of a cluster search on their processors", place="--device")
+        if live.interface is not None or STDIN in captures:
+            raise BadInput("workers read captures from files", place="--dask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +172,7 @@ def replay(
     reading: ListReading,
     asking: Asking,
     live: Live,
+    engine: Engine,
     shown: Shown,
     captures: Annotated[
         list[str] | None,
@@ -146,9 +181,6 @@ def replay(
     against: Annotated[
         str | None, typer.Option("--against", help="The list that is in force: show what --acl would change.")
     ] = None,
-    device: Annotated[
-        str, typer.Option("--device", help="What searches: c, opencl, cuda or auto; `aclflow devices` lists them.")
-    ] = C,
 ) -> None:
     """Show what a list would have decided about recorded traffic, or decides about an interface's.
 
@@ -160,26 +192,56 @@ def replay(
     if [*names, *(captures or ())].count(STDIN) > 1:
         raise BadInput("standard input can be read only once")
     asking.check()
-    live.check(captures or ())
+    files = _files(captures or ())
+    live.check(files)
+    engine.check(live, files)
     read = read_files(names, reading)
     lists = [whole(each, reading) for each in read]
-    on_device = _on_device(device)
-    searching = Search if on_device is None else on_device.search
-    with at_work(f"making {' and '.join(several(len(each.rules), 'rule') for each in lists)} ready"):
-        deciding, *others = [asking.of(each, searching) for each in lists]
-    against_it = others[0] if others else None
-    if live.interface is None:
-        found = _replayed(captures or (), deciding, against_it)
+    if engine.dask is not None:
+        found = _on_cluster(engine.dask, files, asking.question(*lists, *([] if against else [None])))
     else:
-        with at_work(f"listening to {live.interface} for {live.seconds:g} s"):
-            found = replayed([LiveCapture(live.interface, live.seconds)], deciding, against_it)
-    found.remarks += [f"{device}: {why}" for why in (on_device.reasons() if on_device else ())]
+        found = _here(files, live, lists, asking, engine.device)
     found.remarks[:0] = [text for each in read for text in asking.not_asked(each)]
     for each in found.remarks:
         remark(each)
     shown.show(found)
     if found.changed:
         raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _files(patterns: Sequence[str]) -> list[str]:
+    """The captures of names and of patterns such as `day-*.pcap.gz`. Raises Missing for one that names none."""
+    found: list[str] = []
+    for pattern in patterns:
+        is_pattern = glob.has_magic(pattern) and not Path(pattern).exists()
+        found += sorted(glob.glob(pattern, recursive=True)) if is_pattern else [pattern]
+        if is_pattern and not found:
+            raise Missing("no capture is called so", place=pattern)
+    return found
+
+
+def _here(files: Sequence[str], live: Live, lists: Sequence[Acl], asking: Asking, device: str) -> Replay:
+    """Replay in this process."""
+    on_device = _on_device(device)
+    searching = Search if on_device is None else on_device.search
+    with at_work(f"making {' and '.join(several(len(each.rules), 'rule') for each in lists)} ready"):
+        deciding, *others = [asking.of(each, searching) for each in lists]
+    against = others[0] if others else None
+    if live.interface is None:
+        found = _replayed(files, deciding, against)
+    else:
+        with at_work(f"listening to {live.interface} for {live.seconds:g} s"):
+            found = replayed([LiveCapture(live.interface, live.seconds)], deciding, against)
+    found.remarks += [f"{device}: {why}" for why in (on_device.reasons() if on_device else ())]
+    return found
+
+
+def _on_cluster(scheduler: str, files: Sequence[str], question: Question) -> Replay:
+    """Replay on a Dask cluster."""
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what fails is said by this command
+    whole = sum(map(_size, files))
+    with counting("replaying", total=100) as told:
+        return replay_on(scheduler, files, question, told=partial(_tell, told, 0, whole))
 
 
 def _on_device(name: str) -> OnDevice | None:
