@@ -51,7 +51,11 @@ SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
 """Each is called with `quick` (a shorter run of the same measurements) and `progress` (told what is being done)."""
 
 JOURNALLED: Mapping[str, Callable[..., Expected]] = MappingProxyType(
-    {"acl-size": acl_size.expect_length, "promotion": promotion.expect_length}
+    {
+        "acl-size": acl_size.expect_length,
+        "promotion": promotion.expect_length,
+        "state-sync": state_sync.expect_length,
+    }
 )
 """Those that take hours unless they are quick, and how long they are: they are also called with a `journal` to go on
 from, or None."""
@@ -69,7 +73,7 @@ def check(name: str, journal: Path | None = None) -> None:
     if name not in SUITES:
         raise BadInput(f"'{name}' is no suite; they are {', '.join((*SUITES, QUALIFY))}", place="SUITE")
     if journal is not None and name not in JOURNALLED:
-        raise BadInput(f"the suite {name} keeps none; {' and '.join(JOURNALLED)} do", place="--journal")
+        raise BadInput(f"the suite {name} keeps none; {', '.join(JOURNALLED)} do", place="--journal")
 
 
 def run(name: str, *, quick: bool = False, progress: Progress = _quiet, journal: Path | None = None) -> Results:

@@ -45,7 +45,7 @@ def bench(
     ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option("--journal", help="acl-size, promotion: keep what is measured there, and go on from it."),
+        typer.Option("--journal", help="acl-size, promotion, state-sync: keep measurements there, go on from them."),
     ] = None,
     is_redraw: Annotated[
         bool, typer.Option("--redraw", help="Measure nothing; draw the plots of --out again from its results.json.")

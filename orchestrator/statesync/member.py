@@ -19,10 +19,10 @@ from typing import Any
 
 import structlog
 
-from orchestrator.errors import AclflowError, Forbidden
+from orchestrator.errors import AclflowError, Forbidden, Refused
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import LANES, Settings, Stream
-from orchestrator.statesync.messages import KEY_BYTES
+from orchestrator.statesync.messages import KEY_BYTES, VERSION
 from orchestrator.statesync.resending import Resending, Resent
 from orchestrator.statesync.sessions import ENTRIES, Session, read_document
 
@@ -35,6 +35,8 @@ _RETRY_S = 0.2
 _SWEEP_S = 5.0
 _ASKED_S = 3.0
 """A switch asks a firewall that it does not use every second."""
+_DEAF_S = 5.0
+"""A member that confirms nothing, or has no room, is tried again after this time."""
 _ABOUT_THERE = 1 << 16
 """Messages that a member may send between writing its hello and our reading it."""
 
@@ -83,6 +85,7 @@ class Member:
         self._following: dict[int, Following] = {}
         self._unreachable: set[int] = set()
         self._sessions: dict[tuple[int, bool], Session] = {}
+        self._deaf_until: dict[int, float] = {}
         self._stale: set[int] = set()
         self._serves = self._leaves = False
         self._followers: dict[int, int] = {}
@@ -179,12 +182,29 @@ class Member:
         while not self._ended.wait(self._resending.pause_s):
             try:
                 self._resending.look(self.followers)
+                self._leave_deaf()
                 self._look_after_health()
                 if time.monotonic() - swept > _SWEEP_S:
                     swept = time.monotonic()
                     self._kernel.sweep()
-            except AclflowError as error:
+            except (AclflowError, OSError) as error:
                 log.warning("statesync.tick_failed", error=str(error))
+
+    def _leave_deaf(self) -> None:
+        """Leave followers that confirm nothing, although their machines answer: messages are lost, or they are full."""
+        for number in self._resending.deaf(self._silent_s):
+            log.warning("statesync.deaf", member=number)
+            with self._lock:
+                self._deaf_until[number] = time.monotonic() + _DEAF_S
+                session = self._sessions.get((number, False))
+            if session is not None:
+                session.end()
+
+    def _check_confirms(self, number: int) -> None:
+        """Raises Forbidden for a member that confirmed nothing a moment ago."""
+        with self._lock:
+            if time.monotonic() < self._deaf_until.get(number, 0.0):
+                raise Forbidden(f"member {number} confirmed nothing; it is left for {_DEAF_S:.0f} s")
 
     def _look_after_health(self) -> None:
         """Serve once whole.
@@ -229,6 +249,8 @@ class Member:
                 number = int(hello["member"])
                 if number not in self._peers:
                     raise Forbidden(f"member {number} is none of this cluster")
+                _check_version(number, hello)
+                self._check_confirms(number)
                 self._believe(number, hello)
                 self._serve(number, session)
         except (AclflowError, OSError, KeyError, TypeError, ValueError) as error:
@@ -276,6 +298,7 @@ class Member:
     def _hello(self) -> dict[str, object]:
         return {
             "member": self._settings.number,
+            "version": VERSION,
             "sequences": [self._kernel.last_sequence(), self._resending.last_sequence],
         }
 
@@ -305,6 +328,7 @@ class Member:
 
     def _follow(self, number: int) -> None:
         while not self._ended.is_set():
+            pause_s = _RETRY_S
             try:
                 with self._dial(self._peers[number], self._settings.port, self._settings.address) as connection:
                     secret, silent_s = self._settings.secret, self._silent_s
@@ -312,10 +336,11 @@ class Member:
                     self._take_part(number, session)
             except (AclflowError, OSError, KeyError, TypeError, ValueError) as error:
                 log.info("statesync.not_following", member=number, why=str(error))
+                pause_s = _DEAF_S if isinstance(error, Refused) else _RETRY_S
             with self._lock:
                 self._following.pop(number, None)
                 self._unreachable.add(number)
-            self._ended.wait(_RETRY_S)
+            self._ended.wait(pause_s)
 
     def _take_part(self, number: int, session: Session) -> None:
         """Follow until the session ends. Where messages were lost, all entries are asked for again."""
@@ -324,6 +349,7 @@ class Member:
         hello = session.hear()
         if hello["member"] != number:
             raise Forbidden(f"member {hello['member']} answers at the address of member {number}")
+        _check_version(number, hello)
         self._believe(number, hello)
         self._know(number, Following(seen_s=time.monotonic()))
         again, taken, forgiven, gap_since = True, 0, 0, None
@@ -360,5 +386,12 @@ class Member:
                 return taken
             for at in range(0, len(payload), _ENTRY_BYTES):
                 entry = payload[at : at + _ENTRY_BYTES]
-                self._kernel.take(entry[:KEY_BYTES], int.from_bytes(entry[KEY_BYTES:], "little"))
+                if not self._kernel.take(entry[:KEY_BYTES], int.from_bytes(entry[KEY_BYTES:], "little")):
+                    raise Refused(f"no room for another member's connections after {taken} of them")
                 taken += 1
+
+
+def _check_version(number: int, hello: Mapping[str, Any]) -> None:
+    """Raises Forbidden for a member whose messages this one does not understand."""
+    if hello.get("version") != VERSION:
+        raise Forbidden(f"member {number} speaks version {hello.get('version')} of messages, this one {VERSION}")

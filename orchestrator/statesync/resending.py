@@ -26,6 +26,8 @@ from orchestrator.statesync.siphash import siphash
 
 BUSY_S, IDLE_S = 0.004, 0.02
 _STAYS_BUSY_S = 1.0
+_TRIES = 40
+"""Messages without a confirmation, as many as a packet is held for, until a member counts as deaf."""
 _LOOKS = 10
 """Closings that wait are told after so many looks, even if more come each time."""
 _NO_CHECK = 11
@@ -53,13 +55,16 @@ class Resending:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, _NO_CHECK, 1)
         self._socket.bind((settings.address, settings.port))
+        self._names = dict(socket.if_nameindex())
         self._raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
         self.last_sequence = time.time_ns()
         self.done = Resent()
         self._before = replicator.waiting().copy()
         self._closings, self._told, self._unchanged = Closings(0, 0, 0), 0, 0
         self._told_batches: dict[int, bytes] = {}
-        self._busy_until = 0.0
+        self._busy_until = self._stuck_until = 0.0
+        self._missing: dict[int, tuple[float, int]] = {}
+        self._released = 0
 
     @property
     def pause_s(self) -> float:
@@ -87,11 +92,34 @@ class Resending:
             self._busy_until = time.monotonic() + _STAYS_BUSY_S
         stuck = now[(now != 0) & (now == self._before)]
         self._before = now
+        self._look_who_confirms(bool(len(stuck)))
         hold_s = self._kernel.settings().hold_s if len(stuck) else 0.0
         for place in stuck.tolist():
             held = self._kernel.held(place)
             if held is not None:
                 self._help(place, held, followers, hold_s)
+
+    def deaf(self, silent_s: float) -> frozenset[int]:
+        """Name each member once whose confirmation was missing for twice `silent_s` while no packet was freed.
+
+        It was asked many times meanwhile: where processors are busy, few messages are no evidence.
+        """
+        before = time.monotonic() - 2 * silent_s
+        found = {each for each, (since, tries) in self._missing.items() if since < before and tries > _TRIES}
+        for each in found:
+            del self._missing[each]
+        return frozenset(found)
+
+    def _look_who_confirms(self, is_stuck: bool) -> None:
+        """Forget who was missing, if all confirmed something since, or nothing is held any more for a while."""
+        if is_stuck:
+            self._stuck_until = time.monotonic() + _STAYS_BUSY_S
+        if not self._missing:
+            return
+        released = self._kernel.counters()["released"]
+        if released != self._released or time.monotonic() > self._stuck_until:
+            self._missing.clear()
+        self._released = released
 
     def _tell_closings(self, followers: frozenset[int]) -> None:
         """Send closings, if none came since the last look, or some wait too long."""
@@ -125,13 +153,17 @@ class Resending:
         again, given_up, passed_on = self.done.again, self.done.given_up, self.done.passed_on
         if not held.needed & followers:
             self._kernel.let_go(place)
-            self._raw.sendto(with_checksum(held), (socket.if_indextoname(held.interface), 0))
+            name = self._names.get(held.interface) or socket.if_indextoname(held.interface)
+            self._raw.sendto(with_checksum(held), (name, 0))
             passed_on += 1
         elif time.monotonic_ns() - held.since_ns > hold_s * 1e9:
             self._kernel.let_go(place)
             given_up += 1
         else:
             missing = held.needed & followers - held.confirmed
+            for member in missing:
+                since, tries = self._missing.get(member, (time.monotonic(), 0))
+                self._missing[member] = (since, tries + 1)
             for member in missing or sorted(held.needed & followers)[:1]:
                 self._send(place, held, member)
                 again += 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from system.direct import Direct
 from system.leftovers import leftovers
+from system.sharing_ground import cluster, ends, lossy, running, world  # noqa: F401  # fixtures
 from system.shooting import POP, SHOP, Range
 
 from orchestrator.lab import pop

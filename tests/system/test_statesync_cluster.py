@@ -9,127 +9,35 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from statesync.frames import message_frame
+from system.sharing_ground import (
+    PORT,
+    REPEATED_S,
+    STEP_S,
+    Ends,
+    counted,
+    heal,
+    held,
+    states,
+    talks,
+)
 from system.test_statesync_program import built
 
 from orchestrator.bench.state_sync.cluster import SECRET, Cluster
-from orchestrator.bench.state_sync.world import CLIENT, MIDDLE, SERVER, SERVER4, SERVER6, Between, World, wait_until
+from orchestrator.bench.state_sync.world import CLIENT, MIDDLE, SERVER, SERVER4, World, wait_until
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.messages import Message, MessageKind, Word
 from orchestrator.statesync.states import Confirmation, Context, Level, State
 
-PORT, SILENT_PORT = 80, 81
 COMBINATIONS = list(itertools.product(Level, Context, Confirmation))
-FULL = {"level": Level.FULL, "context": Context.DIRTY, "confirmation": Confirmation.SYNCHRONOUS}
 EVERY_FRAME = 3
 ACLFLOW = (sys.executable, "-m", "orchestrator.cli", "statesync")
-STEP_S = 0.6
-"""Less than the second after which a TCP stack sends its SYN again."""
-REPEATED_S = 8.0
-"""Within this time a TCP stack has sent again what was lost."""
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with World(3, "sstest-", between=Between.ROUTER) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def running(world: World) -> Iterator[Cluster]:
-    with Cluster(world, silent_s=0.5) as made:
-        yield made
-
-
-@pytest.fixture
-def cluster(running: Cluster) -> Cluster:
-    running.world.via(1)
-    running.change(**FULL)
-    running.wait_whole()
-    running.forget_all()
-    return running
-
-
-@pytest.fixture
-def ends(world: World) -> Iterator[Ends]:
-    with ExitStack() as stack:
-        yield Ends(world, stack)
-
-
-class Ends:
-    """A client and a server that talk through the firewalls."""
-
-    def __init__(self, world: World, stack: ExitStack) -> None:
-        self._world, self._stack = world, stack
-        self._doors = {
-            family: stack.enter_context(world.inside(SERVER, lambda family=family: self._door(family)))
-            for family in (socket.AF_INET, socket.AF_INET6)
-        }
-
-    @staticmethod
-    def _door(family: socket.AddressFamily) -> socket.socket:
-        address = SERVER4 if family == socket.AF_INET else SERVER6
-        return socket.create_server((address, PORT), family=family, backlog=256)
-
-    @classmethod
-    @contextmanager
-    def only(cls, world: World) -> Iterator[Ends]:
-        """In a world of its own."""
-        with ExitStack() as stack:
-            yield cls(world, stack)
-
-    def connect(self, family: socket.AddressFamily = socket.AF_INET) -> tuple[socket.socket, socket.socket]:
-        """Both sides of a new connection. Raises OSError when it takes as long as a SYN that is sent again."""
-        address = SERVER4 if family == socket.AF_INET else SERVER6
-        near = self._stack.enter_context(self._world.inside(CLIENT, lambda: socket.socket(family, socket.SOCK_STREAM)))
-        near.settimeout(STEP_S)
-        near.connect((address, PORT))
-        self._doors[family].settimeout(STEP_S)
-        far = self._stack.enter_context(self._doors[family].accept()[0])
-        far.settimeout(STEP_S)
-        return near, far
-
-    def datagrams(self) -> tuple[socket.socket, socket.socket]:
-        """A client's and a server's UDP socket; nothing is sent yet."""
-        near, far = (
-            self._stack.enter_context(self._world.inside(end, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
-            for end in (CLIENT, SERVER)
-        )
-        far.bind((SERVER4, PORT))
-        near.connect((SERVER4, PORT))
-        near.settimeout(STEP_S)
-        far.settimeout(STEP_S)
-        return near, far
-
-
-def talks(near: socket.socket, far: socket.socket) -> bool:
-    """Whether what either side says arrives at the other."""
-    with suppress(TimeoutError):
-        near.sendall(b"ping")
-        if far.recv(4) == b"ping":
-            far.sendall(b"pong")
-            return near.recv(4) == b"pong"
-    return False
-
-
-def states(cluster: Cluster, number: int, protocol: int = socket.IPPROTO_TCP) -> list[State]:
-    """The states of a member's connections of a protocol."""
-    counts = cluster.nodes[number].kernel.states()
-    return sorted(state for (of, state), count in counts.items() if of == protocol for _ in range(count))
-
-
-def counted(cluster: Cluster, number: int, name: str) -> int:
-    return cluster.nodes[number].kernel.counters()[name]
-
-
-def held(cluster: Cluster, number: int) -> int:
-    return int((cluster.nodes[number].kernel.waiting() != 0).sum())
 
 
 @pytest.mark.parametrize(("level", "context", "confirmation"), COMBINATIONS, ids=lambda each: each.name.lower())
@@ -223,19 +131,6 @@ def test_a_member_that_falls_silent_delays_others_only_for_a_while(cluster: Clus
 # --------------------------------------------------------------------------------------------------------- bad messages
 
 
-@pytest.fixture
-def lossy(world: World) -> Iterator[Callable[[str], None]]:
-    """Says what the router between members does with their messages, in words of nft."""
-
-    def lose(words: str) -> None:
-        table = f"table ip sstest {{ chain f {{ type filter hook forward priority 0; udp dport 3781 {words}; }}; }}"
-        world.run(MIDDLE, "nft", "-f", "-", text=table)
-
-    yield lose
-    with suppress(Exception):
-        world.run(MIDDLE, "nft", "delete", "table", "ip", "sstest")
-
-
 @pytest.mark.parametrize("context", Context, ids=lambda each: each.name)
 def test_lost_messages_are_sent_again_before_a_client_would(
     cluster: Cluster, ends: Ends, lossy: Callable[[str], None], context: Context
@@ -271,7 +166,7 @@ def test_a_firewall_that_dies_at_any_step_of_a_handshake_costs_no_connection(
         wait_until(lambda: held(cluster, 1) == 1, "nothing is held", 3)
         cluster.stop(1)
         world.via(2)
-        world.run(MIDDLE, "nft", "delete", "table", "ip", "sstest")
+        heal(world)
         door.settimeout(REPEATED_S)
         near.settimeout(REPEATED_S)
         far, _ = door.accept()
@@ -291,7 +186,7 @@ def test_lost_messages_without_confirmation_are_noticed_and_made_good(
         ends.connect()
     assert len(states(cluster, 2)) == 10
     assert states(cluster, 3) == []
-    cluster.world.run(MIDDLE, "nft", "delete", "table", "ip", "sstest")
+    heal(cluster.world)
     ends.connect()  # a message that comes shows which did not
     wait_until(lambda: states(cluster, 3) == [State.ESTABLISHED] * 11, "it never asks for what it missed", 5)
     cluster.wait_whole()

@@ -267,8 +267,33 @@ def test_an_older_version_changes_nothing(hearing: Bench) -> None:
     assert held(hearing) == ESTABLISHED
     hearing.hear(sent(told(103, Word(State.CLOSED, version=6))))
     assert held(hearing) == Word(State.CLOSED, version=6)
-    hearing.hear(sent(told(104, Word(State.SYN_SENT, version=1))))
-    assert held(hearing) == Word(State.SYN_SENT, version=1), "a new connection of ends that were through"
+
+
+LIFE = [
+    State.SYN_SENT, State.SYN_RECEIVED, State.ESTABLISHED, State.FIN_WAIT, State.LAST_ACK, State.TIME_WAIT,
+]  # fmt: skip
+
+
+@few
+@given(st.permutations(range(len(LIFE))), st.lists(st.integers(0, len(LIFE) - 1), max_size=6), st.integers(1, 6))
+def test_words_that_come_late_twice_or_in_another_order_never_lead_back(
+    hearing: Bench, order: list[int], twice: list[int], lived: int
+) -> None:
+    """Of one life of a connection a member holds the newest word that has come."""
+    hearing.kernel.forget_all()
+    sequence, newest = hearing.kernel.stream(2, 0).highest, -1
+    for at in (each for each in (*order, *twice) if each < lived):
+        sequence += 1
+        hearing.hear(sent(told(sequence, Word(LIFE[at], version=1000 + at))))
+        newest = max(newest, at)
+        assert held(hearing) == Word(LIFE[newest], version=1000 + newest)
+
+
+def test_a_new_life_begins_by_a_much_lower_version(hearing: Bench) -> None:
+    """Its firewall's clock is behind that of the one before."""
+    hearing.hear(sent(told(101, Word(State.TIME_WAIT, version=10_000))))
+    hearing.hear(sent(told(102, Word(State.SYN_SENT, version=9_000))))
+    assert held(hearing) == Word(State.SYN_SENT, version=9_000)
 
 
 def test_a_transaction_is_stored_when_it_is_committed(hearing: Bench) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from math import isfinite
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +12,21 @@ from orchestrator.bench.state_sync import suite
 from orchestrator.bench.state_sync.sizes import Sizes
 
 _SIZES = Sizes(runs=1, downloads=100, failovers=1, connections=20)
+_LINES_KEPT = 40
+
+
+def _quiet(*_: object, **__: object) -> None:
+    pass
 
 
 @pytest.fixture(scope="module")
-def results() -> suite.Results:
-    return suite.measured(_SIZES, lambda *_, **__: None, "sssuite-")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("suite") / "journal"
+
+
+@pytest.fixture(scope="module")
+def results(journal: Path) -> suite.Results:
+    return suite.measured(_SIZES, _quiet, "sssuite-", journal=journal)
 
 
 def test_every_setting_is_measured(results: suite.Results) -> None:
@@ -36,6 +48,16 @@ def test_more_members_cost_more(results: suite.Results) -> None:
 def test_others_are_measured_in_the_same_run(results: suite.Results) -> None:
     for name in ("conntrack_alone", "conntrackd", "conntrackd_notrack", "redis"):
         assert results.figures[f"vs_{name}_cpu"].median > 0
+
+
+def test_a_run_that_was_cut_off_goes_on_where_it_was(results: suite.Results, journal: Path) -> None:
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:_LINES_KEPT]) + lines[_LINES_KEPT][:9])
+    again = suite.measured(_SIZES, _quiet, "sssuite-", journal=journal)
+    names = [json.loads(line)[0] for line in journal.read_text().splitlines()[1:]]
+    assert journal.read_text().splitlines(keepends=True)[:_LINES_KEPT] == lines[:_LINES_KEPT]
+    assert sorted(names) == sorted({*names}) == sorted(json.loads(line)[0] for line in lines[1:])
+    assert again.figures.keys() == results.figures.keys()
 
 
 def test_a_failover_loses_nothing(results: suite.Results) -> None:

@@ -7,16 +7,16 @@ the sender's kernel carries a packet through every firewall, and messages betwee
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-import numpy as np
-import numpy.typing as npt
-
 from orchestrator.bench.ground import processor_s
 from orchestrator.bench.state_sync.world import CLIENT, SERVER, SERVER4, World, wait_until
+from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Missing, Refused
 
 PORT = 80
@@ -26,11 +26,11 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Downloads:
-    """One run. `setup_us` has a set-up time for each connection; `failed` counts downloads without their byte."""
+    """One run: processor time in all, the median set-up time; `failed` counts downloads without their byte."""
 
     count: int
     cpu_us: float
-    setup_us: npt.NDArray[np.float64]
+    setup_median_us: float
     failed: int
 
     @property
@@ -38,10 +38,11 @@ class Downloads:
         """Processor time of a connection."""
         return self.cpu_us / self.count
 
-    @property
-    def setup_median_us(self) -> float:
-        """The median set-up time."""
-        return float(np.median(self.setup_us))
+    @classmethod
+    def recorded(cls, journal: Journal, name: str, measure: Callable[[], Downloads]) -> Downloads:
+        """Return a run that a journal has, or that is made now."""
+        row = journal.row(name, lambda: asdict(measure()))
+        return cls(int(row["count"]), row["cpu_us"], row["setup_median_us"], int(row["failed"]))
 
 
 def compile_native(name: str, folder: Path) -> Path:
@@ -99,7 +100,7 @@ class Web:
         lines = self._loaded(count, at_once).splitlines()
         served_us = (processor_s(self._server.pid) - before) * 1e6
         cpu_us, failed = map(int, lines[0].split())
-        return Downloads(count, cpu_us + served_us, np.array(lines[1:], np.float64), failed)
+        return Downloads(count, cpu_us + served_us, statistics.median(map(float, lines[1:])), failed)
 
     def _loaded(self, count: int, at_once: int) -> str:
         words = [str(self._client), SERVER4, str(PORT), str(count), str(at_once)]

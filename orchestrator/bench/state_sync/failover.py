@@ -12,8 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -23,6 +23,7 @@ from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.state_sync.sizes import Sizes
 from orchestrator.bench.state_sync.world import wait_until
+from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Refused
 from orchestrator.lab import cluster, pop, specfile
 from orchestrator.lab.cluster import Firewall
@@ -72,10 +73,10 @@ class Seen:
 
     detect_ms: float
     gap_ms: float
-    lost: int
-    held: int
-    begun: int
-    failed: int
+    lost: float
+    held: float
+    begun: float
+    failed: float
 
     @property
     def takeover_ms(self) -> float:
@@ -83,15 +84,17 @@ class Seen:
         return self.gap_ms - self.detect_ms
 
 
-def measure(results: Results, sizes: Sizes, steps: Steps, layout: Layout) -> None:
+def measure(results: Results, sizes: Sizes, steps: Steps, layout: Layout, journal: Journal) -> None:
     """Record the figures. Raises Unreachable where the lab does not come up."""
-    found = []
-    with _ground(layout) as (lab, members):
+    found: list[Seen] = []
+    with ExitStack() as stack:
+        ground: tuple[Lab, Sequence[Firewall]] | None = None
         for turn in range(sizes.failovers):
             steps.next(f"failover {turn + 1} of {sizes.failovers}, {sizes.connections} connections")
-            found.append(_failover(lab, members[turn % SIZE], sizes.connections))
-            cluster.revive(members[turn % SIZE])
-            wait_until(partial(cluster.is_up, members[turn % SIZE]), "a firewall does not serve again", _PATIENCE_S)
+            name = f"failover {turn}"
+            if ground is None and not journal.has(name):
+                ground = stack.enter_context(_ground(layout))
+            found.append(Seen(**journal.row(name, partial(_fail_and_revive, ground, turn, sizes))))
     values: tuple[list[float], ...] = (
         [each.detect_ms for each in found], [each.takeover_ms for each in found], [each.gap_ms for each in found],
         [each.lost for each in found], [each.held for each in found], [each.failed for each in found],
@@ -99,6 +102,17 @@ def measure(results: Results, sizes: Sizes, steps: Steps, layout: Layout) -> Non
     )  # fmt: skip
     for (name, (unit, target)), each in zip(FIGURES.items(), values, strict=True):
         results.figures[name] = Figure.of(each, unit, target)
+
+
+def _fail_and_revive(ground: tuple[Lab, Sequence[Firewall]] | None, turn: int, sizes: Sizes) -> dict[str, float]:
+    if ground is None:
+        raise Refused("there is no lab to measure in")
+    lab, members = ground
+    victim = members[turn % SIZE]
+    seen = _failover(lab, victim, sizes.connections)
+    cluster.revive(victim)
+    wait_until(partial(cluster.is_up, victim), "a firewall does not serve again", _PATIENCE_S)
+    return asdict(seen)
 
 
 @contextmanager

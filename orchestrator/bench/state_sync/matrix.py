@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import product
 
 from orchestrator.bench.progress import Steps
@@ -17,6 +18,7 @@ from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.state_sync.downloads import Downloads, Web
 from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent, Statistics
 from orchestrator.bench.state_sync.sizes import ALONE, AT_ONCE, MEMBERS, Sizes
+from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Refused
 from orchestrator.statesync.states import Confirmation, Context, Level
 
@@ -58,8 +60,8 @@ def setup_of(run: Downloads) -> float:
     return run.setup_median_us
 
 
-def measure(programs: Programs, web: Web, sizes: Sizes, steps: Steps) -> Matrix:
-    """Run all of it. Raises Refused where downloads fail."""
+def measure(programs: Programs, web: Web, sizes: Sizes, steps: Steps, journal: Journal) -> Matrix:
+    """Run all of it that the journal has not. Raises Refused where downloads fail."""
     found, order = Matrix(), random.Random(sizes.runs)  # noqa: S311  (an order to measure in)
     before = programs.counters()
     for turn in range(sizes.runs):
@@ -69,28 +71,38 @@ def measure(programs: Programs, web: Web, sizes: Sizes, steps: Steps) -> Matrix:
         for context, confirmation, members, at_once in blocks:
             kinds = [Sharing(level, context, confirmation, members) for level in Level]
             for sharing in order.sample(kinds, len(kinds)):
-                _run(found, programs, web, sharing, sizes.downloads, at_once)
+                _run(found, programs, web, sharing, sizes.downloads, at_once, journal, turn)
         for members in MEMBERS:
             kinds = [Sharing(level, Context.DIRTY, Confirmation.SYNCHRONOUS, members) for level in Level]
             for sharing in order.sample(kinds, len(kinds)):
-                _run(found, programs, web, sharing, sizes.downloads, ALONE)
+                _run(found, programs, web, sharing, sizes.downloads, ALONE, journal, turn)
         with Statistics():
             for members in MEMBERS:
                 sharing = Sharing(Level.FULL, Context.DIRTY, Confirmation.SYNCHRONOUS, members)
-                programs.share(sharing)
-                began = programs.spent()
-                web.download(sizes.downloads, _MEASURED)
-                spent = programs.spent().less(began)
-                each = Spent(spent.owner_us / sizes.downloads, spent.others_us / sizes.downloads)
-                found.spent.setdefault(sharing, []).append(each)
+                spend = partial(_spend, programs, web, sharing, sizes.downloads)
+                spent = journal.row(f"programs {turn}: {sharing}", spend)
+                found.spent.setdefault(sharing, []).append(Spent(**spent))
     counted = programs.counters()
     found.troubles = {name: counted[name] - before[name] for name in _COUNTED if counted[name] != before[name]}
     return found
 
 
-def _run(found: Matrix, programs: Programs, web: Web, sharing: Sharing, count: int, at_once: int) -> None:
+def _spend(programs: Programs, web: Web, sharing: Sharing, count: int) -> dict[str, float]:
     programs.share(sharing)
-    run = web.download(count, at_once)
+    began = programs.spent()
+    web.download(count, _MEASURED)
+    spent = programs.spent().less(began)
+    return asdict(Spent(spent.owner_us / count, spent.others_us / count))
+
+
+def _run(
+    found: Matrix, programs: Programs, web: Web, sharing: Sharing, count: int, at_once: int, journal: Journal, turn: int
+) -> None:
+    def measured() -> Downloads:
+        programs.share(sharing)
+        return web.download(count, at_once)
+
+    run = Downloads.recorded(journal, f"matrix {turn}: {sharing}, {at_once} at once", measured)
     if run.failed:
         raise Refused(f"{run.failed} of {count} downloads failed ({sharing}, {at_once} at once)")
     found.runs.setdefault((sharing, at_once), []).append(run)

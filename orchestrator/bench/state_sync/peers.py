@@ -78,7 +78,7 @@ class Peers:
             before = _ran_us(processes)
             found = self._web.download(count, at_once)
             _wait_quiet(processes)
-            return Downloads(count, found.cpu_us + _ran_us(processes) - before, found.setup_us, found.failed)
+            return Downloads(count, found.cpu_us + _ran_us(processes) - before, found.setup_median_us, found.failed)
 
     @contextmanager
     def _tracking(self, mode: str) -> Iterator[Sequence[subprocess.Popen[str]]]:

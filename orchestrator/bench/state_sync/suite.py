@@ -6,44 +6,64 @@ import random
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.bench.progress import Progress, Steps
+from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.state_sync import failover, matrix
 from orchestrator.bench.state_sync.downloads import Downloads, Web
 from orchestrator.bench.state_sync.peers import Peers
-from orchestrator.bench.state_sync.programs import Programs, Sharing
+from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent
 from orchestrator.bench.state_sync.sizes import AT_ONCE, MEMBERS, Sizes
 from orchestrator.bench.state_sync.world import Between, World
+from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.namespaces import need_root
 from orchestrator.statesync.states import Confirmation, Context, Level
 
 
-def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` is shorter, with every setting. Raises Missing for anybody but root."""
-    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
+    """Measure.
+
+    `quick` is shorter, with every setting; a run continues from its `journal`. Raises Missing for anybody but root.
+    """
+    return measured(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
 
 
-def measured(sizes: Sizes, progress: Progress, prefix: str = "ssb-") -> Results:
+def expect_length(*, quick: bool) -> Expected:
+    """How long a run is."""
+    sizes = Sizes.quick() if quick else Sizes.full()
+    settings = 3 * len(Context) * len(Confirmation) * len(MEMBERS) * len(AT_ONCE) + 4 * len(MEMBERS)
+    return Expected(sizes.runs * (settings + 1 + len(_BESIDE)) + sizes.failovers, _EACH_S[quick])
+
+
+def _steps(sizes: Sizes) -> int:
+    return 2 * sizes.runs + sizes.failovers
+
+
+def measured(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, journal: Path | None = None) -> Results:
     """Measure. Raises Missing where a program is not installed."""
     need_root()
-    results = Results("state-sync", {"runs": sizes.runs, "downloads": sizes.downloads, "members": list(MEMBERS)})
-    steps = Steps(progress, 2 * sizes.runs + sizes.failovers)
+    settings = {**asdict(sizes), "members": list(MEMBERS)}
+    results = Results("state-sync", settings)
+    numbers = {each.name for kind in (Downloads, Spent, failover.Seen) for each in fields(kind)}
+    kept = Journal(journal, {"suite": results.suite, **settings}, numbers)
+    steps = Steps(progress, _steps(sizes))
     with ExitStack() as stack:
         world = stack.enter_context(World(MEMBERS[-1], prefix, between=Between.CABLES))
         programs = stack.enter_context(Programs(world))
         web = stack.enter_context(Web(world, _folder(stack)))
-        matrix.conclude(results, matrix.measure(programs, web, sizes, steps))
+        matrix.conclude(results, matrix.measure(programs, web, sizes, steps, kept))
         others = stack.enter_context(World(MEMBERS[0], f"{prefix}p", between=Between.CABLES))
         folder = _folder(stack)
         peers = Peers(others, stack.enter_context(Web(others, folder)), folder)
-        _beside_peers(results, programs, web, peers, sizes, steps)
+        _beside_peers(results, programs, web, peers, sizes, steps, kept)
     try:
-        failover.measure(results, sizes, steps, Layout(prefix))
+        failover.measure(results, sizes, steps, Layout(prefix), kept)
     except (Missing, Refused, Unreachable) as error:
         results.absent |= dict.fromkeys(failover.FIGURES, str(error))
     results.notes += _NOTES
@@ -54,7 +74,9 @@ def _folder(stack: ExitStack) -> Path:
     return Path(stack.enter_context(tempfile.TemporaryDirectory()))
 
 
-def _beside_peers(results: Results, programs: Programs, web: Web, peers: Peers, sizes: Sizes, steps: Steps) -> None:
+def _beside_peers(
+    results: Results, programs: Programs, web: Web, peers: Peers, sizes: Sizes, steps: Steps, journal: Journal
+) -> None:
     """Compare FULL, synchronous, in a cluster of three with what others offer; ways take turns."""
     found: dict[str, list[Downloads]] = {}
     order = random.Random(sizes.runs)  # noqa: S311  (an order to measure in)
@@ -64,12 +86,11 @@ def _beside_peers(results: Results, programs: Programs, web: Web, peers: Peers, 
         for way in order.sample([_OURS, *peers.ways], 1 + len(peers.ways)):
             if way in results.absent:
                 continue
+            measure = web.download if way == _OURS else partial(peers.download, way)
             try:
-                run = (
-                    web.download(sizes.downloads, AT_ONCE[0])
-                    if way == _OURS
-                    else peers.download(way, sizes.downloads, AT_ONCE[0])
-                )
+                run = Downloads.recorded(
+                    journal, f"{way} {turn}", partial(measure, sizes.downloads, AT_ONCE[0])
+                )  # fmt: skip
             except (Missing, Refused, Unreachable) as error:
                 results.absent[way] = str(error)
                 continue
@@ -85,6 +106,8 @@ def _beside_peers(results: Results, programs: Programs, web: Web, peers: Peers, 
         results.figures[f"vs_{name}_setup"] = Figure.of(ratios, "1")
 
 
+_EACH_S = {False: 4.0, True: 0.8}
+"""How long a measurement takes, by whether the run is quick."""
 _OURS = "ours"
 _BESIDE: Mapping[str, tuple[str, Target | None]] = MappingProxyType(
     {

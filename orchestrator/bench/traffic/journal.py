@@ -1,39 +1,53 @@
 """A journal of measurements, so that an interrupted run continues where it stopped.
 
-A file of JSON lines: the first says what is measured, each other one is a measurement by its name. Without a file
-nothing is written, and everything is measured.
+A file of JSON lines: the first says what is measured, each other one is a measurement by its name: numbers by their
+names. Without a file nothing is written, and everything is measured.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from orchestrator.bench.traffic.gauges import Metric, Sample
 from orchestrator.errors import BadInput
 
+_METRICS = frozenset(Metric.__members__)
+
 
 class Journal:
-    """Measurements by name. Raises BadInput for a file that is none, or of something else."""
+    """Measurements by name. Raises BadInput for a file that is none, or of something else.
 
-    def __init__(self, path: Path | None, measured: Mapping[str, object]) -> None:
+    `numbers` are the names that a measurement's numbers may have.
+    """
+
+    def __init__(self, path: Path | None, measured: Mapping[str, object], numbers: Collection[str] = _METRICS) -> None:
         self._path = path
-        self._known: dict[str, Sample] = {}
+        self._known: dict[str, Mapping[str, float]] = {}
         if path is None:
             return
         head = json.loads(json.dumps(measured))
         if path.exists() and path.stat().st_size:
-            self._known = _read(path, head)
+            self._known = _read(path, head, numbers)
         else:
             self._append(head)
 
     def sample(self, name: str, measure: Callable[[], Sample]) -> Sample:
         """Return a recorded measurement, or measure and record it now."""
+        row = self.row(name, lambda: {metric.name: value for metric, value in measure().items()})
+        return {Metric[metric]: value for metric, value in row.items()}
+
+    def row(self, name: str, measure: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
+        """Return recorded numbers by their names, or measure and record them now."""
         if name not in self._known:
-            self._known[name] = measure()
-            self._append([name, {metric.name: value for metric, value in self._known[name].items()}])
+            self._known[name] = dict(measure())
+            self._append([name, self._known[name]])
         return self._known[name]
+
+    def has(self, name: str) -> bool:
+        """Return whether a measurement is recorded."""
+        return name in self._known
 
     def _append(self, line: object) -> None:
         if self._path is not None:
@@ -41,14 +55,15 @@ class Journal:
                 file.write(json.dumps(line) + "\n")
 
 
-def _read(path: Path, head: object) -> dict[str, Sample]:
+def _read(path: Path, head: object, numbers: Collection[str]) -> dict[str, Mapping[str, float]]:
     """Read a file's measurements; remove a last line that was cut off."""
     text = path.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
+    known = {each: each for each in numbers}
     try:
         first, *lines = map(json.loads, whole.splitlines())
-        found: dict[str, Sample] = {
-            str(name): {Metric[metric]: float(value) for metric, value in sample.items()} for name, sample in lines
+        found: dict[str, Mapping[str, float]] = {
+            str(name): {known[each]: float(value) for each, value in row.items()} for name, row in lines
         }
     except (ValueError, TypeError, KeyError, AttributeError):
         raise BadInput(f"{path} is no journal of a suite", place="--journal") from None

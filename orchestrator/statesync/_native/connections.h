@@ -106,7 +106,8 @@ inline long put(const struct key *key, const struct connection *value, bool was_
 }
 
 /* Hold what another member says of a connection, unless more is known of it already. False: there is no room.
- * `may_begin`: it may be a new connection of ends that were through, whose version is lower than the old one's. */
+ * `may_begin`: it may be a new connection of ends that were through, whose version is lower than the old one's: clocks
+ * differ. A version that is a little lower is a late message about the old one. */
 static __noinline bool store(const struct key *key, __u64 word, __u64 now, bool may_begin)
 {
 	struct connection *known = bpf_map_lookup_elem(&opened, key), value = {};
@@ -117,7 +118,8 @@ static __noinline bool store(const struct key *key, __u64 word, __u64 now, bool 
 		known = bpf_map_lookup_elem(&brief, key);
 	if (known) {
 		__s32 newer = VERSION_OF(word) - VERSION_OF(known->word);
-		bool begins = may_begin && !was_open && (is_open(STATE_OF(word)) || STATE_OF(word) == SYN_SENT);
+		bool begins = may_begin && !was_open && newer < -LIFE_MOST &&
+			      (is_open(STATE_OF(word)) || STATE_OF(word) == SYN_SENT);
 
 		if (newer < 0 && !begins) {
 			COUNT(stale);

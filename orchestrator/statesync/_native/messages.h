@@ -44,17 +44,24 @@ inline void number(struct message *message, const struct settings *settings)
 	message->sequence = next_number(LAST_SEQUENCE);
 }
 
-/* Find out by which interface and to which neighbour a member's messages go, at most once a second. */
+/* Find out by which interface and to which neighbour a member's messages go, at most once a second. A neighbour that the
+ * kernel has forgotten, because nothing but messages goes there, is kept where it was. */
 inline bool resolve(struct __sk_buff *skb, struct member *member, const struct settings *settings, __u64 now)
 {
 	struct bpf_fib_lookup route = {.family = INET, .l4_protocol = IPPROTO_UDP};
+	long found;
 
 	if (member->ifindex && now - member->resolved < SECOND)
 		return true;
 	route.ipv4_src = settings->address;
 	route.ipv4_dst = member->address;
 	route.ifindex = skb->ifindex;
-	if (bpf_fib_lookup(skb, &route, sizeof(route), 0) != BPF_FIB_LKUP_RET_SUCCESS)
+	found = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+	if (found == BPF_FIB_LKUP_RET_NO_NEIGH && member->ifindex) {
+		member->resolved = now;
+		return true;
+	}
+	if (found != BPF_FIB_LKUP_RET_SUCCESS)
 		return false;
 	__builtin_memcpy(member->destination, route.dmac, 6);
 	__builtin_memcpy(member->source, route.smac, 6);

@@ -14,6 +14,7 @@
 #define CARRIED_MOST 1408   /* bytes of a frame that can travel behind a message */
 #define WINDOW_WORDS 16     /* of 64 messages each, by which messages may be late */
 #define VERSION 2
+#define LIFE_MOST 64        /* changes of one connection, by which its first message may be late */
 
 enum state {
 	LISTEN, SYN_SENT, SYN_RECEIVED, ESTABLISHED, FIN_WAIT, LAST_ACK, TIME_WAIT, CLOSED, ONE_WAY, BOTH_WAYS, STATES,

@@ -1,0 +1,129 @@
+"""Faults of a firewall cluster: cuts, full members, clocks apart, members of other versions."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+
+import pytest
+from system.sharing_ground import REPEATED_S, SILENT_S, Ends, counted, heal, restrict, states, talks
+
+from orchestrator.bench.state_sync.cluster import SECRET, Cluster
+from orchestrator.bench.state_sync.world import World, wait_until
+from orchestrator.errors import Unreachable
+from orchestrator.statesync.messages import VERSION, Key, Word
+from orchestrator.statesync.sessions import Session
+from orchestrator.statesync.states import State
+
+CUTS = {
+    "sessions": "ip saddr 10.9.3.1 tcp dport 3781 drop; ip daddr 10.9.3.1 tcp dport 3781 drop; "
+    "ip saddr 10.9.3.1 tcp sport 3781 drop; ip daddr 10.9.3.1 tcp sport 3781 drop",
+    "messages": "ip saddr 10.9.3.1 udp dport 3781 drop; ip daddr 10.9.3.1 udp dport 3781 drop",
+    "both": "ip saddr 10.9.3.1 drop; ip daddr 10.9.3.1 drop",
+    "one way": "ip saddr 10.9.3.1 drop",
+    "the other way": "ip daddr 10.9.3.1 drop",
+    "messages one way": "ip saddr 10.9.3.1 udp dport 3781 drop",
+}
+NOTICED = ("sessions", "both", "one way", "the other way")
+"""Cuts by which a member's machine seems silent; where only messages are lost, that shows when packets wait."""
+OPENED_MOST = 262_144
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_connections_begin_and_survive_on_both_sides_of_a_cut(
+    cluster: Cluster, world: World, ends: Ends, cut: str
+) -> None:
+    """Member 3 is cut off: those before live everywhere, each side goes on, and afterwards all know all."""
+    before = ends.connect()
+    restrict(world, CUTS[cut])
+    try:
+        wait_until(lambda: _begins(ends), "no connection begins on the larger side", REPEATED_S)
+        if cut in NOTICED:
+            wait_until(lambda: 3 not in cluster.nodes[1].member.followers, "it is waited for still", 4 * SILENT_S)
+        largest = ends.connect()
+        world.via(2)
+        assert talks(*largest)
+        assert talks(*before)
+        world.via(3)
+        assert talks(*before)
+        wait_until(lambda: _begins(ends), "no connection begins on the smaller side", REPEATED_S)
+        smaller = ends.connect()
+    finally:
+        heal(world)
+    cluster.wait_whole()
+    for number in (1, 2, 3):
+        world.via(number)
+        assert all(talks(*pair) for pair in (before, largest, smaller)), number
+
+
+def _begins(ends: Ends) -> bool:
+    try:
+        return talks(*ends.connect())
+    except OSError:
+        return False
+
+
+def test_a_member_without_room_is_left_and_costs_nobody_else_a_connection(
+    cluster: Cluster, world: World, ends: Ends
+) -> None:
+    full = cluster.nodes[3].kernel
+    value = Word(State.ESTABLISHED, version=1).pack().to_bytes(8, "little") + time.monotonic_ns().to_bytes(8, "little")
+    for number in range(OPENED_MOST):
+        full.put_entry("opened", Key(number, 1 << 100, 1, 1, socket.IPPROTO_UDP).pack(), value * 2 + bytes(8))
+    wait_until(lambda: _begins(ends), "nothing begins while a member has no room", REPEATED_S)
+    assert counted(cluster, 3, "store_full") > 0
+    assert cluster.nodes[1].member.followers == {2}
+    pair = ends.connect()
+    world.via(2)
+    assert talks(*pair)
+    full.forget_all()
+    cluster.wait_whole()
+    world.via(3)
+    assert talks(*pair)
+
+
+@pytest.mark.parametrize("apart_s", [3600, -3600])
+def test_clocks_apart_cost_no_connection(
+    cluster: Cluster, world: World, ends: Ends, monkeypatch: pytest.MonkeyPatch, apart_s: int
+) -> None:
+    """The same ends connect again and again, each time through a firewall of another time."""
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + apart_s * 1_000_000_000)
+    kernel = cluster.nodes[2].kernel
+    kernel.configure(kernel.settings())
+    monkeypatch.undo()
+    port = random.Random(apart_s).randrange(20_000, 30_000)
+    for number in (2, 1, 2, 3):
+        world.via(number)
+        near, far = ends.connect(port=port)
+        for other in (1, 2, 3):
+            world.via(other)
+            assert talks(near, far), (number, other)
+        near.close()
+        far.close()
+        _forget(cluster, number)
+        port += number == 3
+    kernel.configure(kernel.settings())
+
+
+def _forget(cluster: Cluster, number: int) -> None:
+    """One firewall forgets what closed, as after its time-out, and others do not."""
+    kernel = cluster.nodes[number].kernel
+    wait_until(
+        lambda: all(State.ESTABLISHED not in states(cluster, each) for each in (1, 2, 3)), "it does not close", 5
+    )
+    for entry in list(kernel.connections()):
+        kernel.forget(entry.key.pack())
+
+
+def test_a_member_of_another_version_is_no_member(cluster: Cluster, ends: Ends, world: World) -> None:
+    """It proves the key, and its messages would not be understood: it is told so, and no session begins."""
+    stranger = Session.begin(
+        world.dialler(3)(world.address(1), 3781, world.address(3)), SECRET, is_follower=True, silent_s=SILENT_S
+    )
+    stranger.say(member=3, version=VERSION + 1, sequences=[1, 1])
+    with pytest.raises(Unreachable):
+        stranger.hear()
+    assert cluster.nodes[1].member.followers == {2, 3}
+    assert talks(*ends.connect())
