@@ -13,9 +13,11 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from api.answers import dumped
+from api.schemas.common import NAME
 from orchestrator import errors
 from orchestrator.client.problems import MEDIA_TYPE, problem_type
 from orchestrator.errors import AclflowError
+from orchestrator.policy.model.names import name_refusal
 
 log = structlog.get_logger()
 
@@ -129,6 +131,10 @@ def _reason(fault: Mapping[str, Any]) -> str:
             return "this is needed"
         case "json_invalid":
             return f"not JSON: {fault.get('ctx', {}).get('error', 'cannot be read')}"
+        case "string_pattern_mismatch" if fault.get("ctx", {}).get("pattern") == NAME:
+            return name_refusal(str(fault.get("input", "")), "a name")
+        case "string_too_long":
+            return f"longer than {fault['ctx']['max_length']} characters"
         case _:
             message = str(fault["msg"]).removeprefix("Value error, ")
             return message[:1].lower() + message[1:]

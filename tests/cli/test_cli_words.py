@@ -170,3 +170,71 @@ def test_a_file_given_as_kubectl_takes_it_is_told_where_it_goes(run: Run, tenant
     ended = run("acl", "apply", "-f", str(path), tenant, "--yes")
     assert (ended.code, f"aclflow acl apply {tenant} {path}" in ended.err) == (2, True)
     assert run("acl", "rule", "list", tenant, "-c", "id").out == "id\nweb\n"
+
+
+# ------------------------------------------------------------------------------------------------- texts that are odd
+
+NAMES = (
+    "acl rule add {tenant} {text} --deny -s any -d any --yes",
+    "group put {tenant} {text} 192.0.2.1",
+    "tenant create {text} --domain d-{tenant}",
+    "domain create {text}",
+    "operator-rule add d-{tenant} {text} --deny -s any -d any --yes",
+    "domain add-endpoint d-{tenant} {text} --tenant {tenant} --port t1 --mac 0a:00:00:00:00:09 --prefix 198.51.100.9",
+    "context add {text} --url http://127.0.0.1:1 --token-file -",
+)
+"""Where an id is given: letters, digits and a few signs."""
+LINES = (
+    "acl rule set {tenant} web --description {text} --yes",
+    "acl rule set {tenant} web --owner {text} --yes",
+    "acl rule set {tenant} web --port 80 --message {text} --yes",
+    "tenant set {tenant} --name {text}",
+    "token create --role reader --tenant {tenant} --description {text}",
+    "acl waiver add {tenant} wide web --ends in_4w --reason {text}",
+    "acl draft share {tenant} {file} --message {text}",
+)
+"""Where a line of text is given, in any script."""
+ODD = {
+    "long": "x" * 10_000,
+    "bell": "a\ab",
+    "lines": "two\nlines",
+    "escape": "\x1b[2J",
+    "nothing but marks": "\u200f" * 3,
+}
+
+
+def typed(command: str, **values: str) -> list[str]:
+    return [word.format(**values).replace("in_4w", "in 4w") for word in command.split()]
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_an_id_is_of_few_signs(run: Run, tenant: str, command: str) -> None:
+    for text in (*ODD.values(), "שלום", "safe\u202egnp"):
+        ended = run(*typed(command, tenant=tenant, text=text), stdin="secret")
+        assert ended.code in {1, 2}, (text, ended)
+        assert "use 1 to 64 letters, digits and _ . : -" in ended.err, (text, ended)
+        assert len(ended.err) < 300, "what is refused is not shown at any length"
+        assert not set(ended.err) & {"\a", "\x1b", "\u202e", "\u200f"}, "and cannot steer the terminal"
+    assert run("acl", "rule", "list", tenant, "-c", "id").out == "id\nweb\n"
+
+
+@pytest.mark.parametrize("command", LINES)
+def test_a_line_is_of_some_length_and_in_any_script(run: Run, tenant: str, command: str, tmp_path: Path) -> None:
+    file = tmp_path / "draft.json"
+    file.write_text(json.dumps({"rules": [WEB]}))
+    for name in ("long", "bell", "lines", "escape"):
+        ended = run(*typed(command, tenant=tenant, text=ODD[name], file=str(file)))
+        assert ended.code in {1, 2}, (name, ended)
+        assert len(ended.err) < 300
+        assert not set(ended.err) & {"\a", "\x1b"}
+    kept = "שלום, CHG-1234, مرحبا"
+    ended = run(*typed(command, tenant=tenant, text=kept, file=str(file)))
+    assert ended.code == 0, ended
+
+
+def test_marks_of_direction_are_shown_escaped(run: Run, tenant: str) -> None:
+    """A text may hold them, for its script needs them; a table shows them, so that no line reads otherwise."""
+    assert run("tenant", "set", tenant, "--name", "safe\u202egnp").code == 0
+    assert "safe\\u202egnp" in run("tenant", "show", tenant).out
+    assert "\u202e" not in run("tenant", "list").out
+    assert run("tenant", "show", tenant, "--json").json()["name"] == "safe\u202egnp"

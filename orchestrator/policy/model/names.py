@@ -20,7 +20,10 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}\Z")
 def check_name(name: str, what: str, *, place: str) -> None:
     """Refuse a name that does not fit URLs, file names and shell words."""
     if not _NAME.match(name):
-        shown = name if len(name) <= 80 else name[:77] + "..."
-        raise BadInput(
-            f"{shown!r} cannot be {what}: use 1 to 64 letters, digits and _ . : -, not starting with . : -", place=place
-        )
+        raise BadInput(name_refusal(name, what), place=place)
+
+
+def name_refusal(name: str, what: str) -> str:
+    """Say why a text cannot be a name, and what can."""
+    shown = name if len(name) <= 80 else name[:77] + "..."
+    return f"{shown!r} cannot be {what}: use 1 to 64 letters, digits and _ . : -, not starting with . : -"

@@ -1,0 +1,164 @@
+"""Two people commit at once, each by the command line or over REST: nobody's edit is lost without a word."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from command_line import Ended
+from served import Served
+
+from orchestrator.client import Client
+from orchestrator.errors import Stale
+from orchestrator.policy.formats.native import acl_from_json, rule_from_json, rule_to_json
+from orchestrator.policy.formats.registry import write
+from orchestrator.policy.formats.results import TakenFrom
+from orchestrator.policy.model import Acl
+
+WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination": "198.51.100.7", "destination_ports": 443}
+BLOCK = {"id": "block", "action": "deny", "source": "192.0.2.0/24"}
+THEIRS = {"id": "theirs", "action": "permit", "protocol": "udp", "destination": "198.51.100.9", "destination_ports": 53}
+MINE = {"id": "mine", "action": "permit", "protocol": "tcp", "destination": "198.51.100.8", "destination_ports": 22}
+
+Run = Callable[..., Ended]
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def tenant(run: Run) -> Iterator[str]:
+    """A tenant whose list is at version 2."""
+    name = f"r-{next(_numbers)}"
+    assert run("domain", "create", f"d-{name}").code == 0
+    assert run("tenant", "create", name, "--domain", f"d-{name}", "--prefix", "198.51.100.0/24").code == 0
+    for rules in ([WEB], [WEB, BLOCK]):
+        assert run("acl", "apply", name, "-", "--yes", stdin=json.dumps({"rules": rules})).code == 0
+    yield name
+    run("tenant", "delete", name)
+
+
+def rules_of(acl: Acl) -> dict[str, Any]:
+    return {rule.id: rule for rule in acl.rules}
+
+
+# ---------------------------------------------------------------------------------------------- what a colleague does
+
+THEY: dict[str, tuple[Callable[[Run, Client, str], object], Callable[[Acl], bool]]] = {
+    "add over REST": (
+        lambda _, client, tenant: client.insert_rule(tenant, rule_from_json(THEIRS)),
+        lambda acl: "theirs" in rules_of(acl),
+    ),
+    "change over REST": (
+        lambda _, client, tenant: client.put_rule(tenant, rule_from_json({**WEB, "source": "203.0.113.0/24"})),
+        lambda acl: "203.0.113.0/24" in str(rules_of(acl)["web"].source),
+    ),
+    "delete over REST": (
+        lambda _, client, tenant: client.delete_rule(tenant, "web"),
+        lambda acl: "web" not in rules_of(acl),
+    ),
+    "replace over REST": (
+        lambda _, client, tenant: client.put_acl(
+            tenant, acl_from_json({"rules": [WEB, BLOCK, THEIRS]}), etag=client.acl(tenant).etag
+        ),
+        lambda acl: "theirs" in rules_of(acl),
+    ),
+    "add by command": (
+        lambda run, _, tenant: run(
+            *("acl", "rule", "add", tenant, "theirs", "--permit", "-p", "udp", "-s", "any", "-d", "198.51.100.9"),
+            *("--port", "53", "--yes"),
+        ),
+        lambda acl: "theirs" in rules_of(acl),
+    ),
+    "apply by command": (
+        lambda run, _, tenant: run(
+            "acl", "apply", tenant, "-", "--yes", stdin=json.dumps({"rules": [WEB, BLOCK, THEIRS]})
+        ),
+        lambda acl: "theirs" in rules_of(acl),
+    ),
+    "restore by command": (
+        lambda run, _, tenant: run("acl", "restore", tenant, "1", "--yes"),
+        lambda acl: "block" not in rules_of(acl),
+    ),
+}
+"""What somebody else commits meanwhile, and how it is seen in a list."""
+
+
+def _applied(run: Run, tenant: str) -> bool:
+    taken = write(acl_from_json({"rules": [WEB, BLOCK, MINE]}), "native", TakenFrom(tenant, 2)).text
+    return run("acl", "apply", tenant, "-", "--yes", stdin=taken).code == 0
+
+
+def _replaced(client: Client, tenant: str) -> bool:
+    """What the console and any program does: read, edit, write with the ETag that was read."""
+    seen = client.acl(tenant)
+    wanted = replace(seen.acl, rules=(*seen.acl.rules, rule_from_json(MINE)))
+    try:
+        client.put_acl(tenant, wanted, etag=seen.etag)
+    except Stale:
+        return False
+    return True
+
+
+ADD = ("mine", "--permit", "-p", "tcp", "-s", "any", "-d", "198.51.100.8", "--port", "22", "--yes")
+I_DO: dict[str, tuple[str, Callable[[Run, Client, str], bool], Callable[[Acl], bool]]] = {
+    "apply by command": ("put_acl", lambda run, _, tenant: _applied(run, tenant), lambda acl: "mine" in rules_of(acl)),
+    "add by command": (
+        "insert_rule",
+        lambda run, _, tenant: run("acl", "rule", "add", tenant, *ADD).code == 0,
+        lambda acl: "mine" in rules_of(acl),
+    ),
+    "change by command": (
+        "put_rule",
+        lambda run, _, tenant: run("acl", "rule", "set", tenant, "web", "--port", "80", "--yes").code == 0,
+        lambda acl: rule_to_json(rules_of(acl)["web"])["destination_ports"] == 80,
+    ),
+    "move by command": (
+        "move_rule",
+        lambda run, _, tenant: run("acl", "rule", "move", tenant, "block", "--before", "web", "--yes").code == 0,
+        lambda acl: [*rules_of(acl)].index("block") < [*rules_of(acl), "web"].index("web"),
+    ),
+    "delete by command": (
+        "delete_rule",
+        lambda run, _, tenant: run("acl", "rule", "delete", tenant, "block", "--yes").code == 0,
+        lambda acl: "block" not in rules_of(acl),
+    ),
+    "restore by command": (
+        "restore_acl",
+        lambda run, _, tenant: run("acl", "restore", tenant, "1", "--yes").code == 0,
+        lambda acl: [*rules_of(acl)] == ["web"],
+    ),
+    "replace over REST": (
+        "put_acl",
+        lambda _, client, tenant: _replaced(client, tenant),
+        lambda acl: "mine" in rules_of(acl),
+    ),
+}
+"""What I commit: the request that writes it, and how it is seen in a list."""
+
+
+@pytest.mark.parametrize("mine", I_DO)
+@pytest.mark.parametrize("theirs", THEY)
+def test_two_at_once_lose_nothing(
+    run: Run, tenant: str, service: Served, monkeypatch: pytest.MonkeyPatch, mine: str, theirs: str
+) -> None:
+    """A colleague commits after I was shown my change and before it is written."""
+    verb, commit, is_mine = I_DO[mine]
+    meanwhile, is_theirs = THEY[theirs]
+    real = getattr(Client, verb)
+    with service.client() as client:
+
+        def late(self: Client, *arguments: Any, **named: Any) -> Any:
+            monkeypatch.setattr(Client, verb, real)
+            meanwhile(run, client, tenant)
+            return real(self, *arguments, **named)
+
+        monkeypatch.setattr(Client, verb, late)
+        is_written = commit(run, client, tenant)
+        found = client.acl(tenant).acl
+        assert is_theirs(found), "what the colleague committed is there"
+        if is_written:
+            assert is_mine(found), "and so is mine, where I was told so"
+        assert client.acl(tenant).version == (4 if is_written else 3)
