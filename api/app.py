@@ -17,8 +17,10 @@ from api.context import Services
 from api.limits import BodyLimit
 from api.lookout import look_ahead
 from api.observe import Observe
+from api.refusals import Refused
 from api.routes import (
     acl,
+    audit,
     counts,
     domains,
     drafts,
@@ -79,6 +81,7 @@ _ROUTERS = (
     pops.edges,
     tokens.router,
     events.router,
+    audit.router,
     operations.router,
 )
 
@@ -126,6 +129,7 @@ def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
     app.state.services = services
     problems.install(app)
     app.add_middleware(BodyLimit, limit_bytes=services.body_limit_bytes)
+    app.add_middleware(Refused, refusals=services.refusals)
     app.add_middleware(waiting.Waiting, services=services)
     app.add_middleware(Observe, metrics=services.metrics)
     return app

@@ -15,12 +15,14 @@ who sees a thing and may not change it is told so: `Forbidden`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyHeader
+from starlette.types import Scope
 
 from api.context import NamePath, Services, ServicesDep
 from orchestrator import stages
@@ -30,7 +32,17 @@ from orchestrator.store.records import Principal, Role
 CERTIFICATE = "aclflow.certificate"
 """Where the server puts the fingerprint (SHA-256) of the certificate that a connection was made with, if any."""
 
+PRINCIPAL = "aclflow.principal"
+"""Where a request's scope says who asks, once that is known."""
+
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _TOKEN = APIKeyHeader(name="X-Auth-Token", auto_error=False, description="a token of `aclflow token create`")
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address that a request came from."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 async def caller(request: Request, services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:
@@ -50,6 +62,10 @@ async def caller(request: Request, services: ServicesDep, token: Annotated[str |
     else:
         raise Unauthenticated("say who you are: X-Auth-Token", place="header.X-Auth-Token")
     principal = known if known is not None else await run_in_threadpool(look)
+    principal = replace(principal, address=address_of(request.scope))
+    request.scope[PRINCIPAL] = principal
+    if request.method not in READS:
+        services.rates.take(principal)
     stages.lap("auth")
     return principal
 

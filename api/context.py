@@ -15,8 +15,10 @@ from pydantic import BaseModel, ValidationError
 
 from api.problems import Unconditional, bad_input
 from api.questions import Questions
+from api.rates import Rates
 from api.reviews import Reviews
 from api.schemas.common import BIGGEST, NAME
+from orchestrator.control.audit import Refusals
 from orchestrator.control.control import Control
 from orchestrator.control.counting import CountDesk
 from orchestrator.control.enforcement import Enforcement
@@ -29,6 +31,7 @@ from orchestrator.control.spreading import Spreading
 from orchestrator.control.workbench import Workbench
 from orchestrator.errors import AclflowError, Conflict, Stale
 from orchestrator.policy.formats.json_text import refuse_repeated_keys
+from orchestrator.store.audit import NO_DIGESTS, Actor, Digests
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 
@@ -59,6 +62,8 @@ class Services:
     heartbeat_s: float
     expiry_lead: dt.timedelta
     silence_s: float
+    rates: Rates = field(default_factory=Rates)
+    refusals: Refusals = field(default_factory=Refusals)
     questions: Questions = field(default_factory=Questions)
     reviews: Reviews = field(default_factory=Reviews)
     summaries: Reviews = field(default_factory=Reviews)
@@ -248,9 +253,18 @@ def seen_from(outer: str) -> Iterator[None]:
 
 def author(caller: Principal) -> str:
     """How a caller is named in histories and events."""
-    return f"{caller.role.value}:{caller.token_id}"
+    return caller.name
 
 
-def logged(unit: Unit, caller: Principal, kind: str, subject: str, detail: Mapping[str, object]) -> None:
-    """Log a change, in its own transaction, with who made it."""
-    unit.events.append(kind, subject, {"by": author(caller), **detail})
+def logged(
+    unit: Unit,
+    caller: Principal,
+    kind: str,
+    subject: str,
+    detail: Mapping[str, object],
+    *,
+    digests: Digests = NO_DIGESTS,
+) -> None:
+    """Log a change, in its own transaction, with who made it: as an event, and in the audit trail."""
+    actor = Actor(caller.name, caller.address)
+    unit.events.append(kind, subject, {"by": caller.name, **detail}, actor=actor, digests=digests)

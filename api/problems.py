@@ -80,8 +80,15 @@ def problem(error: AclflowError, status: int | None = None, headers: Mapping[str
         "detail": error.reason,
         **({"place": error.place} if error.place else {}),
     }
-    sent = {**_HEADERS.get(answered, {}), **(headers or {})}
+    sent = {**_HEADERS.get(answered, {}), **_retry_after(error), **(headers or {})}
     return Response(dumped(body), int(answered), sent, MEDIA_TYPE)
+
+
+def _retry_after(error: AclflowError) -> Mapping[str, str]:
+    """Return the header that says how long to wait, where an error knows better than its status does."""
+    if isinstance(error, errors.TooOften) and error.after_s is not None:
+        return {"Retry-After": str(error.after_s)}
+    return {"Retry-After": "30"} if isinstance(error, errors.Full) else {}
 
 
 def install(app: FastAPI) -> None:
@@ -95,7 +102,8 @@ def install(app: FastAPI) -> None:
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, AclflowError)
     if status_of(error) >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        say = log.info if isinstance(error, errors.TryAgain) else log.error
+        is_usual = isinstance(error, errors.TryAgain) and not isinstance(error, errors.Full)
+        say = log.info if is_usual else log.error
         say("cannot answer", path=request.url.path, error=str(error), kind=type(error).__name__)
     return problem(error)
 

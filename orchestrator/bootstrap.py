@@ -21,7 +21,10 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.context import Services
+from api.rates import Rates
 from orchestrator.clouds import open_cloud
+from orchestrator.control.audit import Auditor, Refusals, Sink
+from orchestrator.control.auditsinks import AnchorFile, Syslog
 from orchestrator.control.ceilings import Ceilings
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
@@ -48,6 +51,7 @@ from orchestrator.control.workbench import Workbench
 from orchestrator.errors import BadInput, Conflict, Missing
 from orchestrator.hosts.installer import AnsibleInstaller, Installers, LocalInstaller, variables_in
 from orchestrator.hosts.request import Onboarding, controller_name
+from orchestrator.identity.auditkey import AuditKey
 from orchestrator.identity.files import AuthorityDir
 from orchestrator.identity.names import OPENFLOW, SWITCH
 from orchestrator.largepages import keep_gathered
@@ -56,15 +60,20 @@ from orchestrator.memory import collect_seldom
 from orchestrator.serving import Server
 from orchestrator.settings import PREFIX, Settings
 from orchestrator.store import Store, open_store
+from orchestrator.store.audit import Actor
 from orchestrator.store.records import NewToken, Role
 from orchestrator.store.sql.clock import utc_now
 from orchestrator.store.transaction import HistorySettings, StoreSettings
 from orchestrator.store.unit import Unit
 from orchestrator.turns import take_turns
+from orchestrator.wire.codec import encode
 
 log = structlog.get_logger()
 
 _SQLITE_FILE = "sqlite:///"
+
+_HERE = "machine"
+"""How one is named who works on the store itself, on the service's machine."""
 
 _INVITED = dt.timedelta(hours=1)
 _ALONE = "the one service on SQLite"
@@ -84,6 +93,7 @@ class Parts:
     keeper: FleetKeeper | None
     workbench: Workbench
     feed: Feed
+    auditor: Auditor
     store: Store
 
     def release(self) -> None:
@@ -101,12 +111,14 @@ class Parts:
             self.keeper.close()
         self.workbench.close()
         self.control.stop()
+        self.auditor.stop()
         self.store.close()
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """From the application's start to its end."""
         self.control.start()
+        self.auditor.start()
         self.onboarder.start()
         if self.keeper is not None:
             self.keeper.start()
@@ -152,8 +164,19 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     metrics.registry.register(FleetGauges(control))
     metrics.registry.register(HitMetrics(control))
     metrics.registry.register(PointMetrics(control))
+    refusals = Refusals()
+    auditor = Auditor(
+        store,
+        refusals,
+        AuditKey.open(settings.audit_dir),
+        tuple(_audit_sinks(settings)),
+        keep=dt.timedelta(days=settings.audit_days),
+    )
+    metrics.watch_audit(lambda: auditor.unsent)
     services = Services(
         control=control,
+        rates=Rates(settings.tenant_changes_a_minute),
+        refusals=refusals,
         enforcement=enforcement,
         desk=desk,
         onboarder=onboarder,
@@ -181,6 +204,7 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
         keeper,
         workbench,
         feed,
+        auditor,
         store,
     )
     return Service(create_app(services, parts.lifespan), parts)
@@ -214,6 +238,13 @@ def _packet_sinks(settings: Settings) -> Iterator[PacketSink]:
         yield JsonLines(settings.packet_log_file)
     if settings.ipfix_collector:
         yield Collector(settings.ipfix_collector)
+
+
+def _audit_sinks(settings: Settings) -> Iterator[Sink]:
+    if settings.audit_file is not None:
+        yield AnchorFile(settings.audit_file)
+    if settings.audit_syslog:
+        yield Syslog(settings.audit_syslog)
 
 
 def _invite(desk: EnrolmentDesk, settings: Settings, unit: Unit, asked: Onboarding) -> dict[str, Any]:
@@ -303,7 +334,12 @@ def create_token(
     Raises BadInput, NotFound, Busy.
     """
     with opened_store(settings) as store, store.write() as unit:
-        return unit.tokens.create(role, tenant=tenant, expires=expires, description=description)
+        made = unit.tokens.create(role, tenant=tenant, expires=expires, description=description)
+        text = encode({"role": role.value, "tenant": tenant}).decode()
+        number = None if tenant is None else unit.tenants.get(tenant).number
+        subject, actor = str(made.record.id), Actor(_HERE)
+        unit.audit.append("token.created", subject, text, actor=actor, tenant=number, domain=None)
+        return made
 
 
 # ---------------------------------------------------------------------------------------------------- serving

@@ -14,7 +14,8 @@ AclflowError
 ├── NotFound                  no such thing, or not yours: the two look the same on purpose
 ├── TryAgain                  the same request may work later
 │   ├── Busy                  the store is locked, the service is starting
-│   ├── TooOften              it failed too often from there: wait
+│   ├── TooOften              it was tried too often from there: wait
+│   ├── Full                  the disk is full: nothing was changed
 │   └── Unreachable           a switch, a service or a database does not answer
 ├── DeviceError               an enforcement point did not do what was asked
 │   ├── Refused               the device said no: place the rule elsewhere or change it
@@ -97,7 +98,15 @@ class Busy(TryAgain):
 
 
 class TooOften(TryAgain):
-    """It was tried too often, and failed: wait."""
+    """It was tried too often: wait, `after_s` seconds if that is known."""
+
+    def __init__(self, reason: str, *, place: str | None = None, after_s: int | None = None) -> None:
+        super().__init__(reason, place=place)
+        self.after_s = after_s
+
+
+class Full(TryAgain):
+    """The disk of the store is full: nothing can be changed until somebody makes room."""
 
 
 class Unreachable(TryAgain):

@@ -134,10 +134,21 @@ _DECLARED = (
     EventKind("token.created", About.SERVICE, "a token was made"),
     EventKind("token.rotated", About.SERVICE, "a token was replaced by another"),
     EventKind("token.revoked", About.SERVICE, "a token is valid no more"),
+    EventKind("audit.unanchored", About.SERVICE, "a sink of the audit trail takes no anchors, and why"),
     EventKind("store.restored", About.SERVICE, "the database was put back from a backup: what came after it is gone"),
 )
 
 KINDS: Mapping[str, EventKind] = MappingProxyType({kind.name: kind for kind in _DECLARED})
+
+OBSERVED = frozenset(
+    {
+        "acl.enforced", "audit.unanchored", "enforcer.down", "enforcer.up", "enrolment.refused", "expectations.broken",
+        "firewall.made", "firewall.trouble", "firewall.unmade", "generation.enforced", "generation.published",
+        "host.disconnected", "host.drifted", "host.recovered", "host.refused", "onboarding.step", "pop.heavy",
+        "pop.rebuilt", "rule.expiring", "vnf.sick", "vnf.well",
+    }
+)  # fmt: skip
+"""Kinds that tell what was seen to happen. All others are somebody's acts, or the service's own, and are audited."""
 
 
 def about(kind: str) -> About:

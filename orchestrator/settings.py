@@ -36,6 +36,8 @@ _ABOVE_ZERO = (
     "packet_log_kept",
     "busy_timeout_s",
     "token_days",
+    "tenant_changes_a_minute",
+    "audit_days",
     "tenant_flows_limit",
     "domain_flows_limit",
 )
@@ -92,6 +94,14 @@ class Settings:
     """How long its sums an hour are kept."""
     history_limit_mb: float = 256.0
     """What a domain's history may take up in all; the oldest of the finest goes first."""
+    audit_days: float = 400.0
+    """How many days the audit trail is kept, and events at the longest."""
+    audit_file: Path | None = None
+    """A file to which the heads of the audit trail are written once a minute, signed: best on another disk."""
+    audit_syslog: str = ""
+    """udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH: a collector (RFC 5424) that is sent the same; empty: none."""
+    tenant_changes_a_minute: float = 1200.0
+    """How many changes all members of a tenant together may ask for in a minute; more are answered 429."""
     packet_log_kept: int = 10_000
     """How many packets that rules with `log` decided are kept of each tenant: the newest."""
     packet_log_file: Path | None = None
@@ -142,6 +152,11 @@ class Settings:
     def authority_dir(self) -> Path:
         """Where the service's certificate authority is kept."""
         return self.state_dir / "authority"
+
+    @property
+    def audit_dir(self) -> Path:
+        """Where the key is kept that signs the audit trail's heads."""
+        return self.state_dir / "audit"
 
     @property
     def speaks_tls(self) -> bool:
@@ -198,6 +213,9 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "history_hours_s": float,
         "history_limit_mb": float,
         "packet_log_kept": int,
+        "audit_days": float,
+        "audit_file": _optional_path,
+        "tenant_changes_a_minute": float,
         "packet_log_file": _optional_path,
         "busy_timeout_s": float,
     }

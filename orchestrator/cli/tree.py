@@ -410,6 +410,17 @@ UPLINK = Branch(
     ),
 )
 
+AUDIT = Branch(
+    "audit",
+    "Who did what, and whether anybody has touched the record of it.",
+    (
+        Leaf("list", "List what was done, and what was refused.", "audit:list_all"),
+        Leaf("show", "Show one entry with its digests.", "audit:show"),
+        Leaf("export", "Write the trail as lines of JSON.", "audit:export"),
+        Leaf("verify", "Find entries that were changed, moved, deleted or cut off.", "audit:verify"),
+    ),
+)
+
 STATESYNC = Branch(
     "statesync",
     "Firewalls of a cluster that share their connections.",
@@ -439,6 +450,7 @@ TREE = Branch(
         POP,
         PLAN,
         TOKEN,
+        AUDIT,
         CONTEXT,
         CERTIFICATES,
         Leaf("replay", "Show what a list would have decided about recorded traffic.", "replay:replay"),

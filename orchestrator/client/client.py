@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from orchestrator.client.audit import AuditCalls
 from orchestrator.client.calls import GroupCalls, HistoryCalls, QuotaCalls, WaiverCalls
 from orchestrator.client.connections import Answer, Connections
 from orchestrator.client.counts import CountCalls
@@ -65,6 +66,7 @@ class Client(
     SpreadCalls,
     PopCalls,
     PacketLogCalls,
+    AuditCalls,
 ):
     """A caller of the service. Safe to share between threads.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -95,6 +95,11 @@ class Metrics:
     def watch(self, programs: Callable[[], Iterable[Program]], watching: Callable[[], int]) -> None:
         """Show what is published, and how many wait for something newer, whenever somebody looks."""
         self.registry.register(_Published(programs, watching))
+
+    def watch_audit(self, unsent: Callable[[], int]) -> None:
+        """Show how many anchors of the audit trail the sinks have not taken."""
+        gauge = Gauge("aclflow_audit_unsent_anchors", "Anchors that a sink has not taken", registry=self.registry)
+        gauge.set_function(unsent)
 
     def text(self) -> bytes:
         """Everything in the text format."""

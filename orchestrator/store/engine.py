@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Engine, text
 
 from orchestrator.errors import Busy, Unreachable
 from orchestrator.store.acls.cache import AclCache
+from orchestrator.store.chains import Chain
 from orchestrator.store.migrate import prepare
 from orchestrator.store.policycache import PolicyCache
 from orchestrator.store.pops.cache import PopCache
@@ -58,6 +59,7 @@ class Store:
         self._policies = PolicyCache()
         self._pops = PopCache()
         self._principals = PrincipalCache()
+        self._chain = Chain()
         self.is_alone = engine.dialect.name == "sqlite"
         self.host_changes = 0
         """Grows in every turn that commits hosts that came or went."""
@@ -187,7 +189,7 @@ class Store:
     def _transaction(self, *, writing: bool, synced: bool = True) -> Iterator[Transaction]:
         connection = self._writing(synced) if writing else _begun(self._connected(), begin_reading)
         caches = self._cache, self._policies, self._pops
-        tx = Transaction(connection, self._clock(), writing, self._settings, *caches)
+        tx = Transaction(connection, self._clock(), writing, self._settings, *caches, chain=self._chain)
         try:
             yield tx
         except Unreachable:
@@ -222,6 +224,11 @@ class Store:
         try:
             with nullcontext() if committed.is_nothing else self._notices.announced(tx, committed), translated():
                 tx.connection.commit()
+        except BaseException:
+            self._chain.doubt(tx.head)
+            raise
+        else:
+            self._chain.commit(tx.head)
         finally:
             if tx.takes_tokens:
                 self._principals.clear()

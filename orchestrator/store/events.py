@@ -1,5 +1,15 @@
 """The event log, bounded in size: the oldest are forgotten a hundred at a time.
 
+An event belongs to a ring, and pushes out events of that ring alone:
+
+    tenant 5            what is about that tenant
+    domain d            what is about that domain, but for
+    generations d       what every change causes: generations published and enforced
+    refusals            machines that were not let in
+    service             tokens, restores, measurements
+
+So nobody can make the log forget what others did by doing much; and what was done stays in the audit trail anyway.
+
 Entries are ordered by their ids, never by their times. There is one writer at a time, so ids are also the order of
 commits: who has read up to an id has missed nothing below it.
 """
@@ -14,16 +24,23 @@ import orjson
 from sqlalchemy import Row, delete, func, insert, select, update
 
 from orchestrator.errors import NotFound
-from orchestrator.eventkinds import About, about
+from orchestrator.eventkinds import OBSERVED, About, about
+from orchestrator.store.audit import BY_ITSELF, NO_DIGESTS, Actor, Audit, Digests
 from orchestrator.store.records import EventPage, LoggedEvent
 from orchestrator.store.schema.core import events
-from orchestrator.store.sql.keys import from_micros
+from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
 
 _FORGET_EVERY = 100
+_OF_A_TENANT = 2_000
+"""So many events of a tenant are kept, or fewer where fewer are kept of others: there may be many tenants."""
 _FORGOTTEN = "events_forgotten"
-
+_RENUMBERED = "events_renumbered"
+"""Up to which id events of every ring are forgotten or have others."""
+_TENANT_RING = "tenant "
+_GENERATIONS = frozenset({"generation.published", "generation.enforced"})
+_REFUSALS = frozenset({"enrolment.refused"})
 
 _APPEND = Prepared(insert(events).returning(events.c.id), [column.name for column in events.c if column.name != "id"])
 
@@ -35,11 +52,18 @@ class Events:
         self._tx = tx
 
     def append(
-        self, kind: str, subject: str, detail: Mapping[str, object], *, owner: Row[Any] | None = None
+        self,
+        kind: str,
+        subject: str,
+        detail: Mapping[str, object],
+        *,
+        owner: Row[Any] | None = None,
+        actor: Actor = BY_ITSELF,
+        digests: Digests = NO_DIGESTS,
     ) -> LoggedEvent:
         """Log an event in this transaction, so that it exists only with the change.
 
-        `detail` must be JSON.
+        `detail` must be JSON. An act gets an entry in the audit trail, by `actor` and with digests.
 
         What it is about (`eventkinds.py`) is found by its subject, the generation by its detail. `owner` has the number
         and the domain of the tenant that it is about, where these are known.
@@ -56,14 +80,38 @@ class Events:
             tenant=tenant,
             domain=domain,
             generation=generation,
+            ring=_ring(kind, tenant, domain),
         )
         event_id = int(appended.id)
         self._tx.last_event = event_id
         if event_id % _FORGET_EVERY == 0:
-            oldest = event_id - self._tx.settings.events_kept
-            self._tx.write(delete(events).where(events.c.id <= oldest))
-            self._tx.raise_highest(_FORGOTTEN, oldest)
+            self._forget(event_id)
+        if kind not in OBSERVED:
+            audit = Audit(self._tx)
+            audit.append(kind, subject, body, actor=actor, tenant=tenant, domain=domain, digests=digests)
         return LoggedEvent(event_id, self._tx.now, kind, subject, dict(detail), tenant)
+
+    def _forget(self, newest: int) -> None:
+        """Forget the oldest events of the rings that grew lately."""
+        lately = select(events.c.ring).distinct().where(events.c.id > newest - _FORGET_EVERY)
+        for ring in self._tx.read(lately).scalars().all():
+            of_ring = select(events.c.id).where(events.c.ring == ring).order_by(events.c.id.desc())
+            kept = self._tx.settings.events_kept
+            kept = min(kept, _OF_A_TENANT) if ring.startswith(_TENANT_RING) else kept
+            oldest = self._tx.read(of_ring.offset(kept).limit(1)).scalar_one_or_none()
+            if oldest is not None:
+                self._tx.write(delete(events).where(events.c.ring == ring, events.c.id <= oldest))
+                self._tx.raise_highest(_FORGOTTEN, oldest)
+                self._tx.raise_highest(f"{_FORGOTTEN} {ring}", oldest)
+
+    def forget_before(self, time: dt.datetime) -> None:
+        """Forget events of before a time: those of tenants that are gone, whose rings do not grow."""
+        old = events.c.time < to_micros(time)
+        last = self._tx.read(select(func.max(events.c.id)).where(old)).scalar_one()
+        if last is not None:
+            self._tx.write(delete(events).where(old))
+            self._tx.raise_highest(_FORGOTTEN, last)
+            self._tx.raise_highest(_RENUMBERED, last)
 
     def since(self, event_id: int, *, limit: int = 100, tenant: int | None = None) -> EventPage:
         """Return events after an id, oldest first: all, or a tenant's by number."""
@@ -71,7 +119,7 @@ class Events:
         if tenant is not None:
             statement = statement.where(events.c.tenant == tenant)
         rows = self._tx.read(statement)
-        return EventPage(tuple(_event(row) for row in rows), missed=event_id < self.forgotten())
+        return EventPage(tuple(_event(row) for row in rows), missed=event_id < self.forgotten(tenant))
 
     def newest_of(self, kind: str, tenant: int) -> dt.datetime | None:
         """Return when a kind of event was last logged about a tenant's number, or None."""
@@ -98,11 +146,15 @@ class Events:
         """
         first = self._tx.read(select(func.min(events.c.id))).scalar_one()
         self._tx.write(update(events).values(id=events.c.id + ahead))
-        self._tx.raise_highest(_FORGOTTEN, (last + 1 if first is None else first) + ahead - 1)
+        highest = (last + 1 if first is None else first) + ahead - 1
+        self._tx.raise_highest(_FORGOTTEN, highest)
+        self._tx.raise_highest(_RENUMBERED, highest)
 
-    def forgotten(self) -> int:
-        """The highest id of which the event may be forgotten; 0 while none is."""
-        return self._tx.highest(_FORGOTTEN)
+    def forgotten(self, tenant: int | None = None) -> int:
+        """The highest id of which the event, or that about a tenant, may be forgotten; 0 while none is."""
+        if tenant is None:
+            return self._tx.highest(_FORGOTTEN)
+        return max(self._tx.highest(f"{_FORGOTTEN} {_TENANT_RING}{tenant}"), self._tx.highest(_RENUMBERED))
 
     def last_id(self) -> int:
         """The id of the newest event, 0 when there was none."""
@@ -121,6 +173,15 @@ class Events:
                 return None, subject
             case About.SERVICE:
                 return None, None
+
+
+def _ring(kind: str, tenant: int | None, domain: str | None) -> str:
+    """Return the ring of an event."""
+    if tenant is not None:
+        return f"{_TENANT_RING}{tenant}"
+    if domain is not None:
+        return f"generations {domain}" if kind in _GENERATIONS else f"domain {domain}"
+    return "refusals" if kind in _REFUSALS else "service"
 
 
 def _event(row: Row[Any]) -> LoggedEvent:

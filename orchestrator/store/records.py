@@ -225,13 +225,19 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking: what a token that was checked stands for."""
+    """Who is asking: what a token that was checked stands for, and from which address the request came."""
 
     token_id: int
     role: Role
     tenant: TenantId | None = None
     domain: str | None = None
     enforcer: int | None = None
+    address: str = ""
+
+    @property
+    def name(self) -> str:
+        """How histories, events and the audit trail name it."""
+        return f"{self.role.value}:{self.token_id}"
 
 
 @dataclass(frozen=True, slots=True)

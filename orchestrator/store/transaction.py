@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from orchestrator.errors import BadInput, NotFound, Stale
 from orchestrator.policy.formats.native_values import at, read_text
 from orchestrator.store.acls.cache import AclCache, CachedAcl, ListMoves
+from orchestrator.store.chains import Chain, EditedRows, Head
 from orchestrator.store.policycache import PolicyCache
 from orchestrator.store.pops.cache import KnownPop, PopCache
 from orchestrator.store.records import PolicySnapshot
@@ -71,6 +72,7 @@ class StoreSettings:
 
     busy_timeout_s: float = 5.0
     events_kept: int = 10_000
+    """Of each ring; of a tenant's at most 2,000."""
     packets_kept: int = 10_000
     """Records of the packet log, of every tenant."""
     versions_kept: int = 1_000
@@ -132,6 +134,11 @@ class Transaction:
     takes_tokens: bool = False
     moves_hosts: bool = False
     sets_times: bool = False
+    chain: Chain = field(default_factory=Chain)
+    """The audit trail's, of this process; `head` is its newest entry where this transaction wrote one."""
+    head: Head | None = None
+    edited: dict[int, EditedRows] = field(default_factory=dict)
+    """The rows of lists, by tenant number, that were edited since the last audit entry about the tenant."""
 
     def __post_init__(self) -> None:
         self._driver = driver_of(self.connection)
@@ -219,6 +226,10 @@ class Transaction:
     def upsert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         """An INSERT that can say what to do where the row is there already."""
         return postgresql.insert(table) if self.on_postgres else sqlite.insert(table)
+
+    def edit(self, tenant: int) -> EditedRows:
+        """What the audit trail will say of the rows of a tenant's list that are edited."""
+        return self.edited.setdefault(tenant, EditedRows())
 
     def draw(self, counter: str, count: int = 1) -> int:
         """The first of `count` consecutive numbers that were never drawn before."""

@@ -12,6 +12,7 @@ from orchestrator.store.acls.endpointgroups import EndpointGroups
 from orchestrator.store.acls.groups import Groups
 from orchestrator.store.acls.lists import Acls
 from orchestrator.store.acls.waivers import Waivers
+from orchestrator.store.audit import Audit
 from orchestrator.store.domains import Domains
 from orchestrator.store.drafts import Drafts, Expectations
 from orchestrator.store.events import Events
@@ -70,6 +71,7 @@ class Unit:
     counting = _repository(Counting)
     packet_log = _repository(PacketLog)
     events = _repository(Events)
+    audit = _repository(Audit)
     replies = _repository(Replies)
 
     def __init__(self, tx: Transaction) -> None:

@@ -104,6 +104,8 @@ STORIES = (
         True,
         {'aclflow_edge_stale{domain="pop1"}': "30x40", 'aclflow_edge_chunks{domain="pop1"}': "100x40"},
     ),
+    Story("AclflowAuditUnanchored", True, {"aclflow_audit_unsent_anchors": "3x40"}),
+    Story("AclflowAuditUnanchored", False, {"aclflow_audit_unsent_anchors": "0x40"}),
 )
 
 

@@ -18,7 +18,7 @@ from sqlalchemy import QueuePool, event
 from store.postgres_cluster import Cluster
 from store.scenes import acl, populate, rule
 
-from orchestrator.errors import BadInput, Busy, Conflict, Missing, NotFound, TryAgain, Unreachable
+from orchestrator.errors import BadInput, Busy, Conflict, Full, Missing, NotFound, TryAgain, Unreachable
 from orchestrator.policy.model import Acl
 from orchestrator.store import Store, open_store
 from orchestrator.store.records import Reply, Role
@@ -230,7 +230,7 @@ def test_every_connection_in_use_is_busy(open_another: Callable[..., Store]) -> 
         ("53300", Busy),
         ("55P03", Busy),
         ("57P03", Busy),
-        ("53100", TryAgain),
+        ("53100", Full),
         ("08006", Unreachable),
         ("57P01", Unreachable),
         ("58030", Unreachable),

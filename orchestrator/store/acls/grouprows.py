@@ -288,6 +288,9 @@ def write(tx: Transaction, tenant: int, version: int, changes: Iterable[GroupCha
                 _END_MEMBER, [{**ends, "began": row.since_version, "at_key": row.order_key} for row in change.ended]
             )
         begun += [(tenant, version, change.name, key, text) for key, text in change.begun]
+        edited = tx.edit(tenant)
+        edited.end((change.name, row.order_key, row.prefix) for row in change.ended)
+        edited.begin((change.name, key, text) for key, text in change.begun)
     tx.insert_rows(acl_group_members, ("tenant", "since_version", "name", "order_key", "prefix"), begun)
 
 

@@ -71,7 +71,7 @@ def carry_out(tx: Transaction, tenant: int, version: int, plan: Replacement) -> 
         staying = set(kept.values())
         aclrows.end_rows(tx, tenant, version, [row for row in plan.before if row.order_key not in staying])
     else:
-        aclrows.end_all(tx, tenant, version)
+        aclrows.end_all(tx, tenant, version, plan.before)
     numbers = _numbers(tx, tenant, plan)
     begun = (
         aclrows.new_row(rule, key, numbers[rule.id], body)

@@ -311,13 +311,15 @@ _END = Prepared(
 def end_rows(tx: Transaction, tenant: int, version: int, rows: Sequence[Row[Any]]) -> None:
     """Let rows of the current list hold no more from `version` on."""
     if rows:
+        tx.edit(tenant).end((row.number, row.order_key, row.body) for row in rows)
         tx.moves[tenant].ended += [EndedRow(row.order_key, row.rule_id) for row in rows]
         ends = {"of_tenant": tenant, "ends": version}
         tx.each(_END, [{**ends, "began": row.since_version, "at_key": row.order_key} for row in rows])
 
 
-def end_all(tx: Transaction, tenant: int, version: int) -> None:
-    """Let every row of the current list hold no more."""
+def end_all(tx: Transaction, tenant: int, version: int, rows: Sequence[Row[Any]]) -> None:
+    """Let every row of the current list, which `rows` are, hold no more."""
+    tx.edit(tenant).end((row.number, row.order_key, row.body) for row in rows)
     tx.write(update(acl_rules).where(holds_now(acl_rules, tenant)).values(until_version=version))
 
 
@@ -333,6 +335,7 @@ def begin_rows(
     `rules` are their rules; None: they are read from the rows.
     """
     begun = zip(rows, _rules_of([row.body for row in rows]) if rules is None else rules, strict=True)
+    tx.edit(tenant).begin((row.number, row.order_key, row.body) for row in rows)
     tx.moves[tenant].begun += [BegunRow(row.order_key, row.number, rule) for row, rule in begun]
     tx.sets_times = tx.sets_times or any(row.expires is not None for row in rows)
     tx.each(_BEGIN_ROW, [{"tenant": tenant, "since_version": version, **row._asdict()} for row in rows])
@@ -341,7 +344,9 @@ def begin_rows(
 def fill(tx: Transaction, tenant: int, version: int, rows: Iterable[NewRow]) -> None:
     """Let rows hold from `version` on, where the whole new list is known (`Transaction.fresh`)."""
     tx.sets_times = True
-    tx.insert_rows(acl_rules, _ROW_COLUMNS, ((tenant, version, *row) for row in rows))
+    begun = list(rows)
+    tx.edit(tenant).begin((row.number, row.order_key, row.body) for row in begun)
+    tx.insert_rows(acl_rules, _ROW_COLUMNS, ((tenant, version, *row) for row in begun))
 
 
 def key_between(tx: Transaction, tenant: int, version: int, low: int | None, high: int | None) -> int:

@@ -8,6 +8,7 @@
               ├── intersections, former_hosts (what goes out in two steps: `schema/staging.py`)
               ├── placement_settings, placements (lifted rules)
               ├── operator_rules                           events     the log
+              │                                            audit, audit_anchors (the trail: `schema/audit.py`)
               ├── enforcers ── tokens                      hit_* (what rules decided: `schema/hits.py`)
               ├── invitations (one-time enrolment tokens)
               └── tenants ──┬── prefixes (exclusive)
@@ -17,7 +18,8 @@
                             └── tokens ── replies
 
 An event bears the number of the tenant that it is about, if it is about one, and the domain: who may see it is decided
-by these, never by its words, so that a tenant made later under an old name does not inherit a past.
+by these, never by its words, so that a tenant made later under an old name does not inherit a past. Its `ring` says
+with which others it shares the room that there is, so that nobody's events push out those of others.
 
 A firewall VNF is a host too: its `plane` says what it filters with (NULL: the host is an Open vSwitch). It has neither
 a datapath nor an uplink; in the place of its datapath id stands ``domain/name``, which no datapath id is. An edge
@@ -53,7 +55,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0020"
+HEAD = "0021"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -288,6 +290,8 @@ events = Table(
     Column("tenant", BigInteger),
     Column("domain", NAME),
     Column("generation", COUNT),
+    Column("ring", NAME, nullable=False, server_default=""),
+    Index("events_by_ring", "ring", "id"),
     sqlite_autoincrement=True,
 )
 

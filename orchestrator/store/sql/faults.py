@@ -1,7 +1,7 @@
 """Map database failures to our errors, by what the caller can do.
 
     locked, deadlock, too many connections, starting up      Busy          the same request may work at once
-    disk full                                                TryAgain      after somebody made room; nothing was lost
+    disk full                                                Full          after somebody made room; nothing was lost
     file unreadable or damaged, connection lost or refused   Unreachable
     a constraint of ours                                     Conflict      repositories check first; this is the net
     a number or text that no column holds                    BadInput      say an id of 2^70, or half a character
@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 import psycopg
 from sqlalchemy import exc
 
-from orchestrator.errors import AclflowError, BadInput, Busy, Conflict, TryAgain, Unreachable
+from orchestrator.errors import AclflowError, BadInput, Busy, Conflict, Full, Unreachable
 
 DISK_FULL = "the disk of the store is full; nothing was changed: make room there, then try again"
 
@@ -84,7 +84,7 @@ def _of_sqlite(error: sqlite3.Error) -> AclflowError | None:
     if name.startswith(_SQLITE_BUSY):
         return Busy("the store is locked by another writer: try again")
     if name == "SQLITE_FULL":
-        return TryAgain(DISK_FULL)
+        return Full(DISK_FULL)
     if name.startswith(_SQLITE_GONE):
         return Unreachable(f"the store's file cannot be used: {error}")
     if name in _SQLITE_TAKEN:
@@ -99,7 +99,7 @@ def _of_postgres(error: psycopg.Error) -> AclflowError | None:
     if state in _POSTGRES_BUSY:
         return Busy(f"the store is busy, {_POSTGRES_BUSY[state]}: try again")
     if state == "53100":
-        return TryAgain(DISK_FULL)
+        return Full(DISK_FULL)
     if not state or state.startswith(_POSTGRES_GONE):
         return Unreachable(
             f"the store's database does not answer: {str(error).splitlines()[0] if str(error) else state}"

@@ -1,0 +1,248 @@
+"""The audit trail's repository: entries go into the transaction of the change that they tell of (`wire/audit.py`).
+
+An entry is written where an event is logged, so that neither exists without the change. What was refused has no
+transaction: `control/audit.py` counts that, and writes an entry a minute.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, delete, func, insert, select
+
+from orchestrator.errors import NotFound
+from orchestrator.identity.trail import PRUNED
+from orchestrator.store.chains import NO_ROWS, Head
+from orchestrator.store.schema.audit import audit, audit_anchors
+from orchestrator.store.sql.keys import from_micros, to_micros
+from orchestrator.store.sql.prepared import Prepared
+from orchestrator.store.transaction import Transaction
+from orchestrator.wire.audit import AuditAnchor, AuditEntry, link
+
+SERVICE = "service"
+"""How the service itself is named, where nobody asked for what it does."""
+LONGEST_DETAIL = 4096
+"""Characters; of a longer detail the trail keeps its digest, and the event the words."""
+_LONGEST_SUBJECT = 256
+
+_APPEND = Prepared(insert(audit), [column.name for column in audit.c if column.name != "id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who does something, and from which address."""
+
+    who: str
+    address: str = ""
+
+
+BY_ITSELF = Actor(SERVICE)
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """SHA-256 of what a change took away and of what it put there; None: nothing, or not known."""
+
+    before: bytes | None = None
+    after: bytes | None = None
+
+
+NO_DIGESTS = Digests()
+
+
+def digest(document: object) -> bytes:
+    """Return the SHA-256 of a document, whatever the order of its keys."""
+    return hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS, default=str)).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries are asked for; None: all."""
+
+    tenant: int | None = None
+    who: str | None = None
+    kind: str | None = None
+    subject: str | None = None
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+
+
+class Audit:
+    """The audit trail of a database."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def append(
+        self,
+        kind: str,
+        subject: str,
+        text: str,
+        *,
+        actor: Actor,
+        tenant: int | None,
+        domain: str | None,
+        digests: Digests = NO_DIGESTS,
+        result: str = "done",
+    ) -> None:
+        """Add an entry to this process's chain; `text` is its detail as JSON."""
+        head = self._head()
+        before, after = self._with_rows(tenant, digests)
+        if len(text) > LONGEST_DETAIL:
+            text = orjson.dumps(
+                {"bytes": len(text), "sha256": hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()}
+            ).decode()
+        subject = subject[:_LONGEST_SUBJECT]
+        number, micros, chain = head.number + 1, self._tx.micros, self._tx.chain.name
+        shown = None if before is None else before.hex(), None if after is None else after.hex()
+        hashed = link(
+            head.hash,
+            (chain, number, micros, actor.who, actor.address, kind, subject, tenant, domain, result, *shown, text),
+        )
+        self._tx.rows(
+            _APPEND,
+            chain=chain,
+            number=number,
+            time=micros,
+            who=actor.who,
+            address=actor.address,
+            kind=kind,
+            subject=subject,
+            tenant=tenant,
+            domain=domain,
+            result=result,
+            before=before,
+            after=after,
+            detail=text,
+            hash=hashed,
+        )
+        self._tx.head = Head(number, hashed)
+
+    def page(self, wanted: Wanted, *, marker: int | None, limit: int, newest: bool = False) -> tuple[AuditEntry, ...]:
+        """Return entries after an id, oldest first; with `newest`, before it, newest first."""
+        statement = select(audit)
+        if marker is not None:
+            statement = statement.where(audit.c.id < marker if newest else audit.c.id > marker)
+        equal = {"tenant": wanted.tenant, "who": wanted.who, "kind": wanted.kind, "subject": wanted.subject}
+        for name, value in equal.items():
+            if value is not None:
+                statement = statement.where(audit.c[name] == value)
+        if wanted.since is not None:
+            statement = statement.where(audit.c.time >= to_micros(wanted.since))
+        if wanted.until is not None:
+            statement = statement.where(audit.c.time < to_micros(wanted.until))
+        ordered = statement.order_by(audit.c.id.desc() if newest else audit.c.id).limit(limit)
+        return tuple(_entry(row) for row in self._tx.read(ordered))
+
+    def entry(self, entry_id: int) -> AuditEntry:
+        """Return one entry. Raises NotFound."""
+        row = self._tx.read(select(audit).where(audit.c.id == entry_id)).first()
+        if row is None:
+            raise NotFound(f"the audit trail has no entry {entry_id}")
+        return _entry(row)
+
+    # ------------------------------------------------------------------------------------------------ anchors
+
+    @property
+    def chain(self) -> str:
+        """The name of this process's chain."""
+        return self._tx.chain.name
+
+    def head(self) -> Head:
+        """Return the newest entry of this process's chain."""
+        return self._head()
+
+    def keep_anchor(self, anchor: AuditAnchor) -> None:
+        """Keep an anchor beside the entries, so that they can be verified after older ones were taken out."""
+        values = {
+            "chain": anchor.chain,
+            "number": anchor.number,
+            "hash": bytes.fromhex(anchor.hash),
+            "time": to_micros(anchor.time),
+            "key": bytes.fromhex(anchor.key),
+            "signature": bytes.fromhex(anchor.signature),
+        }
+        self._tx.write(insert(audit_anchors).values(**values))
+
+    def anchors(self, *, after: tuple[str, int] | None = None, limit: int = 1000) -> tuple[AuditAnchor, ...]:
+        """Return anchors in the order of their chains' names and their numbers, after one of them."""
+        columns = audit_anchors.c
+        statement = select(audit_anchors).order_by(columns.chain, columns.number).limit(limit)
+        if after is not None:
+            chain, number = after
+            later = (columns.chain > chain) | ((columns.chain == chain) & (columns.number > number))
+            statement = statement.where(columns.chain >= chain, later)
+        return tuple(_anchor(row) for row in self._tx.read(statement))
+
+    def prune(self, before: dt.datetime) -> int:
+        """Take out entries that were anchored before a time; return how many.
+
+        Of each chain the newest of these anchors stays, for it vouches for the entry that now is the first; and an
+        entry says what was done. Nothing that no anchor vouches for is taken out.
+        """
+        micros, gone = to_micros(before), 0
+        columns = audit_anchors.c
+        old = select(columns.chain, func.max(columns.number).label("number")).where(columns.time <= micros)
+        for row in self._tx.read(old.group_by(columns.chain)).all():
+            mine = (audit.c.chain == row.chain) & (audit.c.number <= row.number)
+            gone += int(self._tx.write(delete(audit).where(mine)).rowcount)
+            self._tx.write(delete(audit_anchors).where(columns.chain == row.chain, columns.number < row.number))
+        if gone:
+            text = orjson.dumps({"before": before.isoformat(), "entries": gone}).decode()
+            self.append(PRUNED, "audit", text, actor=BY_ITSELF, tenant=None, domain=None)
+        return gone
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _head(self) -> Head:
+        """Return the head that the next entry follows, as this transaction sees it."""
+        head = self._tx.head or self._tx.chain.head
+        if head is None:
+            mine = select(audit.c.number, audit.c.hash).where(audit.c.chain == self._tx.chain.name)
+            row = self._tx.read(mine.order_by(audit.c.number.desc()).limit(1)).first()
+            head = self._tx.chain.first if row is None else Head(row.number, bytes(row.hash))
+        return head
+
+    def _with_rows(self, tenant: int | None, digests: Digests) -> tuple[bytes | None, bytes | None]:
+        """Return digests, by default those of the rows that were edited in the tenant's list since its last entry."""
+        edited = None if tenant is None else self._tx.edited.pop(tenant, None)
+        if edited is None or digests is not NO_DIGESTS:
+            return digests.before, digests.after
+        before, after = edited.ended.digest(), edited.begun.digest()
+        return None if before == NO_ROWS else before, None if after == NO_ROWS else after
+
+
+def _entry(row: Row[Any]) -> AuditEntry:
+    return AuditEntry(
+        id=row.id,
+        chain=row.chain,
+        number=row.number,
+        time=from_micros(row.time),
+        who=row.who,
+        address=row.address,
+        kind=row.kind,
+        subject=row.subject,
+        tenant=row.tenant,
+        domain=row.domain,
+        result=row.result,
+        before=None if row.before is None else bytes(row.before).hex(),
+        after=None if row.after is None else bytes(row.after).hex(),
+        detail=orjson.loads(row.detail),
+        text=row.detail,
+        hash=bytes(row.hash).hex(),
+    )
+
+
+def _anchor(row: Row[Any]) -> AuditAnchor:
+    return AuditAnchor(
+        chain=row.chain,
+        number=row.number,
+        hash=bytes(row.hash).hex(),
+        time=from_micros(row.time),
+        key=bytes(row.key).hex(),
+        signature=bytes(row.signature).hex(),
+    )

@@ -1,0 +1,67 @@
+"""What a transaction adds to the audit trail: the head of this process's chain, and digests of changed rows.
+
+A chain belongs to one store of one process, which has one writer at a time; so its head is known without asking the
+database, until a commit ends without an answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.wire.audit import genesis
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest entry of a chain: its number (0: there is none yet) and its hash."""
+
+    number: int
+    hash: bytes
+
+
+class Chain:
+    """The chain of this process. For the one writer of a store."""
+
+    def __init__(self) -> None:
+        self.name = uuid.uuid4().hex
+        self.first = Head(0, genesis(self.name))
+        self.head: Head | None = self.first
+        """None: a commit ended without an answer, so the database has to be asked."""
+
+    def commit(self, head: Head | None) -> None:
+        """Take a committed transaction's head; None: it wrote no entry."""
+        if head is not None:
+            self.head = head
+
+    def doubt(self, head: Head | None) -> None:
+        """Forget the head, because nobody knows whether the transaction was committed."""
+        if head is not None:
+            self.head = None
+
+
+@dataclass(slots=True)
+class EditedRows:
+    """SHA-256 of the rows of a list that a piece of work ended, and of those that it began, in that order."""
+
+    ended: Any = field(default_factory=hashlib.sha256)
+    begun: Any = field(default_factory=hashlib.sha256)
+
+    def end(self, rows: Iterable[tuple[object, ...]]) -> None:
+        """Add rows that ended."""
+        self.ended.update(_lines(rows))
+
+    def begin(self, rows: Iterable[tuple[object, ...]]) -> None:
+        """Add rows that began."""
+        self.begun.update(_lines(rows))
+
+
+def _lines(rows: Iterable[tuple[object, ...]]) -> bytes:
+    return "".join(["\t".join(map(str, row)) + "\n" for row in rows]).encode()
+
+
+NO_ROWS = hashlib.sha256().digest()
+"""The digest of no rows at all."""

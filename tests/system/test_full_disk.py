@@ -1,0 +1,83 @@
+"""A full disk stops writes, loudly, and nothing else: programs are read, and what was acknowledged stays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from served import ServiceProcess
+
+from orchestrator.bootstrap import create_token
+from orchestrator.client import Client
+from orchestrator.errors import Full
+from orchestrator.identity.trail import Verifier
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import Acl
+from orchestrator.store.records import Role
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system"),
+]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "aclflow-test", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def rules(count: int, port: int) -> Acl:
+    rule = {"action": "permit", "protocol": "tcp", "destination_ports": port}
+    listed = [{"id": f"r{number}", "source": f"192.0.{number % 250}.0/24", **rule} for number in range(count)]
+    return acl_from_json({"rules": listed})
+
+
+def fill(file: Path) -> None:
+    with file.open("wb", buffering=0) as filler:
+        while True:
+            filler.write(b"\0" * 65536)
+
+
+def write_until_refused(client: Client, versions: list[int]) -> None:
+    for port in range(1000, 1050):
+        versions.append(client.put_acl("blue", rules(300, port)).version)  # noqa: PERF401 - those before the refusal count
+
+
+def test_a_full_disk_stops_writes_and_says_so(small_disk: Path) -> None:
+    process = ServiceProcess(small_disk)
+    token = create_token(process.settings, Role.ADMIN).secret
+    process.start()
+    filler = small_disk / "filler"
+    try:
+        with Client(process.url, token) as admin:
+            admin.create_domain("pop")
+            admin.create_tenant("blue", domain="pop", prefixes=[Prefix.parse("10.0.0.0/16")])
+            versions = [admin.put_acl("blue", rules(5, 80)).version]
+            with pytest.raises(OSError, match="No space"):
+                fill(filler)
+            with pytest.raises(Full, match="disk of the store is full"):
+                write_until_refused(admin, versions)
+            kept = versions[-1]
+            assert "is full" in process.log
+            assert "error" in next(line for line in process.log.splitlines() if "is full" in line)
+            assert admin.acl("blue").version == kept  # what was acknowledged is there, and can be read
+            filler.unlink()
+            assert admin.put_acl("blue", rules(3, 81)).version == kept + 1
+            verifier = Verifier([*admin.audit_anchors()])
+            entries = [*admin.audit_entries()]
+            for entry in entries:
+                verifier.read(entry)
+            assert verifier.result().faults == ()
+            assert [entry.detail["version"] for entry in entries if entry.kind == "acl.replaced"][-1] == kept + 1
+    finally:
+        process.kill()
