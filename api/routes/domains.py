@@ -38,9 +38,11 @@ router = APIRouter(prefix="/v1/domains", tags=["domains"], route_class=SmallBody
 @router.get("", response_model=Page[Domain])
 def list_domains(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NameMarker = None) -> Response:
     """Every security domain."""
-    found = services.control.read(lambda unit: unit.domains.list(limit=limit + 1, marker=marker))
+    found = services.control.read(
+        lambda unit: [_domain(unit, each) for each in unit.domains.list(limit=limit + 1, marker=marker)]
+    )
     following = found[limit - 1].id if len(found) > limit else None
-    return answer(Page(tuple(_domain(record) for record in found[:limit]), following))
+    return answer(Page(tuple(found[:limit]), following))
 
 
 @router.post("", status_code=201, response_model=Domain)
@@ -51,7 +53,7 @@ def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain,
         record = unit.domains.create(body.id, return_traffic=ReturnTraffic(body.return_traffic))
         logged(unit, caller, "domain.created", record.id, {"return_traffic": body.return_traffic})
         return reply(
-            _domain(record),
+            _domain(unit, record),
             generation=record.generation,
             tag=etag(record.version),
             location=f"/v1/domains/{record.id}",
@@ -63,8 +65,8 @@ def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain,
 @router.get("/{domain}", response_model=Domain)
 def get_domain(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
     """One domain. Its ETag changes with its settings, not with its generation."""
-    record = services.control.read(lambda unit: unit.domains.get(domain))
-    return answer(_domain(record), tag=etag(record.version))
+    found = services.control.read(lambda unit: _domain(unit, unit.domains.get(domain)))
+    return answer(found, tag=etag(found.version))
 
 
 @router.patch("/{domain}", response_model=Domain)
@@ -77,7 +79,7 @@ def change_domain(
         condition.require(etag(unit.domains.get(domain).version))
         record = unit.domains.set_return_traffic(domain, ReturnTraffic(body.return_traffic))
         logged(unit, caller, "domain.changed", domain, {"return_traffic": body.return_traffic})
-        return reply(_domain(record), generation=record.generation, tag=etag(record.version))
+        return reply(_domain(unit, record), generation=record.generation, tag=etag(record.version))
 
     return sent(services.control.carry_out(work))
 
@@ -94,7 +96,7 @@ def raise_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, b
         if unit.domains.raise_generation(domain, body.above) is not None:
             logged(unit, caller, "domain.changed", domain, {"raised_above": body.above})
         record = unit.domains.get(domain)
-        return reply(_domain(record), generation=record.generation, tag=etag(record.version))
+        return reply(_domain(unit, record), generation=record.generation, tag=etag(record.version))
 
     return sent(services.control.carry_out(once.of(caller, work)))
 
@@ -250,8 +252,16 @@ async def get_generation(
 # ---------------------------------------------------------------------------------------------------- documents
 
 
-def _domain(record: DomainRecord) -> Domain:
-    return fill(Domain, record, return_traffic=record.return_traffic.value)
+def _domain(unit: Unit, record: DomainRecord) -> Domain:
+    return fill(Domain, record, return_traffic=record.return_traffic.value, untracked=_untracked(unit, record))
+
+
+def _untracked(unit: Unit, record: DomainRecord) -> tuple[str, ...]:
+    """Return what of a domain sees one direction only, or keeps no connections, although the domain tracks them."""
+    if record.return_traffic is not ReturnTraffic.TRACKED:
+        return ()
+    planes = sorted(f"firewall VNFs ({plane.value})" for plane in unit.firewalls.planes(record.id))
+    return (*planes, *(("edge", "firewall servers") if unit.pops.of_domain(record.id) is not None else ()))
 
 
 def _endpoint(record: EndpointRecord) -> EndpointSeen:

@@ -12,9 +12,9 @@ from orchestrator.cli import complete
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.datapaths import DatapathId, datapath
 from orchestrator.cli.names import DomainName, HostName
-from orchestrator.cli.options import Url, prefix_of, refuse_tracked, taking
+from orchestrator.cli.options import Url, prefix_of, taking
 from orchestrator.cli.tables import Printed, Shown
-from orchestrator.cli.terminal import say
+from orchestrator.cli.terminal import remark, say
 from orchestrator.client import Host
 from orchestrator.errors import BadInput
 from orchestrator.policy.model import Endpoint, ReturnTraffic, TenantId
@@ -28,19 +28,50 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z", re.IGNORECASE)
 
 _ENDPOINT_COLUMNS = ("endpoint", "tenant", "port", "mac", "prefixes")
 
+_SETTINGS = {"ack": ReturnTraffic.ESTABLISHED} | {setting.value: setting for setting in ReturnTraffic}
+"""What may be said of how replies come back in; `established` is the service's own word for `ack`."""
+
+
+def _setting(word: str) -> ReturnTraffic:
+    try:
+        return _SETTINGS[word]
+    except KeyError:
+        raise BadInput(f"'{word}' is none of {', '.join(_SETTINGS)}", place="--established") from None
+
+
+Established = Annotated[
+    str,
+    typer.Option(
+        "--established",
+        "--return-traffic",
+        metavar="ack|tracked|explicit",
+        help="How replies come back in: `ack`, TCP segments that look like replies; `tracked`, as packets of a "
+        "connection that the lists permit; `explicit`, by rules alone.",
+        autocompletion=lambda: ["ack", "tracked", "explicit"],
+    ),
+]
+
 
 @taking
-def create(
-    domain: DomainName,
-    return_traffic: Annotated[
-        ReturnTraffic, typer.Option("--return-traffic", callback=refuse_tracked, help="How replies come back in.")
-    ] = ReturnTraffic.ESTABLISHED,
-    url: Url = None,
-) -> None:
+def create(domain: DomainName, return_traffic: Established = "ack", url: Url = None) -> None:
     """Make a domain."""
     with service(url) as client:
-        made = client.create_domain(domain, return_traffic=return_traffic)
+        made = client.create_domain(domain, return_traffic=_setting(return_traffic))
     say(f"domain {made.id}, return traffic {made.return_traffic}")
+
+
+@taking
+def configure(domain: DomainName, return_traffic: Established, url: Url = None) -> None:
+    """Set how a domain lets replies in.
+
+    Replies stop while its hosts go over to tracking connections, or from it. Connections that were there before are
+    not known then, and are cut.
+    """
+    with service(url) as client:
+        changed = client.set_return_traffic(domain, _setting(return_traffic))
+    say(f"domain {changed.id}, return traffic {changed.return_traffic}, from generation {changed.generation} on")
+    if changed.untracked:
+        remark(f"replies are let in by ACK alone at: {', '.join(changed.untracked)}")
 
 
 @taking
@@ -76,6 +107,8 @@ def show(domain: DomainName, printed: Printed, url: Url = None) -> None:
         for each in state.laggards
     }
     say(f"domain {seen.id}, return traffic {seen.return_traffic}, generation {seen.generation}", bold=True)
+    if seen.untracked:
+        say(f"replies are let in by ACK alone at: {', '.join(seen.untracked)}")
     printed.say_table(
         ("host", "datapath id", "uplink", "state"),
         ((one.name, f"{one.datapath_id:016x}", one.uplink, lagging.get(one.name, "in force")) for one in hosts),

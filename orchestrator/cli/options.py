@@ -175,9 +175,10 @@ def addresses_of(given: Iterable[str], option: str) -> Mapping[str, tuple[Prefix
 
 
 def refuse_tracked(chosen: Returns) -> Returns:
-    """Return another choice than `tracked`, which no command can judge or set yet. Raises BadInput."""
+    """Return another choice than `tracked`, of which single packets cannot be judged. Raises BadInput."""
     if chosen is ReturnTraffic.TRACKED:
-        raise BadInput("connections are not tracked yet: choose established or explicit", place="--return-traffic")
+        text = "single packets are judged here, without their connections: choose established or explicit"
+        raise BadInput(text, place="--return-traffic")
     return chosen
 
 

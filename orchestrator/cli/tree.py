@@ -240,6 +240,7 @@ DOMAIN = Branch(
         ),
         Leaf("log-limit", "Show or set how many packets of rules with `log` are reported.", "acl.log:log_limit"),
         Leaf("wait", "Wait until every host holds a generation.", "domains:wait"),
+        Leaf("set", "Set how a domain lets replies in.", "domains:configure"),
         Leaf("raise", "Move a domain above what its hosts hold.", "domains:raise_above"),
     ),
 )

@@ -24,7 +24,7 @@ from orchestrator.compile.openflow.meters import meter_row
 from orchestrator.compile.openflow.symbols import UPLINK_SYMBOL
 from orchestrator.compile.pipelines.sites import Sites
 from orchestrator.compile.pipelines.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
-from orchestrator.compile.pipelines.tracked import about_connections, zone_of
+from orchestrator.compile.pipelines.tracked import Tracking, about_connections, zone_of
 from orchestrator.errors import AclflowError
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.connections import check_rules
@@ -82,8 +82,9 @@ class CompileCache:
         gone, come = self._touched(policy)
         dropped = [(kind, tenant.id) for tenant in gone for kind in _OF_TENANTS]
         moved = sites.moved - {tenant.id for tenant in (*gone, *come)}
-        zone = zone_of(domain) if policy.return_traffic is ReturnTraffic.TRACKED else None
-        sources = dict(_sources(policy, come, sites, zone)) | _moved_places(self._parts, moved, sites)
+        is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
+        tracking = Tracking(zone_of(domain), policy.holds_replies) if is_tracked else None
+        sources = dict(_sources(policy, come, sites, tracking)) | _moved_places(self._parts, moved, sites)
         made = {name: self._part(name, source) for name, source in sources.items()}
         logging = self._logging_after(gone, made)
         reporting = _reporting(policy, logging)
@@ -93,7 +94,7 @@ class CompileCache:
             made[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
         steps: list[_Step] = [(self._parts.get(name), part) for name, part in made.items()]
         steps += [(self._parts[name], None) for name in dropped]
-        change = self._exchanged(steps, tracked=zone is not None)
+        change = self._exchanged(steps, tracked=is_tracked)
         before = self._program
         blocks = Blocks.of(change.added) if before is None else before.blocks.replaced(change.removed, change.added)
         program = Program.of(domain, Tier.HOST, generation, blocks, sites.ports)
@@ -212,17 +213,17 @@ class _Operator:
 
     rules: tuple[Rule, ...]
     numbers: Mapping[str, int]
-    zone: int | None
+    tracking: Tracking | None
 
     def is_same(self, other: _Source) -> bool:
         """Whether the rows would be the same."""
-        mine = (self.rules, self.numbers, self.zone)
-        return isinstance(other, _Operator) and mine == (other.rules, other.numbers, other.zone)
+        mine = (self.rules, self.numbers, self.tracking)
+        return isinstance(other, _Operator) and mine == (other.rules, other.numbers, other.tracking)
 
     def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
-        if self.zone is not None:
+        if self.tracking is not None:
             check_rules(self.rules, "operator")
-        fixed = FlowTable.of(fixed_rows({UPLINK: UPLINK_SYMBOL}, self.zone))
+        fixed = FlowTable.of(fixed_rows({UPLINK: UPLINK_SYMBOL}, self.tracking))
         try:
             operator = operator_rows(Policy(operator=self.rules, operator_numbers=self.numbers))
         except AclflowError as error:
@@ -306,10 +307,10 @@ def _change(before: _Part | None, after: _Part | None) -> RowChange:
 
 
 def _sources(
-    policy: Policy, tenants: Iterable[Tenant], sites: Sites, zone: int | None
+    policy: Policy, tenants: Iterable[Tenant], sites: Sites, tracking: Tracking | None
 ) -> Iterator[tuple[_Name, _Source]]:
-    """Everybody's, and those of some tenants. `zone`: where connections are remembered, if they are tracked."""
-    yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers, zone)
+    """Everybody's, and those of some tenants. `tracking`: how connections are tracked, if they are."""
+    yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers, tracking)
     for tenant in tenants:
         yield (_Lists, tenant.id), _Lists(tenant, policy.return_traffic)
         yield (_Ends, tenant.id), _Ends(tenant)

@@ -8,12 +8,12 @@ neither policy permits: where a packet passes several, each must permit it by it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.compile.filters.rows import Plane, filter_program
 from orchestrator.control.publisher import PublishedTier
 from orchestrator.placement.lifting import LiftedRule
-from orchestrator.policy.model import Policy
+from orchestrator.policy.model import Policy, ReturnTraffic
 from orchestrator.program.program import Program, Tier
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
@@ -49,10 +49,19 @@ class FirewallTier(PublishedTier[_Last]):
         if last is not None and last.is_of(snapshot, planes):
             return Program.of(domain, Tier.SERVER, snapshot.generation, last.program.blocks, ())
         policy, lifted = snapshot.policy, snapshot.lifted
-        program = filter_program(policy, planes, domain=domain, generation=snapshot.generation, lifted=lifted)
+        program = filter_program(
+            _without_connections(policy), planes, domain=domain, generation=snapshot.generation, lifted=lifted
+        )
         with self._lock:
             self._known[domain] = _Last(policy, planes, lifted, program)
         return program
+
+
+def _without_connections(policy: Policy) -> Policy:
+    """A policy as planes hold it that know no connections: replies come in by what they look like."""
+    if policy.return_traffic is not ReturnTraffic.TRACKED:
+        return policy
+    return replace(policy, return_traffic=ReturnTraffic.ESTABLISHED)
 
 
 def _planes(unit: Unit, domain: str) -> frozenset[Plane]:

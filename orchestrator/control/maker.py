@@ -26,6 +26,8 @@ from orchestrator.control.staging import Staging, intersection_of
 from orchestrator.control.tiers import Programs, Tiers
 from orchestrator.errors import NotFound
 from orchestrator.memory import give_back
+from orchestrator.policy.connections import check_trackable
+from orchestrator.policy.model import ReturnTraffic
 from orchestrator.program.program import Program
 from orchestrator.store import Store
 from orchestrator.store.records import PolicySnapshot
@@ -98,6 +100,8 @@ class Maker:
         if not self._idle.is_idle(unit, domain, snapshot):
             before = self._program_before(domain)
             compiled = self._compiler.compile(domain, snapshot)
+        elif snapshot.policy.return_traffic is ReturnTraffic.TRACKED:
+            check_trackable(snapshot.policy)
         snapshot = settled(unit, domain, snapshot, () if compiled is None else compiled.lifts)
         others = self._tiers.compile(unit, domain, snapshot)
         lap("compile")

@@ -2,16 +2,29 @@
 
 What a mix of two policies lets through that neither permits needs changes in both directions, for the same packets. So
 most changes, which are of one direction, or of rules that do not meet, are told by the rules that came, went or moved.
+
+Where connections are tracked, lists of one direction may leak together, for each end may be asked about the packet that
+this one answers. There changes are harmless that only open, or only close.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from orchestrator.compile.equivalence.edits import edits_of
-from orchestrator.policy.model import Acl, AddressGroup, Direction, Policy, Rule, Tenant, find_replaced
+from orchestrator.policy.model import (
+    Acl,
+    Action,
+    AddressGroup,
+    Direction,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    Tenant,
+    find_replaced,
+)
 from orchestrator.policy.space import Box, boxes_of
 
 _MOST_STEPS = 64
@@ -23,10 +36,12 @@ class Touched:
     """A difference of two policies: directions, and rules with their lists' groups.
 
     Rules are None where they are not told apart.
+    `turns`, where connections are tracked: to what the change turns packets.
     """
 
     ways: frozenset[Direction]
     rules: tuple[tuple[Rule, Mapping[str, AddressGroup]], ...] | None
+    turns: frozenset[Action] | None = None
 
     @cached_property
     def boxes(self) -> tuple[tuple[Direction, Box], ...]:
@@ -35,6 +50,7 @@ class Touched:
 
 
 BOTH_WAYS = frozenset(Direction)
+_BOTH_TURNS = frozenset(Action)
 NOTHING = Touched(frozenset(), ())
 
 
@@ -42,6 +58,9 @@ def could_leak(changes: Sequence[Touched]) -> bool:
     """Return whether lists changed in both directions, perhaps for the same packets."""
     if frozenset[Direction]().union(*(each.ways for each in changes)) != BOTH_WAYS:
         return False
+    turns = [each.turns for each in changes if each is not NOTHING]
+    if any(each is not None for each in turns):
+        return None in turns or frozenset[Action]().union(*(each or () for each in turns)) == _BOTH_TURNS
     if any(each.rules is None for each in changes):
         return True
     leaving, arriving = list[Box](), list[Box]()
@@ -60,7 +79,10 @@ def compare_policies(old: Policy, new: Policy) -> Touched:
     gone, come = find_replaced(old.tenants, new.tenants)
     olds = {tenant.id: tenant for tenant in gone}
     if olds.keys() != {tenant.id for tenant in come} or old.return_traffic is not new.return_traffic:
-        return Touched(BOTH_WAYS, None)
+        is_tracked = ReturnTraffic.TRACKED in (old.return_traffic, new.return_traffic)
+        return Touched(BOTH_WAYS, None, _BOTH_TURNS if is_tracked else None)
+    if new.return_traffic is ReturnTraffic.TRACKED:
+        return _compare_tracked(gone, come)
     pairs = [(olds[tenant.id], tenant) for tenant in come]
     others = [(was, now) for was, now in pairs if was.acl is not now.acl or was.prefixes != now.prefixes]
     touched = [_compare_lists(was, now) for was, now in others]
@@ -69,6 +91,32 @@ def compare_policies(old: Policy, new: Policy) -> Touched:
     unclear = any(each.rules is None for each in touched)
     rules = None if unclear else tuple(pair for each in touched for pair in each.rules or ())
     return Touched(frozenset(way for each in touched for way in each.ways), rules)
+
+
+def _compare_tracked(gone: Sequence[Tenant], come: Sequence[Tenant]) -> Touched:
+    """Compare tenants of the same names where connections are tracked."""
+    news, turns = {tenant.id: tenant for tenant in come}, set[Action]()
+    for old in gone:
+        new = news[old.id]
+        if old.acl is new.acl and old.prefixes == new.prefixes:
+            continue
+        touched = _compare_lists(old, new)
+        if touched.rules is None:
+            return Touched(BOTH_WAYS, None, _BOTH_TURNS)
+        turns.update(_turns(old.acl, new.acl))
+    return Touched(BOTH_WAYS, (), frozenset(turns)) if turns else NOTHING
+
+
+def _turns(old: Acl, new: Acl) -> Iterator[Action]:
+    """To what rules that came or went turn packets: one that goes turns them to what it did not say."""
+    for step in edits_of(old.listed, new.listed, _MOST_STEPS) or ():
+        if step.is_insert:
+            yield new.listed[step.new].action
+        else:
+            yield _OTHER[old.listed[step.old].action]
+
+
+_OTHER = {Action.PERMIT: Action.DENY, Action.DENY: Action.PERMIT}
 
 
 def _compare_lists(before: Tenant, after: Tenant) -> Touched:

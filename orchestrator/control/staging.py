@@ -36,7 +36,7 @@ import structlog
 from orchestrator.compile.cookies import HIGHEST_NUMBER
 from orchestrator.control.policychanges import BOTH_WAYS, NOTHING, Touched, compare_policies, could_leak
 from orchestrator.policy.intersection import Withheld, narrowed, withheld
-from orchestrator.policy.model import Acl, Action, Direction, Policy, Tenant, TenantId
+from orchestrator.policy.model import Acl, Action, Direction, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.program.program import Program
 from orchestrator.store.points.records import HeldRecord
 from orchestrator.store.records import UNWRITTEN, PolicySnapshot
@@ -141,7 +141,7 @@ class Staging:
     def held_back(self, unit: Unit, domain: str, newest: PolicySnapshot) -> Withheld:
         """Return what must be held back of a policy for now; empty: nothing."""
         if not unit.moves_hosts and self._is_plain(domain, newest):
-            return {}
+            return Withheld()
         return self._held_back(unit, domain, newest)
 
     def decide(self, unit: Unit, domain: str, newest: PolicySnapshot) -> None:
@@ -156,7 +156,7 @@ class Staging:
         older, known = self._held(unit, domain, newest)
         suspects = [*older, *self._suspects(domain, known, newest.policy)]
         held = [policy for policy in suspects if could_leak([compare_policies(policy, newest.policy)])]
-        return withheld(held, newest.policy) if held else {}
+        return withheld(held, newest.policy) if held else Withheld()
 
     def following(self, unit: Unit, domain: str, newest: PolicySnapshot) -> PolicySnapshot:
         """Return the policy to publish for a committed one: itself, or the intersection."""
@@ -308,8 +308,16 @@ def _places(known: Sequence[_Published], hosts: Sequence[HeldRecord]) -> tuple[l
 def _policies_since(unit: Unit, domain: str, newest: PolicySnapshot, generation: int) -> Iterable[Policy]:
     """Return the policies of a generation and later, without the newest.
 
-    Lists that changed too often for that: any.
+    Lists that changed too often for that: any. Where the domain let replies in otherwise meanwhile: with each setting.
     """
+    found = _lists_since(unit, domain, newest, generation)
+    if unit.domains.returns_since(domain) <= generation:
+        return found
+    return [replace(policy, return_traffic=setting) for policy in found for setting in ReturnTraffic]
+
+
+def _lists_since(unit: Unit, domain: str, newest: PolicySnapshot, generation: int) -> Iterable[Policy]:
+    """Return these policies as the domain lets replies in now."""
     changed = unit.acls.changed_between(domain, generation, newest.generation, most=_MOST_STATES)
     if changed is not None:
         return [policy for each in (generation, *changed) for policy in _policies_at(unit, newest, each)]

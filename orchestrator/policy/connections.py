@@ -62,6 +62,8 @@ def decide_tracked(policy: Policy, packet: Packet, known: Connections, quoted: P
         if owner(policy, packet.family, address) is None:
             continue
         asked = list(_asked_about(packet, known, address, direction, quoted))
+        if policy.holds_replies:
+            asked = [(first, way) for first, way in asked if way is direction and _goes_on(packet, first, quoted)]
         found = [(first, _asked_of(policy, first, address, way)) for first, way in asked]
         first, step = next((each for each in found if each[1].action is Action.PERMIT), found[0] if found else _NOTHING)
         if step is not None:
@@ -75,6 +77,11 @@ def decide_tracked(policy: Policy, packet: Packet, known: Connections, quoted: P
 
 
 _NOTHING: tuple[None, None] = (None, None)
+
+
+def _goes_on(packet: Packet, first: Packet, quoted: Packet | None) -> bool:
+    """Whether a packet goes in the direction of the one that opened its connection, and is whole."""
+    return quoted is None and not packet.later_fragment and packet.source == first.source
 
 
 def _asked_about(
@@ -176,6 +183,27 @@ def check_rules(rules: Sequence[Rule], place: str) -> None:
         if what is not None:
             text = f"rule '{rule.id}' looks at {what}; the domain's return traffic is `tracked`"
             raise BadPolicy(text, place=f"{place}[{position}]")
+
+
+def narrow_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Rules that a connection can be asked for, which permit nothing that these do not.
+
+    Of those that it cannot be asked for, permits go, and denies look at less. The same object where all can be.
+    """
+    if all(_unfit(rule) is None for rule in rules):
+        return rules
+    return tuple(found for rule in rules if (found := _narrow_rule(rule)) is not None)
+
+
+def _narrow_rule(rule: Rule) -> Rule | None:
+    if _unfit(rule) is None:
+        return rule
+    if rule.action is Action.PERMIT:
+        return None
+    less = replace(rule, established=False, tcp_flags=None, fragments=False)
+    if less.protocol == SCTP:
+        return replace(less, source_ports=EVERY_PORT, destination_ports=EVERY_PORT)
+    return replace(less, protocol=None) if less.protocol == 0 else less
 
 
 def _unfit(rule: Rule) -> str | None:

@@ -22,17 +22,24 @@ cannot.
 
 Operator rules need none of this: they are asked at both points, and where one speaks, before or after, both points
 change in the same direction.
+
+Where connections are tracked, either point may be asked about the packet or, if it belongs to a connection that the
+other end opened, about the packet that it answers. So what one egress list opens for a packet another egress list may
+close for its answer: pairs of lists of one direction are looked at as well, one of the two with its ends swapped.
+While a domain goes over to tracking, or from it, one end might let in what answers a packet that the other end has
+refused. So replies are held until all points follow; then what passes an end that tracks, its list permits by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from types import MappingProxyType
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.connections import narrow_rules
 from orchestrator.policy.difference import count_combinations, count_spans, find_moved
 from orchestrator.policy.formats.express import NO_PACKETS, matches_of
 from orchestrator.policy.model import (
@@ -50,7 +57,7 @@ from orchestrator.policy.model import (
 from orchestrator.policy.neighbours import nearby
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.policy.rulelist import world
-from orchestrator.policy.space import Box, everything, merged
+from orchestrator.policy.space import ALL_BYTES, Box, everything, merged
 
 MOST_SPANS, MOST_RULES = 500_000, 1024
 """Spans that are compared to see what two tenants open and close for each other, and the rules that say it, each
@@ -59,7 +66,19 @@ counted by its combinations of prefixes and ports; beyond, everything between th
 MOST_ROWS = 8_192
 """So many rules are compared with others for one answer, in either direction."""
 
-Withheld = Mapping[TenantId, tuple[Rule, ...]]
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Deny rules to lay on top of tenants' lists before a policy may follow, by tenant, and whether replies are held.
+
+    False: it may follow now.
+    """
+
+    rules: Mapping[TenantId, tuple[Rule, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    holds_replies: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.rules) or self.holds_replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +97,14 @@ class _Compared:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, ReturnTraffic, Direction], _Moves] = {}
+        self._known: dict[tuple[int, int, ReturnTraffic, ReturnTraffic, Direction], _Moves] = {}
         self._rows = MOST_ROWS
 
     def moves(
         self, old: Acl, old_returns: ReturnTraffic, new: Tenant, new_returns: ReturnTraffic, direction: Direction
     ) -> _Moves:
         """Return what the step from a list to a tenant's opens and closes."""
-        step = id(old), id(new), old_returns, direction
+        step = id(old), id(new), old_returns, new_returns, direction
         if step not in self._known:
             before, after = nearby(_one_way(old, old_returns, direction), _one_way(new.acl, new_returns, direction))
             self._known[step] = self._compare(before, after, new, direction)
@@ -106,27 +125,72 @@ class _Compared:
         return _Moves(tenant, opened, closed)
 
 
-def withheld(held: Iterable[Policy], target: Policy) -> Withheld:
-    """The deny rules to lay on top of tenants' lists before `target` may follow, by tenant; empty: it may follow now.
+_Opposed = tuple[_Moves, _Moves, tuple[Tenant, Tenant], Direction]
+"""What opens, what closes, the sender and the receiver, and in which of the opening tenant's lists to deny."""
 
-    `held` are the policies that enforcement points may hold.
-    """
+
+def withheld(held: Iterable[Policy], target: Policy) -> Withheld:
+    """What must be held back before `target` may follow; `held` are the policies that enforcement points may hold."""
     found: dict[tuple[TenantId, Direction], dict[Rule, None]] = {}
     known = _Compared()
-    for policy in tuple(held):
-        ways = Direction.EGRESS, Direction.INGRESS
-        egress, ingress = (_moves(policy, target, direction, known) for direction in ways)
-        for opening, closing, ends, direction in _opposed(egress, ingress):
+    held = tuple(held)
+    for policy in held:
+        for opening, closing, ends, direction in _all_opposed(policy, target, known):
             rules = _meeting(opening.opened, closing.closed, ends, direction)
             found.setdefault((opening.tenant.id, direction), {}).update(dict.fromkeys(rules))
     order = sorted(found, key=lambda each: (each[0], each[1].value))
     by_tenant = {tenant: tuple(rule for key in order if key[0] == tenant for rule in found[key]) for tenant, _ in order}
-    return {tenant: rules for tenant, rules in by_tenant.items() if rules}
+    laid = MappingProxyType({tenant: rules for tenant, rules in by_tenant.items() if rules})
+    return Withheld(laid, any(_answers_differently(policy, target) for policy in held))
 
 
-def _opposed(
-    egress: Iterable[_Moves], ingress: Iterable[_Moves]
-) -> Iterator[tuple[_Moves, _Moves, tuple[Tenant, Tenant], Direction]]:
+def _answers_differently(held: Policy, target: Policy) -> bool:
+    """Whether one of two policies lets replies in by their connections, and the other by what they look like."""
+    were_tracked, are_tracked = (each.return_traffic is ReturnTraffic.TRACKED for each in (held, target))
+    return were_tracked is not are_tracked and not held.holds_replies
+
+
+def _all_opposed(policy: Policy, target: Policy, known: _Compared) -> Iterator[_Opposed]:
+    """Pair what opens and what closes on the step from a policy to another.
+
+    Where that stops tracking connections, the intersection has lists alone, and all that may answer anything closes.
+    """
+    were_tracked, are_tracked = (each.return_traffic is ReturnTraffic.TRACKED for each in (policy, target))
+    knew, stops = were_tracked and not policy.holds_replies, were_tracked and not are_tracked
+    if stops:
+        policy, target = (replace(each, return_traffic=ReturnTraffic.EXPLICIT) for each in (policy, target))
+    ways = Direction.EGRESS, Direction.INGRESS
+    moves = [_moves(policy, target, direction, known) for direction in ways]
+    yield from _opposed(*moves)
+    if knew or are_tracked:
+        for opening, direction in zip(moves, ways, strict=True):
+            closing: Sequence[_Moves] = opening
+            if stops and any(each.opened for each in opening):
+                closing = [_Moves(each, (), _everything(each, direction)) for each in target.tenants]
+            yield from _opposed_answers(opening, closing, direction)
+
+
+def _opposed_answers(moves: Sequence[_Moves], closing: Sequence[_Moves], direction: Direction) -> Iterator[_Opposed]:
+    """Pair each list that opens packets with each of the same direction that closes what may answer them."""
+    closing = [replace(each, closed=tuple(map(_answering, each.closed))) for each in closing if each.closed]
+    for one in moves:
+        for other in closing if one.opened else ():
+            ends = (one.tenant, other.tenant) if direction is Direction.EGRESS else (other.tenant, one.tenant)
+            yield one, other, ends, direction
+
+
+def _answering(box: Box) -> Box:
+    """The packets of the other direction. They have other flags than the packet that opens their connection."""
+    return box._replace(
+        tcp_flags=ALL_BYTES,
+        source=box.destination,
+        destination=box.source,
+        source_ports=box.destination_ports,
+        destination_ports=box.source_ports,
+    )
+
+
+def _opposed(egress: Iterable[_Moves], ingress: Iterable[_Moves]) -> Iterator[_Opposed]:
     """Pair each sender with each receiver of whom one opens and the other closes: which opens, with its direction.
 
     A tenant that is new opens and closes nothing: ten thousand of them make no pair.
@@ -140,15 +204,26 @@ def _opposed(
 
 
 def narrowed(policy: Policy, held_back: Withheld, *, highest_number: int) -> Policy:
-    """The policy with the deny rules on top of its lists. Their numbers go down from `highest_number`."""
-    numbers = count(highest_number, -1)
+    """The policy with what is held back. The numbers of deny rules go down from `highest_number`."""
+    numbers, rules = count(highest_number, -1), held_back.rules
+    tenants = tuple(
+        _narrowed(tenant, rules[tenant.id], numbers) if tenant.id in rules else tenant for tenant in policy.tenants
+    )
+    tracks = held_back.holds_replies or policy.return_traffic is ReturnTraffic.TRACKED
+    if not tracks:
+        return replace(policy, tenants=tenants)
     return replace(
         policy,
-        tenants=tuple(
-            _narrowed(tenant, held_back[tenant.id], numbers) if tenant.id in held_back else tenant
-            for tenant in policy.tenants
-        ),
+        tenants=tuple(map(_narrowed_to_connections, tenants)),
+        operator=narrow_rules(policy.operator),
+        return_traffic=ReturnTraffic.TRACKED,
+        holds_replies=held_back.holds_replies,
     )
+
+
+def _narrowed_to_connections(tenant: Tenant) -> Tenant:
+    rules = narrow_rules(tenant.acl.rules)
+    return tenant if rules is tenant.acl.rules else replace(tenant, acl=replace(tenant.acl, rules=rules))
 
 
 def _narrowed(tenant: Tenant, rules: tuple[Rule, ...], numbers: Iterator[int]) -> Tenant:
@@ -177,6 +252,9 @@ def _moves(before: Policy, after: Policy, direction: Direction, known: _Compared
         if old is not None and new is not None and old.prefixes == new.prefixes:
             if before.return_traffic is after.return_traffic and (old.acl is new.acl or old.acl == new.acl):
                 continue
+            if not _opens_replies(before, after) and (old.acl is new.acl or old.acl == new.acl):
+                found.append(_Moves(new, (), _everything(new, direction)))
+                continue
             moves = known.moves(old.acl, before.return_traffic, new, after.return_traffic, direction)
         else:
             moves = _moved_prefixes(old, new, direction)
@@ -197,6 +275,11 @@ def _only_closes(before: Acl, after: Acl, direction: Direction) -> bool:
         return False
     permits = {rule for rule in after.rules if rule.action is Action.PERMIT}
     return not permits or (not denies and before.groups == after.groups and permits <= {*before.rules})
+
+
+def _opens_replies(before: Policy, after: Policy) -> bool:
+    """Return whether lists get a last rule that permits replies."""
+    return after.return_traffic is ReturnTraffic.ESTABLISHED and before.return_traffic is not after.return_traffic
 
 
 def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction) -> _Moves:

@@ -94,9 +94,14 @@ class Domains(Sites):
         expect(expected_version, row.version)
         if setting.value != row.return_traffic:
             changed = update(domains).where(domains.c.id == domain)
-            self._tx.write(changed.values(return_traffic=setting.value, version=row.version + 1))
+            since = self._tx.generations.get(domain, row.generation + self._tx.stride)
+            self._tx.write(changed.values(return_traffic=setting.value, returns_since=since, version=row.version + 1))
             self._tx.bump(domain)
         return self.get(domain)
+
+    def returns_since(self, domain: str) -> int:
+        """The generation with which the domain's setting of return traffic came. Raises NotFound."""
+        return int(self._tx.domain(domain).returns_since)
 
     def bump_generation(self, domain: str) -> int:
         """Move the generation, once a unit, and return it.

@@ -38,7 +38,8 @@ class Intersections:
 
     def keep(self, domain: str, generation: int, withheld: Withheld) -> None:
         """Note what is held back before a generation may follow."""
-        body = {tenant: [rule_to_json(rule) for rule in rules] for tenant, rules in withheld.items()}
+        rules = {tenant: [rule_to_json(rule) for rule in rules] for tenant, rules in withheld.rules.items()}
+        body = {"rules": rules, "holds_replies": withheld.holds_replies} if withheld.holds_replies else rules
         kept = {"generation": generation, "withheld": orjson.dumps(body).decode()}
         row = self._tx.upsert(intersections).values(domain=domain, **kept)
         self._tx.write(row.on_conflict_do_update(index_elements=["domain"], set_=kept))
@@ -58,7 +59,11 @@ class Intersections:
         if row is None or row.withheld == _OPEN:
             return None
         read = orjson.loads(row.withheld)
-        return {TenantId(tenant): tuple(map(rule_from_json, rules)) for tenant, rules in read.items()}
+        holds_replies = read.get("holds_replies") is True
+        rules = read["rules"] if holds_replies else read
+        return Withheld(
+            {TenantId(tenant): tuple(map(rule_from_json, rules)) for tenant, rules in rules.items()}, holds_replies
+        )
 
 
 def leave_open(tx: Transaction, which: ColumnElement[bool]) -> None:

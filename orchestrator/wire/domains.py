@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
-from orchestrator.wire.common import document
+from orchestrator.wire.common import described, document
 
-ReturnTrafficWord = Literal["established", "explicit"]
+ReturnTrafficWord = Literal["established", "explicit", "tracked"]
 
 
 @document(kw_only=True)
@@ -16,6 +16,7 @@ class Domain:
 
     id: str
     return_traffic: ReturnTrafficWord
+    untracked: tuple[str, ...] = described("kinds of enforcement points that stay at `established` where it is tracked")
     generation: int
     version: int
     created: dt.datetime

@@ -44,6 +44,22 @@ def added(run: Run, tenant: str, *more: str) -> Ended:
     return run("acl", "rule", "add", tenant, "ssh", *words, *more)
 
 
+def test_a_domain_is_set_to_track_connections(run: Run, tenant: str) -> None:
+    domain = f"d-{tenant}"
+    ended = run("domain", "set", domain, "--established", "tracked")
+    assert (ended.code, "return traffic tracked" in ended.out) == (0, True), ended.err
+    assert "return traffic tracked" in run("domain", "show", domain).out
+    assert "return traffic: tracked" in run("acl", "show", tenant).out
+    words = ("--permit", "-p", "tcp", "-s", "any", "-d", "198.51.100.8", "--established", "--yes")
+    flags = run("acl", "rule", "add", tenant, "back", *words)
+    assert flags.code != 0
+    assert "TCP flags" in flags.err
+    assert list(rules(run, tenant)) == ["web", "block"]
+    assert "return traffic established" in run("domain", "set", domain, "--established", "ack").out
+    wrong = run("domain", "set", domain, "--established", "one-way")
+    assert (wrong.code, "'one-way' is none of ack," in wrong.err) == (2, True)
+
+
 # ------------------------------------------------------------------------------------------------------- tenants' rules
 
 

@@ -118,6 +118,7 @@ def test_a_store_that_comes_to_this_schema_in_the_middle_of_two_steps_stays_ther
             "ALTER TABLE invitations DROP COLUMN hosts; ALTER TABLE enforcers DROP COLUMN hosts;"
             "ALTER TABLE acl_versions DROP COLUMN comment; DROP TABLE expectations; DROP TABLE shared_drafts;"
             "DROP TABLE waivers; DROP INDEX tenants_by_confirm_by;"
+            "ALTER TABLE domains DROP COLUMN returns_since;"
             "ALTER TABLE acl_versions DROP COLUMN author_name; DROP INDEX acl_rules_ended_id;"
             "ALTER TABLE tenants DROP COLUMN confirm_by; ALTER TABLE tenants DROP COLUMN confirm_base;"
             f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0012';"

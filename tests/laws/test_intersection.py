@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import acls, policies
+from tracked_domain import SYN, trackable
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy import difference, intersection
+from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.formats.native import acl_from_json
-from orchestrator.policy.intersection import narrowed, withheld
-from orchestrator.policy.model import Acl, Direction, Packet, Policy, ReturnTraffic, TenantId
+from orchestrator.policy.intersection import Withheld, narrowed, withheld
+from orchestrator.policy.model import Acl, Direction, Packet, Policy, ReturnTraffic
 from orchestrator.policy.oracle import Action, ask, matches, owner
 from orchestrator.policy.space import Box
 
@@ -50,7 +52,7 @@ def leaks(policies_held: tuple[Policy, ...], allowed: tuple[Policy, ...], packet
     ]
 
 
-def step(before: Policy, after: Policy) -> tuple[Policy, Mapping[TenantId, tuple[object, ...]]]:
+def step(before: Policy, after: Policy) -> tuple[Policy, Withheld]:
     back = withheld([before], after)
     return narrowed(after, back, highest_number=HIGHEST), back
 
@@ -212,6 +214,83 @@ def too_large(*_: object, **__: object) -> None:
     raise TooLarge("too many boxes")
 
 
+# ------------------------------------------------------------------------------------ where connections are tracked
+
+
+def answered(packet: Packet) -> Packet:
+    """The packet that this one may answer, which opened the connection."""
+    ends = {"source": packet.destination, "destination": packet.source, "tcp_flags": SYN if packet.tcp_flags else 0}
+    return replace(packet, **ends, source_port=packet.destination_port, destination_port=packet.source_port)
+
+
+def lets(policy: Policy, packet: Packet, direction: Direction) -> bool:
+    """Whether one end lets a packet by, be it as what answers a packet that the end knows."""
+    if passes_point(policy, packet, direction):
+        return True
+    other = Direction.INGRESS if direction is Direction.EGRESS else Direction.EGRESS
+    knows = policy.return_traffic is ReturnTraffic.TRACKED and not policy.holds_replies
+    return knows and passes_point(policy, answered(packet), other)
+
+
+def may_pass(sender: Policy, receiver: Policy, packet: Packet, held: tuple[Policy, ...]) -> bool:
+    """Whether a packet may pass, whatever the ends have seen: what a sender answers, its receiver must have sent."""
+    if not lets(receiver, packet, Direction.INGRESS):
+        return False
+    if passes_point(sender, packet, Direction.EGRESS):
+        return True
+    was_sent = any(passes_point(each, answered(packet), Direction.EGRESS) for each in held)
+    return was_sent and lets(sender, packet, Direction.EGRESS)
+
+
+def tracked_leaks(held: tuple[Policy, ...], allowed: tuple[Policy, ...], packets: tuple[Packet, ...]) -> list[Packet]:
+    return [
+        packet
+        for packet in packets
+        if any(may_pass(one, other, packet, held) for one in held for other in held)
+        and not any(may_pass(each, each, packet, (each,)) for each in allowed)
+    ]
+
+
+SETTINGS = st.sampled_from(ReturnTraffic)
+
+
+@given(
+    policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4), SETTINGS, st.booleans(), st.randoms()
+)
+@settings(max_examples=40, deadline=None, phases=PHASES)
+def test_nor_where_connections_are_tracked_before_or_after(
+    before: Policy, other: Policy, setting: ReturnTraffic, to_tracked: bool, rng: random.Random
+) -> None:
+    after = alike(before, other)
+    before = replace(trackable(before), return_traffic=setting)
+    if to_tracked or setting is not ReturnTraffic.TRACKED:
+        after = trackable(after)
+    else:
+        after = replace(after, operator=before.operator)
+    middle, _ = step(before, after)
+    check_trackable(middle)
+    packets = packets_of(before, after, middle)
+    packets = tuple(rng.sample(packets, min(len(packets), 300)))
+    packets = tuple(dict.fromkeys((*packets, *map(answered, packets))))
+    assert not tracked_leaks((before, middle), (before, after), packets)
+    assert not tracked_leaks((middle, after), (before, after), packets)
+    assert not withheld([middle], after), "once the intersection is everywhere, the target may follow"
+
+
+@given(policies(max_tenants=2, max_rules=2, with_operator=False))
+@settings(max_examples=4, phases=PHASES)
+def test_replies_are_held_while_a_domain_begins_to_track(base: Policy) -> None:
+    """One end tracks and has sent a packet that the other end refused: an answer would come in."""
+    before = replace(policy_with(base, deny("ingress", 80)), return_traffic=ReturnTraffic.ESTABLISHED)
+    after = replace(before, return_traffic=ReturnTraffic.TRACKED)
+    middle, back = step(before, after)
+    assert (back.holds_replies, back.rules) == (True, {})
+    assert (middle.holds_replies, middle.return_traffic) == (True, ReturnTraffic.TRACKED)
+    assert step(after, before)[1].holds_replies
+    assert not withheld([middle], before)
+    assert not withheld([middle], after)
+
+
 # ---------------------------------------------------------------------------------------------------- by example
 
 
@@ -239,7 +318,7 @@ def test_a_deny_that_moves_from_one_end_to_the_other(base: Policy) -> None:
     assert leaks((before, after), (before, after), packets), "without the intersection it leaks"
     middle, back = step(before, after)
     assert not leaks((before, middle), (before, after), packets)
-    assert {rule.direction for rules in back.values() for rule in rules} == {Direction.EGRESS}  # type: ignore[attr-defined]
+    assert {rule.direction for rules in back.rules.values() for rule in rules} == {Direction.EGRESS}  # type: ignore[attr-defined]
     permitted = [packet for packet in packets if passes(before, before, packet) and passes(after, after, packet)]
     assert permitted
     assert all(passes(middle, middle, packet) for packet in permitted), "what both permit passes all the while"

@@ -17,10 +17,10 @@ options:
     required: true
   return_traffic:
     description:
-      - How replies come back in. Left out, a new domain has V(established), and one that is there keeps what it
-        has.
+      - How replies come back in, where V(tracked) is as packets of a connection that the lists permit. Left out, a
+        new domain has V(established), and one that is there keeps what it has.
     type: str
-    choices: [established, explicit]
+    choices: [established, explicit, tracked]
   operator_rules:
     description:
       - The rules above all tenants, in order, each as in the native JSON of lists. Left out, they stay as they are.
@@ -68,7 +68,7 @@ def main():
         argument_spec=dict(
             ARGUMENTS,
             name={"type": "str", "required": True},
-            return_traffic={"type": "str", "choices": ["established", "explicit"]},
+            return_traffic={"type": "str", "choices": ["established", "explicit", "tracked"]},
             operator_rules={"type": "list", "elements": "dict"},
             state={"type": "str", "choices": ["present", "absent"], "default": "present"},
         ),

@@ -250,14 +250,15 @@ def show(
     """
     with service(url) as client:
         seen = client.acl(tenant, version=version)
-        force = client.tenant(tenant).in_force
-    acl = seen.acl
+        owner = client.tenant(tenant)
+    acl, force = seen.acl, owner.in_force
     if output in _FORMS and output != Form.JSON.value:
         say_rules(acl.rules, Shown(Form(output)))
         return
     if to is None and not as_json and output is None:
         say_rules(acl.rules, Shown())
         say(f"by default ingress {acl.ingress_default.value}, egress {acl.egress_default.value}")
+        say(f"return traffic: {owner.return_traffic}")
         say(
             f"version {force.version} is {force.text()}" if seen.version == force.version else f"version {seen.version}"
         )

@@ -111,7 +111,7 @@ class Proof:
             if known is not None and _is_same(known.chain, chain) and not len(rows[0]) and not len(rows[1]):
                 continue
             found = None if known is None or name == OPERATOR else known.after(chain, *rows)
-            lists[name] = found or _proven(name, chain, _lists_of(rows_of(chain.tenant), is_tracked=is_tracked))
+            lists[name] = found or _proven(name, chain, _lists_of(policy, rows_of(chain.tenant)))
         lifted = self.lifted.after(policy, was.lifted, now.lifted, _met_by(lists))
         return Proof(policy, lists, owners, lifted)
 
@@ -134,7 +134,7 @@ class Proof:
 def prove(policy: Policy, flows: FlowTable) -> Proof:
     """Prove a program from scratch: `flows` are all its rows, in any order. Raises NotEquivalent."""
     if policy.return_traffic is ReturnTraffic.TRACKED:
-        flows = read_whole(flows)
+        flows = read_whole(flows, holds_replies=policy.holds_replies)
     chains, rows = _chains(policy), deciding(flows)
     owned, owners = _by_owner(rows.lists), {chain.tenant: name for name, chain in chains.items()}
     for number in owned.keys() - owners.keys():
@@ -143,10 +143,11 @@ def prove(policy: Policy, flows: FlowTable) -> Proof:
     return Proof(policy, lists, owners, LiftedProof.of(policy, rows.lifted, met_by=_met_by(lists)))
 
 
-def _lists_of(rows: FlowTable, *, is_tracked: bool) -> FlowTable:
+def _lists_of(policy: Policy, rows: FlowTable) -> FlowTable:
     """Return the deciding rows of one number; nobody's, which is the operator's, are with those that track."""
-    if is_tracked:
-        rows = read_rows(rows) if len(rows) and rows.tenant[0] else read_whole(rows)
+    if policy.return_traffic is ReturnTraffic.TRACKED:
+        is_tenants = len(rows) and rows.tenant[0]
+        rows = read_rows(rows) if is_tenants else read_whole(rows, holds_replies=policy.holds_replies)
     return deciding(rows).lists
 
 

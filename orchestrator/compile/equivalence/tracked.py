@@ -91,12 +91,14 @@ def _set(register: int, value: int) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _wanted(zone: int) -> frozenset[Flow]:
-    """The rows that track connections in a zone."""
+def _wanted(zone: int, holds_replies: bool) -> frozenset[Flow]:
+    """The rows that track connections in a zone; where replies are held, these and what is aside are dropped."""
+    aside = b"" if holds_replies else goto(Table.OPERATOR)
+    reply = b"" if holds_replies else apply_actions(_set(6, 1)) + goto(Table.LOCAL)
     rows = [
         (Table.STATE, 70, _state(_INVALID), b"", 0),
-        (Table.STATE, 50, _state(_REPLY), apply_actions(_set(6, 1)) + goto(Table.LOCAL), 0),
-        (Table.STATE, 20, _state(_RELATED), goto(Table.OPERATOR), 0),
+        (Table.STATE, 50, _state(_REPLY), reply, 0),
+        (Table.STATE, 20, _state(_RELATED), aside, 0),
         (Table.STATE, 10, _state(0), goto(Table.LIFTED), 0),
         (Table.STATE, MISS_PRIORITY, b"", b"", 0),
         (Table.LOCAL, 2000, _register(6, 2), goto(Table.INGRESS), 0),
@@ -118,7 +120,7 @@ def _wanted(zone: int) -> frozenset[Flow]:
             (Table.STATE, 40, ip + tcp + syn + _state(_NEW) + _nicira(107, 1),
              _looked_up(_NOTHING_KNOWN, Table.LIFTED), 0),
             (Table.STATE, 30, ip + tcp + _state(_NEW), b"", 0),
-            (Table.STATE, 20, ip + later + _state(0), goto(Table.OPERATOR), 0),
+            (Table.STATE, 20, ip + later + _state(0), aside, 0),
             (Table.OUTPUT, 20, ip + _state(_NEW) + _nicira(107, 0), _remembered(zone), 0),
         ]  # fmt: skip
     return frozenset(Flow(table, at, match, does, _STRUCTURE + number) for table, at, match, does, number in rows)
@@ -138,10 +140,10 @@ def tracks(flows: FlowTable) -> npt.NDArray[np.bool_]:
     return found
 
 
-def read_whole(flows: FlowTable) -> FlowTable:
+def read_whole(flows: FlowTable, *, holds_replies: bool) -> FlowTable:
     """All rows of a program that tracks connections, but those that track, with those of rules read as about packets.
 
-    Raises NotEquivalent.
+    `holds_replies` as in the policy. Raises NotEquivalent.
     """
     places = np.flatnonzero(tracks(flows)).tolist()
     rows = {place: flows.row(place) for place in places}
@@ -149,7 +151,7 @@ def read_whole(flows: FlowTable) -> FlowTable:
     zone = next(iter(zones), 0)
     if len(zones) != 1 or zone in (0, _NOTHING_KNOWN):
         raise NotEquivalent("connections are not looked up in one zone of the program's own")
-    wanted = _wanted(zone)
+    wanted = _wanted(zone, holds_replies)
     found = [place for place, row in rows.items() if row in wanted]
     missing = wanted - {rows[place] for place in found}
     if missing or len(found) != len(wanted):

@@ -226,7 +226,8 @@ STAGES = (
         "No packet comes here. One row carries the program's digest in its match (the first four registers) and the "
         "generation in its cookie; it is written in the same transaction as the rows it speaks of. So is, where a "
         "switch forwards in its daemon, the row of table 0 at priority 65535, which looks at bits of the packet mark "
-        "that no packet has: each change has another one, for which the daemon forgets what it has cached.",
+        "that no packet has: each change has another one, for which the daemon forgets what it has cached. Where "
+        "connections are tracked, `state`, `lifted` and `send` have the same row, for packets begin anew there.",
         REGISTERS[:4],
         (),
         "drop",

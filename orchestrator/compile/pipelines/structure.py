@@ -25,7 +25,7 @@ from orchestrator.compile.openflow.instructions import (
 from orchestrator.compile.openflow.oxm import ARP, IPV4, IPV6, Field, Term
 from orchestrator.compile.pipelines import host as pipeline
 from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, GATEWAY_MAC, MISS_PRIORITY, STATIC_PRIORITY, Table
-from orchestrator.compile.pipelines.tracked import tracking_rows
+from orchestrator.compile.pipelines.tracked import Tracking, tracking_rows
 from orchestrator.policy.addresses import Family, Prefix, aggregate
 from orchestrator.policy.model import Action, Endpoint, Tenant
 from orchestrator.policy.protocols import ICMPV6, SCTP, TCP, UDP
@@ -56,10 +56,10 @@ def _prefix_priority(prefix: Prefix) -> int:
     return 1001 + 2 * prefix.length
 
 
-def fixed_rows(symbols: Mapping[str, int], zone: int | None = None) -> list[Flow]:
-    """The rows that no tenant and no endpoint makes. `zone`: where connections are remembered, if they are tracked."""
+def fixed_rows(symbols: Mapping[str, int], tracks: Tracking | None = None) -> list[Flow]:
+    """The rows that no tenant and no endpoint makes. `tracks`: how connections are tracked, if they are."""
     uplink = symbols[UPLINK]
-    tracking = [] if zone is None else tracking_rows(zone, _sends(uplink))
+    tracking = [] if tracks is None else tracking_rows(tracks, _sends(uplink))
     return [*_admission(uplink), *_responder(), *_thoroughfares(), *_sends(uplink), *tracking]
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -69,9 +69,23 @@ def zone_of(domain: str) -> int:
     return 1 + zlib.crc32(b"hosts of " + domain.encode()) % _ZONES
 
 
-def tracking_rows(zone: int, sends: tuple[Flow, ...]) -> list[Flow]:
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """Where a program remembers connections, and whether it holds replies (`Policy.holds_replies`)."""
+
+    zone: int
+    holds_replies: bool = False
+
+
+def tracking_rows(tracking: Tracking, sends: tuple[Flow, ...]) -> list[Flow]:
     """The rows that look connections up and remember them; `sends` are those by which table `output` sends packets."""
-    return [*_looks_up(zone), *_states(), *_second_pass(), *_remembers(zone), *_sent(sends)]
+    states = (_held(row) if tracking.holds_replies else row for row in _states())
+    return [*_looks_up(tracking.zone), *states, *_second_pass(), *_remembers(tracking.zone), *_sent(sends)]
+
+
+def _held(row: Flow) -> Flow:
+    """A row of `state`; what goes against its connection's direction, or shows nothing of it, is dropped."""
+    return replace(row, instructions=DROP) if row.priority in (_Order.REPLY, _Order.ASIDE) else row
 
 
 def _flow(table: Table, priority: int, terms: list[Term], what: bytes = DROP) -> Flow:

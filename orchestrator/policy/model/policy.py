@@ -70,6 +70,9 @@ class Policy:
     return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED
     endpoints: tuple[Endpoint, ...] = ()
     log_limit: LogLimit = USUAL
+    holds_replies: bool = False
+    """Where connections are tracked: no replies pass, nor ICMP errors or later fragments, until all hosts have followed
+    from or to another setting (`policy/intersection.py`)."""
 
 
 T = TypeVar("T")

@@ -93,6 +93,7 @@ domains = Table(
     Column("created", TIME, nullable=False),
     Column("enforced", COUNT),
     Column("behind", COUNT, nullable=False, server_default="0"),
+    Column("returns_since", COUNT, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 

@@ -9,9 +9,9 @@ leaves a message that it cannot read out of a bundle and would commit the rest:
 The commit is atomic: packets meet the old flows or the new, and a refusal at that point leaves the old. Deletes come
 before adds, so that a row whose cookie or instructions changed (for a switch that is a new entry) is replaced.
 
-Every change has two rows of the driver's own (`ownrows.py`). The stamp says what the switch holds. The other has a
+Every change has rows of the driver's own (`ownrows.py`). The stamp says what the switch holds. The others have a
 switch that forwards in the daemon forget what it has cached (`cachemark.py`); one that forwards in the kernel, which is
-found out first, has no need of it, and holds one row of programs otherwise (`kernelpath.py`).
+found out first, has no need of them, and holds one row of programs otherwise (`kernelpath.py`).
 
 A change of a few rows is read back in the exchange that commits it (`smallchange.py`), and its rows go to and fro as
 values, one by one: setting columns up costs more than a few rows do.
@@ -127,7 +127,7 @@ class OpenFlowDriver:
         stats = self._read(cookies)
         stamps, marks = self._own.are_stamps(stats.flows), self._own.are_marks(stats.flows)
         if cookies is None:
-            self._own.remember(stats.flows.take(marks).rows())
+            self._own.observed(stats.flows.take(marks).rows(), stats.flows.table[~marks])
         flows = stats.flows.take(~stamps & ~marks)
         if cookies is None or (cookies >> np.uint64(48) == self._group_cookies()).any():
             flows = FlowTable.joined((flows, self._read_groups()))
@@ -144,7 +144,7 @@ class OpenFlowDriver:
         port is not there (any more) are left out, so after a change of ports only a full `observe` tells the truth.
         """
         removed, added = self.resolve(delta.removed, delta.removed_ports), self.resolve(delta.added, delta.ports)
-        own = self._own.change(stamp, marked=not self._in_kernel)
+        own = self._own.change(stamp, added.table, marked=not self._in_kernel)
         self._make_meters(meters.declared_meters(added))
         change = Bundle(
             number=next(self._bundles),
@@ -174,7 +174,7 @@ class OpenFlowDriver:
         """
         removed = self._rows(delta.removed, delta.removed_ports)
         added = self._rows(delta.added, delta.ports)
-        own = self._own.change(stamp, marked=not self._in_kernel)
+        own = self._own.change(stamp, (row.table for row in added), marked=not self._in_kernel)
         small = SmallChange(
             number=next(self._bundles),
             xids=self._channel.reserve(smallchange.numbers_needed(removed, added, own)),

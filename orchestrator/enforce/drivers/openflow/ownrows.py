@@ -7,7 +7,7 @@ The stamp says which program the switch holds, and the cache's mark has the swit
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,17 +48,28 @@ class OwnRows:
         self.stamps = CookieMatch(Table.STAMP, self.cookie, KIND_MASK)
         self._turn = secrets.randbelow(cachemark.TURNS)
         self._marks: Sequence[Flow] = ()
+        self._behind = cachemark.BEHIND_LOOK_UPS.get(tier, ())
+        self._looks_up = False
+        self._tables = np.array((cachemark.TABLE, *self._behind), np.uint8)
 
-    def change(self, stamp: Stamp, *, marked: bool) -> Own:
-        """To a new stamp, and where it is `marked` to another mark."""
+    def change(self, stamp: Stamp, tables: Iterable[int], *, marked: bool) -> Own:
+        """To a new stamp, and where it is `marked` to another mark; `tables` are those of rows that come."""
+        self._looks_up = self._looks_up or (bool(self._behind) and self._behind[0] in tables)
         comes = [self.stamp(stamp)]
         if marked:
-            comes.append(cachemark.row((self._turn + 1) % cachemark.TURNS, self.cookie))
+            turn = (self._turn + 1) % cachemark.TURNS
+            places = (cachemark.TABLE, *(self._behind if self._looks_up else ()))
+            comes += [cachemark.row(turn, self.cookie, table) for table in places]
         return Own(self._marks, self.stamps, comes)
 
     def changed(self, own: Own) -> None:
         """The switch has made a change."""
         self.remember(own.added[1:])
+
+    def observed(self, marks: Sequence[Flow], tables: Iterable[int]) -> None:
+        """All of a switch was read: the marks that it holds, and the tables of its other rows."""
+        self._looks_up = bool(self._behind) and self._behind[0] in tables
+        self.remember(marks)
 
     def remember(self, marks: Sequence[Flow]) -> None:
         """The marks that the switch holds: the next change removes them."""
@@ -77,7 +88,7 @@ class OwnRows:
         return np.asarray(self.are_own(flows.cookie) & (flows.table == Table.STAMP))
 
     def are_marks(self, flows: FlowTable) -> Rows:
-        found: Rows = self.are_own(flows.cookie) & (flows.table == cachemark.TABLE)
+        found: Rows = self.are_own(flows.cookie) & np.isin(flows.table, self._tables)
         for index in np.flatnonzero(found).tolist():
             found[index] = cachemark.turn_of(flows.row(index), self.cookie) is not None
         return found

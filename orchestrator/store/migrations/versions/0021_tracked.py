@@ -1,0 +1,21 @@
+"""Since which generation a domain lets replies in as it does.
+
+Revision ID: 0021
+Revises: 0020
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0021"
+down_revision = "0020"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the column; what a domain did before its last generation is not known, so it may have done anything."""
+    op.add_column("domains", sa.Column("returns_since", sa.BigInteger, nullable=False, server_default="0"))
+    op.execute("UPDATE domains SET returns_since = generation")
