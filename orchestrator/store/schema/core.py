@@ -55,7 +55,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0021"
+HEAD = "0022"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
