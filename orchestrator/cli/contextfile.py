@@ -1,7 +1,12 @@
 """Services by name, each with its token and authority, in a file that only its owner reads.
 
 The file is ``~/.config/aclflow/contexts.json`` (``$XDG_CONFIG_HOME``). What ACLFLOW_CONTEXT names goes first, then
-ACLFLOW_TOKEN in the environment, then the context in use. A context's token is sent to that context's URL only.
+ACLFLOW_TOKEN in the environment, then the context in use, then the cloud that OS_CLOUD names, where clouds.yaml says
+which aclflow belongs to it:
+
+    clouds: {prod: {auth: {...}, aclflow: {url: https://aclflow.example:8420, token: aclflow_..., authority: ca.pem}}}
+
+A context's token is sent to that context's URL only.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -86,6 +91,41 @@ def contexts_file() -> Path:
     return Path(home) / "aclflow" / "contexts.json"
 
 
+def context_of_cloud() -> tuple[str, Context] | None:
+    """The service of the cloud that OS_CLOUD names, where clouds.yaml tells of one. Raises BadInput and Missing."""
+    cloud = os.environ.get("OS_CLOUD")
+    path = next((each for each in _cloud_files() if each.is_file()), None)
+    if not cloud or path is None:
+        return None
+    import yaml  # noqa: PLC0415 - few have one
+
+    try:
+        with path.open("rb") as file:
+            is_open = os.fstat(file.fileno()).st_mode & _HELD_BACK
+            found = yaml.safe_load(file)["clouds"].get(cloud, {}).get("aclflow")
+        if found is None:
+            return None
+        context = Context(**{name: str(value) for name, value in found.items()})
+    except OSError as error:
+        raise Missing(f"it cannot be read: {error.strerror}", place=str(path)) from None
+    except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError):
+        shape = "aclflow: {url: ..., token: ..., authority: ...}"
+        raise BadInput(f"what cloud '{cloud}' says of aclflow cannot be read: {shape}", place=str(path)) from None
+    if is_open:
+        raise BadInput(f"others may read it, and it holds a token: chmod 600 {path}", place=str(path))
+    return cloud, context
+
+
+def _cloud_files() -> Iterator[Path]:
+    """Where OpenStack's tools look for clouds.yaml, in their order."""
+    named = os.environ.get("OS_CLIENT_CONFIG_FILE")
+    if named:
+        yield Path(named)
+    yield Path("clouds.yaml")
+    yield contexts_file().parents[1] / "openstack" / "clouds.yaml"
+    yield Path("/etc/openstack/clouds.yaml")
+
+
 def with_context(settings: Settings, url: str | None) -> Settings:
     """Settings with the url, token and authority of the context that applies. Raises BadInput, Missing, NotFound.
 
@@ -97,9 +137,10 @@ def with_context(settings: Settings, url: str | None) -> Settings:
         return replace(settings, url=stated or settings.url)
     contexts = Contexts.load()
     name = chosen or contexts.current
-    if name is None:
+    found = (name, contexts.get(name)) if name is not None else context_of_cloud()
+    if found is None:
         return replace(settings, url=stated or settings.url)
-    context = contexts.get(name)
+    name, context = found
     if stated is not None and stated.rstrip("/") != context.url.rstrip("/"):
         raise BadInput(f"{stated} is not the service of context '{name}', whose token is not sent there", place="--url")
     authority = Path(context.authority) if context.authority else settings.authority

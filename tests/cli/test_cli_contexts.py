@@ -108,6 +108,43 @@ def test_a_file_that_others_read_is_refused(home: Run) -> None:
     assert (ended.code, "chmod 600" in ended.err) == (2, True)
 
 
+def test_the_service_of_a_cloud_is_reached_by_the_clouds_name(home: Run, service: Served, tmp_path: Path) -> None:
+    """Who works with OpenStack names the service beside the cloud, and sets OS_CLOUD as for all other tools."""
+    file = tmp_path / "config" / "openstack" / "clouds.yaml"
+    file.parent.mkdir(parents=True)
+    entry = {"auth": {"auth_url": "http://keystone"}, "aclflow": {"url": service.url, "token": service.token}}
+    file.write_text(yaml.safe_dump({"clouds": {"prod": entry, "plain": {"auth": {}}}}))
+    opened = home("token", "show", OS_CLOUD="prod")
+    assert (opened.code, f"chmod 600 {file}" in opened.err) == (2, True)
+    file.chmod(0o600)
+    assert home("token", "show", OS_CLOUD="prod").out.startswith("admin: token ")
+    elsewhere = home("token", "show", "--url", "http://127.0.0.1:1", OS_CLOUD="prod")
+    assert (elsewhere.code, "not sent there" in elsewhere.err) == (2, True)
+    for cloud in ("plain", "unknown"):
+        nothing = home("token", "show", OS_CLOUD=cloud)
+        assert (nothing.code, "aclflow context add" in nothing.err) == (3, True), nothing
+    copy = tmp_path / "elsewhere.yaml"
+    copy.write_bytes(file.read_bytes())
+    copy.chmod(0o600)
+    file.unlink()
+    assert home("token", "show", OS_CLOUD="prod", OS_CLIENT_CONFIG_FILE=str(copy)).code == 0
+    home("context", "add", "own", "--url", "http://127.0.0.1:1", "--token-file", "-", stdin="t")
+    assert home("token", "show", OS_CLOUD="prod", OS_CLIENT_CONFIG_FILE=str(copy)).code == 3, "a context goes first"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "clouds: 7", "clouds: {prod: {aclflow: 7}}", "clouds: {prod: {aclflow: {no: 1}}}", "a: [", "\x00"],
+)
+def test_a_cloud_that_cannot_be_read_is_told(home: Run, tmp_path: Path, content: str) -> None:
+    file = tmp_path / "config" / "openstack" / "clouds.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    file.chmod(0o600)
+    ended = home("tenant", "list", OS_CLOUD="prod")
+    assert (ended.code, str(file) in ended.err) == (2, True), ended
+
+
 # --------------------------------------------------------------------------------------------------------------- tables
 
 
