@@ -153,9 +153,11 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     feed = Feed(store)
     recheck_s = _SHARED_RECHECK_S if is_shared else None
     enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported, vouched=tiers.servers.vouched)
-    authority = AuthorityDir(settings.authority_dir).load() if settings.tls else None
+    place = AuthorityDir(settings.authority_dir)
+    authority, believed = (place.load(), place.believed()) if settings.tls else (None, "")
     cloud = None if settings.cloud is None else open_cloud(settings.cloud)
-    desk = EnrolmentDesk(control, clock, authority, pinned=settings.tls_certificate is None, cloud_of=lambda _: cloud)
+    is_pinned = settings.tls_certificate is None
+    desk = EnrolmentDesk(control, clock, authority, pinned=is_pinned, believed=believed, cloud_of=lambda _: cloud)
     onboarder = Onboarder(control, _installers(settings), partial(_invite, desk, settings), _withdraw)
     keeper = None
     if cloud is not None:

@@ -70,7 +70,8 @@ class Served:
 @contextmanager
 def served(directory: Path, **settings: object) -> Iterator[Served]:
     """Serve from a database in `directory` until the block ends."""
-    chosen = Settings(state_dir=directory, listen_port=0, log_level="error", **settings)  # type: ignore[arg-type]
+    said = {"listen_port": 0, "log_level": "error"} | settings
+    chosen = Settings(state_dir=directory, **said)  # type: ignore[arg-type]
     configure_logging(chosen)
     clock = WallClock()
     if chosen.tls and not AuthorityDir(chosen.authority_dir).exists:

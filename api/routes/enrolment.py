@@ -124,9 +124,10 @@ def remove_group(
 
 @router.get("/authority", response_model=Authority)
 def get_authority(services: ServicesDep) -> Response:
-    """Whose certificates are believed here; open to all. Compare the fingerprint with one that you have otherwise."""
-    authority = services.desk.authority
-    return answer(Authority(authority.pem, authority.fingerprint.hex()))
+    """Whose certificates are believed here; open to all. Compare the fingerprint with one that you have otherwise.
+
+    While the authority is rolled over it is two certificates, and the fingerprint is that of the first, which signs."""
+    return answer(Authority(services.desk.believed, services.desk.authority.fingerprint.hex()))
 
 
 @router.post("/enrol", status_code=201, response_model=Enrolment)
@@ -147,7 +148,7 @@ def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
         )
     )
     record = new.enforcer
-    authority = services.desk.authority.pem if new.certificate is not None else ""
+    authority = services.desk.believed if new.certificate is not None else ""
     location = f"/v1/domains/{record.domain}/enforcers/{record.id}"
     return sent(reply(_enrolment(new, authority), location=location))
 
@@ -163,7 +164,7 @@ def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> 
     record = services.desk.enrol_switch(
         Applicant(token=body.token, name=body.name, kind=SWITCH, address=_address(request), request=body.csr)
     )
-    return sent(reply(_certificate(record, services.desk.authority.pem), tag=etag(record.serial)))
+    return sent(reply(_certificate(record, services.desk.believed), tag=etag(record.serial)))
 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/certificate", status_code=201, response_model=Certificate)
@@ -171,7 +172,7 @@ def renew_certificate(caller: TheEnforcer, services: ServicesDep, body: Signing)
     """A further certificate for the enforcer that asks, on a new key. What it shows now stays valid until it lays it
     down, or renews again; all others are revoked."""
     record = services.desk.renew(caller, body.csr)
-    made = _certificate(record, services.desk.authority.pem)
+    made = _certificate(record, services.desk.believed)
     return sent(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
 
 
@@ -188,7 +189,7 @@ def issue_switch(
 ) -> Response:
     """A certificate for the switch of a host: for OpenFlow over TLS, and for nothing here."""
     record = services.desk.issue_switch(domain, (host, *body.also), body.csr, author(caller))
-    made = _certificate(record, services.desk.authority.pem)
+    made = _certificate(record, services.desk.believed)
     return sent(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
 
 

@@ -19,12 +19,20 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Client
 from orchestrator.errors import BadInput, Conflict, Missing
-from orchestrator.identity.authority import CONSOLE_LASTS, Authority, fingerprint_of
-from orchestrator.identity.files import AuthorityDir, parsed_certificate, write_file, write_key
+from orchestrator.identity.authority import CONSOLE_LASTS, Authority, fingerprint_of, is_signed_by
+from orchestrator.identity.files import (
+    AuthorityDir,
+    Rollover,
+    parsed_certificate,
+    read_certificate,
+    write_file,
+    write_key,
+)
 from orchestrator.identity.names import Subject, Usage
 from orchestrator.identity.requests import LONGEST_REQUEST, new_key, read_request, request_of
 from orchestrator.identity.trust import bare_context
 from orchestrator.settings import load
+from orchestrator.store import open_store
 from orchestrator.wire.enrolment import Certificate
 
 Csr = Annotated[Path, typer.Option("--csr", help="The request that was made on it; `-` for standard input.")]
@@ -50,6 +58,59 @@ def show(as_json: AsJson = False) -> None:
     """Show the authority of the service on this machine: fingerprint and end."""
     place = AuthorityDir(load().authority_dir)
     _tell(place.load(), place, as_json)
+
+
+@taking
+def rotate(
+    name: Annotated[str, typer.Option("--name", help="What the new authority is called, for people.")] = "aclflow",
+    finish: Annotated[bool, typer.Option("--finish", help="Believe the former authority no more.")] = False,
+    despite: Annotated[bool, typer.Option("--despite", help="Finish although machines must enrol again then.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Roll the service's authority over to a new one, a step each time; restart the service after each.
+
+    First the new one is announced: running machines learn it within ten minutes. Then it signs: they renew by it, while
+    the former one is still believed. With --finish the former one is dropped: machines that were away must enrol again.
+    """
+    place, now = AuthorityDir(load().authority_dir), dt.datetime.now(dt.UTC)
+    if finish:
+        left = _by_former(place)
+        if left and not despite:
+            raise Conflict(f"these would have to enrol again, or get new certificates: {', '.join(left)}; --despite")
+        place.forget_former()
+    elif place.stage is Rollover.OVERLAPPING:
+        raise Conflict("the new authority signs already: `aclflow certificates rotate --finish` drops the former one")
+    elif place.stage is Rollover.ANNOUNCED:
+        place.take_over()
+    else:
+        place.load()
+        place.announce(name, now)
+    if not as_json:
+        say(_NEXT_STEPS[place.stage])
+    _tell(place.load(), place, as_json)
+
+
+_NEXT_STEPS = {
+    Rollover.ANNOUNCED: "announced: restart the service; after ten minutes `aclflow certificates rotate` again. Give "
+    "switches the authorities before: `aclflow certificates authority`",
+    Rollover.OVERLAPPING: "the new authority signs: restart the service; once all have new certificates (switches and "
+    "consoles by hand), `aclflow certificates rotate --finish`",
+    Rollover.NONE: "the former authority is believed no more: restart the service",
+}
+
+
+def _by_former(place: AuthorityDir) -> list[str]:
+    """Return whose certificates are valid and signed by the former authority. Raises Conflict where there is none."""
+    if place.stage is not Rollover.OVERLAPPING:
+        raise Conflict("there is no former authority that is still believed", place=str(place.path))
+    former = read_certificate(place.former_certificate)
+    store = open_store(load().database_url)
+    try:
+        with store.read() as unit:
+            held = [each for each in unit.certificates.list(None) if each.is_valid]
+    finally:
+        store.close()
+    return sorted({each.subject.name for each in held if is_signed_by(each.pem, former)})
 
 
 @taking

@@ -379,6 +379,7 @@ CERTIFICATES = Branch(
     (
         Leaf("init", "Make the service's certificate authority.", "certificates:init"),
         Leaf("show", "Show the authority of the service on this machine.", "certificates:show"),
+        Leaf("rotate", "Roll the service's authority over to a new one.", "certificates:rotate"),
         Leaf("authority", "Get the authority's certificate from the service.", "certificates:authority"),
         Leaf("request", "Make a key and a certificate request on this machine.", "certificates:request"),
         Leaf("issue", "Have a switch's request signed.", "certificates:issue"),

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from orchestrator.errors import NotFound, Unauthenticated
 from orchestrator.identity.authority import fingerprint_of
-from orchestrator.identity.files import parsed_certificate
+from orchestrator.identity.files import parsed_certificates
 from orchestrator.identity.trust import bare_context
 
 
@@ -40,10 +40,10 @@ def pinned_authority(url: str, pin: bytes, connect: Callable[[str, ssl.SSLContex
         raise Unauthenticated("the token is of a service with an authority, and this one has none") from None
     finally:
         office.close()
-    certificate = parsed_certificate(said.encode(), "authority")
-    if fingerprint_of(certificate) != pin:
+    found = [each for each in parsed_certificates(said.encode(), "authority") if fingerprint_of(each) == pin]
+    if not found:
         raise Unauthenticated(
             f"whoever answers at {url} has not the authority that the token says: it is not the "
             "service that made the token, or its authority is a new one since; nothing was sent"
         )
-    return certificate.public_bytes(Encoding.PEM).decode()
+    return found[0].public_bytes(Encoding.PEM).decode()

@@ -33,4 +33,7 @@ def _doubt(error: ssl.SSLCertVerificationError) -> str:
         case code if code in (_OTHER_HOST, _OTHER_ADDRESS):
             return f"its certificate is for others ({error.verify_message}): see the service's --tls-name"
         case _:
-            return f"its certificate is not of the authority that is believed here ({error.verify_message})"
+            return (
+                f"its certificate is not of the authority that is believed here ({error.verify_message}); if the "
+                "service's authority was rolled over while this machine was away, enrol it again with a new token"
+            )

@@ -7,6 +7,7 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from http.client import RemoteDisconnected
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -53,6 +54,7 @@ class Transport:
         if token:
             self._headers["X-Auth-Token"] = token
         self._http = inner or Connections(url, trust)
+        self._is_certified = trust is not None
         self._url = url
         self._timeout_s = timeout_s
         self._wait_s: int | None = None
@@ -108,6 +110,8 @@ class Transport:
         if isinstance(error, ssl.SSLError):
             return tls_fault(self._url, error)
         reason = str(error) or type(error).__name__
+        if self._is_certified and isinstance(error, RemoteDisconnected):  # asyncio closes without TLS's alert
+            reason += "; if its authority was rolled over since this machine enrolled, enrol again with a new token"
         return Unreachable(f"the service at {self._url} does not answer: {reason}")
 
     def read(self, path: str, **query: Asked) -> Any:

@@ -62,6 +62,7 @@ class EnrolmentDesk:
         authority: Authority | None = None,
         *,
         pinned: bool = True,
+        believed: str = "",
         cloud_of: CloudOf = lambda _: None,
         attempts: Attempts | None = None,
     ) -> None:
@@ -69,6 +70,7 @@ class EnrolmentDesk:
         self._clock = clock
         self._authority = authority
         self._pinned = pinned
+        self._believed = believed
         self._cloud_of = cloud_of
         self._attempts = attempts or Attempts(time.monotonic)
 
@@ -78,6 +80,11 @@ class EnrolmentDesk:
         if self._authority is None:
             raise NotFound("this service has no certificate authority: it does not speak TLS with one of its own")
         return self._authority
+
+    @property
+    def believed(self) -> str:
+        """The certificates (PEM) of all authorities that are believed, the present one first. Raises NotFound."""
+        return self._believed or self.authority.pem
 
     def need_authority(self) -> None:
         """Raises NotFound for a service without one."""

@@ -120,6 +120,8 @@ class Admission:
     identity: Identity
     trust: ssl.SSLContext | None
     """In which our certificate is shown; None for who bears a token."""
+    authority: Path | None = None
+    """The file of the authority that was given to us, if any."""
 
     def renewal(self, also_show: Callable[[], None] = lambda: None) -> Chore | None:
         """Return the task that renews our certificate, if any.
@@ -132,6 +134,7 @@ class Admission:
 
         def show() -> None:
             self.identity.show(trust)
+            self.identity.believe(trust, self.authority)
             also_show()
 
         renewal = Renewal(self.identity, self.credentials, self.service, show)
@@ -155,7 +158,7 @@ def admitted(membership: Membership, kind: str, state: StateDir, stopping: Stopp
         service = Client(membership.url, credentials.token, authority=membership.authority)
         return Admission(credentials, service, identity, None)
     trust = identity.trust(membership.authority)
-    return Admission(credentials, Client(membership.url, trust=trust), identity, trust)
+    return Admission(credentials, Client(membership.url, trust=trust), identity, trust, membership.authority)
 
 
 @contextmanager
@@ -198,7 +201,7 @@ class _Applicant:
         if authority is None and not self._has_authority(believed):
             return self._credentials(self._ask(believed, None))
         found = self._ask(believed, self.identity.request(self.membership.name))
-        write_file(self.identity.state.authority_file, (authority or found.authority).encode(), 0o600)
+        write_file(self.identity.state.authority_file, (found.authority or authority or "").encode(), 0o600)
         self.identity.adopt(found.certificate)
         return self._credentials(found, pinned=authority is not None)
 

@@ -21,13 +21,15 @@ from typing import Protocol
 
 import structlog
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.errors import BadInput, Missing
-from orchestrator.identity.authority import is_due
+from orchestrator.identity.authority import is_due, is_signed_by
 from orchestrator.identity.files import (
     encoded_key,
     parsed_certificate,
+    parsed_certificates,
     read_certificate,
     read_key,
     write_file,
@@ -40,6 +42,8 @@ from orchestrator.wire.enrolment import Certificate
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 60.0
+ASK_EVERY_S = 600.0
+"""How often a running point asks which authorities are believed: a roll-over wants this long between its steps."""
 LAID_DOWN_AFTER_S = 120.0
 """How long after a renewal the old certificate goes: no stream is held for longer than 60 s."""
 
@@ -64,8 +68,24 @@ class Identity:
         return self.exists and now >= self.certificate().not_valid_after_utc
 
     def is_due(self, now: dt.datetime) -> bool:
-        """Whether two thirds of the certificate's time are over."""
-        return is_due(self.certificate(), now)
+        """Whether two thirds of the certificate's time are over, or the authority that signs now is another one."""
+        return is_due(self.certificate(), now) or not self._is_by_present_authority()
+
+    def _is_by_present_authority(self) -> bool:
+        """Whether the first authority that we were told has signed our certificate."""
+        pem = self.certificate().public_bytes(Encoding.PEM).decode()
+        return is_signed_by(pem, read_certificate(self.state.authority_file))
+
+    def learn(self, authorities: str) -> bool:
+        """Keep which authorities the service believes (PEM); return whether that is new.
+
+        To be asked over a connection on which the service has proven itself. Raises BadInput, Missing.
+        """
+        parsed_certificates(authorities.encode(), "authority")
+        if self.state.authority_file.exists() and self.state.authority_file.read_text() == authorities:
+            return False
+        write_file(self.state.authority_file, authorities.encode(), 0o600)
+        return True
 
     def request(self, name: str) -> str:
         """Return a certificate request (PEM) for the pending key.
@@ -106,20 +126,43 @@ class Identity:
         Where a token has pinned the authority that we enrolled with, that one is believed instead. Raises Missing,
         BadInput.
         """
-        credentials = self.state.credentials()
-        believed = self.state.authority_file if credentials is not None and credentials.pinned else authority
-        try:
-            context = client_context(None if believed is None else believed.read_text())
-        except OSError as error:
-            raise Missing(f"cannot be read: {error.strerror}", place=str(believed)) from None
+        context = client_context(self._believed(authority))
         if self.exists:
             self.show(context)
         return context
+
+    def _believed(self, authority: Path | None) -> str | None:
+        """Return the authorities (PEM) by which we know the service; None: the machine's.
+
+        Where the one that was given is among those that the service told us, we believe all of these: it is being
+        rolled over. Raises Missing, BadInput.
+        """
+        credentials = self.state.credentials()
+        believed = self.state.authority_file if credentials is not None and credentials.pinned else authority
+        if believed is None:
+            return None
+        try:
+            given = believed.read_text()
+            told = self.state.authority_file.read_text() if self.state.authority_file.exists() else ""
+        except OSError as error:
+            raise Missing(f"cannot be read: {error.strerror}", place=str(believed)) from None
+        is_ours = told and set(_all(given)) & set(_all(told))
+        return given + told if is_ours and told != given else given
+
+    def believe(self, context: ssl.SSLContext, authority: Path | None) -> None:
+        """Have a context believe, from now on, what we were told since, too. Raises Missing, BadInput."""
+        believed = self._believed(authority)
+        if believed is not None:
+            context.load_verify_locations(cadata=believed)
 
     def show(self, context: ssl.SSLContext) -> None:
         """Show our certificate on every connection from now on. Raises Missing, BadInput."""
         read_key(self.state.identity_file)  # it refuses one that others may read
         load_chain(context, self.state.identity_file, self.state.identity_file)
+
+
+def _all(pem: str) -> list[x509.Certificate]:
+    return parsed_certificates(pem.encode(), "authority")
 
 
 class Registry(Protocol):
@@ -131,6 +174,10 @@ class Registry(Protocol):
 
     def lay_down_certificates(self, domain: str, enforcer: int) -> None:
         """Make all others invalid."""
+        ...
+
+    def authority(self) -> str:
+        """The authorities (PEM) that the service believes, the one that signs first."""
         ...
 
     def reconnect(self) -> None:
@@ -149,6 +196,7 @@ class Renewal:
         show: Callable[[], None],
         *,
         laid_down_after_s: float = LAID_DOWN_AFTER_S,
+        ask_every_s: float = ASK_EVERY_S,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
         self._identity = identity
@@ -156,11 +204,13 @@ class Renewal:
         self._registry = registry
         self._show = show
         self._laid_down_after_s = laid_down_after_s
+        self._ask_every_s = ask_every_s
+        self._asked_s = -ask_every_s
         self._now = now
         self._switched_s: float | None = None
 
     def look(self) -> None:
-        """Renew the certificate if it is time, and drop the last one if it is over.
+        """Renew the certificate if it is time, and drop the last one if it is over; ask now and then who signs.
 
         Raises what a request does, and Missing where nothing can be kept; then it is done the next time.
         """
@@ -168,13 +218,25 @@ class Renewal:
             if time.monotonic() - self._switched_s >= self._laid_down_after_s:
                 self._registry.lay_down_certificates(self._credentials.domain, self._credentials.enforcer)
                 self._switched_s = None
-        elif self._identity.is_due(self._now()):
+            return
+        self._ask()
+        if self._identity.is_due(self._now()):
             self._renew()
 
     @property
     def is_switching(self) -> bool:
         """Whether an old certificate is still to be laid down."""
         return self._switched_s is not None
+
+    def _ask(self) -> None:
+        """Learn which authorities the service believes, if that was long ago."""
+        if time.monotonic() - self._asked_s < self._ask_every_s:
+            return
+        said = self._registry.authority()
+        self._asked_s = time.monotonic()
+        if self._identity.learn(said):
+            self._show()
+            log.info("authority.learned", certificates=said.count("BEGIN CERTIFICATE"))
 
     def _renew(self) -> None:
         known = self._credentials

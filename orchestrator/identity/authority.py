@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -137,6 +138,15 @@ class Authority:
 def fingerprint_of(certificate: x509.Certificate) -> bytes:
     """SHA-256 of a certificate."""
     return hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).digest()
+
+
+def is_signed_by(pem: str, authority: x509.Certificate) -> bool:
+    """Whether an authority has signed a certificate (PEM)."""
+    try:
+        x509.load_pem_x509_certificate(pem.encode()).verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:

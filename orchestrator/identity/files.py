@@ -4,6 +4,8 @@ A key is for its owner alone.
 
 AUTHORITY_DIR/authority.key   what signs: whoever reads it is everybody
 AUTHORITY_DIR/authority.pem   whom to believe; not secret
+AUTHORITY_DIR/next.key, .pem  while it is rolled over: the authority to come, believed already
+AUTHORITY_DIR/former.pem      afterwards: the one before, still believed
 AUTHORITY_DIR/service.key     the service's own, made anew when names change or it is about to end
 AUTHORITY_DIR/service.pem
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from cryptography import x509
@@ -25,6 +28,16 @@ from orchestrator.identity.authority import Authority
 from orchestrator.identity.requests import PrivateKey
 
 _FOR_OTHERS = 0o077
+
+
+class Rollover(Enum):
+    """How far an authority's roll-over has got."""
+
+    NONE = "none"
+    ANNOUNCED = "announced"
+    """The next one is believed, and signs nothing yet."""
+    OVERLAPPING = "overlapping"
+    """The next one signs, and the former one is still believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,62 @@ class AuthorityDir:
     @property
     def certificate(self) -> Path:
         return self.path / "authority.pem"
+
+    @property
+    def next_key(self) -> Path:
+        return self.path / "next.key"
+
+    @property
+    def next_certificate(self) -> Path:
+        return self.path / "next.pem"
+
+    @property
+    def former_certificate(self) -> Path:
+        return self.path / "former.pem"
+
+    @property
+    def stage(self) -> Rollover:
+        """How far a roll-over has got."""
+        if self.next_certificate.exists():
+            return Rollover.ANNOUNCED
+        return Rollover.OVERLAPPING if self.former_certificate.exists() else Rollover.NONE
+
+    def believed(self) -> str:
+        """Return the certificates (PEM) of all authorities that are believed, the present one first. Raises Missing."""
+        others = (path for path in (self.next_certificate, self.former_certificate) if path.exists())
+        return "".join(_read(path).decode() for path in (self.certificate, *others))
+
+    def announce(self, name: str, now: dt.datetime) -> Authority:
+        """Create the authority to come: it is believed, and signs nothing yet.
+
+        Raises Conflict while a roll-over is under way, Missing.
+        """
+        if self.stage is not Rollover.NONE:
+            raise Conflict("the authority is being rolled over already", place=str(self.path))
+        coming = Authority.create(name, now, read_key(self.next_key) if self.next_key.exists() else None)
+        write_key(self.next_key, coming.key)
+        write_file(self.next_certificate, coming.pem.encode(), 0o644)
+        return coming
+
+    def take_over(self) -> Authority:
+        """Make the announced authority the one that signs; the one before stays believed, and its key is gone.
+
+        Cut off at any step, it is repeated. Raises Conflict where none is announced, Missing.
+        """
+        if self.stage is not Rollover.ANNOUNCED:
+            raise Conflict("no authority to come is announced", place=str(self.path))
+        if not self.former_certificate.exists():
+            write_file(self.former_certificate, _read(self.certificate), 0o644)
+        self.keep(_read(self.next_key), _read(self.next_certificate))
+        for path in (self.next_certificate, self.next_key):
+            path.unlink(missing_ok=True)
+        return self.load()
+
+    def forget_former(self) -> None:
+        """Believe the authority before the present one no more. Raises Conflict where there is none."""
+        if self.stage is not Rollover.OVERLAPPING:
+            raise Conflict("there is no former authority that is still believed", place=str(self.path))
+        self.former_certificate.unlink()
 
     @property
     def service_key(self) -> Path:
@@ -123,6 +192,14 @@ def parsed_certificate(pem: bytes, place: str) -> x509.Certificate:
     """A certificate from PEM. Raises BadInput, which names `place`."""
     try:
         return x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise BadInput("not a certificate in PEM", place=place) from None
+
+
+def parsed_certificates(pem: bytes, place: str) -> list[x509.Certificate]:
+    """All certificates of a PEM text. Raises BadInput, which names `place`."""
+    try:
+        return x509.load_pem_x509_certificates(pem)
     except ValueError:
         raise BadInput("not a certificate in PEM", place=place) from None
 

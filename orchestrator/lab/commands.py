@@ -171,7 +171,7 @@ def chaos(
         report = run_chaos(
             Layout(prefix), Wishes(seed, seconds, store, only=only), told, lambda what: told(what, 0.0, 0)
         )
-    text = json.dumps({**asdict(report), "good": report.is_good}, indent=2)
+    text = json.dumps(report.document(), indent=2)
     if out is not None:
         out.write_text(text + "\n")
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def test_a_short_run_is_good(layout: Layout, store: str, only: str) -> None:
     report = tried(layout, 1, store, 60.0, rounds=2, only=only)
     assert report.is_good, report.troubles
     assert report.rounds == 2
+    assert json.loads(json.dumps(report.document()))["good"]
     assert report.acknowledged
     assert 0 < report.arrived < report.packets
 

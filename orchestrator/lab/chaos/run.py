@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError
@@ -51,9 +51,13 @@ class Report:
     wrong: int = 0
     missing: int = 0
     lost_writes: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
+    faults: dict[str, int] = field(default_factory=dict)
     settled_s: list[float] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, object]:
+        """Return it as a JSON object."""
+        return {**asdict(self), "good": self.is_good}
 
     @property
     def is_good(self) -> bool:
@@ -157,7 +161,7 @@ class Story:
             before = len(report.troubles)
             self._round(fault, report)
             report.rounds += 1
-            report.faults[fault.name] += 1
+            report.faults[fault.name] = report.faults.get(fault.name, 0) + 1
             report.troubles[before:] = [f"{fault.name}: {each}" for each in report.troubles[before:]]
             if not self._prober.is_alive:
                 report.troubles.append("the prober has ended")

@@ -203,13 +203,14 @@ class Launcher:
                 connection.close()
 
     def show_certificate(self) -> None:
-        """Use the certificate file's present content for new connections.
+        """Use the certificate file's present content for new connections, and believe the authority file's, too.
 
         Raises OSError.
         """
         tls = self._listen.tls
         if self._context is not None and tls is not None:
             self._context.load_cert_chain(tls.certificate, tls.key)
+            self._context.load_verify_locations(tls.authority)
 
     def stop(self) -> None:
         """Close every connection, wait for every thread, stop the applications."""
