@@ -1,10 +1,10 @@
-"""`aclflow statesync run | show | set`: a firewall of a cluster that shares its connections."""
+"""`aclflow statesync run | show | set`, `aclflow firewall cluster`: firewalls that share their connections."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -13,11 +13,12 @@ import typer
 
 from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import say, say_json, say_table
-from orchestrator.errors import BadInput, Missing
+from orchestrator.errors import BadInput, Missing, Unreachable
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import Settings
 from orchestrator.statesync.member import Member
-from orchestrator.statesync.states import Confirmation, Context, Level
+from orchestrator.statesync.states import OPEN, Confirmation, Context, Level
+from orchestrator.statesync.status import PROTOCOLS, Status, StatusServer, ask, read_place
 
 Choice = TypeVar("Choice", bound=IntEnum)
 
@@ -33,9 +34,6 @@ class Sharing:
     ] = "synchronous"
 
 
-_PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6"}
-
-
 @taking
 def run(
     number: Annotated[int, typer.Option("--self", help="This member's number, 1 to 15.")],
@@ -46,6 +44,9 @@ def run(
     sharing: Sharing,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="UDP and TCP port of all members.")] = 3781,
     silent_s: Annotated[float, typer.Option("--silent", min=0.1, help="Seconds until a silent member is left.")] = 1.0,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", help="ADDRESS:PORT to serve its state at, to operators and Prometheus.")
+    ] = None,
 ) -> None:
     """Be a member of a firewall cluster until stopped. Without it, what it attached goes away."""
     addresses = dict(_member(text) for text in member)
@@ -56,26 +57,81 @@ def run(
         _choice(Context, sharing.context, "--context"),
         _choice(Confirmation, sharing.confirmation, "--confirmation"), port=port,
     )  # fmt: skip
+    shown_at = None if metrics is None else read_place(metrics, "--metrics")
     kernel = Replicator.new()
     this = Member(settings, addresses, kernel, silent_s=silent_s)
     ended = threading.Event()
     for number_of_signal in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number_of_signal, lambda *_: ended.set())
+    server = None if shown_at is None else _shown(shown_at, kernel, this)
     kernel.attach(interface, messages)
     this.start()
     try:
         ended.wait()
     finally:
+        if server is not None:
+            server.close()
         kernel.detach(interface, messages)
         this.stop()
         kernel.close()
+
+
+def _shown(place: tuple[str, int], kernel: Replicator, member: Member) -> StatusServer:
+    try:
+        return StatusServer(*place, lambda: Status.of(kernel, member))
+    except OSError as error:
+        raise BadInput(f"cannot serve at {place[0]}:{place[1]}: {error.strerror}", place="--metrics") from None
+
+
+def cluster(
+    member: Annotated[list[str], typer.Argument(help="ADDRESS:PORT of each member's --metrics.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show the members of a firewall cluster: who serves, who follows whom, what lags, what is held.
+
+    Status 1: a member does not answer, does not serve, is not whole, or lags.
+    """
+    found = {where: _asked(where) for where in member}
+    if as_json:
+        say_json({where: {"why": each} if isinstance(each, str) else asdict(each) for where, each in found.items()})
+    else:
+        columns = ("at", "member", "serves", "whole", "followers", "messages missing", "held", "open", "brief")
+        say_table(columns, [(where, *_row(each)) for where, each in found.items()])
+    if not all(isinstance(each, Status) and _is_well(each) for each in found.values()):
+        raise typer.Exit(1)
+
+
+def _asked(where: str) -> Status | str:
+    try:
+        return ask(where)
+    except Unreachable as error:
+        return str(error)
+
+
+def _is_well(status: Status) -> bool:
+    return status.serves and status.is_whole and not any(each.lag for each in status.followed)
+
+
+def _row(status: Status | str) -> tuple[str, ...]:
+    if isinstance(status, str):
+        return ("-", "does not answer", "-", "-", "-", "-", "-", "-")
+    lags = " ".join(f"{each.member}:{each.lag}" for each in status.followed) or "-"
+    is_open = [each.state in {state.name for state in OPEN} for each in status.states]
+    opened, brief = (
+        sum(each.count for each, this in zip(status.states, is_open, strict=True) if this is wanted)
+        for wanted in (True, False)
+    )
+    return (
+        str(status.member), "yes" if status.serves else "no", "yes" if status.is_whole else "no",
+        " ".join(map(str, status.followers)) or "-", lags, str(status.held), str(opened), str(brief),
+    )  # fmt: skip
 
 
 def show(as_json: AsJson = False) -> None:
     """Show the member that runs here: its settings, who follows it, states by kind, held packets, counters."""
     kernel = Replicator.attached_here()
     settings = kernel.settings()
-    states = [(_PROTOCOLS.get(each, str(each)), state.name, count) for (each, state), count in kernel.states().items()]
+    states = [(PROTOCOLS.get(each, str(each)), state.name, count) for (each, state), count in kernel.states().items()]
     streams = {number: kernel.stream(number, 0) for number in range(1, 16)}
     found = {
         "member": settings.number,

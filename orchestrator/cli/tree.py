@@ -251,6 +251,7 @@ FIREWALL = Branch(
     (
         Leaf("add", "Bring a firewall into a domain.", "firewalls:add"),
         Leaf("list", "List a domain's firewalls and their load.", "firewalls:list_all"),
+        Leaf("cluster", "Show firewalls that share their connections.", "statesync:cluster"),
         Leaf("remove", "Take a firewall out of a domain.", "firewalls:remove"),
     ),
 )

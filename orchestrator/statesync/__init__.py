@@ -6,6 +6,7 @@
 
     _native/       the program in the kernel: watches, tells, holds, hears
     layout.py      its maps as bytes; kernel.py: loaded, attached, set, read
+    status.py      its state over HTTP, for operators and Prometheus
     resending.py   what is held too long is sent again
     sessions.py    how one member proves itself to another; member.py: who follows whom, in bulk and then live
 

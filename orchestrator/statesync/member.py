@@ -327,6 +327,7 @@ class Member:
     # ----------------------------------------------------------------------------------------------------- following
 
     def _follow(self, number: int) -> None:
+        before = ""
         while not self._ended.is_set():
             pause_s = _RETRY_S
             try:
@@ -335,7 +336,8 @@ class Member:
                     session = Session.begin(connection, secret, is_follower=True, silent_s=silent_s)
                     self._take_part(number, session)
             except (AclflowError, OSError, KeyError, TypeError, ValueError) as error:
-                log.info("statesync.not_following", member=number, why=str(error))
+                if str(error) != before:
+                    log.info("statesync.not_following", member=number, why=(before := str(error)))
                 pause_s = _DEAF_S if isinstance(error, Refused) else _RETRY_S
             with self._lock:
                 self._following.pop(number, None)

@@ -106,6 +106,14 @@ STORIES = (
     ),
     Story("AclflowAuditUnanchored", True, {"aclflow_audit_unsent_anchors": "3x40"}),
     Story("AclflowAuditUnanchored", False, {"aclflow_audit_unsent_anchors": "0x40"}),
+    Story("AclflowClusterNotServing", True, {'aclflow_cluster_serves{member="1"}': "1x30 0x10"}),
+    Story("AclflowClusterNotServing", False, {'aclflow_cluster_serves{member="1"}': "1x30 0 1x10"}),
+    Story("AclflowClusterNotWhole", True, {'aclflow_cluster_whole{member="1"}': "1x30 0x10"}),
+    Story("AclflowClusterNotWhole", False, {'aclflow_cluster_whole{member="1"}': "1x40"}),
+    Story("AclflowClusterLags", True, {'aclflow_cluster_lag{member="1", followed="2"}': "0x30 7x10"}),
+    Story("AclflowClusterLags", False, {'aclflow_cluster_lag{member="1", followed="2"}': "0x38 7 0"}),
+    Story("AclflowClusterFull", True, {'aclflow_cluster_events_total{member="1", event="store_full"}': "0x37 1x3"}),
+    Story("AclflowClusterFull", False, {'aclflow_cluster_events_total{member="1", event="stale"}': "0+9x40"}),
 )
 
 

@@ -37,6 +37,7 @@ from orchestrator.statesync.states import Confirmation, Context, Level, State
 
 COMBINATIONS = list(itertools.product(Level, Context, Confirmation))
 EVERY_FRAME = 3
+METRICS_PORT = 9381
 ACLFLOW = (sys.executable, "-m", "orchestrator.cli", "statesync")
 
 
@@ -315,16 +316,8 @@ def test_members_on_the_command_line(tmp_path: Path) -> None:
         members = [f"--member={each}={world.address(each)}" for each in world.members]
         others = ["--interface=c", "--interface=s", "--messages=x", f"--key-file={key}"]
         for each in world.members:
-            command = [
-                sys.executable,
-                "-m",
-                "orchestrator.cli",
-                "statesync",
-                "run",
-                f"--self={each}",
-                *members,
-                *others,
-            ]
+            place = f"--metrics={world.address(each)}:{METRICS_PORT}"
+            command = [*ACLFLOW, "run", f"--self={each}", *members, *others, place]
             process = world.inside(each, lambda command=command: subprocess.Popen(command))
             stack.callback(lambda process=process: (process.terminate(), process.wait()))
 
@@ -339,5 +332,26 @@ def test_members_on_the_command_line(tmp_path: Path) -> None:
             assert talks(*ends.connect())
             world.run(1, *ACLFLOW, "set", "--level", "none")
             found = shown()
+            _look_from_elsewhere(world)
         assert (found["level"], found["held"], found["counters"]["released"]) == ("none", 0, 3)
         assert {"protocol": "tcp", "state": "ESTABLISHED", "count": 1} in found["states"]
+
+
+def _look_from_elsewhere(world: World) -> None:
+    """`aclflow firewall cluster` and Prometheus see both members; one that does not answer is said to."""
+    both = [f"{world.address(each)}:{METRICS_PORT}" for each in world.members]
+    found = json.loads(world.run(2, *ACLFLOW[:-1], "firewall", "cluster", *both, "--json"))
+    assert [found[each]["followers"] for each in both] == [[2], [1]]
+    assert {"protocol": "tcp", "state": "ESTABLISHED", "count": 1} in found[both[1]]["states"]
+    ask = f"import urllib.request as u; print(u.urlopen('http://{both[0]}/metrics').read().decode())"
+    told = world.run(2, sys.executable, "-c", ask)
+    assert 'aclflow_cluster_connections{member="1",protocol="tcp",state="ESTABLISHED"} 1.0' in told
+    assert 'aclflow_cluster_serves{member="1"} 1.0' in told
+    assert 'aclflow_cluster_lag{followed="2",member="1"} 0.0' in told
+    nobody = f"{world.address(1)}:1"
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        world.run(2, *ACLFLOW[:-1], "firewall", "cluster", both[0], nobody)
+    assert caught.value.returncode == 1
+    rows = [line.split("\t") for line in caught.value.stdout.splitlines()]
+    assert rows[1][:5] == [both[0], "1", "yes", "yes", "2"]
+    assert rows[2][:3] == [nobody, "-", "does not answer"]

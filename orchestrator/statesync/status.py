@@ -1,0 +1,182 @@
+"""A member's state for people and Prometheus: a small HTTP server beside it, and what a reader makes of its answers.
+
+    GET /status     one JSON document
+    GET /metrics    the same for Prometheus
+
+There is nothing secret in it but who talks to whom in numbers, and nothing can be changed; bind it to an address that
+only operators reach.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from orchestrator.errors import BadInput, Unreachable
+from orchestrator.statesync.kernel import Replicator
+from orchestrator.statesync.member import Member
+
+PROTOCOLS: Mapping[int, str] = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6"}
+_PATIENCE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class StateCount:
+    """How many connections of a protocol are in a state."""
+
+    protocol: str
+    state: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A member that this one follows; `lag` counts its messages that have not come."""
+
+    member: int
+    is_whole: bool
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A member as it is now."""
+
+    member: int
+    level: str
+    context: str
+    confirmation: str
+    serves: bool
+    is_whole: bool
+    followers: Sequence[int]
+    followed: Sequence[Followed]
+    held: int
+    states: Sequence[StateCount]
+    counters: Mapping[str, int]
+
+    @classmethod
+    def of(cls, kernel: Replicator, member: Member) -> Status:
+        """Look at a member of this process."""
+        settings, following = kernel.settings(), member.following
+        counts = sorted(kernel.states().items())
+        return cls(
+            settings.number, settings.level.name.lower(), settings.context.name.lower(),
+            settings.confirmation.name.lower(), kernel.health().serving, member.is_whole, sorted(settings.members),
+            [Followed(number, each.is_whole, each.lag) for number, each in sorted(following.items())],
+            int((kernel.waiting() != 0).sum()),
+            [StateCount(PROTOCOLS.get(of, str(of)), state.name, count) for (of, state), count in counts],
+            kernel.counters(),
+        )  # fmt: skip
+
+    @classmethod
+    def read(cls, document: Any) -> Status:
+        """Read what `asdict` made. Raises KeyError, TypeError or ValueError for anything else."""
+        whole = {**document, "followed": [Followed(**each) for each in document["followed"]]}
+        return cls(**{**whole, "states": [StateCount(**each) for each in document["states"]]})
+
+
+def ask(where: str) -> Status:
+    """Return the state of the member whose server is at ADDRESS:PORT. Raises BadInput, Unreachable."""
+    address, port = read_place(where)
+    connection = HTTPConnection(address, port, timeout=_PATIENCE_S)
+    try:
+        connection.request("GET", "/status")
+        return Status.read(json.loads(connection.getresponse().read()))
+    except (OSError, HTTPException) as error:
+        raise Unreachable(f"{where}: {error}") from None
+    except (KeyError, TypeError, ValueError):
+        raise Unreachable(f"{where}: what answers is no member of a firewall cluster") from None
+    finally:
+        connection.close()
+
+
+def read_place(text: str, place: str = "MEMBER") -> tuple[str, int]:
+    """Read ADDRESS:PORT. Raises BadInput."""
+    address, _, port = text.rpartition(":")
+    if not address or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise BadInput(f"'{text}' is not ADDRESS:PORT", place=place)
+    return address.strip("[]"), int(port)
+
+
+# ------------------------------------------------------------------------------------------------------------- serving
+
+
+class _Gauges(Collector):
+    """A member's state as Prometheus reads it."""
+
+    def __init__(self, look: Callable[[], Status]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """Yield everything about the member."""
+        status = self._look()
+        member = str(status.member)
+        for name, says, value in (
+            ("serves", "1: it answers the spread switch", status.serves),
+            ("whole", "1: it has the connections of all members that it reaches", status.is_whole),
+            ("followers", "Members that are sent messages and waited for", len(status.followers)),
+            ("held_packets", "Packets that wait for confirmations", status.held),
+        ):
+            gauge = GaugeMetricFamily(f"aclflow_cluster_{name}", says, labels=["member"])
+            gauge.add_metric([member], float(value))
+            yield gauge
+        lag = GaugeMetricFamily("aclflow_cluster_lag", "Messages that have not come", labels=["member", "followed"])
+        for each in status.followed:
+            lag.add_metric([member, str(each.member)], each.lag)
+        yield lag
+        labels = ["member", "protocol", "state"]
+        connections = GaugeMetricFamily("aclflow_cluster_connections", "Connections by state", labels=labels)
+        for kind in status.states:
+            connections.add_metric([member, kind.protocol, kind.state], kind.count)
+        yield connections
+        counters = CounterMetricFamily("aclflow_cluster_events", "What the program counts", labels=["member", "event"])
+        for name, count in status.counters.items():
+            counters.add_metric([member, name], count)
+        yield counters
+
+
+class StatusServer:
+    """Serves a member's state. Raises OSError where the address is taken. Call `close` once."""
+
+    def __init__(self, address: str, port: int, look: Callable[[], Status]) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Gauges(look))
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                """Answer with the state."""
+                if self.path == "/status":
+                    self._answer("application/json", json.dumps(asdict(look())).encode())
+                elif self.path == "/metrics":
+                    self._answer("text/plain; version=0.0.4", generate_latest(registry))
+                else:
+                    self.send_error(404)
+
+            def _answer(self, kind: str, body: bytes) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Nobody reads it."""
+
+        self._server = ThreadingHTTPServer((address, port), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
