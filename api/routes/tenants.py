@@ -240,7 +240,7 @@ def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:
 
 
 def _used(services: Services, record: TenantRecord, rules: int) -> Used:
-    return Used(rules, services.control.flows_of(record.domain, record.number))
+    return Used(rules, services.control.flows_of(record.domain, record.number), record.stored_bytes)
 
 
 def _seen(kind: type[Shown], record: TenantRecord, **more: object) -> Shown:

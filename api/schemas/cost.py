@@ -14,5 +14,8 @@ class QuotaPut(Incoming):
     rules: int | None = Field(ge=0, le=BIGGEST)
     flows: int | None = Field(ge=0, le=BIGGEST, description="flow entries of the domain's program, see /acl/check")
 
+    stored_bytes: int | None = Field(default=None, ge=0, le=BIGGEST, description="of the list and its history")
+    versions: int | None = Field(default=None, ge=2, le=BIGGEST, description="how many are kept")
+
     def quota(self) -> Quota:
-        return Quota(self.rules, self.flows)
+        return Quota(self.rules, self.flows, self.stored_bytes, self.versions)

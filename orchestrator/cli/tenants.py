@@ -166,19 +166,41 @@ def show_quota(tenant: TenantName, shown: Shown, url: Url = None) -> None:
 
 
 @taking
-def set_quota(tenant: TenantName, rules: Most = None, flows: Most = None, url: Url = None) -> None:
-    """Say what a tenant's list may cost: rules, and flow entries on a switch. What is not named stays."""
+def set_quota(
+    tenant: TenantName,
+    rules: Most = None,
+    flows: Most = None,
+    stored_bytes: Most = None,
+    versions: Most = None,
+    url: Url = None,
+) -> None:
+    """Say what a tenant's list may cost: rules, and flow entries on a switch. What is not named stays.
+
+    Versions that take up more than --stored-bytes, or are more than --versions, are forgotten, the oldest first.
+    """
     with service(url) as client:
         now = client.quota(tenant)
-        client.set_quota(tenant, Limits(_most(rules, now.rules, "--rules"), _most(flows, now.flows, "--flows")))
+        limits = Limits(
+            _most(rules, now.rules, "--rules"),
+            _most(flows, now.flows, "--flows"),
+            _most(stored_bytes, now.stored_bytes, "--stored-bytes"),
+            _most(versions, now.versions, "--versions"),
+        )
+        client.set_quota(tenant, limits)
         found = client.quota(tenant)
     words = ("no limit" if each is None else each for each in (found.rules, found.flows))
-    say("{}: rules {}, flow entries {}".format(tenant, *words))
+    kept = (("stored bytes", found.stored_bytes), ("versions", found.versions))
+    more = "".join([f", {name} {most}" for name, most in kept if most is not None])
+    say("{}: rules {}, flow entries {}{}".format(tenant, *words, more))
 
 
 def _shares(quota: Limits, used: Used) -> list[tuple[str, object, object]]:
     """What there is a quota of: its name, the limit, and what is used."""
-    units = (("rules", quota.rules, used.rules), ("flow entries", quota.flows, used.flows))
+    units = (
+        ("rules", quota.rules, used.rules),
+        ("flow entries", quota.flows, used.flows),
+        ("stored bytes", quota.stored_bytes, used.stored_bytes),
+    )
     return [
         (name, "no limit" if limit is None else limit, "?" if count is None else count) for name, limit, count in units
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 
 from orchestrator.client.paths import group_path, once_header, tenant_path
 from orchestrator.client.records import Json, Written
@@ -131,5 +132,5 @@ class QuotaCalls:
 
     def set_quota(self, tenant: str, limit: Limits, *, etag: str = ANY_VERSION) -> Tenant:
         """Raises NotFound, Stale."""
-        body = {"rules": limit.rules, "flows": limit.flows}
+        body = asdict(limit)
         return document_of(Tenant, self._service.write("PUT", f"{tenant_path(tenant)}/quota", body=body, etag=etag))

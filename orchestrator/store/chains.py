@@ -49,19 +49,25 @@ class EditedRows:
 
     ended: Any = field(default_factory=hashlib.sha256)
     begun: Any = field(default_factory=hashlib.sha256)
+    begun_bytes: int = 0
+    """What the rows that began take up, until the tenant's storage was charged with it."""
 
     def end(self, rows: Iterable[tuple[object, ...]]) -> None:
         """Add rows that ended."""
         self.ended.update(_lines(rows))
 
     def begin(self, rows: Iterable[tuple[object, ...]]) -> None:
-        """Add rows that began."""
-        self.begun.update(_lines(rows))
+        """Add rows that began; the last value of each is its text."""
+        listed = list(rows)
+        self.begun.update(_lines(listed))
+        self.begun_bytes += sum([len(str(row[-1])) + ROW_BYTES for row in listed])
 
 
 def _lines(rows: Iterable[tuple[object, ...]]) -> bytes:
     return "".join(["\t".join(map(str, row)) + "\n" for row in rows]).encode()
 
 
+ROW_BYTES = 128
+"""What a row takes up beside its text, with its indexes."""
 NO_ROWS = hashlib.sha256().digest()
 """The digest of no rows at all."""

@@ -48,6 +48,7 @@ class TenantRecord:
     created: dt.datetime
     prefixes: tuple[Prefix, ...]
     quota: Quota
+    stored_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +122,20 @@ class ExpiringRule:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant's list may cost: rules, and flow entries on a switch. None: as much as there is."""
+    """What a tenant's list may cost: rules, flow entries on a switch; bytes and versions of its history.
+
+    None: as much as there is, or as any tenant may have.
+    """
 
     rules: int | None = None
     flows: int | None = None
+    stored_bytes: int | None = None
+    versions: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("rules", "flows"):
+        if self.versions is not None and self.versions < 2:
+            raise BadInput("at least two versions are kept, the current one and the one before", place="versions")
+        for name in ("rules", "flows", "stored_bytes", "versions"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1 << 53:
                 raise BadInput(f"{value} is not in 0..2^53-1", place=name)

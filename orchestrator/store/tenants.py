@@ -80,7 +80,7 @@ class Tenants:
     def quota(self, tenant: str) -> Quota:
         """What the tenant's list may cost. Raises NotFound."""
         row = self._tx.tenant(tenant)
-        return Quota(row.quota_rules, row.quota_flows)
+        return _quota(row)
 
     def set_quota(self, tenant: str, quota: Quota, *, expected_version: int | None = None) -> TenantRecord:
         """Say what the tenant's list may cost. A list that costs more stays; it may only become smaller.
@@ -88,7 +88,13 @@ class Tenants:
         Moves no generation. Raises NotFound, Stale.
         """
         row = self._begin(tenant, expected_version)
-        self._end(row, quota_rules=quota.rules, quota_flows=quota.flows)
+        self._end(
+            row,
+            quota_rules=quota.rules,
+            quota_flows=quota.flows,
+            quota_bytes=quota.stored_bytes,
+            quota_versions=quota.versions,
+        )
         return self.get(tenant)
 
     def delete(self, tenant: str, *, expected_version: int | None = None) -> int:
@@ -186,7 +192,19 @@ class Tenants:
 
     def _record(self, row: Row[Any]) -> TenantRecord:
         owned = owned_prefixes(self._tx, row.number)
-        quota = Quota(row.quota_rules, row.quota_flows)
+        quota = _quota(row)
         return TenantRecord(
-            TenantId(row.id), row.number, row.domain, row.name, row.version, from_micros(row.created), owned, quota
+            TenantId(row.id),
+            row.number,
+            row.domain,
+            row.name,
+            row.version,
+            from_micros(row.created),
+            owned,
+            quota,
+            row.stored_bytes,
         )
+
+
+def _quota(row: Row[Any]) -> Quota:
+    return Quota(row.quota_rules, row.quota_flows, row.quota_bytes, row.quota_versions)

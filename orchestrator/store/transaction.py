@@ -76,6 +76,8 @@ class StoreSettings:
     packets_kept: int = 10_000
     """Records of the packet log, of every tenant."""
     versions_kept: int = 1_000
+    stored_bytes_kept: int = 256 << 20
+    """What a tenant's list and its history may take up, where its quota does not say; the oldest versions go first."""
     cached_rules: int = 2_000_000
     """The policy of a domain holds its current rules anyway, so a cache of them costs little more."""
     replies_kept_h: float = 24.0

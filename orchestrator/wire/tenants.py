@@ -16,6 +16,8 @@ class Limits:
 
     rules: int | None
     flows: int | None
+    stored_bytes: int | None = described("of the list and its history; the oldest versions go first", default=None)
+    versions: int | None = described("how many are kept", default=None)
 
 
 @document()
@@ -24,9 +26,10 @@ class Used:
 
     rules: int
     flows: int | None
+    stored_bytes: int | None = described("what the list and its history take up", default=None)
 
 
-@document()
+@document(kw_only=True)
 class Quota(Limits):
     """What a tenant's list may cost, and what it does."""
 

@@ -18,7 +18,7 @@ from orchestrator.bootstrap import build_service
 from orchestrator.client import Client
 from orchestrator.control.audit import Auditor, Refusals
 from orchestrator.control.auditsinks import AnchorFile, Syslog, message_of
-from orchestrator.errors import BadInput, NotFound, TooOften
+from orchestrator.errors import BadInput, NotFound, TooLarge, TooOften
 from orchestrator.identity.auditkey import AuditKey
 from orchestrator.identity.trail import Verified, Verifier
 from orchestrator.policy.addresses import Prefix
@@ -26,6 +26,7 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.settings import Settings
 from orchestrator.store.records import Role
 from orchestrator.wire.audit import AuditAnchor, AuditEntry
+from orchestrator.wire.tenants import Limits
 
 _numbers = itertools.count()
 
@@ -297,3 +298,16 @@ def test_the_key_is_the_services_alone(tmp_path: Path) -> None:
     (settings.audit_dir / "key.pem").write_text("nothing")
     with pytest.raises(BadInput, match="Ed25519"):
         AuditKey.open(settings.audit_dir)
+
+
+def test_what_a_list_and_its_history_take_up_is_shown_and_bounded(admin: Client, tenant: str) -> None:
+    admin.put_acl(tenant, acl(80))  # type: ignore[arg-type]
+    used = admin.quota(tenant).used.stored_bytes
+    assert used is not None
+    assert used > 0
+    admin.set_quota(tenant, Limits(rules=None, flows=None, stored_bytes=used, versions=5))
+    long = acl_from_json({"rules": [{"id": f"r{number}", "action": "permit"} for number in range(10)]})
+    with pytest.raises(TooLarge, match="the quota is"):
+        admin.put_acl(tenant, long)
+    limits = admin.quota(tenant)
+    assert (limits.stored_bytes, limits.versions, limits.used.stored_bytes) == (used, 5, used)

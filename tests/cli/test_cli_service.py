@@ -274,6 +274,7 @@ def test_a_quota_is_set_shown_and_held(run: Run, tenant: str) -> None:
     assert run("tenant", "quota", "show", tenant).out.splitlines()[1:] == [
         "rules\t1\t1",
         f"flow entries\t5\t{shown['used']['flows']}",
+        f"stored bytes\tno limit\t{shown['used']['stored_bytes']}",
     ]
     assert "no limit" in run("tenant", "quota", "set", tenant, "--rules", "none", "--flows", "none").out
     assert run("tenant", "quota", "set", tenant, "--rules", "few").code == 2

@@ -27,6 +27,7 @@ from orchestrator.store.acls.cache import (
     refreshed_rules,
 )
 from orchestrator.store.acls.spans import ended_after, held_at, holds_now
+from orchestrator.store.chains import ROW_BYTES
 from orchestrator.store.records import AclRecord
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
 from orchestrator.store.schema.core import tokens
@@ -290,11 +291,40 @@ def begin_version(
         author_name=_name_of(tx, author),
     )
     tx.moves[tenant.number] = ListMoves(line)
-    oldest = version - tx.settings.versions_kept + 1
-    if oldest > 0:
-        for forget in _FORGET:
-            tx.rows(forget, of_tenant=tenant.number, oldest=oldest)
+    kept = min(tx.settings.versions_kept, tenant.quota_versions or tx.settings.versions_kept)
+    if version > kept:
+        forget_versions(tx, tenant.number, version - kept + 1)
     return version
+
+
+def oldest_version(tx: Transaction, tenant: int) -> int:
+    """Return the oldest version of a list that is known."""
+    return int(tx.read(select(func.min(_versions.version)).where(_versions.tenant == tenant)).scalar_one())
+
+
+_FORGOTTEN_BYTES = tuple(
+    Prepared(
+        select(func.sum(func.length(text) + bindparam("row_bytes")).label("bytes")).where(
+            table.c.tenant == bindparam("of_tenant"), table.c.until_version <= bindparam("oldest")
+        )
+    )
+    for table, text in ((acl_rules, _rules.body), (acl_group_members, acl_group_members.c.prefix))
+)
+
+
+def forget_versions(tx: Transaction, tenant: int, oldest: int) -> int:
+    """Forget the versions of a list before `oldest`; return how many bytes of storage that sets free.
+
+    The tenant is charged with so much less by `charge`.
+    """
+    freed = 0
+    for counted in _FORGOTTEN_BYTES:
+        row = tx.row(counted, of_tenant=tenant, oldest=oldest, row_bytes=ROW_BYTES)
+        freed += int(row.bytes or 0) if row is not None else 0
+    for forget in _FORGET:
+        tx.rows(forget, of_tenant=tenant, oldest=oldest)
+    tx.edit(tenant).begun_bytes -= freed
+    return freed
 
 
 _END = Prepared(

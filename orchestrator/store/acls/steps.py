@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, update
 
-from orchestrator.errors import Conflict
+from orchestrator.errors import Conflict, TooLarge
 from orchestrator.policy.model import Action
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.records import Change
@@ -18,9 +18,13 @@ from orchestrator.store.transaction import Transaction, expect
 _SET_VERSION = Prepared(
     update(tenants)
     .where(tenants.c.number == bindparam("of_tenant"))
-    .values(acl_version=bindparam("now"))
+    .values(acl_version=bindparam("now"), stored_bytes=bindparam("bytes"))
     .returning(*tenants.c)
 )
+
+
+_FORGOTTEN_AT_ONCE = 64
+"""So many versions are forgotten by one change at most: others wait meanwhile."""
 
 
 class AclSteps:
@@ -49,8 +53,32 @@ class AclSteps:
         return aclrows.begin_version(self._tx, owner, author=author, rules=rules, defaults=defaults)
 
     def _end(self, owner: Row[Any], version: int) -> Change:
-        self._tx.tenant_changed(_SET_VERSION, of_tenant=owner.number, now=version)
+        self._tx.tenant_changed(_SET_VERSION, of_tenant=owner.number, now=version, bytes=self._charged(owner, version))
         return Change(version, self._tx.bump_for_list(owner))
+
+    def _charged(self, owner: Row[Any], version: int) -> int:
+        """Return what the tenant's list and its history take up now; forget its oldest versions where that is too much.
+
+        Raises TooLarge where the newest two versions alone are too much.
+        """
+        edited = self._tx.edit(owner.number)
+        stored, edited.begun_bytes = max(0, int(owner.stored_bytes) + edited.begun_bytes), 0
+        most = self._tx.settings.stored_bytes_kept if owner.quota_bytes is None else int(owner.quota_bytes)
+        if stored <= most or owner.id in self._tx.reverted:
+            return stored
+        oldest = aclrows.oldest_version(self._tx, owner.number)
+        last = min(version - 1, oldest + _FORGOTTEN_AT_ONCE)
+        while stored > most and oldest < last:
+            oldest += 1
+            stored -= aclrows.forget_versions(self._tx, owner.number, oldest)
+        edited.begun_bytes = 0
+        if stored > max(most, owner.stored_bytes) and oldest >= version - 1:
+            raise TooLarge(
+                f"the list and the version before it would take up {stored} bytes, and the quota is {most}: write a "
+                "shorter list, or ask for more",
+                place=f"tenants[{owner.id}].acl",
+            )
+        return stored
 
     def _unchanged(self, owner: Row[Any]) -> Change:
         return Change(owner.acl_version, self._tx.domain(owner.domain).generation, changed=False)

@@ -55,7 +55,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0022"
+HEAD = "0023"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -111,6 +111,9 @@ tenants = Table(
     Column("quota_flows", COUNT),
     Column("confirm_by", TIME, index=True),
     Column("confirm_base", COUNT),
+    Column("quota_bytes", COUNT),
+    Column("quota_versions", COUNT),
+    Column("stored_bytes", COUNT, nullable=False, server_default="0"),
     CheckConstraint("number BETWEEN 1 AND 4294967295", name="number_fits_a_register"),
     sqlite_with_rowid=False,
 )
