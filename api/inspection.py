@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from api.schemas.inspection import (
 from api.tiers import Settled, settled
 from orchestrator.compile.cost import cost
 from orchestrator.compile.filters.cost import firewall_cost
+from orchestrator.control.drafttraffic import Sampled, tried_traffic
 from orchestrator.control.dryruns import tried_cost, tried_difference, tried_findings, tried_firewall_cost
 from orchestrator.control.expecting import broken_by, refuse_broken
 from orchestrator.control.judging import Told, findings_now
@@ -36,7 +38,7 @@ from orchestrator.policy.ownership import check_ownership
 from orchestrator.store.records import AclRecord, Change, DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.costs import Cost, FirewallCost, WrittenList
-from orchestrator.wire.lists import Waiver
+from orchestrator.wire.lists import DraftTraffic, Waiver
 
 MOST_FINDINGS = 1000
 """Of a dry run; the counts are of all."""
@@ -72,6 +74,24 @@ def review(
         firewall = functools.partial(bench.run, within_s, tried_firewall_cost, text, checks)
         priced = _priced(bench.run(within_s, tried_cost, text, checks), firewall if "firewall" in parts else None)
     return ReviewBody(**dict(told), cost=priced, difference=changes)
+
+
+def draft_traffic(services: Services, tenant: str, text: bytes, hours: int) -> DraftTraffic:
+    """Put the packets that were recorded of a tenant in some hours to a list in its native form.
+
+    Raises BadInput, BadPolicy for prefixes that are not the tenant's, TooLarge when it takes too long.
+    """
+
+    def read(unit: Unit) -> tuple[TenantRecord, AclRecord, DomainRecord, list[Sampled]]:
+        record = unit.tenants.get(tenant)
+        since = unit.now - dt.timedelta(hours=hours)
+        found = unit.packet_log.of_tenant(tenant, after=None, limit=unit.packet_log.kept)
+        sampled = [Sampled(each.packet, each.octets, each.time) for each in found if each.time >= since]
+        return record, unit.acls.current(tenant), unit.domains.get(record.domain), sampled
+
+    owner, current, domain, sampled = services.control.read(read)
+    checks = Checks(own=owner.prefixes, returns=domain.return_traffic, now=services.clock())
+    return services.workbench.run(services.review_limit_s, tried_traffic, current.acl, text, checks, sampled)
 
 
 def waived_now(unit: Unit, tenant: str) -> Waived:

@@ -9,11 +9,13 @@ import datetime as dt
 import fcntl
 import gc
 import os
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -288,10 +290,24 @@ def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Sto
     limits = StoreSettings(
         busy_timeout_s=settings.busy_timeout_s,
         packets_kept=settings.packet_log_kept,
+        packets_key=read_packets_key(settings.packet_log_key),
         token_lasts=dt.timedelta(days=settings.token_days),
         history=history,
     )
     return open_store(settings.database_url, settings=limits, clock=clock)
+
+
+def read_packets_key(path: Path | None) -> bytes | None:
+    """Read the key of recorded headers. Raises Missing and BadInput: a service with a wrong key must not begin."""
+    if path is None:
+        return None
+    try:
+        text = path.read_text("ascii").strip()
+    except (OSError, ValueError) as error:
+        raise Missing(f"the key of the packet log cannot be read: {error}", place="packet_log_key") from None
+    if not re.fullmatch("[0-9a-fA-F]{64}", text):
+        raise BadInput(f"{path} holds no key: 64 hexadecimal digits", place="packet_log_key")
+    return bytes.fromhex(text)
 
 
 def make_state_dir(settings: Settings) -> None:

@@ -104,6 +104,9 @@ class Settings:
     """How many changes all members of a tenant together may ask for in a minute; more are answered 429."""
     packet_log_kept: int = 10_000
     """How many packets that rules with `log` decided are kept of each tenant: the newest."""
+    packet_log_key: Path | None = None
+    """A file with 64 hexadecimal digits (`openssl rand -hex 32`), the key that encrypts the headers of recorded packets
+    in the database; none: they are not encrypted."""
     packet_log_file: Path | None = None
     """A file to which such packets are written too, a line of JSON each; none: nowhere."""
     ipfix_collector: str = ""
@@ -216,6 +219,7 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "audit_days": float,
         "audit_file": _optional_path,
         "tenant_changes_a_minute": float,
+        "packet_log_key": _optional_path,
         "packet_log_file": _optional_path,
         "busy_timeout_s": float,
     }

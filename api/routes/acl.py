@@ -21,7 +21,7 @@ from api.context import (
     takes,
 )
 from api.history import bisected, blamed
-from api.inspection import review, standing, trace, written_list
+from api.inspection import draft_traffic, review, standing, trace, written_list
 from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
 from api.schemas.drafts import TracedBody
@@ -36,11 +36,13 @@ from orchestrator.store.records import Change, Reply
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.unit import Unit
 from orchestrator.wire.costs import WrittenList
+from orchestrator.wire.lists import DraftTraffic
 
 Against = Annotated[
     int | None, Query(ge=0, le=BIGGEST, description="the version to compare with; the current one by default")
 ]
 Parts = Annotated[list[PartWord], Query(max_length=10, description="what to tell; all by default")]
+Hours = Annotated[int, Query(ge=1, le=24 * 366, description="how far back recorded packets are taken")]
 _ALL: list[PartWord] = [*get_args(PartWord)]
 
 router = APIRouter(prefix="/v1/tenants/{tenant}/acl", tags=["access lists"])
@@ -148,6 +150,14 @@ async def check_acl(
     return await services.questions.answered(
         tenant, lambda: answer(review(services, tenant, raw, part, against=against))
     )
+
+
+@router.post("/traffic", response_model=DraftTraffic, openapi_extra=takes(AclDocument))
+async def try_traffic(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, raw: RawBody, hours: Hours = 24
+) -> Response:
+    """What of the tenant's recorded traffic a list would newly permit or refuse, by rule and peer. Changes nothing."""
+    return await services.questions.answered(tenant, lambda: answer(draft_traffic(services, tenant, raw, hours)))
 
 
 @router.post("/trace", response_model=TraceBody)

@@ -38,8 +38,9 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, acl_text, acl_to_json, rule_from_json, rule_to_json
 from orchestrator.policy.model import Acl, Packet, Rule
 from orchestrator.program.sightings import packet_to_json
+from orchestrator.wire.codec import decode
 from orchestrator.wire.events import Event, Events
-from orchestrator.wire.lists import AclVersion
+from orchestrator.wire.lists import AclVersion, DraftTraffic
 from orchestrator.wire.status import Status
 from orchestrator.wire.tenants import CreatedTenants, OwnEndpoint, SeenTenant, Tenant, TenantToCreate
 
@@ -223,6 +224,12 @@ class Client(
         path, query = f"{tenant_path(tenant)}/acl/check", {"part": parts, "against": against}
         response = self._service.ask("POST", path, query=query, body=_document(acl), held_s=_LOOKED_AT_S)
         return Review.of(json_of(response))
+
+    def draft_traffic(self, tenant: str, acl: Acl | bytes, *, hours: int = 24) -> DraftTraffic:
+        """What of the tenant's recorded traffic a list would newly permit or refuse. Changes nothing."""
+        path = f"{tenant_path(tenant)}/acl/traffic"
+        response = self._service.ask("POST", path, query={"hours": hours}, body=_document(acl), held_s=_LOOKED_AT_S)
+        return decode(DraftTraffic, json_of(response))
 
     def acl_versions(self, tenant: str) -> Iterator[AclVersion]:
         """The list's history, newest first."""

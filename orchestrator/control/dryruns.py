@@ -41,6 +41,11 @@ def _tried(text: bytes, own: tuple[Prefix, ...]) -> Acl:
     return acl
 
 
+def tried_list(text: bytes, checks: Checks) -> Acl:
+    """Return the list of a text in the native form."""
+    return _tried(text, (*checks.own,))
+
+
 def tried_difference(current: Acl, text: bytes, checks: Checks) -> Difference | None:
     """Return what it permits and denies newly; None if the lists share next to nothing."""
     tried = _tried(text, (*checks.own,))

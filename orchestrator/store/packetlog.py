@@ -7,14 +7,19 @@ else's records away.
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from sqlalchemy import Row, delete, func, insert, select
 
+from orchestrator.errors import Missing
 from orchestrator.policy.loglimit import USUAL, LogLimit
 from orchestrator.policy.model import Action, Direction, Packet
 from orchestrator.program.sightings import packet_from_json, packet_to_json
@@ -44,6 +49,11 @@ class PacketLog:
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
+
+    @property
+    def kept(self) -> int:
+        """So many records are kept of each tenant."""
+        return self._tx.settings.packets_kept
 
     def limit(self, domain: str) -> LogLimit:
         """How much of each tenant a switch of the domain reports. Raises NotFound."""
@@ -86,7 +96,7 @@ class PacketLog:
                 "host": each.host,
                 "rule": each.rule,
                 "action": each.action.value,
-                "body": orjson.dumps(_body(each)).decode(),
+                "body": self._sealed(domain, each),
             }
             for each in records
         ]
@@ -121,9 +131,24 @@ class PacketLog:
             statement = statement.where(packet_log.c.action == action.value)
         if after is not None:
             statement = statement.where(packet_log.c.id > after).order_by(packet_log.c.id)
-            return [_record(row) for row in self._tx.read(statement.limit(limit))]
+            return [self._record(row) for row in self._tx.read(statement.limit(limit))]
         newest = self._tx.read(statement.order_by(packet_log.c.id.desc()).limit(limit)).all()
-        return [_record(row) for row in reversed(newest)]
+        return [self._record(row) for row in reversed(newest)]
+
+    def _sealed(self, domain: str, record: LoggedPacket) -> str:
+        """The headers of a record as they are kept: encrypted where there is a key."""
+        text = orjson.dumps(_body(record))
+        key = self._tx.settings.packets_key
+        return text.decode() if key is None else seal(key, domain, text)
+
+    def _record(self, row: Row[Any]) -> LoggedPacket:
+        """The record of a row. Raises Missing for headers under a key that is not this one."""
+        body = orjson.loads(opened(self._tx.settings.packets_key, row.domain, row.body))
+        direction = Direction(body["direction"]) if "direction" in body else None
+        return LoggedPacket(
+            from_micros(row.at), row.owner, row.rule, Action(row.action), direction, row.host, packet_from_json(body),
+            body["octets"], row.id,
+        )  # fmt: skip
 
     def _forget(self, domain: str, tenant: int | None) -> None:
         mine = packet_log.c.tenant == tenant if tenant is not None else packet_log.c.tenant.is_(None)
@@ -145,10 +170,26 @@ def _body(record: LoggedPacket) -> Mapping[str, Any]:
     return {**packet_to_json(record.packet), "octets": record.octets, **direction}
 
 
-def _record(row: Row[Any]) -> LoggedPacket:
-    body = orjson.loads(row.body)
-    direction = Direction(body["direction"]) if "direction" in body else None
-    return LoggedPacket(
-        from_micros(row.at), row.owner, row.rule, Action(row.action), direction, row.host, packet_from_json(body),
-        body["octets"], row.id,
-    )  # fmt: skip
+# ---- headers at rest
+
+_SEALED = "sealed:"
+_NONCE_BYTES = 12
+
+
+def seal(key: bytes, domain: str, text: bytes) -> str:
+    """Encrypt headers for a domain (ChaCha20-Poly1305, a random nonce)."""
+    nonce = os.urandom(_NONCE_BYTES)
+    return _SEALED + base64.b64encode(nonce + ChaCha20Poly1305(key).encrypt(nonce, text, domain.encode())).decode()
+
+
+def opened(key: bytes | None, domain: str, kept: str) -> bytes:
+    """Return headers as they were, also those that were kept before there was a key. Raises Missing."""
+    if not kept.startswith(_SEALED):
+        return kept.encode()
+    if key is None:
+        raise Missing("packets were recorded under a key that this service does not have", place="packet_log_key")
+    sealed = base64.b64decode(kept.removeprefix(_SEALED))
+    try:
+        return ChaCha20Poly1305(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], domain.encode())
+    except InvalidTag:
+        raise Missing("packets were recorded under another key, or were changed", place="packet_log_key") from None

@@ -75,6 +75,8 @@ class StoreSettings:
     """Of each ring; of a tenant's at most 2,000."""
     packets_kept: int = 10_000
     """Records of the packet log, of every tenant."""
+    packets_key: bytes | None = field(default=None, repr=False)
+    """32 bytes that headers of the packet log are encrypted with; none: they are kept as they are."""
     versions_kept: int = 1_000
     stored_bytes_kept: int = 256 << 20
     """What a tenant's list and its history may take up, where its quota does not say; the oldest versions go first."""

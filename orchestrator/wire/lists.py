@@ -77,6 +77,43 @@ class AclVersion:
 
 
 @document()
+class PeerTraffic:
+    """Recorded packets to or from one address that is not the tenant's."""
+
+    peer: str
+    packets: int
+    octets: int
+
+
+@document(kw_only=True)
+class ChangedTraffic:
+    """Recorded packets that a line of a draft decides otherwise than a line of the list does."""
+
+    direction: WayWord
+    becomes: Literal["permit", "deny"]
+    rule: str | None = described("the draft's line; null for its default")
+    rule_before: str | None = described("the list's line; null for its default")
+    packets: int
+    octets: int
+    peers_in_all: int
+    peers: tuple[PeerTraffic, ...] = described("those with the most packets")
+
+
+@document(kw_only=True)
+class DraftTraffic:
+    """What of a tenant's recorded traffic a draft would newly permit or refuse.
+
+    Records are a sample: packets that rules with `log` decided, within the tenant's measure.
+    """
+
+    packets: int = described("so many recorded packets were put to both lists")
+    since: dt.datetime | None = described("when the oldest of them was seen; null where there is none")
+    newly_permitted: int
+    newly_denied: int
+    changes: tuple[ChangedTraffic, ...] = described("by rule, those with the most packets")
+
+
+@document()
 class Unconfirmed:
     """A change of a list that goes back by itself unless it is confirmed in time."""
 

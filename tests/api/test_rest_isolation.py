@@ -36,6 +36,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/tenants/{tenant}/acl/test"): {"expectations": "everybody reaches 10.2.0.1:80"},
     ("POST", "/v1/tenants/{tenant}/acl/drafts"): {"acl": {"rules": []}, "base_version": 1},
     ("POST", "/v1/tenants/{tenant}/acl/check"): {"rules": []},
+    ("POST", "/v1/tenants/{tenant}/acl/traffic"): {"rules": []},
     ("POST", "/v1/tenants/{tenant}/acl/trace"): PACKET,
     ("POST", "/v1/tenants/{tenant}/acl/blame"): PACKET,
     ("POST", "/v1/tenants/{tenant}/acl/bisect"): PACKET,
@@ -229,7 +230,9 @@ def test_a_reader_reads_and_a_member_writes_lists_only(town: Town) -> None:
     for route in routes(town.admin):
         if "{tenant}" not in route.pattern or "{domain}" in route.pattern:
             continue
-        looks = route.method == "GET" or route.pattern.endswith(("/check", "/test", "/trace", "/blame", "/bisect"))
+        looks = route.method == "GET" or route.pattern.endswith(
+            ("/check", "/traffic", "/test", "/trace", "/blame", "/bisect")
+        )
         of_list = "/acl" in route.pattern
         reader, member = ask(town.reader, route, tenant="red"), ask(town.member, route, tenant="red")
         if looks:

@@ -15,7 +15,7 @@ from orchestrator.compile.filters.rows import Plane
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
 
-READS = ("/check", "/trace", "/blame", "/bisect", "/try", "/test")
+READS = ("/check", "/traffic", "/trace", "/blame", "/bisect", "/try", "/test")
 """POSTs that change nothing."""
 OF_ENFORCERS = ("/enrol", "/enrol/switch", "/epoch", "/report", "/counts", "/claim", "/certificate", "/log")
 """Their own ways of being safe to repeat: a one-time token, a growing number, the numbers of reports of all kinds, the

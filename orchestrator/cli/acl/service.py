@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 import typer
@@ -28,6 +28,7 @@ from orchestrator.policy.formats.registry import FORMATS, write
 from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.protocols import format_protocol
+from orchestrator.wire.lists import DraftTraffic
 
 _ANSWER_IS_NO = 1
 _FORMS = frozenset(form.value for form in Form)
@@ -208,21 +209,37 @@ def review(
     reading: Reading,
     name: LaterFile = None,
     former: FormerTenant = None,
+    traffic_hours: Annotated[
+        int | None,
+        typer.Option(
+            "--traffic",
+            min=1,
+            max=8784,
+            metavar="HOURS",
+            help="Put packets recorded in so many hours to it: what of them would it newly permit or refuse?",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Try a file against a tenant's list without changing it.
 
     Shows which findings the change brings, what the list costs a switch, and a packet for each set of packets that
-    would fare otherwise. Ends with 1 if it brings an error or a warning, or if there are differences.
+    would fare otherwise. With --traffic it also shows what of the traffic that the tenant's rules with `log` recorded
+    would fare otherwise, by rule and by peer. Ends with 1 if it brings an error or a warning, or if there are
+    differences.
     """
     acl = whole(read_file(_file(former, tenant, name, "review", reading.format), reading), reading)
     with service(reading.url) as client, at_work(f"trying {len(acl.rules)} rules"):
         found = client.check_acl(tenant, acl)
+        traffic = None if traffic_hours is None else client.draft_traffic(tenant, acl, hours=traffic_hours)
     if as_json:
         counts = {"in_all": found.severities, "waived": len(found.waived)}
-        say_json({"findings": found.brought, **counts, "cost": found.cost, "difference": found.difference})
+        told = {"findings": found.brought, **counts, "cost": found.cost, "difference": found.difference}
+        say_json(told if traffic is None else told | {"traffic": asdict(traffic)})
     else:
         _say_review(found)
+        if traffic is not None:
+            _say_traffic(traffic)
     if not {"error", "warning"}.isdisjoint(found.brought_severities) or found.difference or not _comparable(found):
         raise typer.Exit(_ANSWER_IS_NO)
 
@@ -317,6 +334,24 @@ def _say_review(found: Review) -> None:
         say("it has next to nothing in common with the list as it is", colour="yellow")
     if found.cost is not None:
         say_cost(found.cost)
+
+
+def _say_traffic(traffic: DraftTraffic) -> None:
+    """What of recorded packets would fare otherwise, by rule and peer."""
+    if not traffic.packets:
+        say("no packets are recorded: rules with `log` record some", colour="yellow")
+        return
+    since = "" if traffic.since is None else f" since {traffic.since:%Y-%m-%d %H:%M} UTC"
+    say(f"of {traffic.packets:,} packets recorded{since}, {traffic.newly_permitted:,} would be newly permitted, "
+        f"{traffic.newly_denied:,} newly refused", bold=True)  # fmt: skip
+    for each in traffic.changes:
+        sign, colour = ("+", "green") if each.becomes == "permit" else ("-", "red")
+        rules = f"{each.rule_before or 'the default'} before, {each.rule or 'the default'} after"
+        say(f"{sign} {each.direction}: {each.packets:,} packets  ({rules})", colour=colour)
+        for peer in each.peers:
+            say(f"    {peer.peer}: {peer.packets:,} packets, {peer.octets:,} octets")
+        if each.peers_in_all > len(each.peers):
+            say(f"    and {each.peers_in_all - len(each.peers):,} other peers")
 
 
 def _comparable(found: Review) -> bool:
