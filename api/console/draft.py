@@ -89,7 +89,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class SetGroup:
-    """An address group with these members; a new one if there was none of its name."""
+    """Set the members of an address group, which is made if it is new."""
 
     group: AddressGroup
 
@@ -119,7 +119,10 @@ Edit = Insert | Replace | Remove | Move | SetGroup | ReplaceAll
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A list with edits. `states` are the lists after each edit, so taking one back costs nothing."""
+    """A list with edits.
+
+    `states` are the lists after each edit, so taking one back costs nothing.
+    """
 
     base: AclSeen
     edits: tuple[Edit, ...] = ()
@@ -138,7 +141,10 @@ class Draft:
         return bool(self.edits) and self.acl != self.base.acl
 
     def edited(self, edit: Edit) -> Draft:
-        """With one more edit. Raises BadPolicy, with its place, where the edit does not fit the list."""
+        """Add an edit.
+
+        Raises BadPolicy, with its place, where the edit does not fit the list.
+        """
         return replace(self, edits=(*self.edits, edit), states=(*self.states, edit.applied(self.acl)))
 
     def undone(self) -> Draft:
@@ -146,12 +152,15 @@ class Draft:
         return replace(self, edits=self.edits[:-1], states=self.states[:-1])
 
     def onto(self, base: AclSeen) -> Draft | tuple[str, ...]:
-        """The same changes on top of a newer list; or, where they touch what was changed there, the conflicts."""
+        """Put the changes on top of a newer list.
+
+        Returns the conflicts where they touch what was changed there.
+        """
         found = merge(self.base.acl, self.acl, base.acl)
         return found.conflicts if found.acl is None else self._rebased(base, found.acl)
 
     def over(self, base: AclSeen) -> Draft:
-        """The same changes on top of a newer list, with the draft's own rules wherever both were changed."""
+        """Put the changes on top of a newer list; the draft's own rules win."""
         return self._rebased(base, take_mine(self.base.acl, self.acl, base.acl))
 
     def _rebased(self, base: AclSeen, wanted: Acl) -> Draft:
@@ -166,7 +175,10 @@ class Draft:
         return Draft(base, comment=self.comment).edited(ReplaceAll(wanted, origin))
 
     def marks(self) -> Mapping[str, str]:
-        """What happened to each rule of the list that is not as it was: ``new``, ``changed`` or ``moved``, by id."""
+        """Mark each rule that is not as it was, by id.
+
+        Marks are ``new``, ``changed`` and ``moved``.
+        """
         if not self.edits:
             return {}
         before: dict[str, Rule] = {rule.id: rule for rule in self.base.acl.rules}

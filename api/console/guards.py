@@ -1,4 +1,4 @@
-"""What stands before the console's pages: headers that bind browsers, and a measure for wrong tokens.
+"""Guard the console's pages: headers that bind browsers, and a limit for wrong tokens.
 
 Headers     every answer forbids frames, foreign content and forms that lead elsewhere; with TLS, all but TLS
 Tries       wrong tokens by address: so many in so long, then a pause
@@ -75,7 +75,10 @@ def _with_headers(message: Message) -> MutableMapping[str, object]:
 
 
 class Tries:
-    """Counts wrong tokens by address; of IPv6 by the network of a site, for one machine has as many as it likes."""
+    """Count wrong tokens by address.
+
+    IPv6 addresses count by their site's network, for one machine has as many as it likes.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -109,7 +112,10 @@ def _site(address: str) -> str:
 
 
 def own_form(request: Request, sent: str) -> bool:
-    """Whether a form was drawn here for this browser: it brings what the browser's cookie says, and no other origin."""
+    """Return whether a form was drawn here for this browser.
+
+    It brings what the browser's cookie says, and no other origin.
+    """
     origin = request.headers.get("origin")
     if origin is not None and not is_own(request, origin):
         return False
@@ -118,7 +124,7 @@ def own_form(request: Request, sent: str) -> bool:
 
 
 def is_own(request: Request, origin: str) -> bool:
-    """Whether a page of this console sends a request, by what the browser says of where the page is from."""
+    """Return whether a page of this console sends a request, as the browser says."""
     return urlsplit(origin).netloc == request.headers.get("host")
 
 

@@ -1,8 +1,8 @@
 """Reads of the service, for pages.
 
 The client blocks, so reads run on threads. Pages of one session that want the same at the same time share one read, and
-what was read a moment ago is not read again: twenty open pages ask the service little more than one does. What takes
-long to read is read less often, so following a list of 20,000 rules costs no more than a tenth of the time.
+what was read a moment ago is not read again: twenty open pages ask the service little more than one does. Slow reads
+are done less often, so following a list of 20,000 rules costs no more than a tenth of the time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class _Entry:
     ended: float | None = None
 
     def is_fresh(self, fresh_s: float, rest: int, now: float) -> bool:
-        """Whether it is being read, or was read not long ago; what failed is read again."""
+        """Return whether it is being read, or was read not long ago.
+
+        A failed read is done again.
+        """
         if self.ended is None:
             return True
         if self.task.cancelled() or self.task.exception() is not None:
@@ -40,7 +43,10 @@ class _Entry:
 
 
 def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Work that goes on while something else is done. Whoever awaits it is told how it failed; nobody has to."""
+    """Start work that goes on meanwhile.
+
+    An awaiting caller gets its failure; nobody has to await it.
+    """
     task = asyncio.create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
@@ -56,8 +62,9 @@ class Reading:
         """Why the service cannot be read; None while it answers."""
 
     async def get(self, key: Hashable, read: Callable[[], T], *, fresh_s: float = FRESH_S, rest: int = REST) -> T:
-        """What `read` gives, or gave within the last `fresh_s` seconds for the same key, or within `rest` times as long
-        as it took. Raises what `read` raises.
+        """Read, or return the last result for the same key if it is fresh. Raises what `read` raises.
+
+        It is fresh for `fresh_s` seconds, and for `rest` times as long as reading took.
         """
         entry = self._entries.get(key)
         if entry is None or not entry.is_fresh(fresh_s, rest, self._clock()):

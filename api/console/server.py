@@ -61,8 +61,10 @@ def build(settings: ConsoleSettings) -> FastAPI:
 
 
 def serve(settings: ConsoleSettings, tls: ssl.SSLContext | None = None) -> None:
-    """Run the console until SIGTERM or SIGINT, over TLS where it is told how. Raises Missing when the address cannot
-    be had."""
+    """Run the console until SIGTERM or SIGINT, over TLS where it is given.
+
+    Raises Missing when the address is taken.
+    """
     config = uvicorn.Config(
         build(settings),
         host=settings.host,

@@ -1,4 +1,4 @@
-"""Who is signed in.
+"""Sessions: the browsers that are signed in, and their tokens.
 
 A browser is known by the secret in its cookie; what it may do is the service's token that was entered, which stays in
 this process' memory and is never written anywhere. Signing out, `IDLE_S` without a request, or `LASTS_S` in all forgets
@@ -33,7 +33,10 @@ COOKIE = "aclflow-console"
 
 @dataclass(eq=False)
 class Bearer:
-    """A token that was brought: the service as seen with it, and what was read. `browsers` have a session with it."""
+    """A token, the service as seen with it, and what was read.
+
+    `browsers` have a session with it.
+    """
 
     client: Client
     who: Token
@@ -74,7 +77,7 @@ class Session:
 
     @property
     def who(self) -> Token:
-        """Whose token it is."""
+        """Return the token's description."""
         return self.bearer.who
 
     @property
@@ -100,7 +103,7 @@ class Session:
             self.project = None
 
     def viewed_from(self, zone: str) -> None:
-        """Show times as in a zone such as ``Europe/Berlin``; one that is not known here leaves them as they are."""
+        """Show times as in a zone such as ``Europe/Berlin``, if it is known."""
         try:
             self.zone = ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Signing in and out: plain forms, so that the cookie is set before any page is drawn.
+"""Sign in and out by plain forms: the cookie precedes any page.
 
 A form is taken only from the browser that it was drawn for, and an address that brings wrong tokens has to wait. A link
 may bring the token behind the ``#`` of ``/login#token=...`` where browser and console are on one machine, as in the

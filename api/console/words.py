@@ -28,7 +28,7 @@ def short(number: float, unit: str = "") -> str:
     return f"{digits} {_DECIMAL[step]}{unit}".rstrip()
 
 
-def octets(number: int) -> str:
+def bytes_text(number: int) -> str:
     """Bytes: 1.25 MB."""
     return short(number, "B")
 
@@ -41,7 +41,7 @@ def share(of_one: float) -> str:
 
 
 def who(author: str) -> str:
-    """Who did something, from how the service writes it down: admin:3 is admin (token 3)."""
+    """Say an author in words: admin:3 is admin (token 3)."""
     role, _, token = author.partition(":")
     return f"{role} (token {token})" if token else role
 
@@ -66,7 +66,7 @@ def span(seconds: float) -> str:
 
 
 def countdown(seconds: float) -> str:
-    """What is left of a time, to be read while it passes: 4:32, 1:04:32."""
+    """Say the rest of a time as it passes: 4:32, 1:04:32."""
     minutes, rest = divmod(max(0, int(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

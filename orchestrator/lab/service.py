@@ -365,7 +365,7 @@ class ControlPlane:
 
     def _make_token(self) -> None:
         self._service_dir.mkdir(mode=0o700, exist_ok=True)  # it may be a disk of its own
-        token = administrators_token(self._service_dir, "made by the lab", self._around.database_url)
+        token = administrators_token(self._service_dir, "the lab's operator", self._around.database_url)
         self._token_file.touch(mode=0o600)
         self._token_file.write_text(token)
 

@@ -234,6 +234,10 @@ def test_a_review_says_first_what_is_dangerous(look: Look) -> None:
     said = page.locator("[data-part=headline]").get_by_text("Opens every port of every address to everyone.")
     expect(said).to_be_visible()
     assert "text-negative" in (said.get_attribute("class") or "")
+    above, below = said.bounding_box(), page.get_by_role("heading", name="Changes").bounding_box()
+    assert above is not None
+    assert below is not None
+    assert above["y"] < below["y"]
     page.get_by_label("What is it for?").fill("a test of the very wide kind")
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("In force on every host")).to_be_visible()

@@ -69,6 +69,7 @@ def test_a_change_is_kept_in_time(look: Look, member: Client) -> None:
     """It asks on every page of the project, counts down, and is quiet once it is kept."""
     before = member.tenant("shop").in_force.version
     commit_for_five_minutes(look)
+    look.picture("unconfirmed")
     for path in PAGES:
         look.open(path)
         expect(banner(look.page)).to_contain_text(f"goes back to version {before} at")

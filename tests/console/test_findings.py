@@ -65,6 +65,10 @@ def test_findings_say_how_much_they_matter_and_why(look: Look, page: Page) -> No
     expect(conflicts.get_by_text("a deny before a permit is how exceptions are written")).to_have_count(0)
     conflicts.get_by_role("button").first.click()
     expect(conflicts.get_by_text("a deny before a permit is how exceptions are written").first).to_be_visible()
+    look.open("/project/shop")
+    tile = page.locator(".tile", has_text="Findings")
+    expect(tile).to_contain_text("1 error and 1 note")
+    expect(tile.locator(".value")).to_have_text("1")
 
 
 def test_a_finding_is_waived_until_a_day_and_counts_again(look: Look, page: Page) -> None:
@@ -85,6 +89,7 @@ def test_a_finding_is_waived_until_a_day_and_counts_again(look: Look, page: Page
     expect(found(page)).not_to_contain_text("error")
     waived = page.locator("[data-part=waived]")
     expect(waived).to_contain_text("shadowed of late: the contractor comes back in spring")
+    look.picture("waived")
     with look.town.client() as client:
         (waiver,) = client.waivers("shop")
     assert (waiver.kind, waiver.rules) == ("shadowed", ("late",))

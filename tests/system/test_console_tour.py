@@ -32,6 +32,7 @@ PAGES = {
     "project-shop-packets": ("/project/shop/packets", "192.0.2.66"),
     "project-shop-groups": ("/project/shop/groups", "office"),
     "project-shop-history": ("/project/shop/history", "Version 1"),
+    "admin": ("/admin", "Firewall servers and VNFs"),
     "admin-topology": ("/admin/topology", "fs1"),
     "admin-domains": ("/admin/domains", "in force"),
     "admin-placement": ("/admin/placement", "ping"),

@@ -1,4 +1,4 @@
-"""The access list: an ordered table to search, to put into another order, and to edit before anything is committed."""
+"""The access list: a table to search, to reorder and to edit in a draft."""
 
 from __future__ import annotations
 
@@ -111,6 +111,6 @@ class _AclPage:
 
 
 def _ahead(hits: RuleHits) -> str:
-    """What a rule decided before packets came to a host, which its count does not say."""
+    """Say how much a rule decided ahead of the hosts, beside its count."""
     packets = hits.ahead.get("server", 0)
     return f"{words.short(packets)} at firewalls" if packets else ""

@@ -1,4 +1,4 @@
-"""What is odd about the list: rules that never decide, that could go, that contradict others, that let too much in."""
+"""Findings on the list, waivers, rules that end soon, and the list's cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Domains: their hosts, what each holds, who drives it, how far behind anything is; hosts come and go from here."""
+"""Domains: their hosts and enforcers, and how far behind each is.
+
+Hosts come and go from here.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ _STATES = {"adding": "info", "done": "good", "failed": "bad", "removing": "warn"
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the service says of a domain."""
+    """Read what the service says of a domain."""
 
     domain: Domain
     hosts: tuple[Host, ...]

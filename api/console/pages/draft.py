@@ -1,4 +1,4 @@
-"""A draft that a member of the project shares: what it would change, for a second pair of eyes."""
+"""A shared draft and what it would change, for a second pair of eyes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _DraftPage:
             draw_difference(found.difference)
 
     async def _take(self) -> None:
-        """Make it the viewer's own draft, on top of what was changed since it was begun."""
+        """Make it the viewer's own draft, on top of what changed since."""
         mine = self._desk.draft
         if mine.edits and not await is_sure("Replace your draft?", "Your own changes will be lost.", "Replace it"):
             return

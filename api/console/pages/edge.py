@@ -1,4 +1,4 @@
-"""Points of presence: what fills the TCAM, who is served where, and which packets go past the firewall servers."""
+"""Points of presence: TCAM, tenants and their servers, packets past the servers."""
 
 from __future__ import annotations
 

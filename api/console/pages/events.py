@@ -1,4 +1,4 @@
-"""What happened, the newest first, growing as things happen."""
+"""Events, the newest first, as they happen."""
 
 from __future__ import annotations
 

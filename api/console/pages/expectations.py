@@ -1,4 +1,4 @@
-"""What is expected of the list: sentences that every commit is held to, and whether the draft keeps them."""
+"""Expectations: sentences that every commit is held to, tried on the draft."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _ExpectationsPage:
 
 
 def draw_outcomes(outcomes: Sequence[JudgedExpectation]) -> None:
-    """Whether each expectation is kept, the broken ones first, with the packet and who decides it."""
+    """Draw each expectation, broken ones first, with the packet and its rule."""
     broken = [each for each in outcomes if not each.kept]
     heading(
         f"{words.of(len(broken), 'expectation')} broken, of {words.count(len(outcomes))}"

@@ -1,4 +1,4 @@
-"""Firewall VNFs: what each carries, how many there are and why, and how traffic is spread over them."""
+"""Firewall VNFs: their load, the fleet's size and why, and how traffic is spread."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ _KINDS = {"serving": "good", "draining": "warn", "leaving": "warn", "failed": "b
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the service says of a domain's firewalls; None where it has no fleet, or nothing is spread."""
+    """State of a domain's firewalls.
+
+    None where it has no fleet, or nothing is spread.
+    """
 
     firewalls: tuple[Firewall, ...]
     late: Mapping[str | None, Lagging]
@@ -81,7 +84,7 @@ async def build(view: View) -> None:
 
 
 async def _seen(view: View, domain: str) -> _Seen:
-    """What the service says of a domain now. Raises what the client raises."""
+    """Read the state of a domain's firewalls. Raises what the client raises."""
     read = functools.partial(_read, domain=domain)
     return await view.read(("firewalls", domain), read, fresh_s=_LIVE_S - 0.5)
 
@@ -197,7 +200,7 @@ def _read(client: Client, domain: str) -> _Seen:
 
 
 def _rule(fleet: Fleet) -> str:
-    """What a fleet's size keeps to."""
+    """Say the limits of a fleet's size."""
     limits, size = fleet.settings["limits"], fleet.settings["size"]
     if size is not None:
         return f"{words.count(size)} by hand, whatever the load is"
@@ -205,7 +208,7 @@ def _rule(fleet: Fleet) -> str:
 
 
 def _trouble(seen: _Seen) -> str:
-    """What keeps a fleet or a spread from what it should be; empty where nothing does."""
+    """Say the trouble of a fleet or a spread; empty where there is none."""
     if seen.spread is not None and seen.spread.trouble:
         return f"Spreading switch: {seen.spread.trouble}"
     if seen.fleet is not None and seen.fleet.cloud is None:
@@ -226,7 +229,7 @@ def _picture(seen: _Seen, zone: dt.tzinfo) -> str:
 
 
 def _rows(seen: _Seen, now: dt.datetime) -> list[dict[str, object]]:
-    """A row for each firewall, and for each VNF of the fleet that is none yet or any more."""
+    """Return a row for each firewall and each VNF of the fleet."""
     members = {each.name: each for each in seen.fleet.members} if seen.fleet else {}
     known = {each.name: each for each in seen.firewalls}
     shares = {each.carrier.name: each.buckets for each in seen.spread.firewalls} if seen.spread else {}

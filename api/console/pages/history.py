@@ -1,4 +1,4 @@
-"""The list's history: who changed it when, what each version opened and closed, and the way back."""
+"""The list's history: authors, times, what each version changed, and the way back."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _History:
                 ui.label(f"{says[0].upper()}{says[1:]}.").classes("small quiet")
 
     def _draw_line(self, version: AclVersion, *, newest: bool, oldest: bool) -> None:
-        """When, by whom, and what can be done with it; in the row that is open."""
+        """Draw the time, the author and the actions into the open row."""
         ui.label(f"Version {version.version}").classes("font-bold")
         if newest:
             ui.label("now").classes("chip good")

@@ -1,4 +1,4 @@
-"""What rules decided, the busiest first, and which rules nothing met for how long."""
+"""Counts of rules, the busiest first, and rules that no packet met."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class _Hits:
         self._put(rows, len(found.items), _COLUMNS)
 
     def _idle(self, each: UnusedRule, now: dt.datetime) -> str:
-        """When a rule met its last packet; since when it was watched, if it met none."""
+        """Say when a rule met its last packet, or since when it is watched."""
         if each.last_hit is not None:
             return words.ago(each.last_hit, now)
         since = words.moment(each.watched_since, self._view.session.zone)
@@ -156,7 +156,10 @@ class _Hits:
             self._table.rows = [*rows]
 
     def _count(self) -> None:
-        """Say how many rules there are: a browser that just drew the table tells of the pages as they were."""
+        """Say how many rules there are.
+
+        A browser that just drew the table tells of the pages as they were.
+        """
         if self._table.pagination.get("rowsNumber") != self._total:
             self._table.pagination = {**self._table.pagination, "rowsNumber": self._total}
 
@@ -198,7 +201,7 @@ def _row(hits: RuleHits, now: dt.datetime) -> dict[str, object]:
         "packets": words.count(hits.packets),
         **{tier: words.count(packets) if packets else "" for tier, packets in hits.ahead.items()},
         "rate": words.short(hits.packets_per_s) if hits.packets_per_s else "",
-        "bytes": "" if is_met_ahead_only else words.octets(hits.bytes),
+        "bytes": "" if is_met_ahead_only else words.bytes_text(hits.bytes),
         "last": "" if is_met_ahead_only else words.ago(hits.last_hit, now),
         "resets": words.count(hits.resets),
     }

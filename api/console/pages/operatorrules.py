@@ -1,4 +1,7 @@
-"""The operator's rules of a domain, asked before every tenant's list: edited in a draft, reviewed, committed."""
+"""The operator's rules of a domain: edited in a draft, reviewed, committed.
+
+They are asked before every tenant's list.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +195,7 @@ class _Compared:
 
 
 def _compared(before: Acl, after: Acl) -> _Compared:
-    """Compare the rules twice: as if all else were denied, and as if all else were permitted."""
+    """Compare the rules with both defaults: all else denied, all else permitted."""
     closed, opened = (
         [Acl(acl.rules, ingress_default=default, egress_default=default) for acl in (before, after)]
         for default in (Action.DENY, Action.PERMIT)

@@ -1,4 +1,4 @@
-"""The project at a glance: what its list holds, what it decides now, what it denied, and what is odd about it."""
+"""The project at a glance: the list's size, counts, findings and events."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from api.console import words
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.events import draw_events
+from api.console.parts.findings import severity_words
 from api.console.parts.pieces import heading, tile
 from api.console.parts.question import ask_why
 from api.console.parts.tree import path_of
@@ -46,7 +47,10 @@ async def build(view: View) -> None:
 
 
 async def _others(view: View) -> list[Tenant]:
-    """The other projects that whoever looks may ask about: an operator need not know whose an address is."""
+    """Return the other projects that the viewer may ask about.
+
+    An operator need not know whose an address is.
+    """
     if not view.session.is_admin:
         return []
     found = await view.read("every tenant", lambda client: list(client.tenants()), fresh_s=10)
@@ -135,17 +139,19 @@ class _Overview:
                     )
 
     async def look(self) -> None:
-        """Count the findings; the first look at a list may take a while."""
+        """Count the findings that matter, and name the rest; the first look at a list may take a while."""
         try:
             found = await self._view.standing("findings")
         except AclflowError as error:
             self._findings.show("?", error.reason)
             return
-        self._findings.show(words.count(sum(found.counts.values())), "see them" if found.counts else "nothing is odd")
+        severities = found.severities
+        matters = severities.get("error", 0) + severities.get("warning", 0)
+        self._findings.show(words.count(matters), severity_words(severities) if severities else "nothing is odd")
 
 
 def _seen(client: Client, tenant: str, zone: dt.tzinfo) -> tuple[HitSummary, str]:
-    """What the list decided, and a picture of the last minutes. Blocks."""
+    """Read the list's counts, and draw the last minutes. Blocks."""
     now = dt.datetime.now(dt.UTC)
     found = client.hit_summary(tenant, since=now - _STEP * (_STEPS + 1))
     rates = rates_of(found.history, now, _STEP, _STEPS)
@@ -157,7 +163,7 @@ def _seen(client: Client, tenant: str, zone: dt.tzinfo) -> tuple[HitSummary, str
 
 
 def _where_denied(seen: HitSummary) -> str:
-    """Where packets were denied, if not all of them on hosts: each of them ended where it was."""
+    """Say how many packets firewalls denied, ahead of the hosts."""
     return f"{words.short(seen.denied_ahead)} at firewalls" if seen.denied_ahead else "packets so far"
 
 

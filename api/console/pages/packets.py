@@ -83,7 +83,7 @@ class _Packets:
             self._table.add_slot(f"body-cell-{name}", _MONO)
 
     def _draw_none(self) -> None:
-        """What stands there while no packet does."""
+        """Say why no packet is listed."""
         acl = path_of("acl", self._view.tenant)
         if self._logging:
             logging = words.named(self._logging)
@@ -148,6 +148,6 @@ def _row(record: Mapping[str, Any], zone: dt.tzinfo) -> dict[str, object]:
         "protocol": format_protocol(record["protocol"]),
         "source": end_of(record, "source"),
         "destination": end_of(record, "destination"),
-        "octets": words.octets(record["octets"]),
+        "octets": words.bytes_text(record["octets"]),
         "host": record["host"],
     }

@@ -1,4 +1,4 @@
-"""Lifted rules: which stand above their lists, since when, why, what that saves; and how they are chosen."""
+"""Lifted rules: since when, why, what each saves, and how they are chosen."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Placement:
                 self._draw_rule(rule)
 
     def _show_plot(self, seen: PlacementSeen, happened: Sequence[Event]) -> None:
-        """How many rules are lifted and what that saves, over the time that the newest events reach back."""
+        """Draw lifted rules and their savings, as far back as events reach."""
         lifted = {(rule.tenant, rule.rule): rule.saves_us_per_s or 0 for rule in seen.rules if rule.lifted}
         moved = any(each.subject == self._domain and each.kind in (LIFTED, LOWERED) for each in happened)
         self._plot.set_visibility(moved or bool(lifted))

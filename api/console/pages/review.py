@@ -1,4 +1,4 @@
-"""Before a commit: what the draft opens and closes, what is odd about it, what it costs; then the commit itself."""
+"""The review of a draft: difference, expectations, findings and cost; then the commit."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ class _ReviewPage:
 
     def draw(self) -> None:
         draft = self._desk.draft
+        self._says = Section("sentence", "", "Looking for what is dangerous in the change")
         with ui.column().classes("panel"):
             heading("Changes")
             for edit in draft.edits[:50]:
@@ -104,8 +105,10 @@ class _ReviewPage:
                 )
 
     def _ask(self) -> None:
-        """Ask the service what the draft would do, while the browser still loads the page: what is wanted first, at
-        once; what takes longest, behind it."""
+        """Ask the service for each part of the review, while the browser still loads the page.
+
+        The difference is wanted first; the cost takes longest, and is asked for behind it.
+        """
         text = begun(asyncio.to_thread(acl_text, self._desk.draft.acl))
         self._difference = begun(self._asked(text, "difference"))
         self._findings = begun(self._asked(text, "findings"))
@@ -124,6 +127,7 @@ class _ReviewPage:
                 for show in (self._show_difference, self._show_expectations, self._show_findings, self._show_costs):
                     parts.create_task(show())
         except* AclflowError as refused:
+            self._says.drop()
             self._found.clear()
             with self._found, ui.element("div").classes("banner").props("role=alert"):
                 ui.icon("error")
@@ -139,8 +143,9 @@ class _ReviewPage:
     async def _show_difference(self) -> None:
         changes = (await self._difference).difference
         says = await self._headline(changes)
-        with self._differs.fill():
+        with self._says.fill():
             draw_headline(says)
+        with self._differs.fill():
             draw_difference(changes)
 
     async def _show_expectations(self) -> None:
@@ -156,7 +161,7 @@ class _ReviewPage:
                 self._despite = ui.checkbox("Commit it although it breaks what is expected").props("color=negative")
 
     async def _headline(self, changes: Sequence[Json] | None) -> tuple[Sentence, ...]:
-        """What the change does in sentences, with what the rules decided that lose packets."""
+        """Say the change in sentences, with the counts of rules that lose packets."""
         tenant = await self._view.read("tenant", lambda client: client.tenant(self._view.tenant), fresh_s=10)
         packets: dict[str, int] = {}
         rules = counts_wanted(changes)
@@ -216,5 +221,5 @@ class _ReviewPage:
         await Enforcing(self._view, seen.domain, written, self._desk.list_path, note).follow()
 
     def _keep_comment(self) -> None:
-        """What is said about the change is a part of the draft: another look at the page does not lose it."""
+        """Keep the comment in the draft, so that another visit does not lose it."""
         self._desk.put(replace(self._desk.draft, comment=self._comment.value or ""))

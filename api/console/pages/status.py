@@ -1,4 +1,7 @@
-"""The operator's home: how everything is, each concern with the page and the command that help."""
+"""The operator's home: concerns, the last backup, tiers of a tenant.
+
+Each concern comes with the page and the command that help.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +128,7 @@ async def _draw_tiers(view: View) -> None:
 
 
 class _Tiers:
-    """A row for each tier that the tenant's domain has: what was decided there, by what."""
+    """A table of the tiers that decide a tenant's packets, with counts."""
 
     def __init__(self, view: View, domains: Mapping[str, str]) -> None:
         self._view = view

@@ -1,4 +1,4 @@
-"""The cloud's tenants: what they own, what their lists may cost; they are made, changed and deleted here."""
+"""The cloud's tenants: prefixes and quotas; made, changed and deleted here."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ async def _edit(view: View, tenant: Tenant) -> None:
 
 
 def _changes(client: Client, seen: SeenTenant, name: str, owned: list[Prefix], quota: Limits) -> Iterator[SeenTenant]:
-    """Carry out what is not as it was, what is refused most often first; the tenant after each step. Blocks.
+    """Carry out each change; yield the tenant after each step. Blocks.
+
+    The change that is refused most often goes first.
 
     Raises what the client raises.
     """
@@ -144,7 +146,7 @@ def _prefixes_field(value: str = "") -> ui.textarea:
 
 
 def _prefixes(text: str | None) -> list[Prefix]:
-    """What a field of prefixes says. Raises BadInput with the line."""
+    """Read a field of prefixes. Raises BadInput with the line."""
     found = []
     for number, line in enumerate((text or "").splitlines(), 1):
         if line.strip():

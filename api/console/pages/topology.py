@@ -1,4 +1,4 @@
-"""The cloud as a picture: every domain with its edge, firewalls, hosts, who drives them, and its tenants, live."""
+"""The cloud as a live picture: domains, edge, firewalls, hosts, enforcers, tenants."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def build(view: View) -> None:
 
 
 def _picture(client: Client, domain: Domain) -> str:
-    """What the service knows of a domain, drawn. Blocks."""
+    """Read a domain and draw it. Blocks."""
     state = client.generation(domain.id, client.domain(domain.id).generation)
     every = [client.pop(each["name"]) for each in client.pops()]
     pops = [each for each in every if each["domain"] == domain.id]
@@ -83,7 +83,10 @@ def _picture(client: Client, domain: Domain) -> str:
 
 
 def _cut(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """So many as can be looked at; the others as a number, the worst state of theirs seen."""
+    """Keep as many nodes as a reader can take in.
+
+    The others become a number, in the worst state of theirs.
+    """
     every = tuple(nodes)
     if len(every) <= _MOST_NODES:
         return every
@@ -115,7 +118,7 @@ def _host(name: str, state: Enforced) -> Node:
 
 
 def _firewall(firewall: Firewall, state: Enforced, server: Mapping[str, Any] | None) -> Node:
-    """A firewall with its load, if its agent has told one; a server of a PoP with its state there."""
+    """Draw a firewall with its load, or a PoP's server with its state."""
     node = _host(firewall.name, state)
     load = firewall.load
     says = node.says if load is None else f"{words.short(load.packets_pps, 'pps')}, CPU {load.cpu_permille / 10:.0f} %"

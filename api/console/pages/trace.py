@@ -1,4 +1,4 @@
-"""Why is a packet dropped? Which rule decides it, on its way through which lists; and what to do about it."""
+"""The trace of a packet: lists on its way, the deciding rule, remedies."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class _TracePage:
         return bool(self._source.value and self._destination.value)
 
     def _packet(self) -> Packet:
-        """What was filled in. Raises BadInput with the field's name as its place."""
+        """Read the form's packet. Raises BadInput with the field's name as its place."""
         family, source = _address(self._source.value, "Source address")
         other, destination = _address(self._destination.value, "Destination address")
         if other is not family:
@@ -160,7 +160,7 @@ class _TracePage:
                 self._lead_to(last.tenant, packet)
 
     def _show_what_is_not_asked(self, found: Trace, source: str, *, permitted: bool) -> None:
-        """What stands before lists, and lists that this viewer may not see."""
+        """Name checks before any list, and lists hidden from this viewer."""
         if any(step.direction == "egress" for step in found.steps):
             ui.label(
                 f"It is taken to come from the machine that has {source}. One that only pretends to is dropped before "
@@ -180,7 +180,7 @@ class _TracePage:
         return f"{rule_words(last.rule)} in the {who_decides(last)}"
 
     def _show_no_list(self) -> None:
-        """What to do where no list is asked."""
+        """Say the next step where no list is asked."""
         if self._view.session.is_admin:
             ui.label("No list is asked: what comes for nobody is dropped, and counted at an edge where there is one.")
             ui.link("Whose addresses are whose, and give one to a project", path_of("tenants", ""))
@@ -214,7 +214,7 @@ class _TracePage:
                 ui.link("Show it in the list", f"{path_of('acl', self._view.tenant)}?q={rule['id']}")
 
     def _offer(self, packet: Packet, step: Step, *, permitted: bool) -> None:
-        """What can be done about it: change the rule that decides, or put one before it."""
+        """Offer to change the deciding rule, or to put one before it."""
         other = "deny" if permitted else "permit"
         with ui.row().classes("gap-3"):
             if step.rule is not None and not step.rule.startswith("_"):

@@ -1,1 +1,1 @@
-"""What several pages are made of."""
+"""Parts that several pages share."""

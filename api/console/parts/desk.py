@@ -1,4 +1,4 @@
-"""The list that a page works on: the session's draft of a tenant's list, and the edits that pages make to it.
+"""The session's draft of a tenant's list, as pages read and edit it.
 
 `OperatorDesk` is the same for the operator's rules of a domain.
 """
@@ -33,7 +33,10 @@ class Desk:
 
     @classmethod
     async def of(cls, view: View) -> Desk:
-        """The draft as it is; one without edits begins at the list as it is now. Raises what the client raises."""
+        """Take the draft; one without edits begins at the current list.
+
+        Raises what the client raises.
+        """
         kept, lists = view.session.drafts.get(view.tenant), view.session.bearer.lists
         known = lists.get(view.tenant)
         seen = await view.read("acl", lambda client: _newest(client, view.tenant, known), fresh_s=0.5, rest=0)
@@ -64,12 +67,12 @@ class Desk:
         return await self.view.session.reading.once(lambda: self.view.client.acl(self.view.tenant))
 
     async def owned(self) -> tuple[Prefix, ...]:
-        """What a rule's own side may name."""
+        """Return the prefixes that a rule's own side may name."""
         tenant = await self.view.read("tenant", lambda client: client.tenant(self.view.tenant), fresh_s=10)
         return tuple(map(Prefix.parse, tenant.prefixes))
 
     def check(self, rule: Rule, owned: tuple[Prefix, ...]) -> None:
-        """Check a rule as if it were a list by itself. Raises BadPolicy with the place."""
+        """Check a rule as a list by itself. Raises BadPolicy with the place."""
         check_ownership(Acl((rule,), self.draft.acl.groups), owned)
 
     def _keep(self, draft: Draft) -> None:
@@ -121,7 +124,10 @@ class OperatorDesk(Desk):
 
     @classmethod
     async def of_domain(cls, view: View, domain: str) -> OperatorDesk:
-        """The draft as it is; one without edits begins at the rules as they are. Raises what the client raises."""
+        """Take the draft; one without edits begins at the current rules.
+
+        Raises what the client raises.
+        """
         kept = view.session.operator_drafts.get(domain)
         if kept is None or not kept.edits:
             kept = Draft(await view.session.reading.once(lambda: _operator_rules(view.client, domain)))
@@ -161,7 +167,7 @@ def _operator_rules(client: Client, domain: str) -> AclSeen:
 
 
 def _newest(client: Client, tenant: str, known: AclSeen | None) -> AclSeen:
-    """The list as it is now; the one that is known already, if that is still it."""
+    """Read the current list; the known one, if that is still it."""
     if known is not None:
         return client.acl_since(tenant, known.etag) or known
     return client.acl(tenant)

@@ -1,4 +1,4 @@
-"""Dialogs: a title that screen readers say, what is asked, what is wrong, and the two ways out."""
+"""Dialogs: a title for screen readers, a question, its error, two ways out."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ def dialog(title: str, width: int = 560, *, opened: bool = True) -> Iterator[ui.
 
 
 class Way:
-    """The foot of a dialog that asks for something: says what is wrong with it, or closes."""
+    """The foot of a dialog: it shows the error of the action, or closes."""
 
     def __init__(self, box: ui.dialog, verb: str, act: Callable[[], Awaitable[None]], *, colour: str = "") -> None:
-        """`act` does what the button says; an AclflowError or a ValueError of its keeps the dialog and is shown."""
+        """`act` does what the button says.
+
+        An AclflowError or a ValueError of its is shown, and the dialog stays.
+        """
         self._box = box
         self._act = act
         self._wrong = ui.label().classes("text-negative small").props("role=alert")

@@ -1,4 +1,4 @@
-"""What a change of a list opens and closes, and what lists cost: as several pages show it."""
+"""Draw packets that a change opens and closes, and the cost of lists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DANGERS = {
 
 
 def draw_difference(changes: Sequence[Json] | None) -> None:
-    """The packets that become permitted and those that become denied, each set with who decides it."""
+    """Draw newly permitted and newly denied packets, with the rules that decide."""
     if changes is None:
         ui.label("The two lists have next to nothing in common: everything may fare otherwise.").classes("chip warn")
         return
@@ -50,7 +50,7 @@ def draw_difference(changes: Sequence[Json] | None) -> None:
 
 
 def draw_headline(sentences: Sequence[Sentence]) -> None:
-    """What a change does in sentences, coloured by how dangerous that is."""
+    """Draw the sentences of a change, coloured by danger."""
     with ui.column().classes("panel gap-2").props("role=status data-part=headline"):
         for sentence in sentences:
             look, icon = _DANGERS[sentence.danger]
@@ -78,7 +78,10 @@ def _rule(name: str) -> str:
 
 
 def draw_cost(after: Cost | None, before: Cost | None = None, *, counting: bool = False) -> None:
-    """What a list costs on each kind of device, beside what it costs now. `counting`: a firewall's share is to come."""
+    """Draw a list's cost by kind of device, beside its cost now.
+
+    `counting`: a firewall's share is to come.
+    """
     if after is None:
         return
     rows = [

@@ -1,4 +1,4 @@
-"""The bar at the foot of a page while there are changes that are not committed."""
+"""The bar at a page's foot while the draft has uncommitted changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dialog that waits, after a commit, until every enforcement point was read back at the new generation."""
+"""The dialog after a commit: it waits until every point holds it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LATER_S = 2.0
 
 
 def _points(client: Client, domain: str) -> tuple[str, ...]:
-    """Whatever enforces a domain's lists: its hosts, its edge switches, its firewalls. Blocks."""
+    """Name all that enforces a domain's lists: its hosts, its edge switches, its firewalls. Blocks."""
     pops = [client.pop(each["name"]) for each in client.pops()]
     edges = [edge["name"] for pop in pops if pop["domain"] == domain for edge in pop["edges"]]
     firewalls = [each.name for each in client.firewalls(domain)]
@@ -32,7 +32,7 @@ class Enforcing:
     """The dialog that waits until every enforcement point was read back at the new generation."""
 
     def __init__(self, view: View, domain: str, written: Written, after: str, note: str = "") -> None:
-        """`after` is the page that is shown when somebody is done waiting; `note` is said beside the progress."""
+        """`after` is the page that follows; `note` is said beside the progress."""
         self._view = view
         self._domain = domain
         self._written = written
@@ -102,7 +102,7 @@ class Enforcing:
 
 
 def _progress(late: Lagging | None) -> tuple[str, str, str]:
-    """How a point is shown that lags, or does not any more: the icon, how it looks, and what is said of it."""
+    """Return a point's icon, its look, and its state in words."""
     if late is None:
         return "check_circle", "text-positive", "in force"
     if late.error:
@@ -112,7 +112,7 @@ def _progress(late: Lagging | None) -> tuple[str, str, str]:
 
 
 def _still(state: Enforced) -> str:
-    """Who does not hold a list yet, as far as whoever looks may know."""
+    """Name the points that are behind, as far as the viewer may know."""
     names = [each.host for each in state.laggards if each.host is not None]
     who = words.named(names) if names else words.of(len(state.laggards), "enforcement point")
     return f"Behind: {who}."

@@ -34,7 +34,7 @@ def draw_events(events: Sequence[Event], zone: dt.tzinfo) -> None:
 
 
 def event_text(event: Event, zone: dt.tzinfo) -> str:
-    """What happened, to what, by whom."""
+    """Say an event in words: what happened, to what, by whom."""
     known = KINDS.get(event.kind)
     told = ((name, _value_text(value, zone)) for name, value in event.detail.items() if name not in _SKIPPED)
     detail = [f"{name.replace('_', ' ')} {text}" for name, text in told if text]

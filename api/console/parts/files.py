@@ -1,4 +1,4 @@
-"""Files in and out: a list of any format into the draft, the draft as a file of any format."""
+"""Import a file of any format into the draft, and export the draft."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_SHOWN = 200
 
 
 def take_import(desk: Desk) -> None:
-    """Let a file be chosen; what reading it loses is told, and it goes into the draft when that is accepted."""
+    """Ask for a file; it goes into the draft when its losses are accepted."""
     with dialog("Import a list", 680) as box:
         ui.label("It replaces every rule of the draft. Nothing is committed before you have reviewed it.").classes(
             "quiet small"
@@ -36,14 +36,14 @@ def take_import(desk: Desk) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What was uploaded."""
+    """An uploaded file."""
 
     name: str
     text: bytes
 
 
 class _Import:
-    """The dialog's questions, which are those of the command line, and what a file comes to with their answers."""
+    """The import's questions, those of the command line, and the file's reading."""
 
     def __init__(self, desk: Desk, box: ui.dialog) -> None:
         self._desk = desk
@@ -68,7 +68,7 @@ class _Import:
         ui.upload(
             label="Drop a file here, or press +", auto_upload=True, max_file_size=_LARGEST, on_upload=self._take
         ).props("flat bordered").classes("w-full").on(
-            "rejected", lambda: ui.notify(f"larger than {words.octets(_LARGEST)}", type="negative")
+            "rejected", lambda: ui.notify(f"larger than {words.bytes_text(_LARGEST)}", type="negative")
         )
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=self._box.close).props("flat no-caps")
@@ -145,7 +145,10 @@ def _show_losses(losses: tuple[Loss, ...], done: str) -> None:
 
 
 def offer_export(desk: Desk) -> None:
-    """Let a format be chosen and download the draft in it; what it cannot say is told, and comes beside the file."""
+    """Ask for a format, and download the draft in it.
+
+    A format's losses are told, and come beside the file.
+    """
     names = [name for name, each in registry.FORMATS.items() if each.write]
     with dialog("Export this list", 560) as box:
         chosen = ui.select(names, value="native", label="Format").props("outlined dense").classes("w-full")
@@ -179,7 +182,7 @@ async def _endpoints(desk: Desk) -> Mapping[str, tuple[Prefix, ...]]:
 
 
 def _written(desk: Desk, form: str, endpoints: Mapping[str, tuple[Prefix, ...]]) -> Mapping[str, Exported]:
-    """The draft in a format, or as it is at each endpoint, by the names of files."""
+    """Write the draft in a format, whole or for each endpoint, by file name."""
     draft, tenant = desk.draft, desk.view.tenant
     lists: Mapping[str, Acl] = lists_of_endpoints(draft.acl, endpoints) if endpoints else {tenant: draft.acl}
     origin = TakenFrom(tenant, draft.base.version)

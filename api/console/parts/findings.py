@@ -1,4 +1,4 @@
-"""What is odd about a list, the worst first, and how somebody takes responsibility for it: waivers."""
+"""Draw findings, the worst first, and waivers, by which somebody takes responsibility."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def severity_words(severities: Mapping[str, int]) -> str:
 def draw_findings(
     findings: Sequence[Finding], counts: Mapping[str, int], tenant: str, *, waive: Act | None = None
 ) -> None:
-    """Draw findings by kind, the kind with the worst first; rules lead to the list of `tenant`.
+    """Draw findings by kind, the kind with the worst first.
+
+    Rules lead to the list of `tenant`.
 
     `counts` says how many there are in all. With `waive`, each has a button for it.
     """
@@ -65,7 +67,10 @@ def _rank(finding: Finding) -> int:
 
 
 class _Kind:
-    """The findings of a kind; they are drawn when somebody opens it. Notes alone are ordinary, so they stay closed."""
+    """The findings of a kind, drawn when somebody opens it.
+
+    Notes alone are ordinary, so they stay closed.
+    """
 
     def __init__(self, kind: str, some: Sequence[Finding], total: int, tenant: str, waive: Act | None) -> None:
         self._kind = kind
@@ -119,7 +124,7 @@ class _Kind:
 
 
 def ask_to_waive(view: View, finding: Finding, after: After) -> None:
-    """Ask why a finding may stay and until when; then it does not count any more."""
+    """Ask for a reason and an end; then waive the finding."""
     with dialog("Waive this finding?") as box:
         ui.label(finding.explanation)
         ui.label("It counts no more until then, for everybody of the project. The list stays as it is.").classes(
@@ -169,7 +174,7 @@ async def _take_back(view: View, waiver: Waiver, after: After) -> None:
 
 
 def _subject(finding: Finding) -> tuple[str, ...]:
-    """The rules that a waiver of it names: both of a conflict, none where a group is meant."""
+    """Return the rules that its waiver names: both of a conflict, none for groups."""
     if finding.group is not None:
         return ()
     return finding.rules if finding.kind == "conflict" else finding.rules[:1]

@@ -1,4 +1,4 @@
-"""The frame around every page: dark bar with the project picker, tree at the left, banner while the service is lost."""
+"""The frame around every page: bar, project picker, menu, banner for a lost service."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ _HEAD = """
 
 
 async def frame(session: Session, place: Place, tenant: str) -> ui.column:
-    """Draw the frame; the page goes into the column that is given back, which is busy until somebody says otherwise."""
+    """Draw the frame, and return the column that the page goes into.
+
+    The column is busy until somebody says otherwise.
+    """
     ui.add_head_html(_HEAD)
     ui.page_title(" · ".join([place.title, *([tenant] if tenant else []), "aclflow"]))
     ui.colors(primary="#0f766e", positive="#0a7d4f", negative="#b42318", warning="#8a5a00", info="#175cd3")
@@ -67,7 +70,7 @@ async def frame(session: Session, place: Place, tenant: str) -> ui.column:
 
 
 def say_lost(error: AclflowError) -> None:
-    """What a page shows that could not be read: it tries again as soon as the service answers."""
+    """Say that the service does not answer; the page tries again by itself."""
     with empty("The service does not answer, so there is nothing to show yet."):
         ui.label(error.reason).classes("small quiet")
         ui.label("This page goes on by itself when it is back.").classes("small quiet")
@@ -75,7 +78,7 @@ def say_lost(error: AclflowError) -> None:
 
 
 def say_refused(reason: str) -> None:
-    """What a page shows that may not be seen, or is about something that is not there."""
+    """Say why a page is not shown."""
     empty(reason)
 
 

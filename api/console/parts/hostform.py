@@ -1,4 +1,4 @@
-"""Bringing hosts into a domain: a machine over SSH, step by step, or a switch that is configured already."""
+"""The form that brings a host in: a machine over SSH, or a switch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _field(label: str, example: str, hint: str = "", *, value: str = "") -> ui.i
 
 
 def _needed(field: ui.input) -> str:
-    """What was filled in. Raises BadInput where it was left empty."""
+    """Read the form. Raises BadInput where it was left empty."""
     text = str(field.value or "").strip()
     if not text:
         raise BadInput("fill it in", place=str(field.props["label"]))

@@ -1,4 +1,4 @@
-"""After a lost race: somebody else committed first, and the draft goes on top of what is there now."""
+"""Handle a lost race: the draft goes on top of the other commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _MOST_CONFLICTS = 12
 
 
 async def go_on_from_newest(desk: Desk) -> None:
-    """Merge the draft with the list as it is now, or ask whose rules win; what was typed is kept either way."""
+    """Merge the draft with the current list, or ask whose rules win.
+
+    The draft is kept either way.
+    """
     draft = desk.draft
     try:
         seen = await desk.newest()
@@ -41,7 +44,7 @@ def _say_merged() -> None:
 
 
 def _ask_whose(desk: Desk, seen: AclSeen, conflicts: Sequence[str]) -> None:
-    """Both sides touch the same packets, so only a person can say which rules are meant to win."""
+    """Ask which rules win, where both sides touch the same packets."""
 
     def take_mine() -> None:
         desk.put(desk.draft.over(seen))

@@ -1,4 +1,6 @@
-"""A page: it is served at its place, and drawn by its builder; pages of a tenant say how its list stands.
+"""Serve a page at its place, and draw it by its builder.
+
+Pages of a tenant say how its list stands.
 
 A builder is an async function that takes a `View` and draws into the frame. A visitor without a session is led to the
 sign-in page first; when the service does not answer, the page says so and tries again by itself.
@@ -33,7 +35,7 @@ _PATIENCE_S = 20.0
 
 
 class _ListState:
-    """How the tenant's list stands, on each of its pages, live: whether it is in force, whether it may go back.
+    """The live state of a tenant's list: in force, behind, or to be confirmed.
 
     A chip such as ``Version 7: in force since 12:04:05``, red while a host is behind; above it, while a change waits to
     be confirmed, how long it stays without that, and the two ways to settle it.
@@ -86,7 +88,7 @@ class _Waiting:
         ui.timer(_TICK_S, self._tick)
 
     def show(self, seen: SeenTenant) -> None:
-        """Show the change that waits; of one that does not any more, what became of it."""
+        """Show the change that waits, or what became of it."""
         if seen.unconfirmed is not None:
             self._shown, self._settled = seen.unconfirmed, False
             until = words.moment(seen.unconfirmed.until, self._view.session.zone)

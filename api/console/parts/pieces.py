@@ -13,7 +13,10 @@ def heading(text: str) -> None:
 
 
 def empty(*lines: str) -> AbstractContextManager[ui.element]:
-    """What a page shows where there is nothing yet: what it would be, and what to do next. More may be put into it."""
+    """Draw the box of an empty page: what belongs there, what to do next.
+
+    More may be put into it.
+    """
     box = ui.element("div").classes("empty")
     with box:
         for line in lines:
@@ -22,7 +25,7 @@ def empty(*lines: str) -> AbstractContextManager[ui.element]:
 
 
 def at_work() -> None:
-    """What turns while something is being done."""
+    """Draw the sign that something is being done."""
     ui.element("span").classes("at-work").props("aria-hidden=true")
 
 

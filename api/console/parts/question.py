@@ -1,4 +1,4 @@
-"""Why is a packet dropped? The short form of that question, which leads to the page that answers it."""
+"""The short form of a trace, which leads to the page that answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROTOCOLS = ("tcp", "udp", "icmp", "icmpv6", "sctp", "esp", "gre")
 
 
 def ask_why(tenants: Sequence[Tenant]) -> None:
-    """Draw the question; asking it opens the trace of that packet, in the project that can say most about it."""
+    """Draw the question, which opens the trace in the project concerned."""
     with ui.column().classes("panel"), ui.element("form").classes("w-full") as form:
         heading("Why is a packet dropped?")
         with ui.element("div").classes("asking"):
@@ -37,7 +37,10 @@ def ask_why(tenants: Sequence[Tenant]) -> None:
 
 
 def concerned(tenants: Sequence[Tenant], source: str, destination: str) -> Tenant:
-    """Whom a packet concerns first: the owner of its destination, else that of its source, else the first tenant."""
+    """Return the tenant that a packet concerns first.
+
+    That is the owner of its destination, else that of its source, else the first tenant.
+    """
     owners = (owner for address in (destination, source) if (owner := _owner(tenants, address)) is not None)
     return next(owners, tenants[0])
 

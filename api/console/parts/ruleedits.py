@@ -1,4 +1,4 @@
-"""Editing one rule of the draft in the rule's form: a new rule, or a change of one that is there.
+"""Add a rule to the draft, or change one, in the rule's form.
 
 The form stays open until the draft has taken the rule. The draft takes what the service would take: ids that are free,
 groups that the list has, and on the project's own side no addresses but its own.
@@ -19,7 +19,9 @@ from orchestrator.policy.ruleplace import suggest_place
 
 
 async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None = None) -> None:
-    """Ask for a new rule, beginning with `start` (native form, any part of it), and put it into the draft.
+    """Ask for a new rule, and put it into the draft.
+
+    The form begins with `start` (native form, any part of it).
 
     `position` None: it goes before the rule that decides its packets now, else to the end, which is said.
     """
@@ -39,7 +41,7 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
 
 
 async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
-    """Ask how a rule is to be, and change it in the draft where it stands."""
+    """Ask for a rule's new contents, and change it where it stands."""
     owned = await desk.owned()
 
     def take(changed: Rule) -> None:

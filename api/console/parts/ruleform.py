@@ -1,4 +1,4 @@
-"""The form of a rule: a dialog that stays until its rule is taken, and says at each field what is wrong with it."""
+"""The form of a rule: a dialog that shows each field's error, and stays."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ async def ask_for_rule(
     zone: dt.tzinfo,
     take: Callable[[Rule], None],
 ) -> bool:
-    """Let a rule be filled in, beginning with `document` (the native form); whether it was taken or given up.
+    """Ask for a rule; return whether it was taken.
+
+    The form begins with `document` (the native form).
 
     Times without a zone are of `zone`.
     `take` is given the rule. An AclflowError of it is shown at the field that it names, and the dialog stays as it is.
@@ -150,7 +152,10 @@ class _Form:
         self._fields[name] = ui.checkbox(label, value=bool(self._start.get(name, False)))
 
     def _protocol_changed(self) -> None:
-        """Only what the protocol has can be filled in; what is there all the same stays to be seen and corrected."""
+        """Enable the fields that the protocol has.
+
+        A value that is there all the same stays to be seen and corrected.
+        """
         protocol = self._fields["protocol"].value
         for name in ("source_ports", "destination_ports"):
             self._fields[name].set_enabled(protocol in _WITH_PORTS or self._fields[name].value not in ("any", ""))
@@ -181,7 +186,10 @@ class _Form:
             self._error.set_visibility(True)
 
     def _document(self) -> dict[str, Any]:
-        """The native form of what was filled in, with what the form has no field for as it was."""
+        """Return the native form of the rule.
+
+        Parts that the form has no field for stay as they were.
+        """
         document = {name: value for name, value in self._start.items() if name not in self._fields}
         for name, field in self._fields.items():
             value = field.value
@@ -213,7 +221,7 @@ def field_of(error: AclflowError) -> str:
 
 
 def error_text(error: AclflowError, acl: Acl) -> str:
-    """An error of a list in the page's words: its rows are counted from 1, its fields are called as in the form."""
+    """Say a list's error in the page's words: row from 1, field by label."""
     row = _ROW.match(error.place or "")
     if row is None or int(row.group(1)) >= len(acl.rules):
         return str(error)

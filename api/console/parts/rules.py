@@ -1,4 +1,4 @@
-"""Rules in words: what a table's cells say of a rule, and a rule's form as JSON. Pure."""
+"""Rules in words, as the cells of a table say them. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def said_of(rule: Rule, field: str) -> str:
 
 
 def edited(rule: Rule, field: str, text: str) -> Rule:
-    """The rule with a field as somebody wrote it into its cell. Raises BadInput and BadPolicy with the field's name."""
+    """Return the rule with a field as it was typed into its cell.
+
+    Raises BadInput and BadPolicy with the field's name.
+    """
     document = dict(rule_to_json(rule))
     if field in ("source", "destination"):
         addresses, _, ports = text.partition(" port ")

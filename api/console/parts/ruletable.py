@@ -1,4 +1,4 @@
-"""The table of a draft's rules: pages, another order by dragging or by keys, edits in cells and in the form."""
+"""The table of a draft's rules: pages, moves, edits in cells and forms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FOCUS = """setTimeout(() => {
 
 
 class RuleTable:
-    """Rules of a draft, page by page. Edits go into the draft, which tells its page."""
+    """Rules of a draft, page by page; edits go into the draft."""
 
     def __init__(
         self,
@@ -33,7 +33,10 @@ class RuleTable:
         counted: Callable[[str], Mapping[str, object]] | None = None,
         turned: Callable[[], object] = lambda: None,
     ) -> None:
-        """`counted` gives what a rule's row says of packets; None: there is no such column. `turned`: another page."""
+        """`counted` returns a row's packet counts; None: there is no such column.
+
+        `turned` is called when another page is shown.
+        """
         self._desk = desk
         self._writes = writes
         self._counted = counted
@@ -131,7 +134,7 @@ class RuleTable:
         _focus(f"{name}/place")
 
     def _edited(self, event: events.GenericEventArguments) -> None:
-        """Something was written into a cell: it goes into the draft, or the cell says what is wrong with it."""
+        """Take a cell's new text into the draft, or show its error there."""
         name, field, text = event.args["rule"], event.args["field"], str(event.args["text"] or "")
         rule = next((rule for rule in self._desk.draft.acl.rules if rule.id == name), None)
         if rule is None:

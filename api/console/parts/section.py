@@ -1,4 +1,4 @@
-"""Parts of a page that come one after the other: each says what it is doing until it has something to show."""
+"""Parts of a page, each with a progress line until it is drawn."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ WRAPPED_CELL = "<q-td :props='props' style='white-space: normal; min-width: 180p
 
 
 def columns(*said: tuple[str, str, str]) -> list[dict[str, Any]]:
-    """Columns from their name, which is that of the row's field, what stands above them, and the side they keep to.
+    """Make columns from field name, label and side.
 
     On a phone a row is a card, where what stands above a column goes before its value: the style sheet reads it there.
     """
@@ -44,7 +44,7 @@ _PAGE = 25
 
 
 def fill(table: ui.table, rows: list[dict[str, Any]]) -> None:
-    """Put rows into a plain table, if they are others than those that it has; one page needs no foot."""
+    """Put rows into a plain table if they changed; one page needs no foot."""
     if table.rows == rows:
         return
     if (len(rows) <= _PAGE) != bool(table.props.get("hide-pagination")):
@@ -53,7 +53,10 @@ def fill(table: ui.table, rows: list[dict[str, Any]]) -> None:
 
 
 def plain_table(of: list[dict[str, Any]], none: str = "", *, key: str = "") -> ui.table:
-    """A table to be read. `key` tells rows apart, by default the first column; `none` stands where no row does."""
+    """Draw a table to be read.
+
+    `key` tells rows apart, by default the first column; `none` stands where no row does.
+    """
     table = (
         ui.table(columns=of, rows=[], row_key=key or of[0]["name"], pagination={"rowsPerPage": _PAGE})
         .classes("w-full stacks")

@@ -1,4 +1,4 @@
-"""A field for a time to come: typed as people say it (``in 2h``, ``tomorrow 18:00``), or picked from a calendar."""
+"""A field for a future time, typed (``in 2h``, ``tomorrow 18:00``) or picked."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ _PICKED = "%Y-%m-%dT%H:%M"
 
 
 class TimeField:
-    """The field. Below it stands which time is meant; a time in the past is refused there."""
+    """The field. Below it stands the time that is meant, or the error."""
 
     def __init__(self, label: str, value: str, zone: dt.tzinfo, *, place: str = "", may_be_empty: bool = False) -> None:
-        """Times without a zone are of `zone`, in which they are shown too. Errors name `place`, or the label."""
+        """Times without a zone are of `zone`, in which they are shown too.
+
+        Errors name `place`, or the label.
+        """
         self._place = place or label
         self._zone = zone
         self._help = f"{_HELP}; empty: never" if may_be_empty else _HELP

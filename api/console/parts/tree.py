@@ -1,4 +1,4 @@
-"""The places that there are, as data: what the left tree shows and what pages are called."""
+"""The console's places as data: paths, titles, and the menu's order."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ SECTIONS = (
 
 
 def sections_for(who: Token) -> tuple[Section, ...]:
-    """What a bearer sees."""
+    """Return the sections that a bearer sees."""
     return tuple(section for section in SECTIONS if who.role == "admin" or not section.only_admins)
 
 

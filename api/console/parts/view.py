@@ -1,4 +1,4 @@
-"""One look at a page: the session, the tenant it is about, reads and writes of the service, and parts still to come."""
+"""One look at a page: session, tenant, reads and writes of the service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 
 class Parts:
-    """The parts of a page that are not drawn yet; while there is one, the page says that it is busy."""
+    """The parts of a page that are not drawn yet.
+
+    While there is one, the page says that it is busy.
+    """
 
     def __init__(self, page: ui.element) -> None:
         self._page = page
@@ -58,11 +61,14 @@ class View:
         return self.session.client
 
     async def read(self, key: Hashable, read: Callable[[Client], T], *, fresh_s: float = 1.0, rest: int = REST) -> T:
-        """What the service says, shared with the session's other pages. Raises what the client raises."""
+        """Read from the service, shared with the session's other pages.
+
+        Raises what the client raises.
+        """
         return await self.session.reading.get((self.tenant, key), lambda: read(self.client), fresh_s=fresh_s, rest=rest)
 
     async def standing(self, part: Part) -> Standing:
-        """A part of what is said about the project's list as it is now, however long it took to find out before."""
+        """Read a part of the current list's findings and cost, always anew."""
         key, read = (self.tenant, "standing", part), lambda: self.client.standing(self.tenant, (part,))
         return await self.session.reading.get(key, read, fresh_s=0.5, rest=0)
 

@@ -1,5 +1,4 @@
-"""Which rules were lifted over time, and what that saved: told backwards from those that are now, by what was lifted
-and lowered since."""
+"""Trace lifted rules and their savings back over time, from those lifted now, by events."""
 
 from __future__ import annotations
 
@@ -17,7 +16,10 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LiftedOverTime:
-    """From each moment on: how many rules are lifted, and what they save, in microseconds of a core a second."""
+    """Lifted rules and their savings over time.
+
+    Savings are microseconds of a core a second, from each moment on.
+    """
 
     times: tuple[dt.datetime, ...]
     counts: tuple[int, ...]
@@ -27,8 +29,9 @@ class LiftedOverTime:
 def lifted_over_time(
     events: Sequence[Event], domain: str, lifted: Mapping[Name, float], now: dt.datetime
 ) -> LiftedOverTime:
-    """`events` are the newest first, of any kind; `lifted` are the rules of the domain that are, with what each saves.
+    """Count the lifted rules of a domain, and their savings, at each event.
 
+    `events` are the newest first, of any kind; `lifted` are the rules that are lifted now, with what each saves.
     A rule that was lowered since saved what was estimated when it was lifted; nothing, where that is too long ago.
     """
     moves = [each for each in events if each.subject == domain and each.kind in (LIFTED, LOWERED)]
@@ -48,7 +51,7 @@ def lifted_over_time(
 
 
 def _estimate(earlier: Sequence[Event], name: Name) -> float:
-    """What a rule was lifted for the last time."""
+    """Return the savings for which a rule was lifted last."""
     said = (each.detail.get("saves_us_per_s") for each in earlier if each.kind == LIFTED and _name(each) == name)
     return float(next(said, None) or 0)
 

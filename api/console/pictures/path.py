@@ -1,4 +1,4 @@
-"""The way of a packet through the lists that are asked about it, as far as it gets."""
+"""Draw the way of a packet through the lists, as far as it gets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.client import Step, Trace
 
 
 def way(steps: Sequence[Step], source: str, destination: str, *, permitted: bool) -> str:
-    """Draw ``source > list > list > destination``; a denied packet ends at the list that denies it.
+    """Draw ``source > list > list > destination``, as far as the packet gets.
 
     It is a row of boxes, and a column where the window is narrow.
     """
@@ -36,7 +36,7 @@ def tier_words(found: Trace) -> str:
 
 
 def rule_words(rule: str | None) -> str:
-    """What decided, in words."""
+    """Name the rule that decided, in words."""
     return {None: "no rule matches: the default", "_return": "return traffic"}.get(rule, f"rule {rule}")
 
 

@@ -1,4 +1,4 @@
-"""Counts that came in at odd moments, as packets a second in steps of equal length."""
+"""Turn counts of odd moments into rates in steps of equal length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.wire.hits import VerdictStretch
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Packets a second in each step; `times` are the ends of the steps. Denied is wherever it was."""
+    """Packets a second in each step; `times` are the steps' ends."""
 
     times: tuple[dt.datetime, ...]
     permitted: tuple[float, ...]
@@ -19,7 +19,10 @@ class Rates:
 
 
 def rates_of(history: Sequence[VerdictStretch], now: dt.datetime, step: dt.timedelta, steps: int) -> Rates:
-    """The last `steps` steps that are over. Steps begin at whole multiples: what is over does not change any more."""
+    """Return the last `steps` steps that are over.
+
+    Steps begin at whole multiples, so past steps do not change any more.
+    """
     length = step.total_seconds()
     last = dt.datetime.fromtimestamp(now.timestamp() // length * length, dt.UTC)
     permitted, denied = [0] * steps, [0] * steps

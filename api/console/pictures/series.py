@@ -1,4 +1,4 @@
-"""Numbers over time as lanes above one another, on one time axis: what each is now, and the most that it was.
+"""Draw numbers over time as lanes, each with its current and highest value.
 
 packets/s   152 k ┌─────────┐──┌─────── 148 k
                 0 └─────────────────────
@@ -24,7 +24,9 @@ _HEADROOM = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A number over time, one value for each moment of the picture. `unit` follows a decimal prefix.
+    """A number over time, one value for each moment.
+
+    `unit` follows a decimal prefix.
 
     `stepped`: it holds until the next moment, as a count of things does. `limits` are drawn as dashed lines, by name.
     `kind` is its colour: info, good, warn or bad.
@@ -39,7 +41,10 @@ class Series:
 
 
 def series_picture(times: Sequence[dt.datetime], series: Sequence[Series], zone: dt.tzinfo) -> str:
-    """Draw the lanes. `times` grow, and there is at least one; each series has as many values."""
+    """Draw the lanes.
+
+    `times` grow, and there is at least one; each series has as many values.
+    """
     height = _TOP + len(series) * (_LANE + _GAP) - _GAP + _FOOT
     axis = _xs(times)
     lanes = "".join(_lane(_TOP + number * (_LANE + _GAP), axis, each) for number, each in enumerate(series))
@@ -94,7 +99,10 @@ def _lane(top: float, axis: Sequence[float], series: Series) -> str:
 
 
 def _thin_points(axis: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
-    """So many points as can be told apart; of several the highest stays, and the last stays what it is."""
+    """Thin the points to as many as can be told apart.
+
+    Of several the highest stays, and the last stays as it is.
+    """
     size = -(-len(axis) // _MOST_POINTS)
     found = [(axis[start], max(values[start : start + size])) for start in range(0, len(axis) - 1, size)]
     return [*found, (axis[-1], values[-1])]

@@ -1,4 +1,4 @@
-"""A domain as a picture, the way that a packet takes: what is outside, edge, firewalls, hosts, and tenants behind them.
+"""Draw a domain along a packet's way: outside, edge, firewalls, hosts, tenants.
 
 outside ──▶ edge switches ──▶ firewall servers, VNFs ──▶ hosts ──▶ tenants
                                                            ┆
@@ -19,7 +19,10 @@ _LONGEST, _LONGEST_NAME = 27, 19
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Something in the picture. `kind` is good, warn, bad or none; `load` a share of what it can carry, if known."""
+    """A node of the picture.
+
+    `kind` is good, warn, bad or none; `load` a share of what it can carry, if known.
+    """
 
     name: str
     says: str
@@ -36,7 +39,7 @@ class Column:
 
 
 def domain_picture(domain: str, columns: Sequence[Column], enforcers: Mapping[str, str]) -> str:
-    """Draw the columns that have anything in them, from left to right, and what drives them below.
+    """Draw the filled columns from left to right, and their enforcers below.
 
     `enforcers` are names with what is said of them.
     """
