@@ -22,7 +22,11 @@ from orchestrator.wire.status import Concern, Status
 _LIVE_S = 2.0
 _TIERS_LIVE_S = 5.0
 _TIERS = {
-    "edge": ("The edge, past firewall servers", "heavy hitters alone", "edge"),
+    "edge": (
+        "The edge, past firewall servers",
+        "heavy hitters that are permitted; all else goes on to a firewall",
+        "edge",
+    ),
     "server": ("Firewall servers and VNFs", "the same list, ahead of the hosts", "firewalls"),
     "host": ("Hosts", "", "placement"),
 }
@@ -143,7 +147,7 @@ class _Tiers:
         self._table.add_slot("body-cell-tier", _TIER_CELL)
         ui.label(
             "What a firewall permits is counted again by its host; what it denies no host sees. "
-            "`Trace a packet` says it for one packet."
+            "'Trace a packet' tells where one packet is decided."
         ).classes("quiet small")
 
     async def refresh(self) -> None:
@@ -169,6 +173,7 @@ def _tier_rows(client: Client, tenant: str, domain: str) -> list[dict[str, objec
         by = above
         if tier == "host":
             by = f"{words.of(found.rules, 'rule')}, {words.count(lifted)} of them lifted ahead of the list"
-        counts = {"permitted": words.count(found.permitted), "denied": words.count(found.denied)}
+        denied = "" if tier == "edge" else words.count(found.denied)
+        counts = {"permitted": words.count(found.permitted), "denied": denied}
         rows.append({"tier": name, **counts, "by": by, "page": path_of(page)})
     return rows

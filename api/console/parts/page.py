@@ -77,9 +77,9 @@ class _Waiting:
         self._settled = False
         with ui.element("div").classes("banner waiting").props("data-part=unconfirmed") as self._banner:
             ui.icon("timer").props("aria-hidden=true")
-            self._text = ui.label().classes("grow").props("role=status")
+            self._text = ui.label().style("flex: 1 1 260px").props("role=status")
             self._left = ui.label().classes("number font-bold").props("role=timer")
-            with ui.row().classes("gap-2") as self._ways:
+            with ui.row().classes("gap-2 no-wrap") as self._ways:
                 ui.button("Revert now", icon="undo", on_click=self._revert).props("no-caps outline color=negative")
                 ui.button("Keep", icon="check", on_click=self._keep).props("no-caps unelevated")
             self._anew = ui.button("Show the list as it is", icon="refresh", on_click=ui.navigate.reload)
