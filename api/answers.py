@@ -51,7 +51,7 @@ def etag(version: int | str) -> str:
 
 
 def answer(body: object, *, tag: str | None = None, request: Request | None = None) -> Response:
-    """What was asked for. With `request` and `tag`, 304 when the caller has it already (If-None-Match)."""
+    """Answer a read; with `request` and `tag`, 304 where the caller has it already."""
     sent = {"Cache-Control": "no-cache", **({"ETag": tag} if tag else {})}
     if request is not None and tag is not None and tag in request.headers.get("If-None-Match", ""):
         return Response(status_code=304, headers=sent)
@@ -75,7 +75,7 @@ def reply(
 
 
 def sent(done: Written[Reply] | Reply) -> Response:
-    """What a write came to as an answer."""
+    """Answer a write."""
     return WrittenResponse(done) if isinstance(done, Written) else Response(*_parts(done))
 
 

@@ -1,4 +1,4 @@
-"""Who is asking, and what that one may see.
+"""Identity of callers, and what each may see.
 
     role       sees                                 may change
     admin      everything                           everything

@@ -1,4 +1,4 @@
-"""What a request may use, and reading the parts of it that are not plain parameters."""
+"""Services of a request, and readers of its special parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ETAG = re.compile(r'"[^"]*"')
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What routes work with, wired in `orchestrator.bootstrap`."""
+    """Services that routes use, wired in `orchestrator.bootstrap`."""
 
     control: Control
     enforcement: Enforcement
@@ -149,7 +149,7 @@ def takes(model: type[BaseModel]) -> dict[str, object]:
 
 
 class Condition:
-    """What If-Match asks for."""
+    """The condition of If-Match."""
 
     def __init__(self, header: str | None) -> None:
         self._header = header

@@ -1,4 +1,4 @@
-"""What was found in the lists as they are committed: looked for once, told as often as somebody asks.
+"""Findings on committed lists: looked for once, told as often as asked.
 
 Looking at 20,000 rules takes its time, dashboards ask every time they are opened, and the answer stays the same until
 the list, or what the tenant owns, changes.

@@ -133,7 +133,7 @@ def _check_origin(origin: TakenFrom | None, tenant: str, version: int) -> None:
 
 @router.get("/check", response_model=StandingBody)
 async def check_current(_: TenantReader, services: ServicesDep, tenant: NamePath, part: Parts = _ALL) -> Response:
-    """What is odd about the list as it is, and what it costs. Looked for once a version, so asking again is cheap."""
+    """Findings on the list as it is, and its cost. Each version is judged once, so asking again is cheap."""
     return await services.questions.answered(tenant, lambda: answer(standing(services, tenant, part)))
 
 
@@ -162,7 +162,7 @@ async def try_traffic(
 
 @router.post("/trace", response_model=TraceBody)
 def trace_packet(caller: TenantReader, services: ServicesDep, tenant: NamePath, body: TracedBody) -> Response:
-    """What decides a packet, list by list; with a draft, what would decide it."""
+    """Trace a packet, list by list; with a draft, what would decide it."""
     with seen_from(f"tenants[{tenant}].acl"):
         return answer(trace(services, tenant, body.packet(), whole_domain=is_admin(caller), draft=body.draft()))
 

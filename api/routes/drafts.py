@@ -1,4 +1,4 @@
-"""What is kept beside a tenant's list: what is expected of it, and drafts that its members show each other."""
+"""Documents beside a tenant's list: expectations and shared drafts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ router = APIRouter(prefix="/v1/tenants/{tenant}", tags=["access lists"])
 
 @router.get("/acl/expectations", response_model=KeptExpectations)
 def get_expectations(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
-    """What is expected of the list: each change is held to it. An empty text expects nothing."""
+    """The expectations that each change of the list is held to. An empty text expects nothing."""
     found = services.control.read(lambda unit: unit.expectations.get(tenant))
     return answer(found, tag=etag(found.version))
 

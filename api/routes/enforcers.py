@@ -114,7 +114,7 @@ async def watch_program(
     wait: Seconds = 30.0,
     epoch: OfEpoch = None,
 ) -> Response:
-    """What the domain's enforcement points must hold, once it is newer than what the caller has.
+    """The program that enforcement points must hold, once it is newer than the caller's.
 
     Without `have` the whole program at once. With it, and if it is known here, the delta from there; a delta without
     rows when only the generation moved. 204 when nothing newer came within `wait` seconds.
@@ -166,7 +166,7 @@ async def follow_program(
 def report(
     _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, raw: RawBody, epoch: OfEpoch = None
 ) -> Response:
-    """What an enforcement point read back, and what its devices count. Wakes who waits for a generation."""
+    """Take an enforcement point's report: what it read back and counted. Wakes who waits for a generation."""
     services.enforcement.report(domain, enforcer, read_body(ReportBody, raw).report(epoch))
     return Response(status_code=204)
 

@@ -1,4 +1,4 @@
-"""Who machines are: they enrol with a token, are known by a certificate, renew it, and lose it."""
+"""Identity of machines: enrolment, certificates, renewal, revocation."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def list_groups(
 def remove_group(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, group: NumberPath, condition: ConditionDep
 ) -> Response:
-    """Make a group's token invalid, at once. Who was admitted with it stays."""
+    """Make a group's token invalid, at once. Machines that enrolled with it stay."""
 
     def work(unit: Unit) -> None:
         condition.require(etag(group))
@@ -124,7 +124,7 @@ def remove_group(
 
 @router.get("/authority", response_model=Authority)
 def get_authority(services: ServicesDep) -> Response:
-    """Whose certificates are believed here; open to all. Compare the fingerprint with one that you have otherwise.
+    """The authority that is believed here; open to all. Compare the fingerprint with one that you have otherwise.
 
     While the authority is rolled over it is two certificates, and the fingerprint is that of the first, which signs."""
     return answer(Authority(services.desk.believed, services.desk.authority.fingerprint.hex()))

@@ -39,7 +39,7 @@ async def list_events(
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     last_event_id: LastEventId = None,
 ) -> Response:
-    """What happened after event `marker`, oldest first; with `newest`, what happened before it, newest first.
+    """Events after `marker`, oldest first; with `newest`, what happened before it, newest first.
 
     Who accepts `text/event-stream` is sent events as they happen, after `Last-Event-ID` or else `marker` if there is
     one; `limit` and `newest` then mean nothing.

@@ -70,7 +70,7 @@ def remove_firewall(
 
 @router.put("/enforcers/{enforcer}/load", status_code=204)
 def put_load(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, body: Load) -> Response:  # noqa: ARG001
-    """What an agent says of the firewall that bears its name."""
+    """Take an agent's account of the firewall that bears its name."""
 
     def work(unit: Unit) -> None:
         name = unit.enforcers.get(enforcer).name

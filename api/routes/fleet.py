@@ -105,7 +105,7 @@ def list_decisions(
 
 @router.get("/fleet/samples", response_model=FleetSamples)
 def list_samples(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
-    """What the fleet carried in the last hour, the oldest first."""
+    """The fleet's load in the last hour, oldest first."""
 
     def work(unit: Unit) -> FleetSamples:
         unit.fleets.get(domain)
@@ -158,7 +158,7 @@ def _due_trial(unit: Unit, domain: str, enforcer: int) -> TrialSheet | None:
 
 @capacities.get("", response_model=CapacityVersions)
 def list_capacities(_: Administrator, services: ServicesDep, plane: Annotated[str | None, Query()] = None) -> Response:
-    """What one firewall VNF carries: every version, the newest first; those of one plane if it is named."""
+    """Capacity of one firewall VNF: every version, newest first; of one plane if named."""
 
     def work(unit: Unit) -> CapacityVersions:
         records = [each for each in unit.capacities.list() if plane in (None, each.plane.value)]

@@ -1,4 +1,4 @@
-"""What rules decided: for tenants their own, for operators a whole domain's."""
+"""Counts of rules: for tenants their own, for operators a whole domain's."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def get_hits(
     limit: Limit = 100,
     marker: NameMarker = None,
 ) -> Response:
-    """What each rule of the current list decided so far.
+    """Counts of each rule of the current list.
 
     Where the order is by what changes all the time, pages are of different moments. On the host tier every rule tells
     too what it decided ahead of the hosts, and stands where the tier puts it that counted most.
@@ -122,7 +122,7 @@ def get_summary(
     since: Since = None,
     top: Top = 5,
 ) -> Response:
-    """What the whole list decided: packets permitted and denied, in all and over time, and the busiest rules.
+    """Counts of the whole list: packets permitted and denied, in all and over time, and the busiest rules.
 
     It may be two seconds old: all who look at a list meanwhile are told the same.
     """

@@ -69,7 +69,7 @@ def get_domain_log(
 
 @router.get("/domains/{domain}/log/limit", response_model=LogLimitBody)
 def get_log_limit(_: DomainOwner, services: ServicesDep, domain: NamePath, request: Request) -> Response:
-    """What a switch reports of each tenant at most."""
+    """The most that a switch reports of each tenant."""
     found = services.control.read(lambda unit: unit.packet_log.limit(domain))
     return answer(LogLimitBody.of(found), tag=_tag(found), request=request)
 

@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/domains/{domain}/placement", tags=["placement"], 
 
 @router.get("", response_model=PlacementBody)
 def get_placement(_: DomainOwner, services: ServicesDep, domain: NamePath, request: Request) -> Response:
-    """What is lifted, since when, why, in what form, and what it saves. The ETag is that of the settings."""
+    """Lifted rules: since when, why, in which form, and what each saves. The ETag is that of the settings."""
 
     def work(unit: Unit) -> PlacementBody:
         rules = _placed_rules(unit, domain, unit.placements.list(domain))
@@ -64,7 +64,7 @@ def set_placement(
 def try_placement(
     _: DomainOwner, services: ServicesDep, domain: NamePath, body: PlacementChange | None = None
 ) -> Response:
-    """What a round would decide now, by these settings or by the domain's own. Nothing is changed."""
+    """Try a round of choosing, by these settings or the domain's own. Nothing is changed."""
     settings = body.settings() if body is not None else None
     begun = services.control.read(lambda unit: Round.of(unit, domain))
     return answer(ChoiceBody.of(begun.choice(settings), begun.elapsed_s))

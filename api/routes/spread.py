@@ -74,6 +74,6 @@ def report_spread(
     enforcer: NumberPath,
     body: SpreadReport,
 ) -> Response:
-    """What the controller of the spreading switch has read back."""
+    """Take what the spreading switch's controller has read back."""
     services.spreading.report(domain, enforcer, body.generation, body.trouble)
     return Response(status_code=204)

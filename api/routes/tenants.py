@@ -133,7 +133,7 @@ def delete_tenant(caller: TenantOwner, services: ServicesDep, tenant: NamePath, 
 
 @router.get("/{tenant}/prefixes", response_model=OwnedPrefixes)
 def get_prefixes(_: TenantReader, services: ServicesDep, tenant: NamePath, request: Request) -> Response:
-    """What a tenant owns."""
+    """The prefixes that a tenant owns."""
     record = services.control.read(lambda unit: unit.tenants.get(tenant))
     body = OwnedPrefixes(_texts(record))
     return answer(body, tag=etag(record.version), request=request)
@@ -211,7 +211,7 @@ def list_own_endpoints(_: TenantReader, services: ServicesDep, tenant: NamePath)
 
 @router.get("/{tenant}/quota", response_model=Quota)
 def get_quota(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
-    """What the tenant's list may cost, and what it does."""
+    """The quota of the tenant's list, and what is used of it."""
     record, rules = services.control.read(lambda unit: _with_rules(unit, tenant))
     used = _used(services, record, rules)
     return answer(fill(Quota, record.quota, used=used), tag=etag(record.version))

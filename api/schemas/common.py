@@ -1,4 +1,4 @@
-"""What all bodies share."""
+"""Parts that all bodies share."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_prefix(text: str, place: str) -> Prefix:
 
 
 def problem_responses() -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI is told about every route's errors."""
+    """OpenAPI's description of every route's errors."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         "4XX": {"description": "the request cannot be granted", "model": Problem, "content": content},

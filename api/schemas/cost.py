@@ -1,4 +1,4 @@
-"""What tenants may spend."""
+"""Bodies of tenants' quotas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.store.records import Quota
 
 
 class QuotaPut(Incoming):
-    """What a tenant's list may cost. Null: as much as there is."""
+    """Limits of a tenant's list. Null: as much as there is."""
 
     rules: int | None = Field(ge=0, le=BIGGEST)
     flows: int | None = Field(ge=0, le=BIGGEST, description="flow entries of the domain's program, see /acl/check")

@@ -25,7 +25,7 @@ class NewDomain(Incoming):
 
 
 class DomainChange(Incoming):
-    """What may be changed of a domain."""
+    """A change of a domain."""
 
     return_traffic: ReturnTrafficWord
 

@@ -19,7 +19,7 @@ _LONGEST_ERROR = 1024
 
 
 class Point(Incoming):
-    """What was read back on one host."""
+    """State that was read back on one host."""
 
     host: Name
     generation: Number
@@ -39,7 +39,7 @@ class Point(Incoming):
 
 
 class ReportBody(Incoming):
-    """What an enforcement point says. `sequence` grows from report to report; one that comes late is passed over."""
+    """An enforcement point's report. `sequence` grows from report to report; one that comes late is passed over."""
 
     sequence: Number | None = None
     points: list[Point] = Field(default=[])

@@ -26,7 +26,7 @@ class NewFirewall(Incoming):
 
 
 class Load(Incoming):
-    """What a firewall's agent says of it."""
+    """An agent's account of its firewall."""
 
     packets_pps: Rate = Field(description="packets forwarded a second, over the agent's last period")
     bits_bps: Rate = Field(description="bits forwarded a second")

@@ -54,7 +54,7 @@ class PlacementSettingsBody(PlacementChange):
 
 
 class Wished(Incoming):
-    """What the operator wants of a rule."""
+    """The operator's wish for a rule."""
 
     wish: Literal["pinned", "forbidden"]
 
@@ -115,7 +115,7 @@ class PlacementBody(Outgoing):
 
 
 class VerdictBody(Outgoing):
-    """What would become of a rule."""
+    """One decision of a round that was tried."""
 
     tenant: str
     rule: str
@@ -129,7 +129,7 @@ class VerdictBody(Outgoing):
 
 
 class ChoiceBody(Outgoing):
-    """What a round would decide now."""
+    """Decisions of a round that was tried."""
 
     lift: list[VerdictBody]
     lower: list[VerdictBody]

@@ -101,7 +101,7 @@ class NewServerBody(Incoming):
 
 
 class ServerChange(Incoming):
-    """What a server is good for."""
+    """States of a server."""
 
     state: StateWord
 
@@ -267,7 +267,7 @@ class CountBody(Outgoing):
 
 
 class HeavyTraffic(CountBody):
-    """What went straight to the WAN by one rule."""
+    """Traffic that went straight to the WAN by one rule."""
 
     tenant: str
     rule: str

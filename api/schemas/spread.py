@@ -103,7 +103,7 @@ class SpreadBody(Outgoing):
 
 
 class SpreadReport(Incoming):
-    """What the controller of a spreading switch has read back."""
+    """State that a spreading switch's controller has read back."""
 
     generation: Annotated[int, Field(ge=0, le=BIGGEST)]
     trouble: str | None = Field(default=None, max_length=1024, description="what is wrong, if anything is")

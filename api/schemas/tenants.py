@@ -33,13 +33,13 @@ class NewTenants(Incoming):
 
 
 class TenantChange(Incoming):
-    """What may be changed of a tenant."""
+    """A change of a tenant."""
 
     name: Line
 
 
 class Prefixes(Incoming):
-    """What a tenant owns, exclusively."""
+    """Prefixes that a tenant alone owns."""
 
     prefixes: list[PrefixText] = Field(max_length=100_000)
 

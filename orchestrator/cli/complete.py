@@ -1,4 +1,4 @@
-"""What Tab offers for arguments: names from the service where it answers at once, and otherwise nothing.
+"""Completion of arguments: names from the service, where it answers at once.
 
 A shell that completes must not wait, and must not be talked to: so the service is asked with the standard library
 alone, for a fraction of a second, and every failure is no names.
@@ -237,7 +237,7 @@ def _items(path: str, **asked: str) -> list[Any]:
 
 
 def _ask_service(path: str) -> Any:
-    """What the service answers, or an empty list."""
+    """Ask the service; an empty list where it does not answer."""
     try:
         settings = with_context(load(), None)
         with closing(_connection(settings)) as connection:

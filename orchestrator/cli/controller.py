@@ -25,7 +25,7 @@ from orchestrator.settings import is_loopback, load
 
 
 class SwitchTier(enum.Enum):
-    """Whose switches a controller controls."""
+    """Kinds of switches that a controller controls."""
 
     HOST = "host"
     EDGE = "edge"

@@ -75,8 +75,8 @@ def read_file(name: str, reading: Reading) -> Read:
     """
     live = LiveList.named(name)
     if live is not None:
-        return _taken(name, live, reading.url)
-    shown, text, found = _opened(name, reading)
+        return _fetch_list(name, live, reading.url)
+    shown, text, found = _open_list(name, reading)
     return Read(shown, found, read_text(text, found, name=shown, options=reading.options()))
 
 
@@ -94,7 +94,7 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
         if LiveList.named(name) is not None:
             found.append(read_file(name, reading))
             continue
-        shown, text, chosen = _opened(name, reading)
+        shown, text, chosen = _open_list(name, reading)
         if named(chosen).read_all is not None and not reading.access_list:
             lists = read_all(text, chosen, name=shown, options=reading.options())
             if len(lists) > 1:
@@ -104,7 +104,7 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
     return found
 
 
-def _taken(name: str, live: LiveList, url: str | None) -> Read:
+def _fetch_list(name: str, live: LiveList, url: str | None) -> Read:
     """Take a list from the service. Raises what the client raises, with a hint where a file has the name."""
     try:
         with service(url) as client:
@@ -116,7 +116,7 @@ def _taken(name: str, live: LiveList, url: str | None) -> Read:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a list is judged by: the tenant's own prefixes, and how replies get in; of a file, as the caller says."""
+    """Terms of judging a list: own prefixes, and how replies get in."""
 
     own: tuple[Prefix, ...]
     returns: ReturnTraffic
@@ -125,7 +125,7 @@ class Terms:
 
 
 def terms_of(names: Iterable[str], judging: Judging, reading: Reading) -> Terms:
-    """What lists are judged by: what the caller says, else what holds at the service for the one tenant they are of.
+    """Return the terms for lists: the caller's, else those of their tenant at the service.
 
     Raises BadInput, and what the client raises.
     """
@@ -150,7 +150,7 @@ def _standard_input_once(names: list[str]) -> None:
         raise BadInput("standard input can be read only once")
 
 
-def _opened(name: str, reading: Reading) -> tuple[str, str, str]:
+def _open_list(name: str, reading: Reading) -> tuple[str, str, str]:
     """A file's name for people, its text and its format."""
     shown = "standard input" if name == STDIN else name
     text = decode(_bytes_of(name), name=shown, max_bytes=DEFAULT_OPTIONS.max_bytes)

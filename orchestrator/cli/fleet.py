@@ -137,16 +137,16 @@ def set_up(domain: DomainName, wishes: Wishes, url: Url = None, as_json: AsJson 
 @taking
 def grow(domain: DomainName, count: Count = 1, url: Url = None, as_json: AsJson = False) -> None:
     """Have so many VNFs more, whatever the load is; `set --size auto` leaves it to the load again."""
-    _resized(domain, count, url, as_json=as_json)
+    _resize(domain, count, url, as_json=as_json)
 
 
 @taking
 def shrink(domain: DomainName, count: Count = 1, url: Url = None, as_json: AsJson = False) -> None:
     """Have so many VNFs fewer, whatever the load is. Those that hold least leave, drained first."""
-    _resized(domain, -count, url, as_json=as_json)
+    _resize(domain, -count, url, as_json=as_json)
 
 
-def _resized(domain: str, more: int, url: str | None, *, as_json: bool) -> None:
+def _resize(domain: str, more: int, url: str | None, *, as_json: bool) -> None:
     with service(url) as client:
         known = client.fleet(domain)
         now = known.wanted if known.wanted is not None else len(known.members)

@@ -110,7 +110,7 @@ def _ground(load: Load, wishes: Wishes, file: Path | None, url: str | None) -> t
 
 
 def _model_in(file: Path, plane: Plane) -> CapacityModel:
-    """What a file says of a plane. Raises Missing, BadInput."""
+    """Read a plane's capacity model from a file. Raises Missing, BadInput."""
     measured = measurements_in(file, plane)
     if plane.value not in measured:
         raise Missing(f"it says what one carries with {', '.join(measured)}, not with {plane.value}", place=str(file))

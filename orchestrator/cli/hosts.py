@@ -25,7 +25,7 @@ _FAILED = 1
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a machine is to become."""
+    """Options of onboarding a machine."""
 
     address: Annotated[
         str,

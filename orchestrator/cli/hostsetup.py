@@ -31,7 +31,7 @@ RunDir = Annotated[Path, typer.Option("--run-dir", help="Where Open vSwitch has 
 
 @dataclass(frozen=True, slots=True)
 class SwitchOptions:
-    """What the switch is to be."""
+    """Options of a machine's switch."""
 
     controller: Annotated[list[str], typer.Option("--controller", help="As in tcp:192.0.2.1:6653 or ssl:...")]
     uplink: Annotated[

@@ -26,7 +26,7 @@ _NO = 1
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """Whose machines are looked at, and as whom."""
+    """Options: which project's machines, and with which account."""
 
     project: Annotated[
         str | None,

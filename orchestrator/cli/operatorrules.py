@@ -72,7 +72,7 @@ def set_up(
     """Change what is said of a rule, where it stands. All else of it stays."""
 
     def edit(rules: Rules) -> Rules:
-        new = said.changed(_named(rules, rule))
+        new = said.changed(_find_rule(rules, rule))
         return tuple(new if each.id == new.id else each for each in rules)
 
     _change(domain, rule, edit, waiting, asking, url)
@@ -86,7 +86,7 @@ def move(
     stated = place if place.is_said else replace(place, last=True)
 
     def edit(rules: Rules) -> Rules:
-        moved = _named(rules, rule)
+        moved = _find_rule(rules, rule)
         others = [each for each in rules if each is not moved]
         index = stated.index([each.id for each in others])
         return (*others[:index], moved, *others[index:])
@@ -99,13 +99,13 @@ def delete(domain: DomainName, rule: OperatorRule, waiting: Waiting, asking: Ask
     """Delete a rule."""
 
     def edit(rules: Rules) -> Rules:
-        gone = _named(rules, rule)
+        gone = _find_rule(rules, rule)
         return tuple(each for each in rules if each is not gone)
 
     _change(domain, rule, edit, waiting, asking, url)
 
 
-def _named(rules: Rules, name: str) -> Rule:
+def _find_rule(rules: Rules, name: str) -> Rule:
     found = next((each for each in rules if each.id == name), None)
     if found is None:
         raise NotFound(f"the operator has no rule '{name}'", place="RULE")

@@ -90,7 +90,7 @@ def _default(field: Field[Any]) -> object:
 
 
 class SetAction(Enum):
-    """What the rules of a set without actions do."""
+    """Actions for rules of a set that has none."""
 
     PERMIT = "permit"
     DENY = "deny"
@@ -163,7 +163,7 @@ class Reading:
 
 
 def addresses_of(given: Iterable[str], option: str) -> Mapping[str, tuple[Prefix, ...]]:
-    """What names stand for; a name that is given twice stands for both. Raises BadInput that names the option."""
+    """Read what names stand for; one that is given twice stands for both. Raises BadInput that names the option."""
     found: dict[str, tuple[Prefix, ...]] = {}
     for text in given:
         name, equals, prefixes = text.rpartition("=")
@@ -184,7 +184,7 @@ def refuse_tracked(chosen: Returns) -> Returns:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """What lists are judged against."""
+    """Options of judging lists."""
 
     own: Annotated[
         list[str] | None, typer.Option("--own", help="A prefix of the tenant's: `any` on its side means these.")

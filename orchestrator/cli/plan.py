@@ -46,7 +46,7 @@ def naming_options() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class CloudOptions:
-    """Who is behind the edge."""
+    """The cloud behind the edge."""
 
     vms: Annotated[str, typer.Option(help="Virtual machines, as 250000 or 1e12.")] = "1e12"
     tenants: Annotated[str, typer.Option(help="Tenants.")] = "1e6"
@@ -196,13 +196,13 @@ def sample_lines(
             {"samples": found.total, "misdirected": found.misdirected, "agrees": agrees, "compared": each}
         )
     else:
-        printed.say_table(("rate", "observed", "predicted", "t", ""), list(_compared(compared)))
+        printed.say_table(("rate", "observed", "predicted", "t", ""), list(_comparison_rows(compared)))
         say(f"{found.total:,} draws over {sets} sets of lines; {found.misdirected} chunks reach a wrong server")
     if not agrees:
         raise typer.Exit(1)
 
 
-def _compared(compared: dict[str, Comparison]) -> Iterator[tuple[str, ...]]:
+def _comparison_rows(compared: dict[str, Comparison]) -> Iterator[tuple[str, ...]]:
     for name, one in compared.items():
         verdict = "agrees" if one.agrees else f"off: |t| > {AGREES:g}"
         yield name, f"{one.observed:.5g}", f"{one.predicted:.5g}", f"{one.t:.2f}", verdict

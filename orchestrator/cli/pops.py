@@ -29,7 +29,7 @@ EdgeName = Annotated[str, typer.Argument(metavar="EDGE", help="The edge switch's
 
 
 class State(enum.Enum):
-    """What a firewall server is good for."""
+    """States of a firewall server."""
 
     SERVING = "serving"
     DRAINING = "draining"

@@ -35,7 +35,7 @@ _Several = "Several: with commas, or repeat it."
 
 @dataclass(frozen=True, slots=True)
 class RuleOptions:
-    """What a rule says; None: not said."""
+    """Options that say a rule; None: not said."""
 
     permit: Annotated[bool | None, typer.Option("--permit/--deny", help="What it does.", show_default=False)] = None
     direction: Annotated[
@@ -87,10 +87,10 @@ class RuleOptions:
             "action": None if self.permit is None else "permit" if self.permit else "deny",
             "direction": self.direction.value if self.direction else None,
             "protocol": int(self.protocol) if self.protocol and self.protocol.isdecimal() else self.protocol,
-            "source": _listed(self.source),
-            "destination": _listed(self.destination),
-            "destination_ports": _listed(self.port),
-            "source_ports": _listed(self.source_port),
+            "source": _split_words(self.source),
+            "destination": _split_words(self.destination),
+            "destination_ports": _split_words(self.port),
+            "source_ports": _split_words(self.source_port),
             "icmp_type": self.icmp_type,
             "icmp_code": self.icmp_code,
             "established": self.established,
@@ -102,8 +102,8 @@ class RuleOptions:
         return {name: value for name, value in said.items() if value is not None}
 
 
-def _listed(given: Iterable[str] | None) -> object:
-    """What was said as the native form has it: one word, or a list."""
+def _split_words(given: Iterable[str] | None) -> object:
+    """Return words as the native form has them: one word, or a list."""
     if given is None:
         return None
     words = [word.strip() for text in given for word in text.split(",")]

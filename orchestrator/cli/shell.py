@@ -46,7 +46,7 @@ def standing_for(target: str) -> Callable[..., None] | None:
 
 
 def remember(target: str, function: Callable[..., None]) -> None:
-    """Write down what a command's function takes. Who has no cache to write to waits as long the next time."""
+    """Write down the parameters of a command. Without a cache the next time takes as long."""
     described = [_describe_parameter(each) for each in inspect.signature(function, eval_str=True).parameters.values()]
     path = _cache()
     with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ def _parameter(told: dict[str, Any]) -> inspect.Parameter:
 
 
 def _read() -> dict[str, Any]:
-    """What was written down, by the commands' targets; nothing where it is of another installation."""
+    """Read the cached parameters by target; none of another installation."""
     try:
         found = json.loads(_cache().read_text())
         return dict(found["commands"]) if found["stamp"] == _stamp() else {}

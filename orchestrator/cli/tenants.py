@@ -40,7 +40,7 @@ def create(
     if as_json:
         say_json(made)
     else:
-        say(f"tenant {made.id} of domain {made.domain}, number {made.number}: {_owned(made)}")
+        say(f"tenant {made.id} of domain {made.domain}, number {made.number}: {_prefixes_text(made)}")
 
 
 @taking
@@ -58,7 +58,7 @@ def import_file(
     A line is the name of a tenant and the prefixes that it owns; # begins a comment. Up to 1,000 tenants are made in
     one change of the domain, all of them or none; more take one change for each 1,000.
     """
-    tenants = _read_tenants(*_opened(file))
+    tenants = _read_tenants(*_read_lines(file))
     with service(url) as client:
         pages = range(0, len(tenants), MOST_AT_ONCE)
         made = [client.create_tenants(domain, tenants[first : first + MOST_AT_ONCE]) for first in pages]
@@ -73,7 +73,7 @@ def list_all(shown: Shown, url: Url = None) -> None:
     """List the tenants that you may see."""
     with service(url) as client:
         found = list(client.tenants())
-    rows = ((one.id, one.name, one.domain, one.number, _owned(one)) for one in found)
+    rows = ((one.id, one.name, one.domain, one.number, _prefixes_text(one)) for one in found)
     shown.say(found, ("tenant", "name", "domain", "number", "prefixes"), rows)
 
 
@@ -95,7 +95,7 @@ def show(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
         return
     say(f"tenant {found.id}" + (f" ({found.name})" if found.name else ""), bold=True)
     say(f"domain {found.domain}, number {found.number}, since {found.created:%Y-%m-%d %H:%M} UTC")
-    say(f"owns {_owned(found)}")
+    say(f"owns {_prefixes_text(found)}")
     say(f"return traffic {found.return_traffic}")
     for unit, limit, used in _shares(found.quota, found.used):
         say(f"{unit}: {used} of {limit}")
@@ -195,7 +195,7 @@ def set_quota(
 
 
 def _shares(quota: Limits, used: Used) -> list[tuple[str, object, object]]:
-    """What there is a quota of: its name, the limit, and what is used."""
+    """List what there is a quota of: name, limit, use."""
     units = (
         ("rules", quota.rules, used.rules),
         ("flow entries", quota.flows, used.flows),
@@ -206,7 +206,7 @@ def _shares(quota: Limits, used: Used) -> list[tuple[str, object, object]]:
     ]
 
 
-def _opened(file: str) -> tuple[str, str]:
+def _read_lines(file: str) -> tuple[str, str]:
     """Read a file of tenants: what to call it, and its text."""
     if file == "-":
         return "standard input", sys.stdin.read()
@@ -232,7 +232,7 @@ def _read_tenants(shown: str, text: str) -> list[TenantToCreate]:
     return list(found.values())
 
 
-def _owned(tenant: TenantSeen) -> str:
+def _prefixes_text(tenant: TenantSeen) -> str:
     return ", ".join(tenant.prefixes) or "no prefixes"
 
 

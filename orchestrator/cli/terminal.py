@@ -1,4 +1,4 @@
-"""What commands say: results on standard output, all else on standard error.
+"""Output of commands: results on standard output, all else on standard error.
 
 Texts come from files and from services, so whatever is not printable is shown escaped: a rule's description must not
 move the reader's cursor.

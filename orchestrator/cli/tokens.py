@@ -19,7 +19,7 @@ from orchestrator.wire.tokens import NewToken
 
 
 class BearerRole(Enum):
-    """What the bearer of a token may be; enforcers enrol instead."""
+    """Roles of a token's bearer; enforcers enrol instead."""
 
     ADMIN = "admin"
     MEMBER = "member"

@@ -35,7 +35,7 @@ _THOUSAND = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is looked at, and how: a domain's rules or one tenant's."""
+    """Options of a view: a domain's rules or one tenant's."""
 
     domain: Annotated[
         str | None, typer.Option("--domain", "-d", help="All rules of a domain.", autocompletion=complete.domains)
@@ -51,7 +51,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen at a moment: the rules that come first, of how many, and what all of them do together."""
+    """A look at a moment: the rules that come first, of how many, and what all of them do together."""
 
     rules: Sequence[DomainRuleHits]
     total: int
@@ -73,14 +73,14 @@ def top(
     one look after the other is a line; --once looks once. Operators see whole domains, tenants their own rules.
     """
     with service(url) as client:
-        view = _placed(client, view)
+        view = _choose_scope(client, view)
         if as_json or once or not sys.stdout.isatty():
             _print(client, view, interval, once=once or not as_json, as_json=as_json)
         else:
             _live(client, view, interval)
 
 
-def _placed(client: Client, view: View) -> View:
+def _choose_scope(client: Client, view: View) -> View:
     """The view of what a caller sees, where neither a domain nor a tenant is named. Raises BadInput."""
     if view.domain is not None and view.tenant is not None:
         raise BadInput("name a domain or a tenant, not both", place="--tenant")

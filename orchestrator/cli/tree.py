@@ -1,4 +1,4 @@
-"""What commands there are, as data: name, what it does in a line, and where its function lives.
+"""The commands as data: name, a line of help, and where the function lives.
 
 `lazy.py` makes the real thing of it. A target is ``module:function`` in `orchestrator.cli`, or has the whole name of
 its module, as ``orchestrator.lab.commands:app``: a Typer application with commands of its own.

@@ -32,7 +32,7 @@ class Page(Generic[Item]):
 
 @document(kw_only=True)
 class Written:
-    """What a write came to. `generation` is what the domain's enforcement points must reach to hold it."""
+    """Outcome of a write. `generation` is what the domain's enforcement points must reach to hold it."""
 
     version: int
     generation: int
@@ -41,7 +41,7 @@ class Written:
 
 @document()
 class Gone:
-    """What a removal came to."""
+    """Outcome of a removal."""
 
     generation: int
 

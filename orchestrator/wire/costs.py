@@ -1,4 +1,4 @@
-"""What lists cost on each kind of device."""
+"""Costs of lists on each kind of device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.wire.common import Written, described, document
 
 @document()
 class ListCost:
-    """What one direction of a list costs on a switch, return traffic included."""
+    """Cost of one direction of a list on a switch, with return traffic."""
 
     rules: int
     flows: int = described("flow entries")
@@ -28,7 +28,7 @@ class TcamCost:
 
 @document()
 class FirewallCost:
-    """What both directions of a list cost a firewall VNF, return traffic and defaults included."""
+    """Cost of a whole list on a firewall VNF, with return traffic and defaults."""
 
     iptables_lines: int = described("a packet meets them one after the other")
     nftables_lines: int
@@ -39,7 +39,7 @@ class FirewallCost:
 
 @document()
 class Cost:
-    """What a list costs on each kind of device. One of more than `most_levels` levels is refused when it is written."""
+    """Cost of a list on each kind of device. One of more than `most_levels` levels is refused when it is written."""
 
     ingress: ListCost
     egress: ListCost

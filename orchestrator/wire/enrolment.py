@@ -42,8 +42,11 @@ class NewGroupToken:
 
 @document(kw_only=True)
 class Enrolment:
-    """Who the enforcer is from now on. It is known by the certificate, which it shows in TLS, or by the bearer token;
-    the other one is empty. The one of the highest epoch is master."""
+    """The enforcer's identity from now on.
+
+    It is known by the certificate, which it shows in TLS, or by the bearer token; the other one is empty. The enforcer
+    of the highest epoch is master.
+    """
 
     enforcer: int
     domain: str

@@ -1,4 +1,4 @@
-"""What is kept beside a tenant's list: expectations, how a list fares with them, and shared drafts."""
+"""Documents beside a tenant's list: expectations, how a list fares with them, and shared drafts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class WrittenFirewall:
 
 @document()
 class Load:
-    """What a firewall VNF says of itself: rates over its last period, the share of its processors that is busy
+    """A firewall VNF's own account: rates over its last period, the share of its processors that is busy
     (thousandths), connections that its kernel tracks, and what is wrong, if anything is."""
 
     packets_pps: int

@@ -79,7 +79,7 @@ class FleetDecision:
 
 @document()
 class FleetSample:
-    """What a fleet carried at a moment: all that serve together; `most_pps` is the busiest's."""
+    """A fleet's load at a moment: all that serve together; `most_pps` is the busiest's."""
 
     at: dt.datetime
     packets_pps: int

@@ -1,4 +1,4 @@
-"""What rules decided: sums, rates, history, and rules that nothing met."""
+"""Counts of rules: sums, rates, history, and rules that nothing met."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TierWord = Literal["host", "server", "edge"]
 
 @document()
 class RefusedHosts:
-    """What became of counts: the hosts that must be claimed anew."""
+    """Gaps in counts: the hosts that must be claimed anew."""
 
     refused: tuple[str, ...]
 
@@ -42,7 +42,7 @@ class Hits:
 
 @document()
 class HitStretch:
-    """What a rule decided in a stretch of time; stretches without a packet are left out."""
+    """Counts of a rule in a stretch of time; stretches without a packet are left out."""
 
     start: dt.datetime
     packets: int
@@ -51,7 +51,7 @@ class HitStretch:
 
 @document(kw_only=True)
 class RuleHits(Hits):
-    """What one rule decided so far."""
+    """Counts of one rule so far."""
 
     rule: str
     lifted: bool = described("whether it stands above its list")
@@ -60,7 +60,7 @@ class RuleHits(Hits):
 
 @document(kw_only=True)
 class HitsPage:
-    """What a list's rules decided, and what fell to its defaults and return-traffic rules."""
+    """Counts of a list's rules, defaults and return-traffic rules."""
 
     tier: TierWord
     items: tuple[RuleHits, ...]
@@ -73,7 +73,7 @@ class HitsPage:
 
 @document(kw_only=True)
 class DomainRuleHits(RuleHits):
-    """What one rule of one tenant decided so far."""
+    """Counts of one rule of one tenant so far."""
 
     tenant: str
 
@@ -148,7 +148,7 @@ class BusyRule:
 
 @document(kw_only=True)
 class HitSummary:
-    """What a whole list decided, its defaults and return traffic among it, in packets."""
+    """Packets that a whole list decided, defaults and return traffic included."""
 
     tier: TierWord
     permitted: int

@@ -33,7 +33,7 @@ class EditedRules:
 
 @document(kw_only=True)
 class VersionChanges:
-    """What a version edited, beside the one before it."""
+    """A version's edits beside the version before it."""
 
     added: EditedRules
     removed: EditedRules
@@ -138,6 +138,6 @@ class Waiver:
 
 @document(kw_only=True)
 class Restored(WrittenList):
-    """What taking a version back came to."""
+    """Outcome of taking a version back."""
 
     left_out: tuple[str, ...] = described("rules of that version whose time is over")

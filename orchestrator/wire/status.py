@@ -1,4 +1,4 @@
-"""What an operator should look at: everything of the service that is not as it should be."""
+"""Concerns of an operator: everything that is not as it should be."""
 
 from __future__ import annotations
 

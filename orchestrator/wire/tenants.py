@@ -12,7 +12,7 @@ from orchestrator.wire.lists import Unconfirmed
 
 @document()
 class Limits:
-    """What a tenant's list may cost; null: as much as there is."""
+    """Limits of a tenant's list; null: as much as there is."""
 
     rules: int | None
     flows: int | None
@@ -22,7 +22,7 @@ class Limits:
 
 @document()
 class Used:
-    """What a tenant's list costs now. `flows` is null while the service is starting."""
+    """Present cost of a tenant's list. `flows` is null while the service is starting."""
 
     rules: int
     flows: int | None
@@ -31,7 +31,7 @@ class Used:
 
 @document(kw_only=True)
 class Quota(Limits):
-    """What a tenant's list may cost, and what it does."""
+    """Limits of a tenant's list, and its present cost."""
 
     used: Used
 
@@ -80,7 +80,7 @@ class InForce:
 
 @document(kw_only=True)
 class SeenTenant(Tenant):
-    """A tenant, what its list costs now, how its domain lets replies in, and whether the list is in force."""
+    """A tenant with the state of its list."""
 
     used: Used
     in_force: InForce
@@ -119,7 +119,7 @@ class CreatedTenants:
 
 @document()
 class OwnedPrefixes:
-    """What a tenant owns."""
+    """The prefixes that a tenant owns."""
 
     prefixes: tuple[str, ...]
 

@@ -33,7 +33,7 @@ _SOON = dt.timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """What is looked for."""
+    """Options that choose findings."""
 
     only: Annotated[list[Kind] | None, typer.Option("--only", help="A kind of finding; all kinds by default.")] = None
     now: Annotated[str | None, typer.Option("--now", help="The time that expiry is judged at; now by default.")] = None
@@ -137,7 +137,7 @@ def check(
 
 
 def _beside(outcome: Outcome, known: Baseline, *, alone: bool) -> Outcome:
-    """What is found beside what is known, and how much that is."""
+    """Take known findings out of an outcome, and count them."""
     subjects = known.of(outcome.read.name, alone=alone)
     if not subjects:
         return outcome
@@ -147,7 +147,7 @@ def _beside(outcome: Outcome, known: Baseline, *, alone: bool) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was found in a list; nothing if it could not be judged for what it loses."""
+    """Findings of a list; none where it could not be judged for its losses."""
 
     read: Read
     findings: Findings
@@ -167,7 +167,7 @@ def _judge(read: Read, terms: Terms, looking: Looking, reading: Reading) -> Outc
         return Outcome(read, findings_of(Acl()), judged=False, terms=terms)
     with counting(f"checking {read.name}", total=100) as told:
         found = findings_of(read.acl, checks, lambda done, total: told(100 * done // total))
-    found, waived = found.split(_waived(terms, reading))
+    found, waived = found.split(_find_waived(terms, reading))
     return Outcome(
         read,
         found.of(looking.only) if looking.only else found,
@@ -178,8 +178,8 @@ def _judge(read: Read, terms: Terms, looking: Looking, reading: Reading) -> Outc
     )
 
 
-def _waived(terms: Terms, reading: Reading) -> frozenset[Subject]:
-    """What is waived of a tenant's list at the service; nothing of a file."""
+def _find_waived(terms: Terms, reading: Reading) -> frozenset[Subject]:
+    """Read the waivers that hold for a tenant's list; none for a file."""
     if terms.tenant is None:
         return frozenset()
     with service(reading.url) as client:
@@ -200,7 +200,7 @@ def _findings(judged: Sequence[Outcome]) -> Iterator[dict[str, object]]:
 
 
 def _terms_json(outcome: Outcome) -> dict[str, object]:
-    """What a list was judged by, and what counts beside its findings."""
+    """Describe the terms of a judgement, for programs."""
     terms = outcome.terms
     return {
         "own": list(map(str, terms.own)),
@@ -238,7 +238,7 @@ def _say(outcome: Outcome, most: int, shown: Shown, *, alone: bool, report: bool
 
 
 def _terms_text(tenant: SeenTenant) -> str:
-    """What the service holds the list to: ``return traffic established; 48 of 50 rules, 12 flow entries``."""
+    """Describe the service's terms: ``return traffic established; 48 of 50 rules, 12 flow entries``."""
     shares = [
         f"{'?' if used is None else used}{'' if limit is None else f' of {limit}'} {unit}"
         for unit, limit, used in (

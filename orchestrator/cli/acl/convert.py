@@ -162,7 +162,7 @@ def _export_endpoints(
 
 
 def account_of(read: Read) -> dict[str, object]:
-    """What was read from a file, for programs."""
+    """Describe a list that was read, for programs."""
     acl = read.acl
     return {
         "file": read.name,
@@ -179,7 +179,7 @@ def account_of(read: Read) -> dict[str, object]:
 
 
 def say_account_of(read: Read) -> None:
-    """What was read from a file, for people."""
+    """Describe a list that was read, for people."""
     account = account_of(read)
     say(
         f"{read.name}: {read.format}, {account['rules']} rules ({account['ingress_rules']} ingress, "

@@ -25,7 +25,7 @@ def cost(names: Files, reading: Reading, judging: Judging, as_json: AsJson = Fal
     A TCAM slot has 160 bits: an IPv4 entry takes one, an IPv6 entry four; port ranges are cut into aligned blocks.
     """
     read = read_files(names, reading)
-    told = [(one, _told(one, reading, terms_of([one.name], judging, reading).returns)) for one in read]
+    told = [(one, _price_list(one, reading, terms_of([one.name], judging, reading).returns)) for one in read]
     if as_json:
         say_json({"files": [{"file": one.name, **asdict(found)} for one, found in told]})
         return
@@ -34,7 +34,7 @@ def cost(names: Files, reading: Reading, judging: Judging, as_json: AsJson = Fal
         say_cost(found)
 
 
-def _told(read: Read, reading: Reading, returns: ReturnTraffic) -> Cost:
+def _price_list(read: Read, reading: Reading, returns: ReturnTraffic) -> Cost:
     acl = whole(read, reading)
     with at_work(f"counting {read.name}: {len(acl.rules)} rules"):
         found, firewall = cost_of(acl, returns), _firewall_cost(acl, returns)

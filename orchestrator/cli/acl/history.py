@@ -55,7 +55,7 @@ def blame(
         rest = "" if told["before"] else "every version that is kept says the same"
         _say_found(packet, told, {"now": "now", "after": "since", "before": "before"}, rest, as_json=as_json)
         return
-    asked = _asked(names, packet_options, asking)
+    asked = _read_question(names, packet_options, asking)
     found = blame_of(((name, _load(name, reading)) for name in reversed(names)), asked)
     if as_json:
         say_json({"packet": packet_json(asked.packet), **blame_json(found)})
@@ -99,7 +99,7 @@ def bisect_versions(
         rest = f"{told['looked_at']} of {told['of']} versions were read"
         _say_found(packet, told, {"before": "before", "after": "after"}, rest, as_json=as_json)
         return
-    asked = _asked(names, packet_options, asking)
+    asked = _read_question(names, packet_options, asking)
 
     def holds(verdict: Verdict[str]) -> bool:
         return permits(verdict) if decided_by is None else verdict.rule == decided_by
@@ -155,7 +155,7 @@ def _say_verdict(when: str, verdict: Any) -> None:
     say(f"  {when}: version {verdict['version']}: {verdict['action']}, by {by}")
 
 
-def _asked(names: list[str], packet_options: PacketOptions, asking: Asking) -> Asked:
+def _read_question(names: list[str], packet_options: PacketOptions, asking: Asking) -> Asked:
     again = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if again is not None:
         raise BadInput("it is given twice: each version is a file of its own", place=again)

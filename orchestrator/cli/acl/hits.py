@@ -30,7 +30,7 @@ _ANSWER_IS_NO = 1
 
 
 class SortBy(Enum):
-    """What comes first."""
+    """Orders of rules."""
 
     LIST = "list"
     RATE = "rate"

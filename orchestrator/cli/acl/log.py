@@ -27,7 +27,7 @@ _HEAD = ("time", "tenant", "rule", "verdict", "host", "protocol", "source", "des
 
 
 class Verdict(Enum):
-    """What a rule did."""
+    """Decisions of rules."""
 
     PERMIT = "permit"
     DENY = "deny"

@@ -1,4 +1,4 @@
-"""What a list would change at the service: merged with what others did meanwhile, shown, and asked about."""
+"""Proposals of lists: merged with others' edits, shown, and asked about."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ def base_of(taken_from: TakenFrom | None, stated: int | None, tenant: str, place
 
 
 def propose(client: Client, tenant: str, acl: Acl, base: int | None) -> Proposal:
-    """What a list would change, on top of what others changed since `base`; None: it replaces the list as it is.
+    """Propose a list on top of edits since `base`; None: it replaces the list.
 
     Ends with 1, naming what stands in the way, where the two do not go together. Raises what the client raises.
     """
     current = client.acl(tenant)
-    wanted = acl if base in (None, current.version) else _merged(client, current, acl, tenant, base)
+    wanted = acl if base in (None, current.version) else _merge_edits(client, current, acl, tenant, base)
     changes = list_changes(current.acl, wanted)
     packets: Sequence[Json] | None = ()
     if changes:
@@ -130,13 +130,13 @@ def propose(client: Client, tenant: str, acl: Acl, base: int | None) -> Proposal
 
 
 def _broken(client: Client, tenant: str, wanted: Acl) -> tuple[JudgedExpectation, ...]:
-    """What is expected of the list and does not hold for another one; nothing where that cannot be told now."""
+    """Find expectations that another list would break; nothing where that cannot be told now."""
     with suppress(AclflowError):
         return tuple(each for each in client.test_acl(tenant, wanted).expectations if not each.kept)
     return ()
 
 
-def _merged(client: Client, current: AclSeen, mine: Acl, tenant: str, base: int | None) -> Acl:
+def _merge_edits(client: Client, current: AclSeen, mine: Acl, tenant: str, base: int | None) -> Acl:
     try:
         began = client.acl(tenant, version=base).acl
     except NotFound as error:
@@ -155,7 +155,7 @@ def _merged(client: Client, current: AclSeen, mine: Acl, tenant: str, base: int 
 
 
 def _counts(client: Client, tenant: str, packets: Sequence[Json] | None) -> dict[str, int]:
-    """What the rules that lose packets decided in the last 24 hours; nothing where that cannot be told."""
+    """Count the last day's packets of rules that lose some; nothing where that cannot be told."""
     rules = counts_wanted(packets)
     if not 0 < len(rules) <= _COUNTED:
         return {}

@@ -81,7 +81,7 @@ def add(tenant: TenantName, rule: RuleName, said: RuleOptions, place: PlaceOptio
         names = [each.id for each in seen.acl.rules]
         if new.id in names:
             raise Conflict(f"there is a rule '{rule}' already: `aclflow acl rule set` changes it", place="RULE")
-        index, neighbour = (place.index(names), None) if place.is_said else _suggested(seen, new)
+        index, neighbour = (place.index(names), None) if place.is_said else _suggest_place(seen, new)
         if neighbour is not None:
             remark(f"it goes before rule '{neighbour}', which decides its packets otherwise now")
         wanted = [*seen.acl.rules[:index], new, *seen.acl.rules[index:]]
@@ -163,7 +163,7 @@ def _seen_for(client: Client, tenant: str, rule: Rule) -> AclSeen:
     return replace(seen, acl=replace(seen.acl, groups=groups))
 
 
-def _suggested(seen: AclSeen, rule: Rule) -> tuple[int, RuleId | None]:
+def _suggest_place(seen: AclSeen, rule: Rule) -> tuple[int, RuleId | None]:
     try:
         return suggest_place(seen.acl, rule)
     except KeyError as error:

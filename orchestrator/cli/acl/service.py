@@ -55,7 +55,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a change is written on top of, and in spite of."""
+    """Conditions of a write: its base, and what it may break."""
 
     base_version: Annotated[
         int | None,

@@ -36,7 +36,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one list says of the packet."""
+    """One list's answer about the packet."""
 
     file: str
     step: Step
