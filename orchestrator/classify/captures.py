@@ -103,6 +103,8 @@ class Capture:
             offset += used
             yield data, found, (offset, walk)
             data = data[used:]
+            if used and data:
+                continue  # a reader may stop where it has found enough for one piece
             more = next(read, None)
             if more is None:
                 break

@@ -26,6 +26,9 @@ from orchestrator.policy.protocols import IPV6_FRAGMENT, TCP, WITH_PORTS
 MAGIC = b"\x00\x0a"
 """The version, with which each message begins."""
 
+MOST_AT_ONCE = 50_000
+"""Records of a piece, but for those of its last message."""
+
 _HEADER, _SET, _FIELD = Struct("!HHIII"), Struct("!HH"), Struct("!HH")
 _TEMPLATES, _OPTIONS, _DATA = 2, 3, 256
 _VARIABLE, _LONG, _ENTERPRISE = 0xFFFF, 0xFF, 0x8000
@@ -82,9 +85,12 @@ class MessageReader:
         """Sets that were left out, for no template was there for them."""
 
     def read(self, data: bytes, found: list[Read]) -> int:
-        """Add the records of whole messages, and return where the next one begins. Raises Broken."""
+        """Add the records of whole messages, and return where the next one begins. Raises Broken.
+
+        It stops after the message with which there are `MOST_AT_ONCE`, for records may be of one byte each.
+        """
         place = 0
-        while place + _HEADER.size <= len(data):
+        while place + _HEADER.size <= len(data) and len(found) < MOST_AT_ONCE:
             version, length, _time, _sequence, domain = _HEADER.unpack_from(data, place)
             if version != MAGIC[1] or length < _HEADER.size:
                 raise Broken(place, "no message of IPFIX begins so: the file is damaged here")

@@ -228,6 +228,13 @@ def test_any_byte_may_be_wrong(place: int, byte: int) -> None:
         return
 
 
+def test_records_of_a_byte_each_do_not_fill_memory() -> None:
+    tiny = message(data(300, bytes(60_000)))
+    found = pieces(message(template(300, (4, 1))) + tiny * 5 + GOOD)
+    assert [len(each) for each in found] == [60_000] * 5 + [1]
+    assert run(message(template(300, (4, 1))) + tiny * 5 + GOOD, Acl(())).all.packets == 300_005
+
+
 def test_a_file_that_ends_early_is_read_up_to_there(tmp_path: Path) -> None:
     path, listed = tmp_path / "log.ipfix", tmp_path / "list.json"
     path.write_bytes(GOOD + message(data(300, flow(6, 22)))[:-1])
