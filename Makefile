@@ -110,8 +110,9 @@ docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
 	PYTHONPATH=. $(BIN)/python tests/formats/real_data.py
 	PYTHONPATH=. $(BIN)/python tests/openapi_text.py
 
-package: packages $(VENV)/.ready  ## the wheel, with units, samples, alerts and completion, in dist/
+package: packages $(VENV)/.ready  ## the wheel, with units, samples, alerts and completion, and its bill of materials, in dist/
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python packaging/sbom.py "$$(ls -t dist/aclflow-*.whl | head -1)" > dist/aclflow.cdx.json
 
 images: DEBIAN += $(IMAGING)
 images: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)

@@ -10,6 +10,9 @@ who machines are should say nothing else. A copy of the public key that is kept 
 from __future__ import annotations
 
 import datetime as dt
+import os
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +21,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from orchestrator.errors import BadInput, Missing
-from orchestrator.identity.files import write_file
 from orchestrator.wire.audit import AuditAnchor, signed_bytes
 
 
@@ -30,21 +32,21 @@ class AuditKey:
 
     @classmethod
     def open(cls, folder: Path) -> AuditKey:
-        """Return the key of a folder, made there where there is none. Raises Missing, BadInput."""
+        """Return the key of a folder, made there where there is none; of two processes one makes it.
+
+        Raises Missing, BadInput.
+        """
         file = folder / "key.pem"
+        encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            pem = file.read_bytes() if file.exists() else None
+            if not file.exists():
+                made = Ed25519PrivateKey.generate().private_bytes(encoding, form, serialization.NoEncryption())
+                _put(file, made, 0o600)
+            key = cls(_read(file.read_bytes(), file))
+            _put(folder / "key.pub", f"{key.public}\n".encode(), 0o644)
         except OSError as error:
-            raise Missing(f"the key of the audit trail cannot be read: {error.strerror}", place=str(file)) from None
-        if pem is None:
-            made = Ed25519PrivateKey.generate()
-            encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-            write_file(file, made.private_bytes(encoding, form, serialization.NoEncryption()), 0o600)
-            key = cls(made)
-        else:
-            key = cls(_read(pem, file))
-        write_file(folder / "key.pub", f"{key.public}\n".encode(), 0o644)
+            raise Missing(f"the key of the audit trail cannot be kept: {error.strerror}", place=str(file)) from None
         return key
 
     @property
@@ -67,6 +69,21 @@ def is_signed(anchor: AuditAnchor) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def _put(file: Path, data: bytes, mode: int) -> None:
+    """Make a file as a whole, unless there is one."""
+    descriptor, beside = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            os.fchmod(out.fileno(), mode)
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        with suppress(FileExistsError):
+            os.link(beside, file)
+    finally:
+        os.unlink(beside)
 
 
 def _read(pem: bytes, file: Path) -> Ed25519PrivateKey:

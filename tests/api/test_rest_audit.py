@@ -7,6 +7,7 @@ import itertools
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -298,6 +299,13 @@ def test_the_key_is_the_services_alone(tmp_path: Path) -> None:
     (settings.audit_dir / "key.pem").write_text("nothing")
     with pytest.raises(BadInput, match="Ed25519"):
         AuditKey.open(settings.audit_dir)
+
+
+def test_of_two_services_with_one_folder_one_makes_the_key(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        keys = list(pool.map(lambda _: AuditKey.open(tmp_path / "audit").public, range(16)))
+    assert set(keys) == {(tmp_path / "audit" / "key.pub").read_text().strip()}
+    assert sorted(path.name for path in (tmp_path / "audit").iterdir()) == ["key.pem", "key.pub"]
 
 
 def test_what_a_list_and_its_history_take_up_is_shown_and_bounded(admin: Client, tenant: str) -> None:
