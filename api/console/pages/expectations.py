@@ -42,7 +42,7 @@ class _ExpectationsPage:
         )
         if kept.created is not None:
             moment = words.moment(kept.created, self._view.session.zone)
-            ui.label(f"Kept by {kept.author} since {moment}").classes("small quiet")
+            ui.label(f"Kept by {words.who(kept.author)} since {moment}").classes("small quiet")
         with ui.row().classes("gap-3"):
             edits = self._desk.draft.edits
             ui.button("Test the draft" if edits else "Test the list", icon="rule", on_click=self.test).props(

@@ -122,7 +122,7 @@ class _Form:
             self._text("owner", "Owner").classes("grow")
             self._ends = TimeField("Ends", self._end, self._zone, place="expires", may_be_empty=True)
             self._fields["expires"] = self._ends.input
-        with ui.row().classes("gap-6"):
+        with ui.row().classes("gap-x-6 gap-y-0"):
             self._tick("established", "Only established (ACK or RST)")
             self._tick("fragments", "Later fragments only")
             self._tick("log", "Log packets that it decides")
