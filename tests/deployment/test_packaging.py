@@ -119,7 +119,10 @@ def test_systemd_makes_the_user_and_the_directories(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """What the service's /metrics offers: the names of samples, with the labels that were seen on each."""
+    """What the service's /metrics offers: the names of samples, with the labels that were seen on each.
+
+    Members of a firewall cluster offer theirs themselves: `system/test_statesync_cluster.py` holds them.
+    """
     with served(tmp_path_factory.mktemp("service")) as here, here.client() as admin:
         admin.create_domain("pop1")
         admin.add_host("pop1", Host("host1", 1, "up0"))
@@ -127,7 +130,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         with here.client(enrolled.token) as enforcer:
             enforcer.report("pop1", enrolled.enforcer, points=[PointReport("host1", 1, bytes(16), "enforced")])
         text = here.http().get("/metrics").text
-    found: dict[str, set[str]] = {"up": set()}
+    found: dict[str, set[str]] = {"up": set(), "aclflow_cluster_serves": {"member"}}
     for family in text_string_to_metric_families(text):
         for suffix in _SUFFIXES.get(family.type, ("",)):
             found[family.name + suffix] = set()
