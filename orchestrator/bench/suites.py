@@ -9,6 +9,7 @@ from types import MappingProxyType
 from orchestrator.bench import monitoring, nft_cost
 from orchestrator.bench.acl_size import suite as acl_size
 from orchestrator.bench.attack import suite as attack
+from orchestrator.bench.attack import tuples
 from orchestrator.bench.classifier import suite as classifier
 from orchestrator.bench.classifiers import suite as classifiers
 from orchestrator.bench.console import suite as console
@@ -40,6 +41,7 @@ SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
         "packet-log": packet_log.run,
         "edge": edge.run,
         "attack": attack.run,
+        "attack-tse": tuples.run,
         "firewall-server": firewall_server.run,
         "classifier": classifier.run,
         "classifiers": classifiers.run,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from system.leftovers import leftovers
 
 from orchestrator.bench.attack import suite as attack
+from orchestrator.bench.attack import tuples
 from orchestrator.bench.edge import suite as edge
 from orchestrator.bench.edge.sizes import Sizes as EdgeSizes
 from orchestrator.bench.firewall_server import suite as firewall_server
@@ -68,13 +69,16 @@ def test_an_emptied_cache_takes_entries_at_once(layout: Layout) -> None:
 
 
 def test_floods_reach_the_wan_as_theory_says(layout: Layout) -> None:
-    results = attack.measure(attack.Sizes(rounds=1, seconds=0.5, per_s=2_000, world=_NARROW), quiet, layout)
+    sizes = attack.Sizes(rounds=1, seconds=0.5, per_s=2_000, world=_NARROW, tuples=tuples.Sizes(1, 0.1, 0.3))
+    results = attack.measure(sizes, quiet, layout)
     for flood in ("sweep", "one_target", "one_tenant"):
         for mode in ("rehome", "drop"):
             assert median(results, f"wan_octets_s_{flood}_{mode}") == 0
     assert median(results, "wan_share_sweep_wan") > 0
     assert median(results, "wan_share_sweep_wan_vs_theory") <= 1
     assert median(results, "others_answered_no_attack_rehome") > 0
+    for lever in ("", "_random", "_endpoint", "_idle_2_s"):
+        assert median(results, f"pps_of_others_under_tse{lever}") > 0
     assert not leftovers(layout)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from orchestrator.bench.attack import tuples
 from orchestrator.bench.attack.floods import Attack, expected_share, targets
 from orchestrator.bench.pop import flood
 from orchestrator.bench.pop.edge import edge_switch
@@ -41,6 +42,7 @@ class Sizes:
     seconds: float
     per_s: int
     world: WorldSizes = field(default_factory=WorldSizes)
+    tuples: tuples.Sizes = field(default_factory=tuples.Sizes)
 
     @classmethod
     def quick(cls) -> Self:
@@ -48,7 +50,7 @@ class Sizes:
 
     @classmethod
     def full(cls) -> Self:
-        return cls(rounds=15, seconds=15.0, per_s=4_000)
+        return cls(rounds=15, seconds=15.0, per_s=4_000, tuples=tuples.FULL)
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
         attack: targets(world, attack, _SEED) for attack in Attack if attack is not Attack.NONE
     }
     found = {(attack, mode): _Found() for mode in Misdirect for attack in Attack}
-    steps = Steps(progress, sizes.rounds * len(found))
+    steps = Steps(progress, sizes.rounds * len(found) + sizes.tuples.rounds * len(tuples.LEVERS))
     owned = [prefix for tenant in world.tenants for prefix in tenant.prefixes]
     with site(layout) as place, Links(place, "pop", sizes.world.servers, owned) as links, edge_switch(links) as switch:
         servers, wan = FirewallServers(links), Wan(links)
@@ -102,6 +104,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
                     switch.forget()
                     _round(found[attack, mode], sizes, _Place(links, wan, world, mode), floods.get(attack))
     _conclude(results, floods, found)
+    tuples.measure(results, steps, sizes.tuples, layout)
     results.notes += _NOTES
     return results
 

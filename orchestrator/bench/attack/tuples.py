@@ -1,0 +1,274 @@
+"""Tuple-space explosion: a tenant's own short list and a slow flood that make the switch's cache slow for others.
+
+Csikor et al. (TSE, 2018; TSE 2.0, 2020): an entry of Open vSwitch's cache holds as few bits as tell a packet from the
+rules that it did not meet. A packet that differs from a rule's address and ports first in bit i, j and k makes an entry
+with a mask of its own; three rules and 8,192 packets make thousands of masks, and a packet that is looked up tries mask
+after mask. The cache has a set of masks for each port, so what comes by the uplink suffers together.
+
+    known     the attacker knows the list, which is his own, and goes through i, j and k
+    random    he knows nothing (TSE 2.0): addresses and ports are drawn
+    endpoint  the first, sent by an endpoint on the host
+
+Measured are packets of another tenant's client that arrive, for each second of processor time of the switch's daemon:
+that counts what the flood itself costs the daemon too, and does not depend on neighbours on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from orchestrator.bench.ground import PREFIX, wait_connected
+from orchestrator.bench.progress import Progress, Steps
+from orchestrator.bench.results import Figure, Results
+from orchestrator.compile.host import compile_host
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.enforce import gap
+from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
+from orchestrator.errors import Drifted, Refused
+from orchestrator.hosts.switch import Wanted
+from orchestrator.lab import pop, specfile
+from orchestrator.lab.expect import policy_of
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.ovs import SWITCH
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.wire import raw_socket
+from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
+from orchestrator.policy.model import Acl, Action, Direction, Packet, Rule, RuleId, TenantId
+from orchestrator.policy.ports import PortRange
+from orchestrator.policy.protocols import TCP
+from orchestrator.policy.tcpflags import TcpFlag
+
+SPEC = specfile.parse(
+    """
+    hosts: [{name: host1}]
+    clients:
+      - {name: client, silent: true, addresses: [192.0.2.0/24]}
+      - {name: attacker, silent: true, addresses: [192.88.0.0/16]}
+    tenants: [{id: shop, prefixes: [198.51.100.0/25]}, {id: evil, prefixes: [203.0.113.0/25]}]
+    endpoints:
+      - {name: web, tenant: shop, host: host1, silent: true, addresses: [198.51.100.10]}
+      - {name: evil1, tenant: evil, host: host1, silent: true, addresses: [203.0.113.10]}
+    """
+)
+PER_S = 2_000
+_BATCH = 64
+_LOOKED_AT = Prefix.parse("192.88.77.55/32")
+_WEB, _OWN, _CLIENTS = (Prefix.parse(f"{text}/32").network for text in ("198.51.100.10", "203.0.113.10", "192.0.2.0"))
+_SOURCE_PORT, _PORT = 12345, 80
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SEED = 1
+_MOST_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """Settings of Open vSwitch against the attack; `name` is how figures call them."""
+
+    name: str
+    settings: tuple[str, ...] = ()
+
+
+LEVERS = (  # the first is what `aclflow host configure` sets
+    Lever("", (f"max-idle={Wanted('pop', 'host1', 'up0', ('tcp:127.0.0.1:6653',)).max_idle_ms}",)),
+    Lever("idle_2_s", ("max-idle=2000",)),
+    Lever("idle_10_s", ("max-idle=10000",)),
+    Lever("idle_500_ms", ("max-idle=500",)),
+    Lever("flow_limit_1000", ("max-idle=10000", "flow-limit=1000")),
+    Lever("signature_cache", ("max-idle=10000", "smc-enable=true")),
+)
+NOTE = (
+    "pps_of_others_under_tse: another tenant's packets for each second of the daemon's processor time, under a flood "
+    "of 2,000 packets/s that makes thousands of masks, to those without it; by lever against it (docs/threats.md)"
+)
+_KNOWN_SETTINGS = ("max-idle", "flow-limit", "smc-enable")
+
+
+def lists() -> dict[TenantId, Acl]:
+    """Return the victim's list and the attacker's."""
+    evil: list[Rule] = []
+    for direction, action in ((Direction.INGRESS, Action.PERMIT), (Direction.EGRESS, Action.DENY)):
+        looked_at = Addresses((_LOOKED_AT,))
+        source, destination = (looked_at, ANY) if direction is Direction.INGRESS else (ANY, looked_at)
+        source_port, port = ((PortRange(number, number),) for number in (_SOURCE_PORT, _PORT))
+        name = direction.value
+        evil += [
+            Rule(RuleId(f"port-{name}"), action, direction, protocol=TCP, destination_ports=port),
+            Rule(RuleId(f"address-{name}"), action, direction, source=source, destination=destination),
+            Rule(RuleId(f"source-{name}"), action, direction, protocol=TCP, source_ports=source_port),
+        ]
+    web = Rule(RuleId("web"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(_PORT, _PORT),))
+    return {TenantId("shop"): Acl((web,)), TenantId("evil"): Acl(tuple(evil))}
+
+
+def floods() -> dict[str, tuple[str, list[Packet]]]:
+    """Return each attack's sender and packets."""
+    draw = random.Random(_SEED)  # noqa: S311  (no secret: the same flood every time)
+    bits = [(i, j, k) for i in range(32) for j in range(16) for k in range(16)]
+    draw.shuffle(bits)
+    away = [(_LOOKED_AT.network ^ 1 << i, _SOURCE_PORT ^ 1 << j, _PORT ^ 1 << k) for i, j, k in bits]
+    drawn = [(draw.getrandbits(31) | 1 << 26, draw.getrandbits(16), draw.getrandbits(16)) for _ in bits]
+    return {
+        "known": ("attacker", [_packet(source, _OWN, *ports) for source, *ports in away]),
+        "random": ("attacker", [_packet(source, _OWN, *ports) for source, *ports in drawn]),
+        "endpoint": ("evil1", [_packet(_OWN, destination, *ports) for destination, *ports in away]),
+    }
+
+
+def _packet(source: int, destination: int, source_port: int, port: int) -> Packet:
+    return Packet(Family.IPV4, source, destination, TCP, source_port, port, tcp_flags=TcpFlag.SYN)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How often all is measured, for how long in seconds of the daemon's processor time, and after how long a flood."""
+
+    rounds: int = 3
+    cpu_s: float = 1.0
+    flooded_s: float = 6.0
+
+
+FULL = Sizes(rounds=7, cpu_s=2.0)
+
+
+def run(*, quick: bool, progress: Progress) -> Results:
+    """Measure this alone. `quick` takes fewer and shorter rounds."""
+    sizes = Sizes() if quick else FULL
+    settings = {"rounds": sizes.rounds, "cpu_seconds": sizes.cpu_s, "flood_packets_s": PER_S}
+    results = Results("attack-tse", settings)
+    measure(results, Steps(progress, sizes.rounds * len(LEVERS)), sizes, None)
+    return results
+
+
+def measure(results: Results, steps: Steps, sizes: Sizes, layout: Layout | None) -> None:
+    """Add the figures."""
+    rounds, cpu_s = sizes.rounds, sizes.cpu_s
+    found: dict[str, list[float]] = {}
+    with pop.temporary(layout or Layout(PREFIX), SPEC) as lab, _loaded(lab):
+        victim = Victim(lab)
+        for turn in range(rounds):
+            for lever in LEVERS:
+                steps.next(f"round {turn + 1} of {rounds}: tuple-space explosion, {lever.name or 'as configured'}")
+                _set(lab, lever)
+                quiet = victim.packets_per_cpu_s(cpu_s)
+                for attack, (sender, packets) in floods().items():
+                    if lever.name and attack != "known":
+                        continue
+                    with flooding(lab, sender, packets):
+                        time.sleep(sizes.flooded_s)
+                        attacked = victim.packets_per_cpu_s(cpu_s)
+                    lab.ovs.forget()
+                    of = "" if attack == "known" else f"_{attack}"
+                    found.setdefault(f"{of}{lever.name and '_' + lever.name}", []).append(attacked / quiet)
+        victim.close()
+    for name, values in found.items():
+        results.figures[f"pps_of_others_under_tse{name}"] = Figure.of(values, "ratio")
+    results.notes += (NOTE,)
+
+
+class Victim:
+    """Another tenant's client: packets that are permitted, from many sources and ports."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._pid = lab.state.process(SWITCH).pid
+        self._out, self._in = (lab.inside(name, raw_socket) for name in ("client", "web"))
+        draw = random.Random(_SEED)  # noqa: S311
+        packets = [
+            _packet(_CLIENTS + draw.randrange(256), _WEB, draw.randrange(1024, 65536), _PORT) for _ in range(4000)
+        ]
+        self._frames = _frames(lab, "client", packets)
+
+    def packets_per_cpu_s(self, cpu_s: float) -> float:
+        """Send until the daemon has taken so much processor time; return what arrived for each second of it."""
+        self._arrived()
+        began, used, arrived = time.monotonic(), self._used(), 0
+        while self._used() - used < cpu_s and time.monotonic() - began < _MOST_S:
+            for start in range(0, len(self._frames), _BATCH):
+                for frame in self._frames[start : start + _BATCH]:
+                    with suppress(OSError):
+                        self._out.send(frame)
+                arrived += self._arrived()
+        return arrived / max(self._used() - used, 1 / _TICKS)
+
+    def close(self) -> None:
+        """Give the sockets back."""
+        self._out.close()
+        self._in.close()
+
+    def _arrived(self) -> int:
+        count = 0
+        while True:
+            try:
+                self._in.recv(256)
+            except BlockingIOError:
+                return count
+            count += 1
+
+    def _used(self) -> float:
+        """Return the daemon's processor time in seconds."""
+        with open(f"/proc/{self._pid}/stat", encoding="ascii") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@contextmanager
+def flooding(lab: Lab, sender: str, packets: Sequence[Packet]) -> Iterator[None]:
+    """Send packets in turn at a slow, steady rate during the block."""
+    stopping, made = threading.Event(), _frames(lab, sender, packets)
+    out = lab.inside(sender, raw_socket)
+    thread = threading.Thread(target=_flood, args=(out, made, stopping))
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+        out.close()
+
+
+def _flood(out: socket.socket, made: Sequence[bytes], stopping: threading.Event) -> None:
+    began, sent = time.monotonic(), 0
+    while not stopping.wait(0.002):
+        due = int((time.monotonic() - began) * PER_S)
+        for number in range(sent, due):
+            with suppress(OSError):
+                out.send(made[number % len(made)])
+        sent = due
+
+
+def _frames(lab: Lab, sender: str, packets: Sequence[Packet]) -> list[bytes]:
+    mac = lab.spec.node(sender).mac
+    return [frames.frame(each, src_mac=mac, dst_mac=GATEWAY_MAC, payload=bytes(20)) for each in packets]
+
+
+def _set(lab: Lab, lever: Lever) -> None:
+    for key in _KNOWN_SETTINGS:
+        lab.ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", key)
+    for setting in lever.settings:
+        lab.ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:{setting}")
+    lab.ovs.forget()
+
+
+@contextmanager
+def _loaded(lab: Lab) -> Iterator[None]:
+    """Load the lists into the host's switch. Raises Refused, Drifted."""
+    host = lab.spec.hosts[0]
+    datapath = int(host.datapath_id, 16)
+    program = compile_host(policy_of(lab.spec, lists()), domain=lab.spec.domain, generation=1)
+    with wait_connected(lambda observer: Launcher(Listen(*lab.controller_address), observer), {datapath}) as channels:
+        switch = Switch(channels[datapath], uplink=host.uplink)
+        if not switch.claim(1):
+            raise Refused("the switch has another master")
+        switch.apply(gap.correction(switch.observe(), program, switch.resolve), gap.stamp_of(program))
+        wrong = gap.mismatch(switch.observe(), switch.resolve(program.flows, program.ports), gap.stamp_of(program))
+        if wrong is not None:
+            raise Drifted(wrong.text)
+        yield
