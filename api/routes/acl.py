@@ -83,7 +83,7 @@ def put_acl(
         origin = taken_from_json(an_object(document, "an access list"))
         services.control.ceilings.check_list(acl)
         with seen_from(f"tenants[{tenant}].acl"):
-            return sent(services.control.carry_out(work))
+            return sent(services.control.carry_out(work, payer=tenant))
 
 
 @router.post("/confirm", response_model=WrittenList)
@@ -98,7 +98,7 @@ def confirm_change(
         logged(unit, caller, "acl.confirmed", tenant, {"version": change.version})
         return _settled(change)
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
 
 
 @router.post("/revert", response_model=WrittenList)
@@ -113,7 +113,7 @@ def revert_change(
         logged(unit, caller, "acl.reverted", tenant, {"version": change.version, "generation": change.generation})
         return _settled(change)
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
 
 
 def _settled(change: Change) -> Reply:

@@ -129,7 +129,7 @@ def share_draft(
         return reply(found, location=f"/v1/tenants/{tenant}/acl/drafts/{found.id}")
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(once.of(caller, work)))
+        return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
 
 
 @router.get("/acl/drafts/{draft}", response_model=SharedDraft)

@@ -105,7 +105,7 @@ def put_group(
         return _written(unit, caller, tenant, group, change, "group.written", detail, location, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work))
+        return sent(services.control.carry_out(work, payer=tenant))
 
 
 @router.delete("/{group}", response_model=WrittenList)
@@ -125,7 +125,7 @@ def delete_group(
         return _written(unit, caller, tenant, group, change, "group.deleted", {}, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work))
+        return sent(services.control.carry_out(work, payer=tenant))
 
 
 # ---------------------------------------------------------------------------------------------------- members
@@ -169,7 +169,7 @@ def change_members(
         return _written(unit, caller, tenant, group, change, "group.changed", detail, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(once.of(caller, work)))
+        return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
 
 
 @router.delete("/{group}/members/{member:path}", response_model=WrittenList)
@@ -196,7 +196,7 @@ def remove_member(
         )
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work))
+        return sent(services.control.carry_out(work, payer=tenant))
 
 
 def _written(

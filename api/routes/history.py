@@ -89,4 +89,4 @@ def restore_version(
         return reply(body, generation=change.generation, tag=etag(change.version))
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(once.of(caller, work)))
+        return sent(services.control.carry_out(once.of(caller, work), payer=tenant))

@@ -129,7 +129,7 @@ def insert_rule(
         return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(once.of(caller, work)))
+        return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
 
 
 @router.get("/{rule}", response_model=RuleDocument)
@@ -160,7 +160,7 @@ def put_rule(
         return _written(unit, caller, tenant, rule, change, "rule.changed", writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work))
+        return sent(services.control.carry_out(work, payer=tenant))
 
 
 @router.put("/{rule}/place", response_model=WrittenList)
@@ -182,7 +182,7 @@ def move_rule(
         return _written(unit, caller, tenant, rule, change, "rule.moved", writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work))
+        return sent(services.control.carry_out(work, payer=tenant))
 
 
 @router.delete("/{rule}", response_model=WrittenList)
@@ -202,7 +202,7 @@ def delete_rule(
         return _written(unit, caller, tenant, rule, change, "rule.deleted", gone=True, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work))
+        return sent(services.control.carry_out(work, payer=tenant))
 
 
 def in_words(document: object, now: dt.datetime) -> object:

@@ -13,6 +13,7 @@ which are gone, and only those go into the program's blocks and into the delta.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from copy import copy
 from dataclasses import dataclass
 
 from orchestrator.compile.conjunctions.grouped import TenantList
@@ -75,6 +76,12 @@ class CompileCache:
         """The result for every rule that was to be lifted in the last program."""
         part = self._parts.get(_LIFTED)
         return part.lifted.lifts if part is not None and part.lifted is not None else ()
+
+    def fork(self) -> CompileCache:
+        """Return a cache that knows the same and goes its own way."""
+        other = copy(self)
+        other._parts = dict(self._parts)
+        return other
 
     def compiled(self, policy: Policy, *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()) -> Program:
         """The program of a policy; see `compile_host`. Parts that the policy lacks are forgotten."""

@@ -39,39 +39,61 @@ class Compiled:
         return self.change is None or _is_large(self.change)
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A domain's programs, one after the other: the parts of the last one, and its proof."""
+
+    cache: CompileCache
+    proofs: Proofs
+
+    def fork(self) -> _Line:
+        return _Line(self.cache.fork(), self.proofs.fork())
+
+
 class Compiler:
     """Compiles one snapshot at a time.
 
-    The caches are shared, and two at once would only take turns.
+    The caches are shared, and two at once would only take turns. While an intersection goes first, a write compiles
+    both the newest policy and what is published of it: these are two lines, each of which costs what the write changed.
+    Where they were one, a long list that is held back would be compiled twice at every write of anybody.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._lock = threading.Lock()
-        self._caches: dict[str, CompileCache] = {}
-        self._proofs = Proofs(metrics)
+        self._lines: dict[str, _Line] = {}
+        self._intersections: dict[str, _Line] = {}
 
-    def compile(self, domain: str, snapshot: PolicySnapshot) -> Compiled:
+    def compile(self, domain: str, snapshot: PolicySnapshot, *, is_intersection: bool = False) -> Compiled:
         """The program of a domain's policy, proven. Raises TooLarge and NotExpressible with the rule's place.
 
         Raises NotEquivalent when what was compiled is not the policy.
         """
         with self._lock:
-            cache = self._caches.setdefault(domain, CompileCache())
+            line = self._lines.setdefault(domain, _Line(CompileCache(), Proofs(self._metrics)))
+            if is_intersection:
+                line = self._intersections.get(domain) or line.fork()
+                self._intersections[domain] = line
+            cache = line.cache
             started = time.perf_counter()
             program = compile_host(
                 snapshot.policy, domain=domain, generation=snapshot.generation, lifted=snapshot.lifted, cache=cache
             )
             self._metrics.compiled(time.perf_counter() - started)
             with _writing(cache.change) as change:
-                self._proofs.check(snapshot.policy, program, cache.change)
+                line.proofs.check(snapshot.policy, program, cache.change)
             return Compiled(program, change(), cache.lifts)
+
+    def follow(self, domain: str) -> None:
+        """The newest policy is published: drop what is kept of an intersection."""
+        with self._lock:
+            self._intersections.pop(domain, None)
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain that is no more."""
         with self._lock:
-            self._caches.pop(domain, None)
-            self._proofs.forget(domain)
+            self._lines.pop(domain, None)
+            self._intersections.pop(domain, None)
 
 
 @contextmanager

@@ -113,22 +113,25 @@ class Control:
         """Carry out `work` and return its answer; see `carry_out`."""
         return self.carry_out(work).answer
 
-    def carry_out(self, work: Callable[[Unit], T]) -> Written[T]:
+    def carry_out(self, work: Callable[[Unit], T], *, payer: str | None = None) -> Written[T]:
         """Do `work` in a transaction, compile, commit and publish, together with waiting writes.
+
+        `payer` is the tenant whose list it changes: one that takes long turns lets others go first.
 
         Raises what `work` and the compiler raise; then nothing was changed. `work` may be done more than once, each
         time after it was rolled back: alone where others failed with it, and where an intersection must be enforced
         first, which takes a generation of its own.
         """
         stages.lap("read")
-        return self._queue.do(work)
+        return self._queue.do(work, payer)
 
     def _carry(self, jobs: Jobs) -> Sequence[Written[Any]]:
         """Carry out jobs in one transaction.
 
         Raises NotCommitted, and what a commit raises that failed.
         """
-        edited = self._write(jobs, stride=1) or self._write(jobs, stride=2)
+        edited = None if jobs[0].is_long else self._write(jobs, stride=1)
+        edited = edited or self._write(jobs, stride=2)
         assert edited is not None, "an intersection had no generation although one was left free"
         return edited.written
 

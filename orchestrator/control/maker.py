@@ -132,6 +132,8 @@ class Maker:
             return is_behind
         program = step.compiled.program
         self._staging.published(step.target, step.snapshot, program)
+        if step.snapshot.generation == step.target:
+            self._compiler.follow(domain)
         self._tiers.publish(domain, step.target, step.others)
         self._idle.made(domain)
         if self._publisher.publish(program, step.compiled.change):
@@ -194,7 +196,7 @@ class Maker:
             return None
         unit.intersections.keep(domain, newest.generation, held_back)
         first = intersection_of(newest, held_back)
-        return Step(newest.generation, first, self._compiler.compile(domain, first), others)
+        return Step(newest.generation, first, self._compiler.compile(domain, first, is_intersection=True), others)
 
     def _make_latest(self, domain: str) -> None:
         program = self._publisher.program(domain)
@@ -214,7 +216,8 @@ class Maker:
             self._admission.learn(domain, snapshot.policy)
             with self._store.read() as unit:
                 others = self._tiers.compile(unit, domain, snapshot)
-            self.publish(domain, Step(snapshot.generation, now, self._compiler.compile(domain, now), others))
+            compiled = self._compiler.compile(domain, now, is_intersection=now is not snapshot)
+            self.publish(domain, Step(snapshot.generation, now, compiled, others))
 
     def _decided(self, domain: str) -> tuple[PolicySnapshot, PolicySnapshot]:
         """Return a domain's newest snapshot, and the one that may be published.

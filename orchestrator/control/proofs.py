@@ -27,6 +27,12 @@ class Proofs:
         self._metrics = metrics
         self._known: dict[str, tuple[bytes, Proof]] = {}
 
+    def fork(self) -> Proofs:
+        """Return proofs that know the same and go their own way."""
+        other = Proofs(self._metrics)
+        other._known = dict(self._known)
+        return other
+
     def check(self, policy: Policy, program: Program, change: Delta | None) -> None:
         """Prove a program, from the last proven one by `change` where possible.
 
@@ -47,7 +53,3 @@ class Proofs:
             raise
         self._metrics.proven(time.perf_counter() - started)
         self._known[program.domain] = (program.digest, proof)
-
-    def forget(self, domain: str) -> None:
-        """Drop what is kept for a domain that is no more."""
-        self._known.pop(domain, None)

@@ -35,7 +35,7 @@ import structlog
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
 from orchestrator.control.policychanges import BOTH_WAYS, NOTHING, Touched, compare_policies, could_leak
-from orchestrator.policy.intersection import Withheld, narrowed, withheld
+from orchestrator.policy.intersection import Comparisons, Withheld, narrowed, withheld
 from orchestrator.policy.model import Acl, Action, Direction, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.program.program import Program
 from orchestrator.store.points.records import HeldRecord
@@ -128,6 +128,7 @@ class Staging:
         self._passed: dict[str, tuple[_Passed, ...]] = {}
         self._staged: dict[str, int] = {}
         self._looked_at: dict[str, tuple[Policy, Policy, Touched]] = {}
+        self._comparing, self._compared = threading.Lock(), Comparisons()
 
     @property
     def staged(self) -> tuple[str, ...]:
@@ -156,7 +157,10 @@ class Staging:
         older, known = self._held(unit, domain, newest)
         suspects = [*older, *self._suspects(domain, known, newest.policy)]
         held = [policy for policy in suspects if could_leak([compare_policies(policy, newest.policy)])]
-        return withheld(held, newest.policy) if held else Withheld()
+        if not held:
+            return Withheld()
+        with self._comparing:
+            return withheld(held, newest.policy, self._compared)
 
     def following(self, unit: Unit, domain: str, newest: PolicySnapshot) -> PolicySnapshot:
         """Return the policy to publish for a committed one: itself, or the intersection."""

@@ -8,12 +8,24 @@
 A write that comes while no other is under way begins at once, so a lone write waits for nothing. What came meanwhile is
 done by the first of those that wait. Together it is all or nothing: where anything fails before the commit, nothing of
 it was done, and each is done again alone and gets its own result.
+
+Turns are fair among tenants. A write takes milliseconds, a list of some megabytes takes seconds; a tenant that sends
+one after the other would be half of what all others wait for. So a write that belongs to a tenant (`payer`) and took
+long leaves the tenant in debt: its next write lets `OTHERS` writes of others go first, and is then carried out alone.
+
+    tenant a   PUT 2 s ─────────▶  PUT waits ................................... its turn ─────────▶
+    others                       w  w  w  w  w  w  w  ...  256 of them, or nothing for 0.5 s, or 80 s
+
+Whose turn it is follows from what others did, so of a hundred writes of others less than one meets a long one; and a
+tenant that is alone waits for nothing.
 """
 
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -29,6 +41,15 @@ T = TypeVar("T")
 MOST = 64
 """So many are carried out together: as long as they take, nobody else can write, nor report."""
 
+LONG_S = 0.1
+"""From so long on a tenant's turn has to be made up for."""
+OTHERS = 256
+"""So many writes of others go first then: less than one write in a hundred meets a long one, and what follows it."""
+IDLE_S = 0.5
+"""Others that write seldomer are not waited for."""
+TIMES, MOST_WAIT_S = 40.0, 30.0
+"""A debt is settled after so many times what the turn took, and after so many seconds, whatever others do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Written(Generic[T]):
@@ -43,10 +64,14 @@ class Job(Generic[T]):
     """A piece of work with its thread's context, and its result once known."""
 
     work: Callable[[Unit], T]
+    payer: str | None = None
+    """The tenant whose turn it takes."""
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     clock: StageClock | None = field(default_factory=stages.current)
-    turn: threading.Event | None = None
-    """Set when one that had to wait may go on."""
+    is_long: bool = False
+    """Whether its tenant's turns take long, so that doing it twice is worth avoiding."""
+    wake: threading.Event = field(default_factory=threading.Event)
+    """Set when one that waits is to look again: it was carried out, or it is its turn."""
     came_to: Written[T] | BaseException | None = None
 
     def do(self, unit: Unit) -> Written[T]:
@@ -84,66 +109,132 @@ class NotCommitted(Exception):
         self.cause = cause
 
 
+@dataclass(slots=True)
+class _Debt:
+    """A tenant's long turn: it is made up for after `left` writes of others, or at `until_s`."""
+
+    left: int
+    until_s: float
+
+
+class Debts:
+    """Whose turns took long. Not to be shared between threads without a lock."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.now = clock
+        self._debts: dict[str, _Debt] = {}
+        self._latest: dict[str | None, float] = {}
+        """The last two that wrote, and when; the turns of others since then do not count."""
+
+    def wait_s(self, payer: str | None) -> float:
+        """Return for how long a tenant has to wait as things are; 0 when it may go."""
+        debt = self._debts.get(payer) if payer is not None else None
+        if debt is None or debt.left <= 0:
+            return 0.0
+        others_s = max((at for other, at in self._latest.items() if other != payer), default=-math.inf)
+        return max(0.0, min(debt.until_s, others_s + IDLE_S) - self.now())
+
+    def is_alone(self, payer: str | None) -> bool:
+        """Return whether a tenant's write is carried out without others."""
+        return payer in self._debts
+
+    def charge(self, payers: Sequence[str | None], seconds: float) -> None:
+        """Take note of a turn that was over just now.
+
+        Of several tenants nobody knows whose work was long: their next writes tell, each by itself.
+        """
+        now = self.now()
+        for tenant, debt in self._debts.items():
+            debt.left -= sum(payer != tenant for payer in payers)
+        latest = {payer: at + seconds for payer, at in self._latest.items() if payer not in payers}  # they had to wait
+        self._latest = dict([*latest.items(), *dict.fromkeys(payers, now).items()][-2:])
+        alone = len(payers) == 1
+        for tenant in {payer for payer in payers if payer is not None}:
+            if seconds < LONG_S:
+                self._debts.pop(tenant, None)
+            else:
+                wait_s = min(TIMES * seconds, MOST_WAIT_S)
+                self._debts[tenant] = _Debt(OTHERS, now + wait_s) if alone else _Debt(0, now)
+
+
 class WriteQueue:
     """Carries jobs out.
 
     `carry` does some in one transaction; it returns what each came to, and raises NotCommitted if nothing was done.
     """
 
-    def __init__(self, carry: Callable[[Jobs], Sequence[Written[Any]]], patience_s: float, most: int = MOST) -> None:
+    def __init__(
+        self,
+        carry: Callable[[Jobs], Sequence[Written[Any]]],
+        patience_s: float,
+        most: int = MOST,
+        debts: Debts | None = None,
+    ) -> None:
         self._carry = carry
         self._patience_s = patience_s
         self._most = most
+        self._debts = debts or Debts()
         self._lock = threading.Lock()
         self._waiting: list[Job[Any]] = []
-        self._someone_is_at_it = False
+        self._leader: Job[Any] | None = None
+        """The job whose thread carries out the next ones, or does so now."""
 
-    def do(self, work: Callable[[Unit], T]) -> Written[T]:
-        """Carry out a piece of work.
+    def do(self, work: Callable[[Unit], T], payer: str | None = None) -> Written[T]:
+        """Carry out a piece of work, in the turn of a tenant if it is one's.
 
         It may be done more than once, after it was undone. Raises what it raises, and Busy if its turn does not come.
         """
-        job = Job(work)
-        turn = self._enqueue(job)
-        if turn is not None and not turn.wait(self._patience_s) and self._give_up(job, turn):
-            raise Busy("other writers hold the store: try again")
+        job = Job(work, payer)
+        with self._lock:
+            self._waiting.append(job)
+        self._wait(job)
         if job.came_to is None:
-            self._lead()
+            self._lead(job)
         return job.result()
 
-    def _enqueue(self, job: Job[Any]) -> threading.Event | None:
-        """Add a job to the queue; return what to wait for, None for nobody."""
-        with self._lock:
-            if self._someone_is_at_it:
-                job.turn = threading.Event()
-            self._waiting.append(job)
-            self._someone_is_at_it = True
-        return job.turn
+    def _wait(self, job: Job[Any]) -> None:
+        """Return when a job was carried out, or is to be carried out by its own thread.
 
-    def _give_up(self, job: Job[Any], turn: threading.Event) -> bool:
-        """Return whether a job was still waiting, and remove it.
-
-        One that is being carried out is waited for.
+        Raises Busy if that takes too long, besides the time that its tenant owes to others.
         """
-        with self._lock:
-            if job in self._waiting and not turn.is_set():
-                self._waiting.remove(job)
-                return True
-        turn.wait()
-        return False
+        patience_s = self._patience_s
+        while True:
+            with self._lock:
+                owed_s = self._debts.wait_s(job.payer)
+                if self._leader is None and job in self._waiting and not owed_s:
+                    self._leader = job
+                if self._leader is job or job.came_to is not None:
+                    return
+                if patience_s <= 0 and job in self._waiting:
+                    self._waiting.remove(job)
+                    raise Busy("other writers hold the store: try again")
+            started = time.monotonic()
+            job.wake.wait(owed_s or (patience_s if patience_s > 0 else None))
+            job.wake.clear()
+            if not owed_s:
+                patience_s -= time.monotonic() - started
 
-    def _lead(self) -> None:
-        """Carry out the first waiting jobs, with the own job, and wake the next."""
+    def _lead(self, job: Job[Any]) -> None:
+        """Carry out a job, with others that wait, and wake the next."""
         with self._lock:
-            jobs, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            job.is_long = self._debts.is_alone(job.payer)
+            jobs = [job] if job.is_long else self._together(job)
+            self._waiting = [each for each in self._waiting if each not in jobs]
+        started = self._debts.now()
         try:
             self._carry_out(jobs)
         finally:
             with self._lock:
-                self._someone_is_at_it = bool(self._waiting)
-                heirs = self._waiting[:1]
-                for turn in (job.turn for job in (*jobs, *heirs) if job.turn is not None):
-                    turn.set()
+                self._debts.charge([each.payer for each in jobs], self._debts.now() - started)
+                self._leader = next((each for each in self._waiting if not self._debts.wait_s(each.payer)), None)
+                for each in (*jobs, *((self._leader,) if self._leader else ())):
+                    each.wake.set()
+
+    def _together(self, job: Job[Any]) -> Jobs:
+        """Return a job and others of those that wait, but for tenants whose turns took long, in their order."""
+        others = [each for each in self._waiting if each is not job and not self._debts.is_alone(each.payer)]
+        chosen = {id(each) for each in others[: self._most - 1]}
+        return [each for each in self._waiting if each is job or id(each) in chosen]
 
     def _carry_out(self, jobs: Jobs) -> None:
         """Together, and one by one where that does not succeed."""

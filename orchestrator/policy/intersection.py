@@ -16,9 +16,9 @@ intersection and new. When every point has read back the intersection, the new p
 Holding back more is always safe: where both lists say no at one of the two points in the mix, nothing passes. So where
 a difference is too large to be listed, everything between the two tenants is held back; and a box that no rule says
 exactly (some of its fragments, many protocols) is held back with a little around it. All other writers wait while this
-is found out, so there is an end of the work that lists can ask for: `MOST_ROWS` rows are compared for all policies that
-may be held, and lists beyond are taken to open and to close anything, unless a look at their actions says that they
-cannot.
+is found out, so the work that lists can ask for has an end: `MOST_PARTS` parts of rules are compared for all policies
+that may be held, and lists beyond are taken to open and to close anything, unless a look at their actions says that
+they cannot.
 
 Operator rules need none of this: they are asked at both points, and where one speaks, before or after, both points
 change in the same direction.
@@ -32,6 +32,7 @@ refused. So replies are held until all points follow; then what passes an end th
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
@@ -63,8 +64,10 @@ MOST_SPANS, MOST_RULES = 500_000, 1024
 """Spans that are compared to see what two tenants open and close for each other, and the rules that say it, each
 counted by its combinations of prefixes and ports; beyond, everything between the two is held back."""
 
-MOST_ROWS = 8_192
-"""So many rules are compared with others for one answer, in either direction."""
+MOST_PARTS = 4_096
+"""So much is compared for one answer, in either direction: rules, each counted once and for its prefixes and ports."""
+MOST_KNOWN = 64
+"""So many comparisons of lists are remembered from one question to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,29 +93,47 @@ class _Moves:
     closed: tuple[Box, ...]
 
 
-class _Compared:
-    """What was found of a list before and a tenant after, by their identities: many policies share most of their lists.
+_StepOfLists = tuple[int, int, ReturnTraffic, ReturnTraffic, Direction]
+"""The identities of a list before and of a tenant after, with what is returned in either policy."""
 
-    Once `MOST_ROWS` rules were compared, a look at the actions has to do.
+
+class Comparisons:
+    """Remembers what steps from a list to a tenant's open and close.
+
+    Many policies share most of their lists, and many questions. A list and a tenant are known by their identity, and
+    are kept as long as what was found of them. Not to be shared between threads without a lock.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, ReturnTraffic, ReturnTraffic, Direction], _Moves] = {}
-        self._rows = MOST_ROWS
+        self._known: OrderedDict[_StepOfLists, tuple[Acl, _Moves]] = OrderedDict()
+        self._parts = 0
+
+    def begin(self) -> None:
+        """Begin an answer.
+
+        Once `MOST_PARTS` were compared for it, a look at the actions has to do.
+        """
+        self._parts = MOST_PARTS
+        while len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
 
     def moves(
         self, old: Acl, old_returns: ReturnTraffic, new: Tenant, new_returns: ReturnTraffic, direction: Direction
     ) -> _Moves:
         """Return what the step from a list to a tenant's opens and closes."""
         step = id(old), id(new), old_returns, new_returns, direction
-        if step not in self._known:
-            before, after = nearby(_one_way(old, old_returns, direction), _one_way(new.acl, new_returns, direction))
-            self._known[step] = self._compare(before, after, new, direction)
-        return self._known[step]
+        known = self._known.get(step)
+        if known is not None:
+            self._known.move_to_end(step)
+            return known[1]
+        before, after = nearby(_one_way(old, old_returns, direction), _one_way(new.acl, new_returns, direction))
+        moves = self._compare(before, after, new, direction)
+        self._known[step] = old, moves
+        return moves
 
     def _compare(self, before: Acl, after: Acl, tenant: Tenant, direction: Direction) -> _Moves:
-        self._rows -= len(before.rules) + len(after.rules)
-        if self._rows >= 0:
+        self._parts -= _count_parts(before) + _count_parts(after)
+        if self._parts >= 0:
             try:
                 found = find_moved(before, after, direction, tenant.prefixes)
             except TooLarge:
@@ -129,10 +150,14 @@ _Opposed = tuple[_Moves, _Moves, tuple[Tenant, Tenant], Direction]
 """What opens, what closes, the sender and the receiver, and in which of the opening tenant's lists to deny."""
 
 
-def withheld(held: Iterable[Policy], target: Policy) -> Withheld:
-    """What must be held back before `target` may follow; `held` are the policies that enforcement points may hold."""
+def withheld(held: Iterable[Policy], target: Policy, known: Comparisons | None = None) -> Withheld:
+    """What must be held back before `target` may follow.
+
+    `held` are the policies that enforcement points may hold, `known` is what other questions have found.
+    """
     found: dict[tuple[TenantId, Direction], dict[Rule, None]] = {}
-    known = _Compared()
+    known = known or Comparisons()
+    known.begin()
     held = tuple(held)
     for policy in held:
         for opening, closing, ends, direction in _all_opposed(policy, target, known):
@@ -150,7 +175,7 @@ def _answers_differently(held: Policy, target: Policy) -> bool:
     return were_tracked is not are_tracked and not held.holds_replies
 
 
-def _all_opposed(policy: Policy, target: Policy, known: _Compared) -> Iterator[_Opposed]:
+def _all_opposed(policy: Policy, target: Policy, known: Comparisons) -> Iterator[_Opposed]:
     """Pair what opens and what closes on the step from a policy to another.
 
     Where that stops tracking connections, the intersection has lists alone, and all that may answer anything closes.
@@ -240,7 +265,7 @@ def _narrowed(tenant: Tenant, rules: tuple[Rule, ...], numbers: Iterator[int]) -
 # ---------------------------------------------------------------------------------------------- what moves
 
 
-def _moves(before: Policy, after: Policy, direction: Direction, known: _Compared) -> list[_Moves]:
+def _moves(before: Policy, after: Policy, direction: Direction, known: Comparisons) -> list[_Moves]:
     """What the step from one policy to another opens and closes, by tenant, for those whose lists differ."""
     gone, come = before.tenants, after.tenants
     if before.return_traffic is after.return_traffic:
@@ -261,6 +286,18 @@ def _moves(before: Policy, after: Policy, direction: Direction, known: _Compared
         if moves.opened or moves.closed:
             found.append(moves)
     return found
+
+
+def _count_parts(acl: Acl) -> int:
+    """Return how many rules, prefixes and port ranges a list has; those of a group for each rule that names it."""
+    sizes = {name: len(group.prefixes) for name, group in acl.groups.items()}
+    return sum(
+        1
+        + len(rule.source_ports)
+        + len(rule.destination_ports)
+        + sum(len(side.prefixes) + sum(sizes[name] for name in side.groups) for side in (rule.source, rule.destination))
+        for rule in acl.rules
+    )
 
 
 def _only_closes(before: Acl, after: Acl, direction: Direction) -> bool:

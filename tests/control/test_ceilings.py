@@ -25,9 +25,9 @@ class CountingCompiler(Compiler):
 
     asked = 0
 
-    def compile(self, domain: str, snapshot: PolicySnapshot):  # type: ignore[no-untyped-def]
+    def compile(self, domain: str, snapshot: PolicySnapshot, **named: bool):  # type: ignore[no-untyped-def]
         self.asked += 1
-        return super().compile(domain, snapshot)
+        return super().compile(domain, snapshot, **named)
 
 
 class World:

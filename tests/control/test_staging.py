@@ -123,11 +123,11 @@ def test_what_may_follow_is_decided_by_what_was_published_last(plant: Plant, mon
     at_it, go_on, committed = threading.Event(), threading.Event(), threading.Event()
     compiler, compile_latest = plant.control._maker._compiler, plant.control._maker._compiler.compile
 
-    def compile_in_turn(domain: str, snapshot: PolicySnapshot) -> Compiled:
+    def compile_in_turn(domain: str, snapshot: PolicySnapshot, **named: bool) -> Compiled:
         if snapshot.generation == target and threading.current_thread().name == "control":
             at_it.set()
             assert go_on.wait(PATIENCE_S)
-        return compile_latest(domain, snapshot)
+        return compile_latest(domain, snapshot, **named)
 
     def wait_for_the_loop(_: Committed) -> None:
         committed.set()

@@ -124,11 +124,11 @@ def test_whose_rules_cannot_be_taken_out_keeps_nobody_elses_in_force(
     plant.put(a=ends)
     compile_one, tried = Compiler.compile, []
 
-    def refuses(self: Compiler, domain: str, snapshot: PolicySnapshot) -> Compiled:
+    def refuses(self: Compiler, domain: str, snapshot: PolicySnapshot, **named: bool) -> Compiled:
         if domain == "broken":
             tried.append(plant.ticks)
             raise error
-        return compile_one(self, domain, snapshot)
+        return compile_one(self, domain, snapshot, **named)
 
     plant.wall.now += HOUR
     with monkeypatch.context() as until_mended:

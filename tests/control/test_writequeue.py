@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator.control import writequeue
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
-from orchestrator.control.writequeue import Job, Jobs, NotCommitted, WriteQueue, Written
+from orchestrator.control.writequeue import IDLE_S, LONG_S, OTHERS, Debts, Job, Jobs, NotCommitted, WriteQueue, Written
 from orchestrator.errors import Busy, NotFound, TooLarge, Unreachable
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
@@ -117,10 +118,10 @@ def test_one_that_fails_fails_alone(plant: Plant) -> None:
 def test_what_does_not_compile_is_refused_alone(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Compiler.compile
 
-    def compile_(self: Compiler, domain: str, snapshot: Any) -> Any:
+    def compile_(self: Compiler, domain: str, snapshot: Any, **named: bool) -> Any:
         if any(rule.id == "large" for tenant in snapshot.policy.tenants for rule in tenant.acl.rules):
             raise TooLarge("too large")
-        return whole(self, domain, snapshot)
+        return whole(self, domain, snapshot, **named)
 
     monkeypatch.setattr(Compiler, "compile", compile_)
     found = plant.at_once([inserts(0, "r"), inserts(1, "large"), inserts(2, "r")])
@@ -195,3 +196,116 @@ def test_a_list_is_put_and_changed_in_one_go(plant: Plant) -> None:
     found = plant.at_once([lambda unit: unit.acls.replace("t0", put, author="me").generation, inserts(0, "b")])
     assert sorted(plant.rules(0)) in (["a", "b"], ["a"])
     assert len(found) == 2
+
+
+# ------------------------------------------------------------------------------------------- fairness among tenants
+
+
+class Time:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Time:
+    return Time()
+
+
+def test_a_long_turn_is_made_up_for_by_writes_of_others(clock: Time) -> None:
+    debts = Debts(clock)
+    debts.charge(["blue"], 0.01)
+    debts.charge(["red"], 10 * LONG_S)
+    for done in range(OTHERS):
+        assert debts.wait_s("red") > 0, f"after {done} writes of others"
+        assert debts.is_alone("red")
+        debts.charge([None if done % 2 else "blue"], 0.01)
+    assert debts.wait_s("red") == 0.0
+    assert debts.is_alone("red")
+    assert debts.wait_s("blue") == debts.wait_s(None) == 0.0
+    assert not debts.is_alone("blue")
+    debts.charge(["red"], LONG_S / 2)
+    assert not debts.is_alone("red"), "a short turn settles it"
+
+
+def test_its_own_writes_do_not_make_up_for_it(clock: Time) -> None:
+    debts = Debts(clock)
+    debts.charge(["blue"], 0.01)
+    debts.charge(["red"], 1.0)
+    for _ in range(OTHERS):
+        debts.charge(["green"], 1.0)
+    assert debts.wait_s("red") == 0.0
+    assert debts.wait_s("green") > 0
+
+
+def test_a_tenant_that_is_alone_waits_for_nothing(clock: Time) -> None:
+    debts = Debts(clock)
+    debts.charge(["red"], 5.0)
+    debts.charge(["red"], 5.0)
+    assert debts.wait_s("red") == 0.0
+    debts.charge(["blue"], 0.01)
+    assert debts.wait_s("red") == pytest.approx(IDLE_S)
+    clock.now += IDLE_S
+    assert debts.wait_s("red") == 0.0
+
+
+def test_a_debt_is_over_after_a_time_whatever_others_do(clock: Time) -> None:
+    debts = Debts(clock)
+    debts.charge(["red"], 2 * LONG_S)
+    waited = 0.0
+    while True:
+        debts.charge(["blue"], 0.01)
+        owed_s = debts.wait_s("red")
+        if not owed_s:
+            break
+        step_s = min(owed_s, IDLE_S / 2)
+        clock.now += step_s
+        waited += step_s
+    assert waited == pytest.approx(writequeue.TIMES * 2 * LONG_S)
+
+
+def test_of_several_that_took_long_together_each_is_tried_alone(clock: Time) -> None:
+    debts = Debts(clock)
+    debts.charge(["red", "blue"], 1.0)
+    assert debts.is_alone("red")
+    assert debts.is_alone("blue")
+    assert debts.wait_s("red") == debts.wait_s("blue") == 0.0
+
+
+def test_long_writes_of_one_tenant_come_after_many_of_others(clock: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writequeue, "OTHERS", 6)
+    order: list[str | None] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def carry(jobs: Jobs) -> list[Written[None]]:
+        order.extend(job.payer for job in jobs)
+        if jobs[0].payer == "red":
+            assert len(jobs) == 1 or "red" not in order[:-1]
+            clock.now += 10 * LONG_S
+        if len(order) == 2:
+            begun.set()
+            assert go.wait(30)
+        return [Written(None, {}) for _ in jobs]
+
+    queue = WriteQueue(carry, 30.0, most=2, debts=Debts(clock))
+    queue.do(lambda _: None, "red")
+    threads = [threading.Thread(target=queue.do, args=(lambda _: None, "blue"))]
+    threads[0].start()
+    assert begun.wait(30)
+    threads += [threading.Thread(target=queue.do, args=(lambda _: None, "red")) for _ in range(2)]
+    for thread in threads[1:]:
+        thread.start()
+    while len(queue._waiting) < 2:
+        go.wait(0.005)
+    go.set()
+    threads[0].join(30)
+    for _ in range(11):
+        queue.do(lambda _: None, "blue")
+    for thread in threads[1:]:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert order == ["red", *["blue"] * 6, "red", *["blue"] * 6, "red"]

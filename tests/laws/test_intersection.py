@@ -134,7 +134,7 @@ def test_too_large_a_difference_is_held_back_whole(before: Policy, other: Policy
 def test_lists_that_are_too_long_to_be_compared_leak_nothing(before: Policy, other: Policy) -> None:
     after = alike(before, other)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_ROWS", 0)
+        patch.setattr(intersection, "MOST_PARTS", 0)
         middle, _ = step(before, after)
         packets = packets_of(before, after, middle)
         assert not leaks((before, middle), (before, after), packets)
@@ -147,7 +147,7 @@ def test_a_deny_that_moves_between_long_lists(base: Policy) -> None:
     before, after = policy_with(base, deny("egress", 80)), policy_with(base, deny("ingress", 80))
     packets = packets_of(before, after)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_ROWS", 0)
+        patch.setattr(intersection, "MOST_PARTS", 0)
         assert not leaks((before, step(before, after)[0]), (before, after), packets)
 
 
@@ -156,7 +156,7 @@ def test_a_deny_that_moves_between_long_lists(base: Policy) -> None:
 def test_long_lists_that_only_open_are_not_held_back(base: Policy) -> None:
     closed, opened = policy_with(base, Acl()), policy_with(base, Acl(deny("ingress", 80).rules[1:]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_ROWS", 0)
+        patch.setattr(intersection, "MOST_PARTS", 0)
         assert not withheld([closed], opened)
         assert not withheld([opened], closed)
 

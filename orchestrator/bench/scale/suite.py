@@ -110,7 +110,6 @@ def _add_start(results: Results, cost: Cost, size: Size) -> None:
 _ABSENT = {
     "write_cpu_two_services_vs_one": "every service compiles every domain: domains have no owner yet",
     "other_domain_p99_ms_during_bulk": "one lock is held for the writes of all domains",
-    "one_rule_p99_under_abuse_vs_quiet": "lists are compiled while the lock is held; estimates refuse the worst",
 }
 _NOTES = [
     "Costs are CPU seconds of the service's own parts (store, control, publisher, reports) on SQLite, without HTTP and "
