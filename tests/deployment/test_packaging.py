@@ -117,6 +117,14 @@ def test_systemd_makes_the_user_and_the_directories(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------ metrics
 
 
+_OF_MEMBERS = {
+    "aclflow_cluster_serves": {"member"},
+    "aclflow_cluster_whole": {"member"},
+    "aclflow_cluster_lag": {"member", "followed"},
+    "aclflow_cluster_events_total": {"member", "event"},
+}
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """What the service's /metrics offers: the names of samples, with the labels that were seen on each.
@@ -130,7 +138,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         with here.client(enrolled.token) as enforcer:
             enforcer.report("pop1", enrolled.enforcer, points=[PointReport("host1", 1, bytes(16), "enforced")])
         text = here.http().get("/metrics").text
-    found: dict[str, set[str]] = {"up": set(), "aclflow_cluster_serves": {"member"}}
+    found: dict[str, set[str]] = {"up": set(), **_OF_MEMBERS}
     for family in text_string_to_metric_families(text):
         for suffix in _SUFFIXES.get(family.type, ("",)):
             found[family.name + suffix] = set()
