@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from pathlib import Path
@@ -34,6 +35,10 @@ class Sharing:
     ] = "synchronous"
 
 
+_DRAIN_S, _QUIET_S = 5.0, 0.2
+"""A switch gives a firewall up after 40 ms without an answer; where nothing came for longer, nothing comes any more."""
+
+
 @taking
 def run(
     number: Annotated[int, typer.Option("--self", help="This member's number, 1 to 15.")],
@@ -48,7 +53,10 @@ def run(
         str | None, typer.Option("--metrics", help="ADDRESS:PORT to serve its state at, to operators and Prometheus.")
     ] = None,
 ) -> None:
-    """Be a member of a firewall cluster until stopped. Without it, what it attached goes away."""
+    """Be a member of a firewall cluster until stopped. Without it, what it attached goes away.
+
+    Stopped by SIGTERM it first takes no traffic from its spreading switch any more, and goes when none comes.
+    """
     addresses = dict(_member(text) for text in member)
     if number not in addresses:
         raise BadInput(f"member {number} itself is not among the members", place="--member")
@@ -68,12 +76,31 @@ def run(
     this.start()
     try:
         ended.wait()
+        _drain(kernel, this)
     finally:
         if server is not None:
             server.close()
+        this.stop()  # first, for others wait for it until its sessions end
         kernel.detach(interface, messages)
-        this.stop()
         kernel.close()
+
+
+def _drain(kernel: Replicator, member: Member) -> None:
+    """Tell the switch that it takes no traffic, and return when none comes, or after some seconds.
+
+    Other members hold its connections already, so the switch may give them to anybody.
+    """
+    member.leave()
+    until, quiet_since, before = time.monotonic() + _DRAIN_S, time.monotonic(), _packets(kernel)
+    while time.monotonic() < min(until, quiet_since + _QUIET_S):
+        time.sleep(_QUIET_S / 10)
+        if (now := _packets(kernel)) != before:
+            before, quiet_since = now, time.monotonic()
+
+
+def _packets(kernel: Replicator) -> int:
+    counted = kernel.counters()
+    return counted["passed"] + counted["changes"]
 
 
 def _shown(place: tuple[str, int], kernel: Replicator, member: Member) -> StatusServer:

@@ -92,6 +92,10 @@ class Firewall:
             processes.kill(each)
         return died
 
+    def drain(self) -> None:
+        """Stop its member process; it goes when the switch sends nothing any more. Its links stay up."""
+        processes.stop(self.processes(), patience_s=_PATIENCE_S)
+
 
 def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
     """Bring up so many firewalls and spread the lab's traffic over them. Raises BadInput, Missing, Unreachable."""

@@ -257,17 +257,22 @@ class Member:
             log.info("statesync.follower_left", why=str(error))
 
     def _serve(self, number: int, session: Session) -> None:
-        """Send a follower our messages for as long as the session is alive."""
+        """Send a follower our messages for as long as the session is alive.
+
+        It is waited for from its first question on: then it believes our messages, and confirms them.
+        """
+        self._hold_session((number, False), session)
+        session.say(**self._hello())
+        question = session.hear()
         self._set_followed_by(number, 1)
         try:
-            self._hold_session((number, False), session)
-            session.say(**self._hello())
             while not self._ended.is_set():
-                if session.hear()["again"]:
+                if question["again"]:
                     session.say(floor=self._kernel.last_sequence())
                     session.say(whole=self._give(session))
                 session.say(**self._report())
                 self._ended.wait(_REPORT_S)
+                question = session.hear()
         finally:
             self._set_followed_by(number, -1)
 

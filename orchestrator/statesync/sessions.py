@@ -4,8 +4,8 @@
     nonce ──────────────────────────────────▶
     ◀────────────────────────────────── nonce
     hello (who, sequences) ─────────────────▶ believes the follower's messages above its sequences
-    ◀──────── hello (who, sequences), and begins to send messages to the follower
-    again: yes ─────────────────────────────▶ (the follower believes the followed's messages from now on)
+    ◀──────────────────── hello (who, sequences)
+    again: yes ─────────────────────────────▶ begins to send messages to the follower, which believes them by now
     ◀─────────────── floor (messages above it follow), entries ..., whole (how many)
     ◀──────────────────────────────── report
     again: no, or yes where messages were lost ▶ report, and so on, several times a second

@@ -32,6 +32,17 @@ for _ in sys.stdin:
             pass
     print(good, flush=True)
 """
+BEGIN = """
+import select, socket, sys
+failed = begun = 0
+while not select.select([sys.stdin], [], [], 0.01)[0]:
+    try:
+        socket.create_connection(("198.51.100.10", 8000), 10).close()
+    except OSError:
+        failed += 1
+    begun += 1
+print(failed, begun)
+"""
 HELD = 40
 SILENT_S = 0.5
 """After this time without an acknowledgement a member of a lab leaves another."""
@@ -79,6 +90,21 @@ class Held:
         self._process.communicate()
 
 
+class Beginning:
+    """Connections that begin one after the other."""
+
+    def __init__(self, lab: Lab) -> None:
+        command = ["ip", "netns", "exec", lab.layout.namespace("outside"), "python3", "-c", BEGIN]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def failed(self) -> int:
+        """End it; how many did not begin."""
+        told, _ = self._process.communicate("\n", timeout=60)
+        failed, begun = map(int, told.split())
+        assert begun > HELD
+        return failed
+
+
 @pytest.fixture
 def held(lab: Lab, members: list[Firewall]) -> Iterator[Held]:
     made = Held(lab)
@@ -115,6 +141,19 @@ def test_members_whose_processes_get_no_processor_time_stay_in_the_cluster(lab: 
     begun.close()
     cluster.revive(victim)
     until(lambda: cluster.is_up(victim), f"{victim.name} does not serve again")
+
+
+def test_a_rolling_upgrade_costs_no_connection(lab: Lab, members: list[Firewall], held: Held) -> None:
+    """Each member is stopped and started again in turn, while connections live and others begin."""
+    begun = Beginning(lab)
+    for each in members:
+        each.drain()
+        until(lambda each=each: not cluster.is_up(each), f"{each.name} gets traffic still")
+        assert held.alive() == HELD
+        cluster.revive(each)
+        until(lambda each=each: cluster.is_up(each), f"{each.name} does not serve again")
+    assert held.alive() == HELD
+    assert begun.failed() == 0
 
 
 def test_the_switch_decides_without_service_and_controller(lab: Lab, members: list[Firewall], held: Held) -> None:

@@ -127,3 +127,24 @@ def test_a_member_of_another_version_is_no_member(cluster: Cluster, ends: Ends, 
         stranger.hear()
     assert cluster.nodes[1].member.followers == {2, 3}
     assert talks(*ends.connect())
+
+
+def test_a_member_that_comes_is_waited_for_from_its_first_question_on(
+    cluster: Cluster, ends: Ends, world: World
+) -> None:
+    """Until then it does not believe messages, and packets would wait in vain."""
+    cluster.stop(3)
+    wait_until(lambda: cluster.nodes[1].member.followers == {2}, "a member that left is waited for", 3)
+    joining = Session.begin(
+        world.dialler(3)(world.address(1), 3781, world.address(3)), SECRET, is_follower=True, silent_s=SILENT_S
+    )
+    joining.say(member=3, version=VERSION, sequences=[1, 1])
+    assert joining.hear()["member"] == 1
+    assert cluster.nodes[1].member.followers == {2}
+    assert talks(*ends.connect())
+    joining.say(again=False)
+    joining.hear()
+    assert cluster.nodes[1].member.followers == {2, 3}
+    joining.end()
+    cluster.start(3)
+    cluster.wait_whole()
