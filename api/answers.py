@@ -21,7 +21,10 @@ _JSON = "application/json"
 
 
 def dumped(body: object) -> bytes:
-    """A body as JSON. Text that no JSON can carry is written with escapes instead of failing."""
+    """A body as JSON.
+
+    Text that no JSON can carry is written with escapes instead of failing.
+    """
     if isinstance(body, BaseModel):
         return body.model_dump_json().encode()
     try:
@@ -65,7 +68,10 @@ def reply(
     tag: str | None = None,
     location: str | None = None,
 ) -> Reply:
-    """What a write came to, to be kept for an idempotency key or sent. With a location it is 201, something new."""
+    """What a write came to, to be kept for an idempotency key or sent.
+
+    With a location it is 201, something new.
+    """
     headers = {
         **({GENERATION: str(generation)} if generation is not None else {}),
         **({"ETag": tag} if tag else {}),
@@ -84,7 +90,10 @@ def _parts(kept: Reply) -> tuple[bytes, int, dict[str, str], str]:
 
 
 class WrittenResponse(Response):
-    """The answer to a write. The message that begins it says which domains moved, for `waiting.py`."""
+    """The answer to a write.
+
+    The message that begins it says which domains moved, for `waiting.py`.
+    """
 
     def __init__(self, written: Written[Reply]) -> None:
         super().__init__(*_parts(written.answer))

@@ -46,7 +46,9 @@ def address_of(scope: Scope) -> str:
 
 
 async def caller(request: Request, services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:
-    """Who shows a certificate, or bears the token of a request. Raises Unauthenticated, and BadInput for who does both.
+    """Who shows a certificate, or bears the token of a request.
+
+    Raises Unauthenticated, and BadInput for who does both.
 
     A machine that has a certificate is known by that alone: were a token taken as well, a request could be made in
     somebody else's name over its connection.
@@ -87,7 +89,10 @@ def is_admin(principal: Principal) -> bool:
 
 
 def only_tenant(principal: Principal) -> str | None:
-    """The one tenant that a caller sees; None for administrators, who see all. Raises NotFound for enforcers."""
+    """The one tenant that a caller sees; None for administrators, who see all.
+
+    Raises NotFound for enforcers.
+    """
     if is_admin(principal):
         return None
     if principal.tenant is None:

@@ -70,7 +70,10 @@ class Services:
 
 
 async def services(request: Request) -> Services:
-    """The services of the application that a request came to. A coroutine: FastAPI sends functions to a thread."""
+    """The services of the application that a request came to.
+
+    A coroutine: FastAPI sends functions to a thread.
+    """
     return cast("Services", request.app.state.services)
 
 
@@ -111,7 +114,10 @@ class Writing:
 async def writing(
     cost: WithCost = False, comment: Comment = "", despite_expectations: Despite = False, confirm: Confirm = None
 ) -> Writing:
-    """Return what the query of a write asks for. A coroutine: FastAPI sends functions to a thread."""
+    """Return what the query of a write asks for.
+
+    A coroutine: FastAPI sends functions to a thread.
+    """
     return Writing(cost, comment, despite_expectations, confirm)
 
 
@@ -140,7 +146,10 @@ def read_body(model: type[Body], raw: bytes) -> Body:
 
 
 def takes(model: type[BaseModel]) -> dict[str, object]:
-    """What OpenAPI is told about a raw body. The application adds the schema of each model that is in `RAW_BODIES`."""
+    """What OpenAPI is told about a raw body.
+
+    The application adds the schema of each model that is in `RAW_BODIES`.
+    """
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -155,7 +164,10 @@ class Condition:
         self._header = header
 
     def require(self, current: str) -> None:
-        """For a write of what exists, at ETag `current`. Raises Stale, and Unconditional when nothing is asked for."""
+        """For a write of what exists, at ETag `current`.
+
+        Raises Stale, and Unconditional when nothing is asked for.
+        """
         if self._header is None:
             raise Unconditional(
                 f"it exists, at {current}: say If-Match with the ETag you read", place="header.If-Match"
@@ -163,7 +175,10 @@ class Condition:
         self.allow(current)
 
     def allow(self, current: str | None) -> None:
-        """For a write that needs no condition, but keeps to one. None: there is nothing yet. Raises Stale."""
+        """For a write that needs no condition, but keeps to one.
+
+        None: there is nothing yet. Raises Stale.
+        """
         if self._header is None or (self._header.strip() == "*" and current is not None):
             return
         if current is None:

@@ -49,7 +49,10 @@ def restored(unit: Unit, tenant: str, version: int, *, author: str) -> tuple[Cha
 
 
 def blamed(services: Services, tenant: str, body: AskedBody) -> BlameBody:
-    """Which version brought what the list says of a packet. Raises BadInput, TooLarge when it takes too long."""
+    """Which version brought what the list says of a packet.
+
+    Raises BadInput, TooLarge when it takes too long.
+    """
     until = time.monotonic() + services.review_limit_s
 
     def work(unit: Unit) -> BlameBody:
@@ -72,7 +75,10 @@ def bisected(services: Services, tenant: str, body: AskedBody) -> BisectedBody:
 
 
 def _newest_first(unit: Unit, tenant: str, until: float) -> Iterator[tuple[int, Acl]]:
-    """The versions of a list, read one by one. Raises TooLarge when the (monotonic) clock says `until`."""
+    """The versions of a list, read one by one.
+
+    Raises TooLarge when the (monotonic) clock says `until`.
+    """
     for record in _records(unit, tenant):
         if time.monotonic() > until:
             raise TooLarge(f"this takes too long here: it was so back to version {record.version + 1}; try bisect")

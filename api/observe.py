@@ -31,7 +31,10 @@ class _Answered:
 
 
 class Observe:
-    """Middleware: says what was asked, how it was answered and how long that took. Never a header or a body."""
+    """Middleware: says what was asked, how it was answered and how long that took.
+
+    Never a header or a body.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app

@@ -32,7 +32,10 @@ class _Bucket:
 
 
 class Rates:
-    """The buckets of one service. Safe between threads. `ticks` is in seconds and never goes back."""
+    """The buckets of one service.
+
+    Safe between threads. `ticks` is in seconds and never goes back.
+    """
 
     def __init__(
         self,

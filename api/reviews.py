@@ -17,7 +17,10 @@ _MOST = 256
 
 
 class Reviews:
-    """The newest answer to each question, of those that were asked last. Safe to share between threads."""
+    """The newest answer to each question, of those that were asked last.
+
+    Safe to share between threads.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -25,7 +28,10 @@ class Reviews:
         self._known: OrderedDict[Hashable, tuple[Hashable, Any]] = OrderedDict()
 
     def of(self, about: Hashable, state: Hashable, look: Callable[[], T]) -> T:
-        """What `look` gives, or gave for this `state` of what it is about. Who asks meanwhile waits for the first."""
+        """What `look` gives, or gave for this `state` of what it is about.
+
+        Who asks meanwhile waits for the first.
+        """
         with self._guard:
             turn = self._turns.setdefault(about, threading.Lock())
         with turn:

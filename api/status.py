@@ -25,7 +25,10 @@ FlowsOf = Callable[[str, int], int | None]
 
 
 def status(unit: Unit, flows_of: FlowsOf, silence_s: float) -> Status:
-    """Look at every domain and tenant. `flows_of` says how many flow entries a tenant's list takes now."""
+    """Look at every domain and tenant.
+
+    `flows_of` says how many flow entries a tenant's list takes now.
+    """
     domains, tenants = unit.domains.list(limit=_MOST), unit.tenants.list(limit=_MOST)
     concerns = [concern for domain in domains for concern in _of_domain(unit, domain, silence_s)]
     concerns += [concern for tenant in tenants for concern in _of_quota(unit, tenant, flows_of)]

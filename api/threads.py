@@ -20,7 +20,10 @@ _THREADS = ThreadPoolExecutor(32, thread_name_prefix="request")
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """What a function gives on a thread, in the context of who waits for it. Raises what it raises."""
+    """What a function gives on a thread, in the context of who waits for it.
+
+    Raises what it raises.
+    """
     work = partial(function, *arguments, **named)
     return await asyncio.wrap_future(_THREADS.submit(copy_context().run, _done, work))
 

@@ -58,7 +58,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """What was put back. `unverified` says what could not be known of the backup, a sentence each."""
+    """What was put back.
+
+    `unverified` says what could not be known of the backup, a sentence each.
+    """
 
     restored: Restored
     unverified: tuple[str, ...]
@@ -73,7 +76,9 @@ def back_up_service(
     now: dt.datetime,
     progress: Progress,
 ) -> Written:
-    """Write a backup; the service may be running. `authority`: with the key of the authority, where there is one.
+    """Write a backup; the service may be running.
+
+    `authority`: with the key of the authority, where there is one.
 
     `recipients` (``age1...``) are those who can open it, besides those of the settings; none: everybody. Raises what
     `back_up` raises, and BadInput for what is no recipient and where the authority's files are damaged or readable to
@@ -164,7 +169,10 @@ def _signed(digest: bytes, authority: Authority | None) -> Signature | None:
 
 
 def _unverified(backup: Backup, settings: Settings, signed_by: Path | None) -> tuple[str, ...]:
-    """What cannot be known of a backup. Raises BadInput where what was asked for, or what is claimed, is not so."""
+    """What cannot be known of a backup.
+
+    Raises BadInput where what was asked for, or what is claimed, is not so.
+    """
     signature = backup.signature
     known = _known_authorities(settings, signed_by)
     if signature is None:

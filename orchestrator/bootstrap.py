@@ -298,7 +298,10 @@ def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Sto
 
 
 def read_packets_key(path: Path | None) -> bytes | None:
-    """Read the key of recorded headers. Raises Missing and BadInput: a service with a wrong key must not begin."""
+    """Read the key of recorded headers.
+
+    Raises Missing and BadInput: a service with a wrong key must not begin.
+    """
     if path is None:
         return None
     try:

@@ -9,7 +9,10 @@ from types import MappingProxyType
 
 
 class About(enum.Enum):
-    """Whom an event is about, and so what its subject names. Tenants see events about themselves, nothing else."""
+    """Whom an event is about, and so what its subject names.
+
+    Tenants see events about themselves, nothing else.
+    """
 
     TENANT = "tenant"
     DOMAIN = "domain"
@@ -152,5 +155,8 @@ OBSERVED = frozenset(
 
 
 def about(kind: str) -> About:
-    """Whom events of a kind are about. Of one that is not declared only administrators learn."""
+    """Whom events of a kind are about.
+
+    Of one that is not declared only administrators learn.
+    """
     return KINDS[kind].about if kind in KINDS else About.SERVICE

@@ -62,7 +62,9 @@ class Reading:
         """Why the service cannot be read; None while it answers."""
 
     async def get(self, key: Hashable, read: Callable[[], T], *, fresh_s: float = FRESH_S, rest: int = REST) -> T:
-        """Read, or return the last result for the same key if it is fresh. Raises what `read` raises.
+        """Read, or return the last result for the same key if it is fresh.
+
+        Raises what `read` raises.
 
         It is fresh for `fresh_s` seconds, and for `rest` times as long as reading took.
         """

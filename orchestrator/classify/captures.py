@@ -175,7 +175,10 @@ class Capture:
 def open_capture(
     name: str, told: Callable[[int], None] = lambda _: None, *, since: Mark = BEGINNING, until: int | None = None
 ) -> Iterator[Capture]:
-    """A capture by its path, or standard input for `-`; or one of its shares. Raises Missing, BadInput."""
+    """A capture by its path, or standard input for `-`; or one of its shares.
+
+    Raises Missing, BadInput.
+    """
     if name == STDIN:
         yield Capture("standard input", sys.stdin.buffer, told)
         return

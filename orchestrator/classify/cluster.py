@@ -131,7 +131,10 @@ def _connected(scheduler: str) -> Iterator[Any]:
 
 
 def _in_order(client: Any, futures: Sequence[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Yield the results of futures, and let each go. Raises what a task raised, Unreachable, Refused."""
+    """Yield the results of futures, and let each go.
+
+    Raises what a task raised, Unreachable, Refused.
+    """
     from distributed import KilledWorker  # noqa: PLC0415 -- it is there if there is a client
 
     for future, name in zip(futures, names, strict=True):

@@ -37,7 +37,10 @@ class Kinds:
 
 
 def kinds_of(piece: Piece) -> Kinds:
-    """Return the packets of frames or of flow records, each kind once. Other threads run meanwhile."""
+    """Return the packets of frames or of flow records, each kind once.
+
+    Other threads run meanwhile.
+    """
     return _kinds_of_records(piece) if isinstance(piece, FlowRecords) else _kinds_of_frames(piece)
 
 

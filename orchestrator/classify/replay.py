@@ -67,7 +67,10 @@ class Changed:
 
 @dataclass(slots=True)
 class Sums:
-    """What a replay, or a share of one, counted. Lines of lists have the numbers of `Deciding.deciders`."""
+    """What a replay, or a share of one, counted.
+
+    Lines of lists have the numbers of `Deciding.deciders`.
+    """
 
     of_list: Listed
     of_other: Listed | None

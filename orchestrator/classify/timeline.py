@@ -106,7 +106,10 @@ class Timeline:
         return WIDTHS[self.level]
 
     def intervals(self) -> Iterator[Interval]:
-        """Yield the intervals in their order. Packets that two lists decide otherwise count for both columns."""
+        """Yield the intervals in their order.
+
+        Packets that two lists decide otherwise count for both columns.
+        """
         for number, row in zip(self.bins.tolist(), self.counts.tolist(), strict=True):
             yield Interval(
                 number * self.width,

@@ -48,7 +48,10 @@ class GroupCalls:
         etag: str | None = None,
         key: str | None = None,
     ) -> Written:
-        """Add and remove members, all of it or nothing. Raises NotFound (group, member to be removed), BadPolicy."""
+        """Add and remove members, all of it or nothing.
+
+        Raises NotFound (group, member to be removed), BadPolicy.
+        """
         body = {"add": list(map(str, add)), "remove": list(map(str, remove))}
         path = f"{group_path(tenant, group)}/members"
         return written(self._service.write("POST", path, body=body, etag=etag, headers=once_header(key)))
@@ -102,7 +105,10 @@ class HistoryCalls:
         return written(response), document_of(Restored, response).left_out
 
     def acl_difference(self, tenant: str, before: int, after: int | None = None) -> Json:
-        """What became permitted and denied from one version to another, or to the current one. Raises TooLarge."""
+        """What became permitted and denied from one version to another, or to the current one.
+
+        Raises TooLarge.
+        """
         path = f"{tenant_path(tenant)}/acl/versions/{before}/difference"
         found: Json = self._service.read(path, to=after)
         return found

@@ -138,7 +138,10 @@ class Client(
     def create_tenants(
         self, domain: str, tenants: Iterable[TenantToCreate], *, key: str | None = None
     ) -> CreatedTenants:
-        """Create up to 1,000 tenants in one change. Raises Conflict, NotFound, BadInput, each with the place."""
+        """Create up to 1,000 tenants in one change.
+
+        Raises Conflict, NotFound, BadInput, each with the place.
+        """
         body = {"domain": domain, "tenants": [asdict(each) for each in tenants]}
         created = self._service.write("POST", "/v1/tenants:batch", body=body, headers=once_header(key))
         return document_of(CreatedTenants, created)
@@ -204,15 +207,24 @@ class Client(
         return written(self._service.write("PUT", path, body=_document(acl), etag=etag, query=query))
 
     def confirm_acl(self, tenant: str) -> Written:
-        """Keep the change of a list that waits to be confirmed. Raises Conflict where none does."""
+        """Keep the change of a list that waits to be confirmed.
+
+        Raises Conflict where none does.
+        """
         return written(self._service.write("POST", f"{tenant_path(tenant)}/acl/confirm"))
 
     def revert_acl(self, tenant: str) -> Written:
-        """Take the change of a list that waits to be confirmed back now. Raises Conflict where none does."""
+        """Take the change of a list that waits to be confirmed back now.
+
+        Raises Conflict where none does.
+        """
         return written(self._service.write("POST", f"{tenant_path(tenant)}/acl/revert"))
 
     def standing(self, tenant: str, parts: Sequence[Part] = PARTS) -> Standing:
-        """What is odd about the list as it is, and what it costs. Raises TooLarge when that takes too long to tell."""
+        """What is odd about the list as it is, and what it costs.
+
+        Raises TooLarge when that takes too long to tell.
+        """
         path = f"{tenant_path(tenant)}/acl/check"
         response = self._service.ask("GET", path, query={"part": parts}, held_s=_LOOKED_AT_S)
         return Standing.of(json_of(response))
@@ -263,7 +275,10 @@ class Client(
         key: str | None = None,
         comment: str = "",
     ) -> Written:
-        """Put a new rule at a place, at the end when none is named. Raises Conflict when the list has that id."""
+        """Put a new rule at a place, at the end when none is named.
+
+        Raises Conflict when the list has that id.
+        """
         query = {"position": position, "before": before, "after": after, "comment": comment or None}
         path = f"{tenant_path(tenant)}/acl/rules"
         return written(
@@ -286,7 +301,10 @@ class Client(
         etag: str = ANY_VERSION,
         comment: str = "",
     ) -> Written:
-        """Put a rule at another place, at the end when none is named. Raises NotFound, Stale."""
+        """Put a rule at another place, at the end when none is named.
+
+        Raises NotFound, Stale.
+        """
         query = {"position": position, "before": before, "after": after, "comment": comment or None}
         return written(self._service.write("PUT", f"{rule_path(tenant, rule)}/place", query=query, etag=etag))
 

@@ -74,7 +74,10 @@ class DomainCalls:
         return document_of(Domain, self._service.write("PATCH", domain_path(domain), body=body, etag=etag))
 
     def raise_domain(self, domain: str, above: int) -> int:
-        """Move a domain's generation above one that a host holds; where it is then. Raises NotFound, BadInput."""
+        """Move a domain's generation above one that a host holds; where it is then.
+
+        Raises NotFound, BadInput.
+        """
         return generation_of(self._service.write("POST", f"{domain_path(domain)}/raise", body={"above": above}))
 
     def delete_domain(self, domain: str, *, etag: str = ANY_VERSION) -> None:

@@ -25,7 +25,10 @@ class DraftCalls:
         return self._service.read_document(KeptExpectations, f"{tenant_path(tenant)}/acl/expectations")
 
     def keep_expectations(self, tenant: str, text: str) -> KeptExpectations:
-        """Hold each change of the list to this from now on. Raises BadInput with the line, TooLarge."""
+        """Hold each change of the list to this from now on.
+
+        Raises BadInput with the line, TooLarge.
+        """
         path = f"{tenant_path(tenant)}/acl/expectations"
         return document_of(KeptExpectations, self._service.write("PUT", path, body={"text": text}))
 

@@ -57,8 +57,10 @@ class EnrolmentCalls:
     def enrol(
         self, token: str, *, name: str, kind: str, csr: str | None = None, instance: str | None = None
     ) -> Enrolment:
-        """Use up an enrolment token. Raises Unauthenticated when it is wrong, expired or used up, and what else the
-        service may have against it."""
+        """Use up an enrolment token.
+
+        Raises Unauthenticated when it is wrong, expired or used up, and what else the service may have against it.
+        """
         body = {"token": token, "name": name, "kind": kind, "csr": csr, "instance": instance}
         said = {key: value for key, value in body.items() if value is not None}
         return document_of(Enrolment, self._service.ask("POST", "/v1/enrol", body=said))

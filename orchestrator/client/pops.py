@@ -27,12 +27,18 @@ class PopCalls:
     def add_pop(
         self, name: str, domain: str, outside: tuple[str, ...], *, key: str | None = None, **settings: object
     ) -> int:
-        """Give a domain its PoP; the generation of that. `settings` are named as in REST. Raises Conflict, BadInput."""
+        """Give a domain its PoP; the generation of that.
+
+        `settings` are named as in REST. Raises Conflict, BadInput.
+        """
         body = {"name": name, "domain": domain, "outside": list(outside), **settings}
         return generation_of(self._service.write("POST", "/v1/pops", body=body, headers=once_header(key)))
 
     def set_pop(self, name: str, settings: Mapping[str, object]) -> int:
-        """Lay a PoP out differently in what is named; the generation of that. Raises NotFound, BadInput, TooLarge."""
+        """Lay a PoP out differently in what is named; the generation of that.
+
+        Raises NotFound, BadInput, TooLarge.
+        """
         body = {**self.pop(name)["settings"], **settings}
         return generation_of(self._service.write("PUT", _path(name), body=body, etag=ANY_VERSION))
 

@@ -24,7 +24,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A firewall that traffic is spread over; its `number` is its own in the domain. `state`: serving or draining."""
+    """A firewall that traffic is spread over; its `number` is its own in the domain.
+
+    `state`: serving or draining.
+    """
 
     name: str
     number: int

@@ -32,7 +32,10 @@ def anchor_line(anchor: AuditAnchor) -> bytes:
 
 
 class AnchorFile:
-    """Appends anchors to a file. It is opened each time, so it may be moved away."""
+    """Appends anchors to a file.
+
+    It is opened each time, so it may be moved away.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

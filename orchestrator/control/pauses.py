@@ -1,4 +1,7 @@
-"""Pauses after failures: 1, 2, 4 ... up to 60 seconds, for each key by itself."""
+"""Pauses after failures: 1, 2, 4 ...
+
+up to 60 seconds, for each key by itself.
+"""
 
 from __future__ import annotations
 

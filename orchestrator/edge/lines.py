@@ -188,7 +188,10 @@ def _order_lines(count: int, before: I64, after: I64) -> I64:
 
 
 def bases(draws: Sequence[int], k: int, tries: int) -> list[tuple[int, ...]]:
-    """Return bases for `tries` shapes of `k` functions from drawn numbers. Raises BadInput for too few."""
+    """Return bases for `tries` shapes of `k` functions from drawn numbers.
+
+    Raises BadInput for too few.
+    """
     if len(draws) < k * tries or len(set(draws)) != len(draws):
         raise BadInput(f"{k * tries} different numbers are needed", place="draws")
     return [tuple(draws[index * k : (index + 1) * k]) for index in range(tries)]

@@ -124,7 +124,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Firewall servers and the gateways they replace. Memory as measured here, processors as in the paper."""
+    """Firewall servers and the gateways they replace.
+
+    Memory as measured here, processors as in the paper.
+    """
 
     memory_gb: float = 1_024.0
     octets_a_pair: float = 96.0
@@ -247,7 +250,10 @@ def plan(
 
 
 def filters_of(cloud: Cloud, chunk_size: int, tcam: Tcam) -> Filters:
-    """Return lines for a cloud's chunks with their rates. Raises BadInput for a size that is no power of two."""
+    """Return lines for a cloud's chunks with their rates.
+
+    Raises BadInput for a size that is no power of two.
+    """
     if chunk_size < 1 or chunk_size & (chunk_size - 1):
         raise BadInput(f"{chunk_size} addresses share no prefix of their own: take a power of two", place="chunk_size")
     chunks = cloud.chunks(chunk_size)

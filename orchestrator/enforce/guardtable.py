@@ -33,7 +33,10 @@ class GuardTable:
         return "\n".join([there, f"delete {there}", *declared, ""])
 
     def close(self) -> None:
-        """Write it, or take away one that is not wanted any more. Raises as a filter's tool does."""
+        """Write it, or take away one that is not wanted any more.
+
+        Raises as a filter's tool does.
+        """
         if self.chains or self._read():
             self.run(_WRITE, self.script)
         self._listed = self._read()

@@ -150,7 +150,10 @@ class Identity:
         return given + told if is_ours and told != given else given
 
     def believe(self, context: ssl.SSLContext, authority: Path | None) -> None:
-        """Have a context believe, from now on, what we were told since, too. Raises Missing, BadInput."""
+        """Have a context believe, from now on, what we were told since, too.
+
+        Raises Missing, BadInput.
+        """
         believed = self._believed(authority)
         if believed is not None:
             context.load_verify_locations(cadata=believed)

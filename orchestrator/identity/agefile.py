@@ -123,7 +123,10 @@ def is_sealed(raw: BinaryIO) -> bool:
 
 
 def unsealed(raw: BinaryIO, identities: Iterable[X25519PrivateKey]) -> BinaryIO:
-    """A stream, which can be sought in, of what a sealed file holds. Raises BadInput where no key opens it."""
+    """A stream, which can be sought in, of what a sealed file holds.
+
+    Raises BadInput where no key opens it.
+    """
     raw.seek(0)
     lines = [raw.readline(_MOST_HEADER)]
     while lines[-1] and not lines[-1].startswith(_END) and len(lines) < 1024:
@@ -183,7 +186,10 @@ class _Unsealing(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
-        """Read on, at most to the end of a chunk. Raises BadInput for one that was changed."""
+        """Read on, at most to the end of a chunk.
+
+        Raises BadInput for one that was changed.
+        """
         number, offset = divmod(self._at, _CHUNK)
         if self._at >= self._size and not (self._size == 0 and self._known[0] < 0):
             return 0

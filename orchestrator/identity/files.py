@@ -74,7 +74,10 @@ class AuthorityDir:
         return Rollover.OVERLAPPING if self.former_certificate.exists() else Rollover.NONE
 
     def believed(self) -> str:
-        """Return the certificates (PEM) of all authorities that are believed, the present one first. Raises Missing."""
+        """Return the certificates (PEM) of all authorities that are believed, the present one first.
+
+        Raises Missing.
+        """
         others = (path for path in (self.next_certificate, self.former_certificate) if path.exists())
         return "".join(_read(path).decode() for path in (self.certificate, *others))
 

@@ -60,7 +60,10 @@ class _ChainState:
 
 @dataclass(slots=True)
 class Verifier:
-    """Reads a trail once, from its oldest entry on. `keys` are the public keys to believe; none: any."""
+    """Reads a trail once, from its oldest entry on.
+
+    `keys` are the public keys to believe; none: any.
+    """
 
     anchors: Iterable[AuditAnchor]
     keys: Collection[str] = ()

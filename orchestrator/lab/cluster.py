@@ -85,20 +85,28 @@ class Firewall:
         return found
 
     def kill(self) -> float:
-        """Take its power, and return when that was (monotonic seconds). Its links stay up, as of a
-        machine behind a switch, so that only its silence tells."""
+        """Take its power, and return when that was (monotonic seconds).
+
+        Its links stay up, as of a machine behind a switch, so that only its silence tells.
+        """
         died = namespaces.inside(self.forwarder.namespace, _stop_forwarding)
         for each in self.processes():
             processes.kill(each)
         return died
 
     def drain(self) -> None:
-        """Stop its member process; it goes when the switch sends nothing any more. Its links stay up."""
+        """Stop its member process; it goes when the switch sends nothing any more.
+
+        Its links stay up.
+        """
         processes.stop(self.processes(), patience_s=_PATIENCE_S)
 
 
 def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
-    """Bring up so many firewalls and spread the lab's traffic over them. Raises BadInput, Missing, Unreachable."""
+    """Bring up so many firewalls and spread the lab's traffic over them.
+
+    Raises BadInput, Missing, Unreachable.
+    """
     if not lab.spec.spread:
         raise BadInput("this lab has no spreading switch: put `spread: true` into its description", place="--pop")
     if not 2 <= size <= MOST:

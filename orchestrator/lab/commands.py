@@ -51,7 +51,10 @@ def up(
     tls: Annotated[bool, typer.Option("--tls", help="TLS everywhere: service, agents, OpenFlow.")] = False,
     bare: Annotated[bool, typer.Option("--bare", help="Network and switches only: no service, no controller.")] = False,
 ) -> None:
-    """Bring a point of presence up, and leave it running. Tenants have empty lists: nothing is permitted yet."""
+    """Bring a point of presence up, and leave it running.
+
+    Tenants have empty lists: nothing is permitted yet.
+    """
     need_root()
     console = Console()
     layout, description = Layout(prefix), specfile.load(pop_file)
@@ -127,7 +130,10 @@ def kill(
     firewall: Annotated[str, typer.Argument(help="A firewall of the lab's cluster: fw1.")],
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
-    """Take the power from a firewall of the lab's cluster. Its links stay up, so that only its silence tells."""
+    """Take the power from a firewall of the lab's cluster.
+
+    Its links stay up, so that only its silence tells.
+    """
     need_root()
     cluster.member(pop.find(Layout(prefix)), firewall).kill()
     typer.echo(f"{firewall} is dead; `aclflow lab revive {firewall}` brings it back, empty")
@@ -137,7 +143,10 @@ def kill(
 def revive(
     firewall: Annotated[str, typer.Argument(help="A firewall that was killed.")], prefix: Prefix = DEFAULT_PREFIX
 ) -> None:
-    """Give a firewall its power back. It takes the others' connections in bulk, then it serves."""
+    """Give a firewall its power back.
+
+    It takes the others' connections in bulk, then it serves.
+    """
     need_root()
     cluster.revive(cluster.member(pop.find(Layout(prefix)), firewall))
     typer.echo(f"{firewall} serves once it is whole")

@@ -42,14 +42,20 @@ def is_confined() -> bool:
 
 
 def reenter(arguments: Sequence[str]) -> NoReturn:
-    """Become the same program as the root of a user namespace. Raises Missing, with what stands in the way."""
+    """Become the same program as the root of a user namespace.
+
+    Raises Missing, with what stands in the way.
+    """
     check_possible()
     command = [*_unshare(), "sh", "-c", _INSIDE, "sh", sys.executable, "-m", "orchestrator.cli", *arguments]
     os.execvp(command[0], command)  # noqa: S606 - the words are ours, and go to no shell
 
 
 def check_possible() -> None:
-    """Try what a demonstration without root needs. Raises Missing that names it, and what would allow it."""
+    """Try what a demonstration without root needs.
+
+    Raises Missing that names it, and what would allow it.
+    """
     for program, package in (("unshare", "util-linux"), ("ip", "iproute2"), ("ovs-vswitchd", "openvswitch-switch")):
         if shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
             raise _impossible(f"the program '{program}' is missing (Debian: {package})")

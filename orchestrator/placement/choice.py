@@ -134,7 +134,10 @@ Prospects = Callable[[LiftedRule], Prospect | str]
 
 
 def choose(subjects: Sequence[Subject], settings: Settings, elapsed_s: float, prospects: Prospects) -> Choice:
-    """Decide one round. `subjects` are all rules of a domain; `elapsed_s` is the time since the last round."""
+    """Decide one round.
+
+    `subjects` are all rules of a domain; `elapsed_s` is the time since the last round.
+    """
     free = [each for each in subjects if each.wish is None]
     barred = [Verdict(each.rule, f"it is {each.wish.value}") for each in subjects if each.wish and each.lifted]
     if settings.algorithm is Algorithm.SAVINGS:

@@ -124,7 +124,10 @@ class NotTheSame(AclflowError):
 
 
 def proof(rows: RuleList, entries: Sequence[Entry]) -> Proof:
-    """Show that the list decides every packet of an entry by the same row. Raises NotTheSame."""
+    """Show that the list decides every packet of an entry by the same row.
+
+    Raises NotTheSame.
+    """
     sets = 0
     for number, entry in enumerate(entries):
         asked_before = [other.box for other in entries[:number] if other.box.overlaps(entry.box)]

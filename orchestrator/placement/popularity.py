@@ -134,7 +134,10 @@ def _repaired_round(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
 def _place_rules(
     best: RuleId | None, warm: Sequence[RuleId], delta: Mapping[RuleId, int], thresholds: Thresholds
 ) -> tuple[tuple[RuleId, ...], tuple[RuleId, ...], str]:
-    """Choose the rule to lift and the one to lower for it. `warm` are lifted rules, least popular first."""
+    """Choose the rule to lift and the one to lower for it.
+
+    `warm` are lifted rules, least popular first.
+    """
     if best is None:
         return (), (), f"no other rule reached {thresholds.upper} packets"
     reached = f"{delta[best]} packets, at least {thresholds.upper}"

@@ -104,7 +104,10 @@ def place(
     before: Mapping[str, str] | None = None,
     weights: Weights = Weights(),
 ) -> Placement:
-    """Assign every key; `before` is the present assignment. Raises BadInput where a key has no server."""
+    """Assign every key; `before` is the present assignment.
+
+    Raises BadInput where a key has no server.
+    """
     names = {server.name: server for server in servers}
     if not names and loads:
         raise BadInput("there is no firewall server that serves", place="servers")

@@ -140,7 +140,10 @@ def opening(packet: Packet) -> Packet | None:
 
 
 def ends_of(packet: Packet) -> Ends:
-    """The ends of a packet's connection. Of what is neither TCP nor UDP they have no ports."""
+    """The ends of a packet's connection.
+
+    Of what is neither TCP nor UDP they have no ports.
+    """
     with_ports = packet.protocol in (TCP, UDP)
     kind = packet.icmp_type if packet.protocol in OWN_ICMP.values() else 0
     asks = {answer: request for request, answer in _REPLY_TO[packet.family].items()}
@@ -177,7 +180,10 @@ def check_trackable(policy: Policy) -> None:
 
 
 def check_rules(rules: Sequence[Rule], place: str) -> None:
-    """Refuse the first rule of a list that a connection cannot be asked for. Raises BadPolicy."""
+    """Refuse the first rule of a list that a connection cannot be asked for.
+
+    Raises BadPolicy.
+    """
     for position, rule in enumerate(rules):
         what = _unfit(rule)
         if what is not None:

@@ -82,7 +82,10 @@ ANYTHING = Service()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One end of an expectation: names, prefixes, groups as `@name`. Empty: everybody; `outside`: none of the own."""
+    """One end of an expectation: names, prefixes, groups as `@name`.
+
+    Empty: everybody; `outside`: none of the own.
+    """
 
     names: tuple[str, ...] = ()
     outside: bool = False
@@ -98,7 +101,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One sentence: `source` less `besides` reaches every target, or none of the targets. `place` is the sentence's."""
+    """One sentence: `source` less `besides` reaches every target, or none of the targets.
+
+    `place` is the sentence's.
+    """
 
     text: str
     place: str
@@ -134,7 +140,9 @@ class Outcome:
 def newly_broken(
     expectations: Sequence[Expectation], before: Acl, after: Acl, setting: Setting, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[Outcome, ...]:
-    """The expectations that a list breaks and the list before it kept, in their order. Raises as `judge`.
+    """The expectations that a list breaks and the list before it kept, in their order.
+
+    Raises as `judge`.
 
     A packet fares otherwise only if a changed rule matches it, so where few were changed only their packets are asked
     about, in the rules that may meet them: a small change of a long list costs what it touches.
@@ -183,7 +191,10 @@ def judge(
 
 
 def packets_of(expectation: Expectation, acl: Acl, setting: Setting) -> tuple[Box, ...]:
-    """The packets that an expectation speaks of, as disjoint boxes in each IP version. Raises BadInput."""
+    """The packets that an expectation speaks of, as disjoint boxes in each IP version.
+
+    Raises BadInput.
+    """
     lists = _Lists(acl, setting)
     return tuple(box for box, _ in _asked(expectation, lists, setting))
 
@@ -210,7 +221,10 @@ def _counterexample(
 
 
 def _asked(expectation: Expectation, lists: _Lists, setting: Setting) -> Iterator[tuple[Box, tuple[Direction, ...]]]:
-    """The boxes that an expectation speaks of, each with the lists that decide it. Raises BadInput."""
+    """The boxes that an expectation speaks of, each with the lists that decide it.
+
+    Raises BadInput.
+    """
     found = False
     for target in expectation.targets:
         for family in Family:
@@ -233,7 +247,10 @@ def _asked(expectation: Expectation, lists: _Lists, setting: Setting) -> Iterato
 
 
 def _members(place: Place, family: Family, lists: _Lists, setting: Setting) -> Spans:
-    """The addresses of one end in an IP version. Raises BadInput for a name that stands for nothing."""
+    """The addresses of one end in an IP version.
+
+    Raises BadInput for a name that stands for nothing.
+    """
     named = [each for name in place.names for each in _spans(name, family, lists, setting)]
     found = spans.union(named) if place.names else ALL_ADDRESSES[family]
     return spans.minus(found, spans_of(setting.own, family)) if place.outside else found

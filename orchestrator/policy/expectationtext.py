@@ -64,7 +64,10 @@ class Expectations:
 
 
 def read_expectations(text: str, name: str) -> Expectations:
-    """Read a text; `name` is the file's. Raises BadInput or TooLarge with the file and the line as its place."""
+    """Read a text; `name` is the file's.
+
+    Raises BadInput or TooLarge with the file and the line as its place.
+    """
     if len(text.encode()) > MOST_BYTES:
         raise TooLarge(f"it is larger than {MOST_BYTES} bytes", place=name)
     try:

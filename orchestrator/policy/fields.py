@@ -1,4 +1,6 @@
-"""Match fields: what a rule can ask of a packet. Each is declared here once, and everything else reads it from here.
+"""Match fields: what a rule can ask of a packet.
+
+Each is declared here once, and everything else reads it from here.
 
 A field has one name in a packet, one attribute in a rule that asks for it, and one axis in a box of packet space:
 
@@ -40,7 +42,10 @@ OWN_ICMP = {Family.IPV4: ICMP, Family.IPV6: ICMPV6}
 
 
 class Kind(enum.Enum):
-    """How a rule asks for a field. A box keeps the first two as spans, the others as bits."""
+    """How a rule asks for a field.
+
+    A box keeps the first two as spans, the others as bits.
+    """
 
     PREFIXES = enum.auto()
     """`Addresses`: prefixes and groups of one IP version, or any."""

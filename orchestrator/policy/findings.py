@@ -113,8 +113,11 @@ _WIDE_OUT = Weight(Severity.NOTE, "most lists let their own side reach everythin
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to look at. `rules` names the rule it is said of first (for a conflict: the earlier one); `group` the
-    address group, where one is meant."""
+    """One thing to look at.
+
+    `rules` names the rule it is said of first (for a conflict: the earlier one); `group` the address group, where one
+    is meant.
+    """
 
     kind: Kind
     rules: tuple[RuleId, ...]
@@ -311,7 +314,9 @@ def check(
     told: Told = lambda _done, _total: None,
     scope: Scope | None = None,
 ) -> Findings:
-    """Every finding on a list. `told` hears now and then how much is done, and of how much.
+    """Every finding on a list.
+
+    `told` hears now and then how much is done, and of how much.
 
     With a `scope` the list is a part of another, and what is found is about the rules to judge alone; not on groups.
     """

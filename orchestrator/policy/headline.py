@@ -55,7 +55,9 @@ def headline(
     kept: Collection[str] = (),
     packets: Mapping[str, int] | None = None,
 ) -> tuple[Sentence, ...]:
-    """What a change does, worst first. None for `changes`: the lists are too different to compare.
+    """What a change does, worst first.
+
+    None for `changes`: the lists are too different to compare.
 
     `own` are the tenant's prefixes, `kept` the rules that the list still has after the change, `packets` what rules
     decided in the last 24 hours, where that is known.
@@ -124,7 +126,10 @@ def _thrown_open(told: Sequence[tuple[_Opening, Sequence[str] | None]]) -> Sente
 
 @dataclass(frozen=True, slots=True)
 class _Protocols:
-    """The protocols of some boxes by name. `every`: all of them, or all that anybody uses."""
+    """The protocols of some boxes by name.
+
+    `every`: all of them, or all that anybody uses.
+    """
 
     names: tuple[str, ...]
     every: bool

@@ -205,7 +205,10 @@ def _opposed_answers(moves: Sequence[_Moves], closing: Sequence[_Moves], directi
 
 
 def _answering(box: Box) -> Box:
-    """The packets of the other direction. They have other flags than the packet that opens their connection."""
+    """The packets of the other direction.
+
+    They have other flags than the packet that opens their connection.
+    """
     return box._replace(
         tcp_flags=ALL_BYTES,
         source=box.destination,
@@ -229,7 +232,10 @@ def _opposed(egress: Iterable[_Moves], ingress: Iterable[_Moves]) -> Iterator[_O
 
 
 def narrowed(policy: Policy, held_back: Withheld, *, highest_number: int) -> Policy:
-    """The policy with what is held back. The numbers of deny rules go down from `highest_number`."""
+    """The policy with what is held back.
+
+    The numbers of deny rules go down from `highest_number`.
+    """
     numbers, rules = count(highest_number, -1), held_back.rules
     tenants = tuple(
         _narrowed(tenant, rules[tenant.id], numbers) if tenant.id in rules else tenant for tenant in policy.tenants

@@ -1,4 +1,6 @@
-"""The meaning of a policy, in plain Python. Every compiler, classifier and placement must agree with this page.
+"""The meaning of a policy, in plain Python.
+
+Every compiler, classifier and placement must agree with this page.
 
 A packet from A to B passes when
   1. an operator rule permits it, or, where no operator rule speaks,
@@ -40,7 +42,10 @@ RETURN_RULES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One list's answer. `rule` is None where the list's default decided; `tenant` is None for operator rules."""
+    """One list's answer.
+
+    `rule` is None where the list's default decided; `tenant` is None for operator rules.
+    """
 
     tenant: TenantId | None
     direction: Direction | None

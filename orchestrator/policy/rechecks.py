@@ -62,7 +62,10 @@ def recheck(before: Judged, acl: Acl, checks: Checks) -> Judged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """A judged list and another. `old` and `new`: the places of the rules that both keep; `hulls`: of the other's."""
+    """A judged list and another.
+
+    `old` and `new`: the places of the rules that both keep; `hulls`: of the other's.
+    """
 
     before: Judged
     acl: Acl

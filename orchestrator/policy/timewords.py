@@ -28,7 +28,10 @@ _LONGEST = 64
 
 
 def read_time(text: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime:
-    """The time that is meant, in UTC. Raises BadInput for what cannot be read, and for what is over at `now`."""
+    """The time that is meant, in UTC.
+
+    Raises BadInput for what cannot be read, and for what is over at `now`.
+    """
     words = " ".join(text.lower().split())
     if len(words) > _LONGEST:
         raise BadInput(f"a time of {len(text)} characters cannot be read")

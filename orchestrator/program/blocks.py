@@ -76,7 +76,10 @@ class _Blocks:
 
 
 class _Tenant:
-    """The shelves of a tenant, by number, with their digests one behind the other. Never changes."""
+    """The shelves of a tenant, by number, with their digests one behind the other.
+
+    Never changes.
+    """
 
     __slots__ = ("digests", "number", "shelves")
 

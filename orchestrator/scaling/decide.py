@@ -22,7 +22,9 @@ from orchestrator.scaling.forecast import Sample, forecast
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The operator's limits of one fleet. Times in seconds; raises BadInput with the field as place.
+    """The operator's limits of one fleet.
+
+    Times in seconds; raises BadInput with the field as place.
 
     `target` is the share of a VNF's capacity that may be used, `hysteresis` how much of that must be to spare before
     one goes. `ahead_s` is how far to look ahead: the time a new VNF takes to serve.

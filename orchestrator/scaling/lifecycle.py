@@ -121,7 +121,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The longest time in each state, in seconds, and the allowed falls. Raises BadInput with the field."""
+    """The longest time in each state, in seconds, and the allowed falls.
+
+    Raises BadInput with the field.
+    """
 
     order_s: float = 300.0
     build_s: float = 600.0

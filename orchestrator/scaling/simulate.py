@@ -24,7 +24,9 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A load and the cloud that meets it. `pps` is the load in each step of `step_s` seconds.
+    """A load and the cloud that meets it.
+
+    `pps` is the load in each step of `step_s` seconds.
 
     A VNF serves `serves_after_s` after it was asked for; the creations of these ordinal numbers (from 0) fail instead.
     It leaves `drains_s` after it was told to.

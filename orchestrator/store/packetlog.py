@@ -142,7 +142,10 @@ class PacketLog:
         return text.decode() if key is None else seal(key, domain, text)
 
     def _record(self, row: Row[Any]) -> LoggedPacket:
-        """The record of a row. Raises Missing for headers under a key that is not this one."""
+        """The record of a row.
+
+        Raises Missing for headers under a key that is not this one.
+        """
         body = orjson.loads(opened(self._tx.settings.packets_key, row.domain, row.body))
         direction = Direction(body["direction"]) if "direction" in body else None
         return LoggedPacket(
@@ -183,7 +186,10 @@ def seal(key: bytes, domain: str, text: bytes) -> str:
 
 
 def opened(key: bytes | None, domain: str, kept: str) -> bytes:
-    """Return headers as they were, also those that were kept before there was a key. Raises Missing."""
+    """Return headers as they were, also those that were kept before there was a key.
+
+    Raises Missing.
+    """
     if not kept.startswith(_SEALED):
         return kept.encode()
     if key is None:

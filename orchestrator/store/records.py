@@ -53,7 +53,9 @@ class TenantRecord:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a write came to. `generation` is the domain's, which the enforcement points must now reach.
+    """What a write came to.
+
+    `generation` is the domain's, which the enforcement points must now reach.
 
     `changed` is False when the request asked for what was there already: version and generation are then the old ones.
     """
@@ -276,7 +278,10 @@ class LoggedEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events after an id, oldest first. `missed` says that older ones after that id were already forgotten."""
+    """Events after an id, oldest first.
+
+    `missed` says that older ones after that id were already forgotten.
+    """
 
     events: tuple[LoggedEvent, ...]
     missed: bool

@@ -19,7 +19,10 @@ MOST_KEPT = 10_000
 
 
 class Replies:
-    """The kept answers' repository. Use it in the unit that makes the change, so that both are there or neither."""
+    """The kept answers' repository.
+
+    Use it in the unit that makes the change, so that both are there or neither.
+    """
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx

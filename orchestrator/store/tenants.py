@@ -83,7 +83,9 @@ class Tenants:
         return _quota(row)
 
     def set_quota(self, tenant: str, quota: Quota, *, expected_version: int | None = None) -> TenantRecord:
-        """Say what the tenant's list may cost. A list that costs more stays; it may only become smaller.
+        """Say what the tenant's list may cost.
+
+        A list that costs more stays; it may only become smaller.
 
         Moves no generation. Raises NotFound, Stale.
         """

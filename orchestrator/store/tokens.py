@@ -1,4 +1,7 @@
-"""Bearer tokens. The store keeps their digests; the secret is seen once, by whom it was made for."""
+"""Bearer tokens.
+
+The store keeps their digests; the secret is seen once, by whom it was made for.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,10 @@ class Tokens:
         return self.bearer(digest_of(secret)).principal
 
     def bearer(self, digest: bytes) -> Bearer:
-        """Who bears the token with this digest, or shows that certificate, and until when. Raises Unauthenticated."""
+        """Who bears the token with this digest, or shows that certificate, and until when.
+
+        Raises Unauthenticated.
+        """
         row = self._tx.row(_BEARER, of_secret=digest, at=self._tx.micros)
         if row is None:
             raise Unauthenticated("the token or the certificate is not valid, or not any more")

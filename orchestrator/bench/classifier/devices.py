@@ -119,7 +119,10 @@ class Run:
 
 
 def prepare(device: Device, model: Model, made: Sample, items: int, count: int) -> Run:
-    """A model with `count` packets in a lane. Raises Drifted for a wrong row, TooLarge and Refused."""
+    """A model with `count` packets in a lane.
+
+    Raises Drifted for a wrong row, TooLarge and Refused.
+    """
     loaded = load(device, device.build(source(Family.IPV4)), compile_rows(model, Family.IPV4, made.boxes))
     answers = count * items if model in SHARED else count
     lane = device.lane(packet_columns(Family.IPV4) * count, max(answers, items))
@@ -134,7 +137,10 @@ def prepare(device: Device, model: Model, made: Sample, items: int, count: int) 
 
 
 def measure(results: Results, devices: Sequence[Device], missing: str, *, quick: bool, progress: Progress) -> None:
-    """Add series and figures of each device. Without a CUDA device its figures are absent for the reason `missing`."""
+    """Add series and figures of each device.
+
+    Without a CUDA device its figures are absent for the reason `missing`.
+    """
     sizes = QUICK if quick else WHOLE
     for device in devices:
         progress(f"{device.name}: delay against rules")

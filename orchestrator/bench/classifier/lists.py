@@ -80,7 +80,10 @@ def _records(packets: Sequence[Packet]) -> Packets:
 
 
 def drawn(boxes: Sequence[Box], packets: int, seed: int = 1) -> Packets:
-    """Packets at the corners of boxes; see the module's text. Of the default, the last box, none is drawn."""
+    """Packets at the corners of boxes; see the module's text.
+
+    Of the default, the last box, none is drawn.
+    """
     draw = random.Random(seed)  # noqa: S311  (no secret: the same packets every time)
     found: list[Packet] = []
     while len(found) < packets:

@@ -9,7 +9,10 @@ from orchestrator.classify.devices.choice import listed
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer sizes and rounds. Devices that are there are measured; none is needed."""
+    """Measure. `quick` takes fewer sizes and rounds.
+
+    Devices that are there are measured; none is needed.
+    """
     results = Results("classifier", {"quick": quick})
     cpu.measure(results, quick=quick, progress=progress)
     replay.measure(results, quick=quick, progress=progress)

@@ -59,7 +59,9 @@ def compile_native(name: str, folder: Path) -> Path:
 
 
 class Web:
-    """A web server with a page of one byte, and a client. Use it with `with`, in a world.
+    """A web server with a page of one byte, and a client.
+
+    Use it with `with`, in a world.
 
     Both are bound to one processor. Raises Missing where there is no lighttpd.
     """

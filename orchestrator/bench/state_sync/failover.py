@@ -165,7 +165,10 @@ def _failover(lab: Lab, victim: Firewall, connections: int) -> Seen:
 
 
 def _started(lab: Lab, node: str, *words: str) -> subprocess.Popen[str]:
-    """A program of the load that says when it is ready. Raises Refused for one that does not."""
+    """A program of the load that says when it is ready.
+
+    Raises Refused for one that does not.
+    """
     command = [sys.executable, "-m", "orchestrator.bench.state_sync.holding", *words]
     start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process: subprocess.Popen[str] = lab.inside(node, start)

@@ -42,7 +42,10 @@ def edits_of(old: Sequence[object], new: Sequence[object], most: int) -> list[St
 
 
 def plain_edits(old: Sequence[object], new: Sequence[object], most: int) -> list[Step] | None:
-    """The same in Python: the furthest point on every diagonal after 0, 1, 2, ... steps."""
+    """The same in Python: the furthest point on every diagonal after 0, 1, 2, ...
+
+    steps.
+    """
     rounds: list[dict[int, int]] = []
     for count in range(most + 1):
         last = rounds[-1] if rounds else {1: 0}

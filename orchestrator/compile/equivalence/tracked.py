@@ -176,7 +176,10 @@ def _zone(row: Flow) -> int:
 
 
 def read_rows(flows: FlowTable) -> FlowTable:
-    """Rows of a program that tracks connections, those of rules read as about packets. Raises NotEquivalent."""
+    """Rows of a program that tracks connections, those of rules read as about packets.
+
+    Raises NotEquivalent.
+    """
     of_lists = np.flatnonzero(np.isin(flows.table, _LISTS))
     if not len(of_lists):
         return flows

@@ -22,8 +22,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.@:-]{1,15}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """The interfaces of each leg, by name. Raises BadInput for what is no name, for one that is in both, and for one
-    leg without the other."""
+    """The interfaces of each leg, by name.
+
+    Raises BadInput for what is no name, for one that is in both, and for one leg without the other.
+    """
 
     outside: tuple[str, ...] = ()
     inside: tuple[str, ...] = ()

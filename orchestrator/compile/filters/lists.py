@@ -44,7 +44,10 @@ from orchestrator.program.rules import (
 
 
 class World(NamedTuple):
-    """Packets that a filter treats alike: one IP version, whole or later fragments. First fragments are whole."""
+    """Packets that a filter treats alike: one IP version, whole or later fragments.
+
+    First fragments are whole.
+    """
 
     family: Family
     later: bool

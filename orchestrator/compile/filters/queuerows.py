@@ -164,7 +164,10 @@ def write_row(row: QueueRow) -> tuple[str, ...]:
 
 
 def read_row(family: Family, name: str, lines: Sequence[str]) -> QueueRow:
-    """The row of an object's name and lines. Raises BadInput for what `write_row` does not write."""
+    """The row of an object's name and lines.
+
+    Raises BadInput for what `write_row` does not write.
+    """
     listed = read_name(name)
     head = _HEAD.match(lines[0]) if lines else None
     if listed is None:

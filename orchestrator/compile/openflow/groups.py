@@ -91,7 +91,10 @@ def each_bucket(buckets: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def each_watched_bucket(buckets: bytes) -> Iterator[tuple[int, bytes, int | None]]:
-    """Number, actions and watched port of every bucket. Raises struct.error for bytes that are no buckets."""
+    """Number, actions and watched port of every bucket.
+
+    Raises struct.error for bytes that are no buckets.
+    """
     at = 0
     while at < len(buckets):
         length, size, number = BUCKET.unpack_from(buckets, at)

@@ -50,7 +50,10 @@ class Table(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register's meaning along the pipeline. All bits of all registers are zero when a packet comes in."""
+    """A register's meaning along the pipeline.
+
+    All bits of all registers are zero when a packet comes in.
+    """
 
     name: str
     field: Field

@@ -57,7 +57,10 @@ def _prefix_priority(prefix: Prefix) -> int:
 
 
 def fixed_rows(symbols: Mapping[str, int], tracks: Tracking | None = None) -> list[Flow]:
-    """The rows that no tenant and no endpoint makes. `tracks`: how connections are tracked, if they are."""
+    """The rows that no tenant and no endpoint makes.
+
+    `tracks`: how connections are tracked, if they are.
+    """
     uplink = symbols[UPLINK]
     tracking = [] if tracks is None else tracking_rows(tracks, _sends(uplink))
     return [*_admission(uplink), *_responder(), *_thoroughfares(), *_sends(uplink), *tracking]

@@ -43,7 +43,10 @@ class KernelRoute:
 
 @dataclass(frozen=True, slots=True)
 class KernelState:
-    """What the kernel holds of an uplink. `index` is the port's, None where there is none."""
+    """What the kernel holds of an uplink.
+
+    `index` is the port's, None where there is none.
+    """
 
     index: int | None
     is_up: bool

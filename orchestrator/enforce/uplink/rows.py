@@ -40,5 +40,8 @@ class SwitchRows:
     bridge: str
 
     def read(self) -> frozenset[Prefix]:
-        """Read the table back. Raises Unreachable while the switch does not answer, Missing where there is none."""
+        """Read the table back.
+
+        Raises Unreachable while the switch does not answer, Missing where there is none.
+        """
         return delivered_prefixes(self.switch.flows(self.bridge, Table.LOCAL))

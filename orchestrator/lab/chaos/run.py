@@ -82,7 +82,10 @@ class Wishes:
 
 
 def run(layout: Layout, wishes: Wishes, told: Told, progress: Progress = lambda _: None) -> Report:
-    """Run until the time is over. Raises Missing, Unreachable, Conflict where there is a lab already."""
+    """Run until the time is over.
+
+    Raises Missing, Unreachable, Conflict where there is a lab already.
+    """
     world = World(wishes.seed)
     with raised(layout, world, wishes.store, progress, wishes.command) as stage, stage.plane.client() as client:
         generation = client.domain(world.spec.domain).generation

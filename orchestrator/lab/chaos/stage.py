@@ -213,7 +213,10 @@ def raised(
 
 
 def _environment(layout: Layout) -> Mapping[str, str]:
-    """The environment of processes that can be ended, and whose clock can be moved. Raises Missing, Refused."""
+    """The environment of processes that can be ended, and whose clock can be moved.
+
+    Raises Missing, Refused.
+    """
     clock, library = layout.run_dir / "clock", layout.run_dir / "clock.so"
     clock.write_bytes(_SECONDS.pack(0))
     run_program(["gcc", "-O2", "-shared", "-fPIC", "-o", str(library), str(_CLOCK_SOURCE)])

@@ -25,7 +25,9 @@ _COMMENT = re.compile(rf"^[ \t]*[#!][ \t]*aclflow:[ \t]*{_KEY}\b[ \t]*(.*)$", re
 
 
 def stated_in(text: str, origin: TakenFrom, comment: str) -> str:
-    """A text that states its origin. `comment` begins a comment of the format; empty for a JSON object.
+    """A text that states its origin.
+
+    `comment` begins a comment of the format; empty for a JSON object.
 
     The statement stands first, so that somebody who opens the file sees it.
     """
@@ -36,7 +38,10 @@ def stated_in(text: str, origin: TakenFrom, comment: str) -> str:
 
 
 def origin_of(text: str, comment: str) -> TakenFrom | None:
-    """The origin that a text states; None where it states none. Raises BadInput that names the line."""
+    """The origin that a text states; None where it states none.
+
+    Raises BadInput that names the line.
+    """
     if comment:
         found = set(_of_comments(text))
         if len(found) > 1:

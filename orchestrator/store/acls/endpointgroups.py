@@ -45,7 +45,10 @@ class EndpointGroups:
         return {name: tuple(prefixes) for name, prefixes in found.items()}
 
     def completed(self, tenant: str, acl: Acl) -> Acl:
-        """The list with the addresses that endpoints have now. Raises BadPolicy for an endpoint that is not there."""
+        """The list with the addresses that endpoints have now.
+
+        Raises BadPolicy for an endpoint that is not there.
+        """
         named = [name for name in acl.groups if endpoint_of_group(name) is not None]
         if not named:
             return acl
@@ -56,7 +59,10 @@ class EndpointGroups:
         return replace(acl, groups=groups)
 
     def prepare(self, tenant: str, rule: Rule, *, author: str) -> None:
-        """Make the groups of endpoints that a rule names and that the list has not. Raises BadPolicy."""
+        """Make the groups of endpoints that a rule names and that the list has not.
+
+        Raises BadPolicy.
+        """
         groups = Groups(self._tx)
         for side, addresses in (("source", rule.source), ("destination", rule.destination)):
             missing = [name for name in addresses.groups if endpoint_of_group(name) is not None]

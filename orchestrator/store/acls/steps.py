@@ -34,7 +34,10 @@ class AclSteps:
         self._tx = tx
 
     def _owner(self, tenant: str, expected_version: int | None) -> Row[Any]:
-        """The tenant's row. Raises NotFound, Stale, and Conflict while a change of the list is not confirmed."""
+        """The tenant's row.
+
+        Raises NotFound, Stale, and Conflict while a change of the list is not confirmed.
+        """
         owner = self._tx.tenant(tenant)
         expect(expected_version, owner.acl_version)
         if owner.confirm_by is not None:

@@ -21,7 +21,10 @@ LONGEST_REASON = 1000
 
 
 class Waivers:
-    """The repository of waivers. They change nothing that is enforced, and no version of a list."""
+    """The repository of waivers.
+
+    They change nothing that is enforced, and no version of a list.
+    """
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
@@ -39,7 +42,10 @@ class Waivers:
         return found
 
     def add(self, tenant: str, subject: Subject, *, author: str, reason: str, ends: dt.datetime) -> Waiver:
-        """Waive a finding until `ends`; an older waiver of it is replaced. Raises BadInput, NotFound, TooLarge."""
+        """Waive a finding until `ends`; an older waiver of it is replaced.
+
+        Raises BadInput, NotFound, TooLarge.
+        """
         number = self._tx.tenant(tenant).number
         one_line(reason, place="reason", longest=LONGEST_REASON)
         if not reason.strip():

@@ -46,7 +46,10 @@ _MOST_LAPSES = 100
 
 
 class Hits:
-    """The repository of what rules decided. Every method raises NotFound for a tenant or a domain that is none."""
+    """The repository of what rules decided.
+
+    Every method raises NotFound for a tenant or a domain that is none.
+    """
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx

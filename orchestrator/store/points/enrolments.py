@@ -78,8 +78,11 @@ class Enrolments(Reports):
         kind: str | None = None,
         hosts: Sequence[str] = (),
     ) -> str:
-        """A one-time enrolment token for a domain, seen only now. With `hosts` it is a controller's, who then speaks
-        for the switches of these alone, there already or to come. Raises NotFound, BadInput (already expired)."""
+        """A one-time enrolment token for a domain, seen only now.
+
+        With `hosts` it is a controller's, who then speaks for the switches of these alone, there already or to come.
+        Raises NotFound, BadInput (already expired).
+        """
         self._check_invitation(domain, expires, author)
         if name is not None:
             check_name(name, "an enforcer's name", place="name")
@@ -154,7 +157,9 @@ class Enrolments(Reports):
         return None if row is None else _group(row)
 
     def enrol(self, secret: str, *, name: str, kind: str, signer: Signer | None = None) -> Enrolled:
-        """Use up a one-time token. An enforcer of the same name in the domain is replaced, and known no more.
+        """Use up a one-time token.
+
+        An enforcer of the same name in the domain is replaced, and known no more.
 
         With a signer it is known by a certificate, else by a bearer token. Raises BadInput; Forbidden for a token that
         is bound to another name or kind, which it does not use up; Conflict for a key that has a certificate; and
@@ -261,7 +266,10 @@ class Enrolments(Reports):
         return self._tx.write(use).one_or_none()
 
     def _used(self, secret: str, name: str, kind: str) -> str:
-        """The domain of a token that was used for this name and kind. Raises Unauthenticated, Forbidden."""
+        """The domain of a token that was used for this name and kind.
+
+        Raises Unauthenticated, Forbidden.
+        """
         columns = invitations.c
         good = select(invitations).where(columns.digest == digest_of(secret), columns.expires > self._tx.micros)
         found = self._tx.read(good).one_or_none()

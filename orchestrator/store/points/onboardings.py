@@ -68,7 +68,9 @@ class Onboardings:
         return _record(row)
 
     def ask(self, asked: Onboarding) -> OnboardingRecord:
-        """A machine is to become a host. Asked again where nothing is under way, it begins anew.
+        """A machine is to become a host.
+
+        Asked again where nothing is under way, it begins anew.
 
         Raises NotFound, BadInput, Conflict: while it is being removed, with something else while it is being added, and
         where the name is that of a host that was not onboarded.
@@ -95,7 +97,10 @@ class Onboardings:
         return self.get(domain, host)
 
     def ask_back(self, domain: str, host: str) -> OnboardingRecord:
-        """A machine is to be given back. Raises NotFound, and Conflict while it is being added."""
+        """A machine is to be given back.
+
+        Raises NotFound, and Conflict while it is being added.
+        """
         known = self.get(domain, host)
         if known.state is OnboardingState.ADDING:
             raise Conflict(f"'{host}' is being added: wait until it is done, or has failed")

@@ -18,8 +18,11 @@ _LONGEST_DIGEST = 64
 
 @dataclass(frozen=True, slots=True)
 class CertificateRecord:
-    """A certificate as it was issued. `revoked` tells since when it is not valid any more; `enforcer` whose it is, and
-    `token` by which row that one is known."""
+    """A certificate as it was issued.
+
+    `revoked` tells since when it is not valid any more; `enforcer` whose it is, and `token` by which row that one is
+    known.
+    """
 
     serial: str
     subject: Subject

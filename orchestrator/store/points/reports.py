@@ -113,7 +113,9 @@ class Reports:
         vouched: Sequence[PointReport] = (),
         standing: Standing | None = None,
     ) -> Standing | None:
-        """Store what an enforcer read back. Hosts that the domain does not have are passed over.
+        """Store what an enforcer read back.
+
+        Hosts that the domain does not have are passed over.
 
         `vouched` are other hosts' programs of later generations: those that were read back with just this digest hold
         them, whoever speaks for them. `standing` is that of the domain before this report, where it is known: it spares
@@ -153,7 +155,10 @@ class Reports:
     def is_nothing_new(
         self, enforcer: int, reports: Sequence[PointReport], *, epoch: int | None, vouched: Sequence[PointReport]
     ) -> bool:
-        """Whether a report would change nothing but when the enforcer was heard last. Raises as `report` does."""
+        """Whether a report would change nothing but when the enforcer was heard last.
+
+        Raises as `report` does.
+        """
         row = self._row(enforcer)
         check_epoch(row, epoch)
         if row.last_seen is None or row.lost is not None:
@@ -349,7 +354,10 @@ def _is_stored(row: Row[Any], enforcer: int, report: PointReport) -> bool:
 
 
 def _within(row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, Row[Any]]) -> dict[str, PointReport]:
-    """The latest report about each host that the domain has. Raises Forbidden for a host of somebody else's."""
+    """The latest report about each host that the domain has.
+
+    Raises Forbidden for a host of somebody else's.
+    """
     scope = Scope.of(row)
     latest: dict[str, PointReport] = {}
     for index, report in enumerate(reports):
@@ -374,7 +382,10 @@ def _unless_ahead(report: PointReport, now: int) -> PointReport:
 def _unless_replaced(
     row: Row[Any], latest: Mapping[str, PointReport], known: Mapping[str, Row[Any]]
 ) -> Mapping[str, PointReport]:
-    """The reports but for hosts that an enforcer of a higher epoch reported. Raises Conflict when none is left."""
+    """The reports but for hosts that an enforcer of a higher epoch reported.
+
+    Raises Conflict when none is left.
+    """
     later = [host for host in latest if (known[host].epoch or 0) > row.epoch]
     if later and len(later) == len(latest):
         host = known[later[0]]

@@ -1,4 +1,6 @@
-"""The tables, as SQLAlchemy metadata. `migrations/` builds the same ones step by step (a test compares the two).
+"""The tables, as SQLAlchemy metadata.
+
+`migrations/` builds the same ones step by step (a test compares the two).
 
     domains ──┬── hosts ── points (latest report)          counters   the next number to give out
               │     └──── firewall_loads (latest)

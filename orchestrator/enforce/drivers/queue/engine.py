@@ -69,7 +69,10 @@ class Engine:
     """Lists in force, and the workers that judge by them."""
 
     def __init__(self, machine: Machine, setup: Setup) -> None:
-        """Open all queues and begin. Raises Missing where the kernel has none, or somebody else listens."""
+        """Open all queues and begin.
+
+        Raises Missing where the kernel has none, or somebody else listens.
+        """
         self._machine, self.setup = machine, setup
         self.reports = Reports()
         self._lists = Lists.empty()

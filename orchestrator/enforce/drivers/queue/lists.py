@@ -87,7 +87,10 @@ class Lists:
     def changed(
         self, removed: Mapping[int, QueueRow], added: Mapping[int, QueueRow], numbers: int, stamp: Stamp
     ) -> Lists:
-        """Lists without some rows, and with others, of another program. There are `numbers` numbers so far."""
+        """Lists without some rows, and with others, of another program.
+
+        There are `numbers` numbers so far.
+        """
         permits = np.zeros(numbers + 1, np.bool_)
         permits[: len(self.permits) - 1] = self.permits[:-1]
         permits[list(added)] = [row.permit for row in added.values()]
@@ -156,7 +159,10 @@ def _logged(row: QueueRow) -> Logged | None:
 def _by_place(
     removed: Mapping[int, QueueRow], added: Mapping[int, QueueRow]
 ) -> dict[Place, tuple[list[int], list[Placed]]]:
-    """What changes at each place. A number's row stays at one place: the place is a part of what it is called."""
+    """What changes at each place.
+
+    A number's row stays at one place: the place is a part of what it is called.
+    """
     found: dict[Place, tuple[list[int], list[Placed]]] = {}
     for number, row in removed.items():
         found.setdefault((row.box.family, row.stage), ([], []))[0].append(number)

@@ -62,11 +62,16 @@ class PacketQueue(Protocol):
     """One queue of a machine. One thread receives from it and answers."""
 
     def receive(self, patience_s: float) -> Batch | None:
-        """The next packets; None when none came for so long. Raises Unreachable where the queue is gone."""
+        """The next packets; None when none came for so long.
+
+        Raises Unreachable where the queue is gone.
+        """
         ...
 
     def answer(self, batch: Batch, verdicts: U32) -> None:
-        """Say what becomes of each packet of a batch. What was never answered is dropped with the next answer.
+        """Say what becomes of each packet of a batch.
+
+        What was never answered is dropped with the next answer.
 
         Raises Unreachable.
         """
@@ -98,7 +103,10 @@ class Machine(Protocol):
         ...
 
     def open(self, queue: int, batching: Batching) -> PacketQueue:
-        """Listen to a queue. Raises Missing where the kernel has none, or somebody else listens to it."""
+        """Listen to a queue.
+
+        Raises Missing where the kernel has none, or somebody else listens to it.
+        """
         ...
 
     def lost(self) -> Mapping[int, Lost]:

@@ -115,7 +115,10 @@ class QueueTool:
         return "\n".join(line if line == CLOSED else normal_rule(line)[0] for line in text.splitlines())
 
     def _numbered(self, rows: Mapping[Key, QueueRow]) -> dict[int, QueueRow]:
-        """Rows by number. What a key counts goes on when it comes back, so numbers are never given away."""
+        """Rows by number.
+
+        What a key counts goes on when it comes back, so numbers are never given away.
+        """
         return {self._numbers.setdefault(key, len(self._numbers)): row for key, row in rows.items()}
 
     def _counts(self) -> Iterator[Count]:
@@ -165,7 +168,10 @@ class QueueTool:
 
 
 class QueueDriver(FilterDriver):
-    """The driver of a firewall that classifies in this process. It forwards nothing once the process ends."""
+    """The driver of a firewall that classifies in this process.
+
+    It forwards nothing once the process ends.
+    """
 
     def __init__(self, tool: QueueTool, legs: Legs = NO_LEGS) -> None:
         super().__init__(tool, legs)
@@ -201,7 +207,10 @@ def _option(queues: Sequence[int]) -> str:
 
 
 def _checked(forward: str) -> str:
-    """FORWARD of a program. Raises Refused for one that would not drop what no row permits."""
+    """FORWARD of a program.
+
+    Raises Refused for one that would not drop what no row permits.
+    """
     first, *rules = forward.splitlines() or [""]
     if first != CLOSED or not all(map(_RULE.match, rules)):
         raise Refused(f"the program's {FORWARD} does not drop all that '{QUEUE}' does not let pass")

@@ -131,7 +131,10 @@ class Instructions:
 
 
 def read_instructions(octets: bytes, *, match: Match, table: int) -> Instructions:
-    """Take instructions apart; `match` and `table` are the flow's own, for what must agree. Raises Complaint."""
+    """Take instructions apart; `match` and `table` are the flow's own, for what must agree.
+
+    Raises Complaint.
+    """
     if len(octets) % 8:
         raise Complaint(Reason.BAD_LENGTH)
     found: dict[int, bytes] = {}

@@ -225,7 +225,10 @@ def _is_of_connection(match: Match) -> bool:
 
 
 def is_of_one_version(match: Match) -> bool:
-    """Whether a match asks for a connection's addresses only of its own IP version. The switch looks at that late."""
+    """Whether a match asks for a connection's addresses only of its own IP version.
+
+    The switch looks at that late.
+    """
     version = match.get("eth_type", Bits(0, 0)).value
     needed = {"ct_nw": 0x0800, "ct_ip": 0x86DD}
     addresses = ("ct_nw_src", "ct_nw_dst", "ct_ipv6_src", "ct_ipv6_dst")

@@ -59,7 +59,10 @@ class FakeMachine:
         return dict(self._lost)
 
     def forward(self, packets: Sequence[Packet], octets: int = 100) -> list[bool]:
-        """Which of some packets come through. They are all under way before the first is answered."""
+        """Which of some packets come through.
+
+        They are all under way before the first is answered.
+        """
         sent = [self.send(packet, octets) for packet in packets]
         return [self.passed(each) for each in sent]
 
