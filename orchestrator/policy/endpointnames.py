@@ -21,6 +21,12 @@ def endpoint_of_group(group: str) -> str | None:
     return group.removeprefix(PREFIX) if group.startswith(PREFIX) else None
 
 
+def reference_text(text: str) -> str:
+    """An address of a rule as people write it: ``web1`` for ``@endpoint:web1``, all else as it is."""
+    name = text.removeprefix(f"@{PREFIX}")
+    return name if _BARE.fullmatch(name) else text
+
+
 def with_references(document: Mapping[str, object]) -> dict[str, object]:
     """A rule's document whose sides may name endpoints as people do, with references to their groups instead."""
     return {name: _side(value) if name in _SIDES else value for name, value in document.items()}

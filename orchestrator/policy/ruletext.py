@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.endpointnames import reference_text
 from orchestrator.policy.model import Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import format_protocol
@@ -21,7 +22,7 @@ def rule_text(rule: Rule) -> str:
 
 def side_text(addresses: Addresses, ports: tuple[PortRange, ...]) -> str:
     """One side of a rule: ``@web port 80, 443``."""
-    words = ["@" + name for name in addresses.groups] + [str(prefix) for prefix in addresses.prefixes]
+    words = [reference_text(f"@{name}") for name in addresses.groups] + [str(prefix) for prefix in addresses.prefixes]
     text = _cut(words) if words else "any"
     return text if ports == EVERY_PORT else f"{text} port {_cut([str(each) for each in ports])}"
 

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from nicegui import ui
 
 from api.console import words
-from api.console.draft import Draft, Edit
+from api.console.draft import Draft, Edit, SetGroup
 from api.console.parts.dialog import is_sure
 from api.console.parts.ruleform import error_text
 from api.console.parts.tree import path_of
@@ -19,7 +19,8 @@ from api.console.parts.view import View
 from orchestrator.client import AclSeen, Client
 from orchestrator.errors import AclflowError, BadPolicy
 from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6, Prefix
-from orchestrator.policy.model import Acl, Rule
+from orchestrator.policy.endpointnames import endpoint_of_group
+from orchestrator.policy.model import Acl, AddressGroup, GroupName, Rule
 from orchestrator.policy.ownership import check_ownership
 
 
@@ -71,9 +72,28 @@ class Desk:
         tenant = await self.view.read("tenant", lambda client: client.tenant(self.view.tenant), fresh_s=10)
         return tuple(map(Prefix.parse, tenant.prefixes))
 
-    def check(self, rule: Rule, owned: tuple[Prefix, ...]) -> None:
-        """Check a rule as a list by itself. Raises BadPolicy with the place."""
-        check_ownership(Acl((rule,), self.draft.acl.groups), owned)
+    def check(self, rule: Rule, draft: Draft, owned: tuple[Prefix, ...]) -> None:
+        """Check a rule as a list by itself, with the groups of a draft. Raises BadPolicy with the place."""
+        check_ownership(Acl((rule,), draft.acl.groups), owned)
+
+    async def endpoints(self) -> Mapping[str, tuple[Prefix, ...]]:
+        """Return the addresses of the endpoints that a rule may name."""
+        tenant = self.view.tenant
+        known = await self.view.read("endpoints", lambda client: [*client.own_endpoints(tenant)], fresh_s=10)
+        return {each.name: tuple(map(Prefix.parse, each.prefixes)) for each in known}
+
+    def naming(self, rule: Rule, endpoints: Mapping[str, tuple[Prefix, ...]]) -> Draft:
+        """Return the draft with the groups of endpoints that a rule names. Raises BadPolicy with the side."""
+        draft = self.draft
+        for side, addresses in (("source", rule.source), ("destination", rule.destination)):
+            for group in addresses.groups:
+                name = endpoint_of_group(group)
+                if name is None or group in draft.acl.groups:
+                    continue
+                if name not in endpoints:
+                    raise BadPolicy(f"'{name}' is no address, and there is no endpoint of that name", place=side)
+                draft = draft.edited(SetGroup(AddressGroup(GroupName(group), endpoints[name])))
+        return draft
 
     def _keep(self, draft: Draft) -> None:
         self.view.session.drafts[self.view.tenant] = draft
@@ -146,13 +166,16 @@ class OperatorDesk(Desk):
     async def newest(self) -> AclSeen:
         return await self.view.session.reading.once(lambda: _operator_rules(self.view.client, self.domain))
 
+    async def endpoints(self) -> Mapping[str, tuple[Prefix, ...]]:
+        return {}
+
     async def owned(self) -> tuple[Prefix, ...]:
         return EVERY_IPV4, EVERY_IPV6
 
-    def check(self, rule: Rule, owned: tuple[Prefix, ...]) -> None:
+    def check(self, rule: Rule, draft: Draft, owned: tuple[Prefix, ...]) -> None:
         if rule.expires is not None:
             raise BadPolicy("a rule of the operator's does not end by itself: leave it empty", place="expires")
-        super().check(rule, owned)
+        super().check(rule, draft, owned)
 
     def _keep(self, draft: Draft) -> None:
         self.view.session.operator_drafts[self.domain] = draft

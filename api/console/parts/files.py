@@ -174,11 +174,10 @@ def offer_export(desk: Desk) -> None:
 
 async def _endpoints(desk: Desk) -> Mapping[str, tuple[Prefix, ...]]:
     """The tenant's endpoints by name. Raises BadInput where it has none."""
-    tenant = desk.view.tenant
-    known = await desk.view.read("endpoints", lambda client: [*client.own_endpoints(tenant)])
+    known = await desk.endpoints()
     if not known:
-        raise BadInput(f"{tenant} has no endpoints")
-    return {each.name: tuple(map(Prefix.parse, each.prefixes)) for each in known}
+        raise BadInput(f"{desk.view.tenant} has no endpoints")
+    return known
 
 
 def _written(desk: Desk, form: str, endpoints: Mapping[str, tuple[Prefix, ...]]) -> Mapping[str, Exported]:

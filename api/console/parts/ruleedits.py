@@ -6,14 +6,14 @@ groups that the list has, and on the project's own side no addresses but its own
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from nicegui import ui
 
-from api.console.draft import Edit, Insert, Replace
+from api.console.draft import Insert, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.ruleform import ask_for_rule, document_of
-from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.endpointnames import reference_text
 from orchestrator.policy.model import Rule
 from orchestrator.policy.ruleplace import suggest_place
 
@@ -25,40 +25,48 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
 
     `position` None: it goes before the rule that decides its packets now, else to the end, which is said.
     """
-    owned = await desk.owned()
+    owned, endpoints = await desk.owned(), await desk.endpoints()
 
     def take(rule: Rule) -> None:
-        desk.check(rule, owned)
-        place, before = (position, None) if position is not None else suggest_place(desk.draft.acl, rule)
-        _put(desk, rule, Insert(rule, place), owned)
+        draft = desk.naming(rule, endpoints)
+        desk.check(rule, draft, owned)
+        place, before = (position, None) if position is not None else suggest_place(draft.acl, rule)
+        desk.put(draft.edited(Insert(rule, place)))
         if position is None:
             where = f"before '{before}', which decides its packets now" if before else "at the end of the list"
             ui.notify(f"'{rule.id}' is in the draft, {where}.", type="info")
 
     await ask_for_rule(
-        "New rule", start, groups=tuple(desk.draft.acl.groups), keeps_id=False, zone=desk.view.session.zone, take=take
+        "New rule",
+        start,
+        names=_names(desk, endpoints),
+        keeps_id=False,
+        zone=desk.view.session.zone,
+        take=take,
     )
 
 
 async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
     """Ask for a rule's new contents, and change it where it stands."""
-    owned = await desk.owned()
+    owned, endpoints = await desk.owned(), await desk.endpoints()
 
     def take(changed: Rule) -> None:
         if changed != rule:
-            _put(desk, changed, Replace(changed), owned)
+            draft = desk.naming(changed, endpoints)
+            desk.check(changed, draft, owned)
+            desk.put(draft.edited(Replace(changed)))
 
     await ask_for_rule(
         title,
         document_of(rule),
-        groups=tuple(desk.draft.acl.groups),
+        names=_names(desk, endpoints),
         keeps_id=True,
         zone=desk.view.session.zone,
         take=take,
     )
 
 
-def _put(desk: Desk, rule: Rule, edit: Edit, owned: tuple[Prefix, ...]) -> None:
-    """Put an edit into the draft. Raises BadPolicy with the place."""
-    desk.check(rule, owned)
-    desk.put(desk.draft.edited(edit))
+def _names(desk: Desk, endpoints: Iterable[str]) -> tuple[str, ...]:
+    """What a side of a rule may name besides addresses: endpoints, and groups of the list."""
+    groups = (reference_text(f"@{group}") for group in desk.draft.acl.groups)
+    return tuple(dict.fromkeys((*endpoints, *groups)))

@@ -13,6 +13,7 @@ from api.console import words
 from api.console.parts.dialog import dialog
 from api.console.parts.timefield import TimeField
 from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy.endpointnames import reference_text, with_references
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Acl, Rule
 
@@ -42,8 +43,8 @@ _PLACE = re.compile(r"(?:rules\[\d+\]\.)?([a-z_]+)")
 _ROW = re.compile(r"rules\[(\d+)\]")
 _HELP = {
     "id": "A short name: letters, digits and _ . : -",
-    "source": "any, prefixes such as 192.0.2.0/24, or @group; several with commas",
-    "destination": "any, prefixes, or @group; several with commas",
+    "source": "any, prefixes such as 192.0.2.0/24, endpoints such as web1, or @group; several with commas",
+    "destination": "any, prefixes, endpoints, or @group; several with commas",
     "source_ports": "any, 80, https, 1024-65535, or several with commas",
     "destination_ports": "any, 80, https, 1024-65535, or several with commas",
 }
@@ -53,7 +54,7 @@ async def ask_for_rule(
     title: str,
     document: Mapping[str, Any],
     *,
-    groups: tuple[str, ...],
+    names: tuple[str, ...],
     keeps_id: bool,
     zone: dt.tzinfo,
     take: Callable[[Rule], None],
@@ -62,11 +63,11 @@ async def ask_for_rule(
 
     The form begins with `document` (the native form).
 
-    Times without a zone are of `zone`.
+    `names` are endpoints and groups that a side may name. Times without a zone are of `zone`.
     `take` is given the rule. An AclflowError of it is shown at the field that it names, and the dialog stays as it is.
     """
     with dialog(title, 680, opened=False) as box:
-        form = _Form(box, document, groups, keeps_id, zone, take)
+        form = _Form(box, document, names, keeps_id, zone, take)
         form.draw()
     return bool(await box)
 
@@ -76,7 +77,7 @@ class _Form:
         self,
         box: ui.dialog,
         document: Mapping[str, Any],
-        groups: tuple[str, ...],
+        names: tuple[str, ...],
         keeps_id: bool,
         zone: dt.tzinfo,
         take: Callable[[Rule], None],
@@ -84,7 +85,7 @@ class _Form:
         self._dialog = box
         self._take = take
         self._start = dict(document)
-        self._groups = groups
+        self._names = names
         self._keeps_id = keeps_id
         self._zone = zone
         ends = document.get("expires")
@@ -113,7 +114,7 @@ class _Form:
                     side,
                     LABELS[side],
                     default="any" if "action" in self._start else "",
-                    suggestions=["any", *("@" + g for g in self._groups)],
+                    suggestions=["any", *self._names],
                 ).classes("grow")
                 self._text(f"{side}_ports", LABELS[f"{side}_ports"], default="any").classes("w-56")
         with ui.row().classes("w-full gap-4 items-start no-wrap"):
@@ -135,7 +136,7 @@ class _Form:
 
     def _text(self, name: str, label: str, *, default: str = "", suggestions: list[str] | None = None) -> ui.input:
         value = self._start.get(name, default)
-        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        text = ", ".join(map(reference_text, map(str, value if isinstance(value, list) else [value])))
         field = ui.input(label, value=text, autocomplete=suggestions).props("outlined dense hide-bottom-space")
         if name in _HELP:
             field.props(f'hint="{_HELP[name]}"')
@@ -169,7 +170,7 @@ class _Form:
                 field.props(remove="error error-message")
         self._error.set_visibility(False)
         try:
-            self._take(rule_from_json(self._document()))
+            self._take(rule_from_json(with_references(self._document())))
         except AclflowError as error:
             self._show(error)
             return
@@ -199,7 +200,10 @@ class _Form:
             elif name in ("source", "destination", "source_ports", "destination_ports"):
                 parts = [part.strip() for part in (value or "").split(",") if part.strip()]
                 if not parts and name in ("source", "destination"):
-                    raise BadInput("it is empty: write prefixes, @group, or any if all addresses are meant", place=name)
+                    raise BadInput(
+                        "it is empty: write prefixes, an endpoint, @group, or any if all addresses are meant",
+                        place=name,
+                    )
                 if parts not in ([], ["any"]):
                     document[name] = parts
             elif name in ("icmp_type", "icmp_code"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.policy.endpointnames import reference_text, with_references
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Rule
 from orchestrator.policy.ports import EVERY_PORT
@@ -36,7 +37,7 @@ def said_of(rule: Rule, field: str) -> str:
     if field == "protocol":
         return "any" if rule.protocol is None else format_protocol(rule.protocol)
     addresses, ports = getattr(rule, field), getattr(rule, f"{field}_ports")
-    words = ["@" + name for name in addresses.groups] + [str(prefix) for prefix in addresses.prefixes]
+    words = [reference_text(f"@{name}") for name in addresses.groups] + [str(prefix) for prefix in addresses.prefixes]
     text = ", ".join(words) or "any"
     return text if ports == EVERY_PORT else f"{text} port {', '.join(map(str, ports))}"
 
@@ -52,6 +53,7 @@ def edited(rule: Rule, field: str, text: str) -> Rule:
         document |= {field: _parts(addresses), f"{field}_ports": _parts(ports)}
     else:
         document[field] = text.strip()
+    document = with_references(document)
     return rule_from_json({name: value for name, value in document.items() if value not in ("", [], ["any"], "any")})
 
 

@@ -133,7 +133,7 @@ class RuleTable:
             self.refresh()
         _focus(f"{name}/place")
 
-    def _edited(self, event: events.GenericEventArguments) -> None:
+    async def _edited(self, event: events.GenericEventArguments) -> None:
         """Take a cell's new text into the draft, or show its error there."""
         name, field, text = event.args["rule"], event.args["field"], str(event.args["text"] or "")
         rule = next((rule for rule in self._desk.draft.acl.rules if rule.id == name), None)
@@ -141,7 +141,7 @@ class RuleTable:
             return
         try:
             changed = edited(rule, field, text)
-            draft = self._desk.draft.edited(Replace(changed))
+            draft = self._desk.naming(changed, await self._desk.endpoints()).edited(Replace(changed))
         except AclflowError as error:
             self._wrong.setdefault(name, {})[field] = text, error.reason
             self.refresh()

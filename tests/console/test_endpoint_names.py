@@ -1,0 +1,69 @@
+"""Endpoints by name in rules, typed into the form and into a cell, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from orchestrator.client import Client
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import Endpoint, TenantId
+
+from .conftest import SHOP, Look
+
+WEB1 = Endpoint("web1", TenantId("shop"), "tap1", 0x0A0000000001, (Prefix.parse("198.51.100.17/32"),))
+
+
+@pytest.fixture
+def admin(look: Look) -> Iterator[Client]:
+    """An administrator, in whose domain the project has one endpoint for a while."""
+    with look.town.client() as client:
+        client.put_acl("shop", acl_from_json(SHOP))
+        client.put_endpoint("pop", WEB1)
+        look.sign_in(look.town.member)
+        look.open("/project/shop/acl")
+        yield client
+        client.put_acl("shop", acl_from_json(SHOP))
+        client.remove_endpoint("pop", "web1")
+
+
+def test_a_rule_names_an_endpoint_and_follows_its_addresses(look: Look, admin: Client) -> None:
+    page = look.page
+    page.get_by_role("button", name="New rule").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="permit").click()
+    for label, value in {"Name": "to-web1", "Source": "192.0.2.64/26", "Destination": "web9"}.items():
+        page.get_by_label(label, exact=True).fill(value)
+    page.get_by_role("button", name="Keep in draft").click()
+    expect(dialog.get_by_text("'web9' is no address, and there is no endpoint of that name")).to_be_visible()
+    page.get_by_label("Destination", exact=True).fill("web1")
+    page.get_by_role("button", name="Keep in draft").click()
+    row = page.locator("tbody tr").filter(has_text="to-web1")
+    expect(row).to_contain_text("web1")
+    expect(row).not_to_contain_text("@endpoint")
+    page.get_by_label("Edit to-web1").click()
+    expect(page.get_by_label("Destination", exact=True)).to_have_value("web1")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Review and commit").click()
+    page.get_by_role("button", name="Commit", exact=True).click()
+    page.get_by_role("button", name=re.compile("Done|Go on without waiting")).click()
+    assert admin.rule("shop", "to-web1").rule.destination.groups == ("endpoint:web1",)
+    moved = Endpoint("web1", TenantId("shop"), "tap1", WEB1.mac, (Prefix.parse("198.51.100.18/32"),))
+    admin.put_endpoint("pop", moved, etag="*")
+    assert admin.acl("shop").acl.groups["endpoint:web1"].prefixes == moved.prefixes
+
+
+@pytest.mark.usefixtures("admin")
+def test_a_cell_takes_an_endpoint_by_name(look: Look) -> None:
+    page = look.page
+    page.get_by_label("Edit destination of dns").click()
+    page.get_by_label("destination of dns", exact=True).fill("web1 port 53")
+    page.get_by_role("button", name="Keep").click()
+    row = page.locator("tbody tr").filter(has_text="dns")
+    expect(row).to_contain_text("web1 port 53")
+    page.get_by_role("button", name="Discard", exact=True).click()
+    page.get_by_role("button", name="Discard all").click()
