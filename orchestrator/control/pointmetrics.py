@@ -2,12 +2,12 @@
 
 They are read at each scrape.
 
-Whoever reaches the service may read this, so no host is named: `aclflow domain show` names them to operators.
+Everybody who reaches the service may read this, so no host is named and enforcers are numbers: `aclflow domain show`
+names them to operators.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from prometheus_client.core import GaugeMetricFamily
@@ -38,15 +38,12 @@ class PointMetrics(Collector):
         yield behind
         heard = GaugeMetricFamily(
             "aclflow_points_heard_timestamp_seconds",
-            "When the enforcer of the host that was silent longest was last heard",
-            labels=["domain"],
+            "When an enforcer that speaks for hosts was last heard, by its number",
+            labels=["domain", "enforcer"],
         )
-        oldest: dict[str, float] = {}
-        for each in found:
-            if each.heard is not None:
-                oldest[each.domain] = min(each.heard.timestamp(), oldest.get(each.domain, math.inf))
-        for domain, time in oldest.items():
-            heard.add_metric([domain], time)
+        times = {(each.domain, each.enforcer): each.heard.timestamp() for each in found if each.heard is not None}
+        for (domain, enforcer), time in times.items():
+            heard.add_metric([domain, str(enforcer)], time)
         yield heard
 
     def _found(self) -> tuple[Heard, ...]:

@@ -10,7 +10,7 @@ from served import served
 
 from orchestrator.client import Host, PointReport
 
-HEARD = re.compile(r'^aclflow_points_heard_timestamp_seconds\{domain="pop"\} (\S+)$', re.MULTILINE)
+HEARD = re.compile(r'^aclflow_points_heard_timestamp_seconds\{domain="pop",enforcer="(\d+)"\} (\S+)$', re.MULTILINE)
 
 
 def test_hosts_are_behind_until_they_were_read_back_and_none_is_named(tmp_path: Path) -> None:
@@ -22,17 +22,21 @@ def test_hosts_are_behind_until_they_were_read_back_and_none_is_named(tmp_path: 
         text = http.get("/metrics").text
         assert 'aclflow_hosts_behind{domain="pop"} 2.0' in text
         assert HEARD.search(text) is None, "nobody spoke for them yet"
+        spoke = []
         goal = client.domain("pop").generation
         for name, host in (("c1", "h1"), ("c2", "h2")):
             enrolled = client.enrol(client.invite_enforcer("pop"), name=name, kind="openflow")
+            spoke.append(str(enrolled.enforcer))
             with here.client(enrolled.token) as controller:
                 points = [PointReport(host, goal, bytes(16), "enforced" if host == "h1" else "drifted")]
                 controller.report("pop", enrolled.enforcer, points=points)
             if host == "h1":
                 here.clock.ahead = dt.timedelta(minutes=5)
         text = http.get("/metrics").text
-        found = HEARD.search(text)
+        found = dict(HEARD.findall(text))
     assert 'aclflow_hosts_behind{domain="pop"} 1.0' in text
-    assert found is not None
-    assert dt.datetime.now(dt.UTC).timestamp() - float(found.group(1)) < 120, "that of c1, which is heard no more"
+    assert sorted(found) == sorted(spoke)
+    silent, live = (float(found[each]) for each in spoke)
+    assert dt.datetime.now(dt.UTC).timestamp() - silent < 120, "c1 is heard no more"
+    assert live - silent > 290, "one that lives hides none that is silent"
     assert "h1" not in text

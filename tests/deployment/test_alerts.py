@@ -47,8 +47,9 @@ def compilations(fast: str, slow: str) -> dict[str, str]:
 
 
 def heard(values: str) -> dict[str, str]:
-    """When the host that was silent longest was heard, in seconds since the story began."""
-    return {'aclflow_points_heard_timestamp_seconds{domain="pop1"}': values}
+    """When one of two enforcers was heard, in seconds since the story began; the other lives."""
+    series = 'aclflow_points_heard_timestamp_seconds{{domain="pop1", enforcer="{}"}}'.format
+    return {series(7): values, series(8): "0+60x40"}
 
 
 def fleet(wanted: int, serving: int, sick: int = 0) -> dict[str, str]:

@@ -109,6 +109,8 @@ class Heard:
     domain: str
     host: str
     is_behind: bool
+    enforcer: int | None
+    """The number of the enforcer; None where nobody ever spoke for the host."""
     heard: dt.datetime | None
 
 

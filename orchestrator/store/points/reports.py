@@ -193,7 +193,13 @@ class Reports:
         """Every host of every domain, by domain and name."""
         held = (points.c.state == _ENFORCED) & (points.c.generation >= domains.c.generation)
         found = (
-            select(hosts.c.domain, hosts.c.name, case((held, 0), else_=1).label("behind"), enforcers.c.last_seen)
+            select(
+                hosts.c.domain,
+                hosts.c.name,
+                case((held, 0), else_=1).label("behind"),
+                enforcers.c.id.label("enforcer"),
+                enforcers.c.last_seen,
+            )
             .join(domains, domains.c.id == hosts.c.domain)
             .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
             .outerjoin(enforcers, enforcers.c.id == points.c.enforcer)
@@ -202,7 +208,13 @@ class Reports:
             .order_by(hosts.c.domain, hosts.c.name)
         )
         return tuple(
-            Heard(row.domain, row.name, bool(row.behind), None if row.last_seen is None else from_micros(row.last_seen))
+            Heard(
+                row.domain,
+                row.name,
+                bool(row.behind),
+                row.enforcer,
+                None if row.last_seen is None else from_micros(row.last_seen),
+            )
             for row in self._tx.read(found)
         )
 
