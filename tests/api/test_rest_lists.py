@@ -60,7 +60,9 @@ def test_what_needs_too_many_flow_entries_is_refused_without_a_turn(
 ) -> None:
     turns: list[object] = []
     carried_out = Control.carry_out
-    monkeypatch.setattr(Control, "carry_out", lambda self, work: turns.append(work) or carried_out(self, work))
+    monkeypatch.setattr(
+        Control, "carry_out", lambda self, work, **how: turns.append(work) or carried_out(self, work, **how)
+    )
     odd = [2 * each + 1 for each in range(31)]
     wide = [web_of(tenant, id=f"w{each}", source_ports=odd, destination_ports=odd) for each in range(420)]
     with pytest.raises(TooLarge, match=r"rules\[0\].*may need 403636 flow entries, and the ceiling is 400000"):

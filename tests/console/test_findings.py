@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from command_line import aclflow
+from patience import until
 from playwright.sync_api import Locator, Page, expect
 
 from orchestrator.policy.formats.native import acl_from_json
@@ -123,8 +124,15 @@ def test_what_ends_soon_is_told_on_the_check_page(look: Look, page: Page) -> Non
     expect(ending).to_contain_text("visitor")
     with look.town.client() as client:
         client.delete_rule("shop", "visitor")
+    until(lambda: nothing_ends(look, page))  # what was read a moment ago is shown for a moment more
+
+
+def nothing_ends(look: Look, page: Page) -> bool:
+    """Whether the check page, opened anew, tells of no rule that ends."""
     look.open("/project/shop/check")
-    expect(page.get_by_text("Rules that end within a week")).to_have_count(0)
+    expect(found(page).first).to_be_visible()
+    expect(page.get_by_text("Looking for ends")).to_have_count(0)
+    return page.get_by_text("Rules that end within a week").count() == 0
 
 
 def test_a_review_shows_only_what_the_change_brings(look: Look, page: Page) -> None:

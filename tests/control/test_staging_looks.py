@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from orchestrator.control.staging import Staging
+from orchestrator.policy.intersection import Withheld
 from orchestrator.policy.model import Acl, Action, Policy, Rule, RuleId, Tenant, TenantId
 from orchestrator.store.records import PolicySnapshot
 
@@ -61,7 +62,7 @@ def test_it_is_asked_now_and_then_however_long_changes_go_on() -> None:
     staging = Staging(clock=lambda: hosts.seconds)
     publish(staging, hosts, 1)
     for generation in range(2, changes):
-        assert staging.held_back(hosts.unit, "pop", snapshot_of(generation)) == {}
+        assert staging.held_back(hosts.unit, "pop", snapshot_of(generation)) == Withheld()
         publish(staging, hosts, generation)
     assert len(hosts.asked_at) < changes / 50
     assert len(staging._published["pop"].programs) <= 256
