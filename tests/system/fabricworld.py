@@ -12,7 +12,6 @@ runs BIRD and h2 FRR, each with the example that the project ships.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import socket
@@ -46,7 +45,6 @@ OUTSIDE = {Family.IPV4: "10.0.9.2", Family.IPV6: "fd00:9::2"}
 RANGES = ("10.10.0.0/16", "fd10::/64")
 EXAMPLES = Path(__file__).parents[2] / "packaging/routing"
 SHOP = TenantId("shop")
-_PORT = re.compile(r"\((\S+)\): addr:")
 
 
 def address_of(name: str, family: Family) -> str:
@@ -139,12 +137,8 @@ class Host:
 
     def enforce(self, policy: Policy, generation: int) -> None:
         """Bring the switch to a policy as the controller does, read back."""
-        if self.link is not None:
-            self.link.close()
-        path = self.ovs.run_dir / f"{BRIDGE}.controller"
-        plugged = {"up0", *(f"v-{name}" for name, (host, _) in ENDPOINTS.items() if host == self.name)}
-        until(lambda: plugged <= set(_PORT.findall(self.ovs.ofctl("dump-ports-desc", BRIDGE))))
-        self.link = SocketLink(path)
+        until(self._connected)
+        assert self.link is not None
         program = compile_host(policy, domain="pop1", generation=generation)
         switch = Switch(self.link.channel, uplink="up0")
         self._epoch += 1
@@ -154,6 +148,16 @@ class Host:
             switch.observe(), switch.resolve(program.flows, program.ports), gap.stamp_of(program)
         )  # fmt: skip
         assert wrong is None, wrong.text
+
+    def _connected(self) -> bool:
+        """Connect anew; whether the switch names all ports, which one that has just started does a moment later."""
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+        with suppress(OSError):
+            self.link = SocketLink(self.ovs.run_dir / f"{BRIDGE}.controller")
+        plugged = {"up0", *(f"v-{name}" for name, (host, _) in ENDPOINTS.items() if host == self.name)}
+        return self.link is not None and plugged <= set(self.link.channel.ports)
 
     def restart_switch(self, *, number: int = signal.SIGKILL) -> None:
         """Kill the daemon and start it again."""

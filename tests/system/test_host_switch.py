@@ -93,7 +93,7 @@ def test_somebodys_bridge_is_left_alone_then_taken_over_and_given_back_closed(la
     assert not here.configure(wanted()).changed, "it is ours now, and its flows stay"
     assert passes(layout)
     assert here.release("br", "pop1").changed
-    assert not passes(layout), "given back it forwards nothing, and does not learn addresses again"
+    until(lambda: not passes(layout), what=lambda: "given back it forwards nothing, and learns no addresses again")
     assert ovs.vsctl("get", "bridge", "br", "fail_mode").strip() == "secure"
     assert not here.release("br", "pop1").changed
 

@@ -6,6 +6,7 @@ the sender's kernel carries a packet through every firewall, and messages betwee
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import subprocess
@@ -102,7 +103,8 @@ class Web:
         lines = self._loaded(count, at_once).splitlines()
         served_us = (processor_s(self._server.pid) - before) * 1e6
         cpu_us, failed = map(int, lines[0].split())
-        return Downloads(count, cpu_us + served_us, statistics.median(map(float, lines[1:])), failed)
+        times = [float(line) for line in lines[1:]]
+        return Downloads(count, cpu_us + served_us, statistics.median(times) if times else math.nan, failed)
 
     def _loaded(self, count: int, at_once: int) -> str:
         words = [str(self._client), SERVER4, str(PORT), str(count), str(at_once)]
