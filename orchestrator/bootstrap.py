@@ -169,13 +169,7 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     metrics.registry.register(HitMetrics(control))
     metrics.registry.register(PointMetrics(control))
     refusals = Refusals()
-    auditor = Auditor(
-        store,
-        refusals,
-        AuditKey.open(settings.audit_dir),
-        tuple(_audit_sinks(settings)),
-        keep=dt.timedelta(days=settings.audit_days),
-    )
+    auditor = _auditor(settings, store, refusals)
     metrics.watch_audit(lambda: auditor.unsent)
     services = Services(
         control=control,
@@ -242,6 +236,11 @@ def _packet_sinks(settings: Settings) -> Iterator[PacketSink]:
         yield JsonLines(settings.packet_log_file)
     if settings.ipfix_collector:
         yield Collector(settings.ipfix_collector)
+
+
+def _auditor(settings: Settings, store: Store, refusals: Refusals) -> Auditor:
+    key, sinks = AuditKey.open(settings.audit_dir), tuple(_audit_sinks(settings))
+    return Auditor(store, refusals, key, sinks, keep=dt.timedelta(days=settings.audit_days))
 
 
 def _audit_sinks(settings: Settings) -> Iterator[Sink]:

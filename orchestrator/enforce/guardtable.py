@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.enforce.drivers.filters.command import Run, run
@@ -10,6 +10,11 @@ from orchestrator.errors import Refused
 
 _WRITE = ("nft", "-f", "-")
 _NO_TABLE = "No such file or directory"
+
+
+def set_of_names(names: Iterable[str]) -> str:
+    """Interfaces as an anonymous set of nftables, each once."""
+    return f"{{ {', '.join(f'{chr(34)}{name}{chr(34)}' for name in dict.fromkeys(names))} }}"
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from orchestrator.compile.filters.legs import GUARD_TABLE, Legs
 from orchestrator.enforce.drivers.filters.command import Run, run
-from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.enforce.guardtable import GuardTable, set_of_names
 
 
 def leg_guard(legs: Legs, beside: Iterable[str] = (), *, run: Run = run) -> GuardTable:
@@ -26,7 +26,7 @@ def leg_guard(legs: Legs, beside: Iterable[str] = (), *, run: Run = run) -> Guar
 
 
 def _chains(legs: Legs, among: tuple[str, ...]) -> Iterator[str]:
-    own, all_ways = _names(legs.names), _names(among)
+    own, all_ways = set_of_names(legs.names), set_of_names(among)
     yield from (
         "chain here {",
         "type filter hook input priority -10; policy accept;",
@@ -39,8 +39,3 @@ def _chains(legs: Legs, among: tuple[str, ...]) -> Iterator[str]:
         f"oifname {own} iifname != {all_ways} drop",
         "}",
     )
-
-
-def _names(names: Iterable[str]) -> str:
-    quoted = ", ".join(f'"{name}"' for name in names)
-    return f"{{ {quoted} }}"

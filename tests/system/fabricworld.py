@@ -32,7 +32,7 @@ from orchestrator.lab import namespaces, network
 from orchestrator.lab.edge import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.ovs import OpenVSwitch
-from orchestrator.lab.processes import Process, stop
+from orchestrator.lab.processes import alive, stop
 from orchestrator.policy.addresses import Addresses, Family, Prefix, format_mac
 from orchestrator.policy.model import Acl, Action, Endpoint, Policy, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.ports import PortRange
@@ -167,7 +167,7 @@ class Host:
     def kill_switch(self, number: int = signal.SIGKILL) -> None:
         """Kill the daemon."""
         os.kill(self.switch.pid, number)
-        until(lambda: not Path(f"/proc/{self.switch.pid}/exe").exists() or _is_zombie(self.switch))
+        until(lambda: not alive(self.switch))
 
     def routed(self) -> set[str]:
         """What the kernel routes to the port, as `ip` says it."""
@@ -190,12 +190,6 @@ class Host:
         if self.uplink is not None:
             self.stop_uplink(signal.SIGKILL)
         stop([self.switch, self.database])
-
-
-def _is_zombie(process: Process) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "Z"
-    return True
 
 
 class World:

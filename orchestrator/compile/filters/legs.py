@@ -33,8 +33,7 @@ class Legs:
     def __post_init__(self) -> None:
         for place, names in (("--outside", self.outside), ("--inside", self.inside)):
             for name in names:
-                if not _NAME.match(name):
-                    raise BadInput(f"'{name}' cannot be an interface's name", place=place)
+                check_interface(name, place)
         both = sorted({*self.outside} & {*self.inside})
         if both:
             raise BadInput(f"'{both[0]}' is an outside leg as well", place="--inside")
@@ -61,6 +60,12 @@ class Legs:
                 yield from (line.replace(symbol, name) for name in names)
                 return
         yield line
+
+
+def check_interface(name: str, place: str) -> None:
+    """Raises BadInput for what filter texts cannot name as an interface."""
+    if not _NAME.match(name):
+        raise BadInput(f"'{name}' cannot be an interface's name", place=place)
 
 
 NO_LEGS = Legs()

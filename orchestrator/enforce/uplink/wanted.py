@@ -9,14 +9,14 @@ forward    the port <-> the fabric       permitted
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from orchestrator.compile.filters.legs import check_interface
 from orchestrator.enforce.drivers.filters.command import Run, run
-from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.enforce.guardtable import GuardTable, set_of_names
 from orchestrator.errors import BadInput
-from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.addresses import Family, Prefix, aggregate
 
 GUARD_TABLE = "aclflow_uplink"
 """The table of nftables' family `inet` that is the uplink's own."""
@@ -28,7 +28,6 @@ ROUTE_METRIC = 10
 """Before routes of the same prefix that a routing daemon learned from the fabric (BIRD 32, FRR 20)."""
 NEXT_HOPS = {Family.IPV4: "169.254.1.1", Family.IPV6: "fe80::1"}
 """The gateway as the kernel's routes name it; nobody else may have these addresses at the port."""
-_INTERFACE = re.compile(r"[A-Za-z0-9_.@:-]{1,15}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,7 @@ class RoutedUplink:
     def __post_init__(self) -> None:
         named = [("--port", self.port), *(("--fabric", name) for name in self.fabric)]
         for place, name in [*named, *(("--beside", name) for name in self.beside)]:
-            if not _INTERFACE.match(name):
-                raise BadInput(f"'{name}' cannot be an interface's name", place=place)
+            check_interface(name, place)
         if not self.fabric:
             raise BadInput("name the interface towards the operator's router", place="--fabric")
         if self.port in (*self.fabric, *self.beside):
@@ -68,17 +66,17 @@ class RoutedUplink:
         return GuardTable(GUARD_TABLE, tuple(self._chains()), run)
 
     def _chains(self) -> Iterator[str]:
-        port, fabric = f'"{self.port}"', _names(self.fabric)
-        others = _names((*self.fabric, *self.beside))
+        port, fabric = f'"{self.port}"', set_of_names(self.fabric)
+        others = set_of_names((*self.fabric, *self.beside))
         yield from (
             "chain here {",
             "type filter hook input priority -10; policy accept;",
             f"iifname {port} drop",
         )
         for family, word in ((Family.IPV4, "ip"), (Family.IPV6, "ip6")):
-            prefixes = sorted({prefix for prefix in self.ranges if prefix.family is family})
-            if prefixes:
-                yield f"{word} saddr {{ {', '.join(map(str, _outermost(prefixes)))} }} drop"
+            prefixes = aggregate(tuple(prefix for prefix in self.ranges if prefix.family is family))
+            if prefixes:  # none inside another: nftables refuses elements that overlap
+                yield f"{word} saddr {{ {', '.join(map(str, prefixes))} }} drop"
         yield from (
             "}",
             "chain across {",
@@ -90,16 +88,3 @@ class RoutedUplink:
             f"iifname {others} oifname {others} accept",
             "}",
         )
-
-
-def _names(names: Iterable[str]) -> str:
-    return f"{{ {', '.join(f'{chr(34)}{name}{chr(34)}' for name in dict.fromkeys(names))} }}"
-
-
-def _outermost(prefixes: Iterable[Prefix]) -> Iterator[Prefix]:
-    """Leave out prefixes inside others: nftables refuses elements that overlap. Sorted, outer ones first."""
-    last: Prefix | None = None
-    for prefix in prefixes:
-        if last is None or not last.contains(prefix):
-            last = prefix
-            yield prefix
