@@ -32,7 +32,7 @@ BOOTING := openssh-client openssh-server qemu-system-x86 xorriso
 # Of several goals in one call (`make lint test`) `packages` is made for the first alone; so who needs more asks again.
 more-packages = @$(MAKE) --no-print-directory packages DEBIAN="$(DEBIAN)"
 
-.PHONY: help demo test test-long test-openstack test-ryu test-ansible deploy-log search chaos lint format bench docs package images pictures packages clean announcement
+.PHONY: help demo test test-long test-openstack test-ryu test-ansible deploy-log search chaos lint format bench docs package images pictures packages lock clean announcement
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -110,6 +110,9 @@ docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
 	PYTHONPATH=. $(BIN)/python tests/formats/real_data.py
 	PYTHONPATH=. $(BIN)/python tests/openapi_text.py
 
+lock: $(VENV)/.ready  ## pin every package anew, with digests; UPGRADE=1 takes newer versions
+	$(BIN)/python packaging/lock.py $(if $(UPGRADE),--upgrade)
+
 package: packages $(VENV)/.ready  ## the wheel, with units, samples, alerts and completion, and its bill of materials, in dist/
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	$(BIN)/python packaging/sbom.py "$$(ls -t dist/aclflow-*.whl | head -1)" > dist/aclflow.cdx.json
@@ -139,26 +142,26 @@ packages:
 
 $(VENV)/.ready: requirements.txt setup.cfg setup.py pyproject.toml $(wildcard orchestrator/*/_native/*.[ch] orchestrator/*/_native/*/*.[ch] orchestrator/enforce/drivers/*/_native/*.[ch]) | packages
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-.venv-ryu/.ready: tests/ryu/requirements.txt | packages
+.venv-ryu/.ready: tests/ryu/requirements.txt tests/ryu/build.txt | packages
 	test -x .venv-ryu/bin/python || $(PYTHON) -m venv .venv-ryu
-	.venv-ryu/bin/pip install --quiet --disable-pip-version-check "setuptools==67.6.1" wheel
-	.venv-ryu/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --requirement tests/ryu/requirements.txt
+	.venv-ryu/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement tests/ryu/build.txt
+	.venv-ryu/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation --requirement tests/ryu/requirements.txt
 	touch $@
 
 .venv-ansible/.ready: ansible/requirements.txt | packages
 	test -x .venv-ansible/bin/python || $(PYTHON) -m venv .venv-ansible
-	.venv-ansible/bin/pip install --quiet --disable-pip-version-check --requirement ansible/requirements.txt
+	.venv-ansible/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement ansible/requirements.txt
 	mkdir -p .venv-ansible/collections/ansible_collections/aclflow
 	ln -sfn $(CURDIR)/ansible .venv-ansible/collections/ansible_collections/aclflow/cloud
 	touch $@
 
 .venv-images/.ready: vnf-images/requirements.txt | packages
 	test -x .venv-images/bin/python || $(PYTHON) -m venv .venv-images
-	.venv-images/bin/pip install --quiet --disable-pip-version-check --requirement vnf-images/requirements.txt
+	.venv-images/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement vnf-images/requirements.txt
 	touch $@
 
 clean:  ## forget the environments and caches

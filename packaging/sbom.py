@@ -23,10 +23,10 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def needed(package: str) -> dict[str, tuple[str, ...]]:
-    """Return a package and all that it needs here, each with the names that it needs itself."""
+def needed(package: str, extras: frozenset[str] = frozenset()) -> dict[str, tuple[str, ...]]:
+    """Return a package with its extras and all that these need here, each with the names that it needs itself."""
     found: dict[str, tuple[str, ...]] = {}
-    open_: list[tuple[str, frozenset[str]]] = [(canonical(package), frozenset())]
+    open_: list[tuple[str, frozenset[str]]] = [(canonical(package), extras)]
     while open_:
         name, extras = open_.pop()
         requirements = [Requirement(text) for text in metadata.requires(name) or ()]

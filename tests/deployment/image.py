@@ -7,7 +7,6 @@ It is made once and kept, for it takes a minute; a machine is an overlay over it
 
 from __future__ import annotations
 
-import configparser
 import fcntl
 import hashlib
 import os
@@ -19,8 +18,6 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 ROOT = Path(__file__).parents[2]
 KEPT = Path(os.environ.get("ACLFLOW_MACHINES", "/var/tmp/aclflow-machines"))
 SUITE = "bookworm"
@@ -29,6 +26,8 @@ HAS = (
     "procps", "python3", "python3-apt", "sudo", "systemd", "systemd-sysv",
 )  # fmt: skip
 MAY_INSTALL = ("libjemalloc2", "nftables", "openvswitch-switch", "postgresql", "python3-venv")
+LOCKS = tuple(ROOT / "packaging/requirements" / f"{name}.txt" for name in ("base", "console", "ansible"))
+"""What the wheel and the role `service` install, with digests."""
 SOURCES = ("api", "orchestrator", "packaging", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py")
 MASKED = (
     "apt-daily.timer",
@@ -42,7 +41,7 @@ MASKED = (
 @cache
 def base() -> Path:
     """The folder that machines are overlays of, made where it is not there yet."""
-    parts = (HAS, MAY_INSTALL, SUITE, (ROOT / "requirements.txt").read_text(), _asked(), _ansible())
+    parts = (HAS, MAY_INSTALL, SUITE, *(lock.read_text() for lock in LOCKS))
     known = hashlib.sha256(repr(parts).encode())
     made = KEPT / known.hexdigest()[:16]
     KEPT.mkdir(parents=True, exist_ok=True)
@@ -52,19 +51,6 @@ def base() -> Path:
             _make(made / "root")
             (made / "whole").touch()
     return made / "root"
-
-
-def _asked() -> str:
-    """What the program asks for, as setup.cfg says it."""
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / "setup.cfg")
-    return settings["options"]["install_requires"] + settings["options.extras_require"]["console"]
-
-
-def _ansible() -> str:
-    """Ansible as the role `service` installs it on the service's machine."""
-    defaults = yaml.safe_load((ROOT / "ansible/roles/service/defaults/main.yml").read_text())
-    return f"ansible-core=={defaults['aclflow_ansible_core']}"
 
 
 @contextmanager
@@ -84,13 +70,9 @@ def _make(root: Path) -> None:
         (root / "etc/systemd/system" / unit).symlink_to("/dev/null")
     wheels = root / "srv/wheels"
     wheels.mkdir(parents=True)
-    # what the wheel asks for, at the versions that are pinned
-    run(
-        sys.executable, "-m", "pip", "--quiet", "wheel", "--wheel-dir", str(wheels),
-        "--constraint", str(ROOT / "requirements.txt"), f"{wheel('0.0.0', root.parent)}[console]",
-    )  # fmt: skip
-    next(wheels.glob("aclflow-*.whl")).unlink()
-    run(sys.executable, "-m", "pip", "--quiet", "wheel", "--wheel-dir", str(wheels), _ansible())
+    for lock in LOCKS:
+        words = ["--quiet", "download", "--dest", str(wheels), "--require-hashes", "--requirement", str(lock)]
+        run(sys.executable, "-m", "pip", *words)
 
 
 def wheel(version: str, folder: Path) -> Path:

@@ -144,6 +144,12 @@ def test_a_dry_run_on_bare_machines_changes_nothing(site: Site) -> None:
         assert site.machines[name].run("ls", "/opt", "/etc/systemd/system").count("aclflow") == 0
 
 
+def test_another_wheel_than_the_one_meant_is_refused(site: Site) -> None:
+    said = _failed(site, HOSTS[0], "--tags", "ovs_host", "-e", f"aclflow_wheel_sha256={'0' * 64}")
+    assert "asks for 0000" in said
+    assert "aclflow-" not in site.machines[HOSTS[0]].run("ls", "/opt"), "nothing of it was installed"
+
+
 def test_from_nothing_to_a_running_domain_by_runs_that_are_cut_off(site: Site) -> None:
     for role in ROLES:
         _cut_off_everywhere(site, "site", "--tags", role)

@@ -52,7 +52,7 @@ def test_what_is_in_it_is_what_its_list_says(image: str, folder: Path, root: Pat
     assert found.packages.keys() & (SWITCH | FILTERS) == BROUGHT[image]
     assert {"aclflow", "numpy", "cryptography"} <= found.python.keys()
     sums = dict(line.split()[::-1] for line in (folder / "SHA256SUMS").read_text().splitlines())
-    for name in (f"{image}.qcow2", f"{image}.contents.json", f"{image}.files.gz"):
+    for name in (f"{image}.qcow2", f"{image}.contents.json", f"{image}.cdx.json", f"{image}.files.gz"):
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == sums[name]
 
 

@@ -176,11 +176,13 @@ def test_another_octet_is_another_root(tmp_path: Path) -> None:
 def test_the_lists_say_what_is_there(tmp_path: Path) -> None:
     [recipe] = recipes(["firewall-vnf"])
     found = contents.read(_root(tmp_path / "root", ["a"]))
-    document, listing = contents.write(found, recipe, EPOCH, tmp_path)
+    document, bill, listing = contents.write(found, recipe, EPOCH, tmp_path)
     said = json.loads(document.read_text())
     assert said["packages"] == {"nftables": "1.0.6-2"}
     assert said["root_sha256"] == hashlib.sha256(gzip.decompress(listing.read_bytes())).hexdigest()
     assert any(path.endswith("METADATA") for path in said["aclflow_files"])
+    components = json.loads(bill.read_text())["components"]
+    assert [each["purl"] for each in components] == ["pkg:deb/debian/nftables@1.0.6-2", "pkg:pypi/aclflow@0.1.0"]
 
 
 @pytest.mark.parametrize(

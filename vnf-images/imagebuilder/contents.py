@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
+from urllib.parse import quote
 
 from imagebuilder.recipes import Recipe
 
@@ -73,6 +74,20 @@ class Contents:
             "aclflow_files": ours,
         }
 
+    def bill_of_materials(self, recipe: Recipe) -> dict[str, object]:
+        """Return its packages as CycloneDX 1.5 names them, for tools that look for known vulnerabilities."""
+        debian = [_component(name, version, "deb/debian") for name, version in self.packages.items()]
+        python = [_component(name, version, "pypi") for name, version in self.python.items()]
+        digest = {"name": "root_sha256", "value": self.digest}
+        image = {"type": "operating-system", "bom-ref": recipe.name, "name": recipe.name, "properties": [digest]}
+        return {
+            "bomFormat": "CycloneDX",
+            "specVersion": "1.5",
+            "version": 1,
+            "metadata": {"component": image},
+            "components": [*debian, *python],
+        }
+
 
 def read(root: Path) -> Contents:
     """Look through an unpacked root."""
@@ -105,11 +120,19 @@ def faults(contents: Contents) -> list[str]:
 
 
 def write(contents: Contents, recipe: Recipe, epoch: int, folder: Path) -> list[Path]:
-    """Write the list of contents and the list of all files; returns their paths."""
-    document, listing = folder / f"{recipe.name}.contents.json", folder / f"{recipe.name}.files.gz"
+    """Write the list of contents, the bill of materials and the list of all files; returns their paths."""
+    document, bill = folder / f"{recipe.name}.contents.json", folder / f"{recipe.name}.cdx.json"
     document.write_text(json.dumps(contents.document(recipe, epoch), indent=1) + "\n", encoding="utf-8")
+    bill.write_text(json.dumps(contents.bill_of_materials(recipe), indent=1) + "\n", encoding="utf-8")
+    listing = folder / f"{recipe.name}.files.gz"
     listing.write_bytes(gzip.compress(contents.listing().encode(), mtime=0))
-    return [document, listing]
+    return [document, bill, listing]
+
+
+def _component(name: str, version: str, kind: str) -> dict[str, str]:
+    known = name.lower().replace("_", "-") if kind == "pypi" else name
+    purl = f"pkg:{kind}/{quote(known, safe='-._~')}@{quote(version, safe='-._~')}"
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 
 def _sorted(mapping: Mapping[str, str]) -> dict[str, str]:

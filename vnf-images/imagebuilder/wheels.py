@@ -10,7 +10,7 @@ from pathlib import Path
 from imagebuilder.recipes import FOLDER, Fault
 from imagebuilder.tools import run
 
-_PINS = FOLDER.parent / "requirements.txt"
+_PINS = FOLDER.parent / "packaging/requirements/base.txt"
 _PIP_WHEELS = Path("/usr/share/python-wheels")
 _PYTHON_OF_THE_IMAGE = (3, 11)
 
@@ -31,6 +31,7 @@ def gather(wheel: Path, into: Path) -> None:
     if not pip:
         raise Fault(f"there is no wheel of pip in {_PIP_WHEELS}: apt-get install python3-venv")
     into.mkdir(parents=True)
-    words = ("--quiet", "--disable-pip-version-check", "wheel", "--constraint", _PINS, "--wheel-dir", into, wheel)
-    run(sys.executable, "-m", "pip", *words)
+    words = ("--quiet", "--disable-pip-version-check", "--require-hashes", "--requirement", _PINS, "--wheel-dir", into)
+    run(sys.executable, "-m", "pip", "wheel", *words)
+    shutil.copy(wheel, into)
     shutil.copy(pip[-1], into)
