@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from math import ceil
 from types import MappingProxyType
 from typing import Any
 
@@ -86,8 +87,8 @@ def problem(error: AclflowError, status: int | None = None, headers: Mapping[str
 
 def _retry_after(error: AclflowError) -> Mapping[str, str]:
     """Return the header that says how long to wait, where an error knows better than its status does."""
-    if isinstance(error, errors.TooOften) and error.after_s is not None:
-        return {"Retry-After": str(error.after_s)}
+    if isinstance(error, errors.TryAgain) and error.after_s is not None:
+        return {"Retry-After": str(ceil(error.after_s))}
     return {"Retry-After": "30"} if isinstance(error, errors.Full) else {}
 
 

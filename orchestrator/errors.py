@@ -90,7 +90,11 @@ class NotFound(AclflowError):
 
 
 class TryAgain(AclflowError):
-    """The same request may work later."""
+    """The same request may work later: after `after_s` seconds if that is known."""
+
+    def __init__(self, reason: str, *, place: str | None = None, after_s: float | None = None) -> None:
+        super().__init__(reason, place=place)
+        self.after_s = after_s
 
 
 class Busy(TryAgain):
@@ -98,11 +102,7 @@ class Busy(TryAgain):
 
 
 class TooOften(TryAgain):
-    """It was tried too often: wait, `after_s` seconds if that is known."""
-
-    def __init__(self, reason: str, *, place: str | None = None, after_s: int | None = None) -> None:
-        super().__init__(reason, place=place)
-        self.after_s = after_s
+    """It was tried too often."""
 
 
 class Full(TryAgain):

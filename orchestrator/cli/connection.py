@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from orchestrator.client import Client
 
 _LOOK_EVERY_S = 0.5
+_PATIENCE_S = 10.0
+"""So long a command tries again by itself where the service is busy, or asks to come back in a few seconds."""
 _ANSWER_IS_NO = 1
 
 
@@ -34,7 +36,7 @@ def service(url: str | None) -> Iterator[Client]:
         )
     from orchestrator.client import Client  # noqa: PLC0415 - a check of a file asks no service
 
-    with Client(settings.url, settings.token, authority=settings.authority) as client:
+    with Client(settings.url, settings.token, authority=settings.authority, patience_s=_PATIENCE_S) as client:
         yield client
 
 

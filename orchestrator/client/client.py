@@ -73,7 +73,7 @@ class Client(
 
     `authority` is the certificate (PEM) that a service speaking TLS must be signed by, if not by one that the machine
     believes anyhow; `trust` says instead whom to believe and what certificate to show; `connections` replaces the
-    network in tests.
+    network in tests. `patience_s` is how long requests are sent again that the service refuses as Busy or TooOften.
     """
 
     def __init__(
@@ -85,8 +85,9 @@ class Client(
         authority: Path | None = None,
         trust: ssl.SSLContext | None = None,
         connections: Connections | None = None,
+        patience_s: float = 0.0,
     ) -> None:
-        self._service = Transport(url, token, timeout_s, connections, trust or trust_of(authority))
+        self._service = Transport(url, token, timeout_s, connections, trust or trust_of(authority), patience_s)
 
     def __enter__(self) -> Self:
         return self

@@ -50,6 +50,11 @@ class Streamed(Protocol):
 
     status: int
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By name, in letters of any size."""
+        ...
+
     def read(self) -> bytes:
         """All of it."""
         ...

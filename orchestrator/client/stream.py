@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from orchestrator.client.backoff import delay_s
 from orchestrator.errors import BadInput, TryAgain, Unreachable
 from orchestrator.wire.codec import decode
 from orchestrator.wire.events import Event
@@ -73,19 +74,22 @@ def follow_events(
 
     A connection that breaks is made anew; errors of the first one, and of any that the service refuses, are raised.
     """
-    connected = False
+    connected, failures = False, 0
     while True:
+        error: TryAgain | None = None
         seen = {"Last-Event-ID": str(after)} if after is not None else {}
         try:
             with connect({"Accept": MEDIA_TYPE, **seen}) as chunks:
                 connected = True
                 for event in _events(chunks, after):
-                    after = event.id
+                    after, failures = event.id, 0
                     yield event
-        except TryAgain:  # also where it broke while it was read
+        except TryAgain as refused:  # also where it broke while it was read
             if not connected:
                 raise
-        sleep(retry_s)
+            error = refused
+        failures += 1
+        sleep(delay_s(failures, error, first_s=retry_s))
 
 
 def _events(chunks: Iterable[bytes], after: int | None) -> Iterator[Event]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import re
 import ssl
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.client import RemoteDisconnected
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,8 +16,9 @@ from urllib.parse import urlencode
 
 import orjson
 
+from orchestrator.client.backoff import delay_s
 from orchestrator.client.connections import BROKEN, Answer, Connections, Streamed
-from orchestrator.client.problems import error_of
+from orchestrator.client.problems import error_of, has_changed_nothing
 from orchestrator.client.records import Written
 from orchestrator.client.stream import SILENCE_S
 from orchestrator.client.tlsfaults import tls_fault
@@ -32,6 +35,7 @@ ANY_VERSION = "*"
 """The If-Match that holds for every version: for writers that mean to win whatever is there."""
 
 EPOCH = "X-Aclflow-Epoch"
+_RETRY_AFTER = "Retry-After"
 
 Asked = str | int | float | Sequence[str] | None
 """A parameter of a query: left out where it is None, said several times where it is several words."""
@@ -49,7 +53,9 @@ class Transport:
         timeout_s: float,
         inner: Connections | None = None,
         trust: ssl.SSLContext | None = None,
+        patience_s: float = 0.0,
     ) -> None:
+        self._patience_s = patience_s
         self._headers = {"User-Agent": "aclflow", "Accept": "application/json"}
         if token:
             self._headers["X-Auth-Token"] = token
@@ -88,6 +94,7 @@ class Transport:
     ) -> Answer:
         """Send a request; raise the error of a problem.
 
+        A refusal that changed nothing (429, 503) is answered by sending it again, as long as our patience lasts.
         `held_s` is how long the service may hold it.
 
         `body` is sent as JSON, or as it is when it is bytes already. Parameters that are None are left out.
@@ -96,15 +103,23 @@ class Transport:
         sent = {**self._headers, **(headers or {})}
         if content is not None:
             sent.setdefault("Content-Type", "application/json")
-        try:
-            response = self._http.ask(
-                method, _with_query(path, query or {}), sent, content, timeout_s=self._timeout_s, held_s=held_s
-            )
-        except BROKEN as error:
-            raise self._unreachable(error) from error
-        if response.status_code >= 400:
-            raise error_of(response.status_code, response.content)
-        return response
+        target = _with_query(path, query or {})
+        send = partial(self._http.ask, method, target, sent, content, timeout_s=self._timeout_s, held_s=held_s)
+        until = time.monotonic() + self._patience_s
+        failures = 0
+        while True:
+            try:
+                response = send()
+            except BROKEN as error:
+                raise self._unreachable(error) from error
+            if response.status_code < 400:
+                return response
+            failures += 1
+            refused = error_of(response.status_code, response.content, response.headers.get(_RETRY_AFTER))
+            wait_s = delay_s(failures, refused)
+            if time.monotonic() + wait_s > until or not has_changed_nothing(response.status_code, response.content):
+                raise refused
+            time.sleep(wait_s)
 
     def _unreachable(self, error: Exception) -> AclflowError:
         if isinstance(error, ssl.SSLError):
@@ -165,7 +180,7 @@ class Transport:
             except BROKEN as error:
                 raise self._unreachable(error) from error
             if response.status >= 400:
-                raise error_of(response.status, refusal)
+                raise error_of(response.status, refusal, response.headers.get(_RETRY_AFTER))
             yield self._chunks(response)
 
     def _chunks(self, response: Streamed) -> Iterator[bytes]:

@@ -134,7 +134,7 @@ class CountReporter:
             except (TryAgain, Unauthenticated) as error:
                 failures += 1
                 log.warning("counts.failed", error=str(error), failures=failures)
-                self._pause(PATIENCE.delay_s(failures))
+                self._pause(PATIENCE.delay_s(failures, error))
             except Exception:
                 log.exception("counts.fault")  # of ours; the next poll may fare better
                 self._lose(list(self._devices))

@@ -100,7 +100,7 @@ def enrolled(
         except TryAgain as error:
             failures += 1
             log.warning("enrolment.waits", error=str(error), url=membership.url)
-            stopping.wait(membership.patience.delay_s(failures))
+            stopping.wait(membership.patience.delay_s(failures, error))
         except (NotAllowed, ChangeTheRequest):
             state.be_who_we_were()
             raise

@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from orchestrator.client import PointReport
+from orchestrator.client.backoff import shortened
 from orchestrator.enforce.standing import Point, PointState
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import AclflowError, TryAgain, Unauthenticated
@@ -128,7 +129,7 @@ class Mailbox(Generic[Letter]):
                 failures += 1
                 log.warning("report.failed", error=str(error), failures=failures)
                 self._keep(letters)
-                self._pause(PATIENCE.delay_s(failures))
+                self._pause(PATIENCE.delay_s(failures, error))
             except AclflowError as error:
                 log.warning("report.not_taken", error=str(error), hosts=sorted(letters))
             except Exception:
@@ -137,7 +138,7 @@ class Mailbox(Generic[Letter]):
     def _next(self) -> Mapping[str, Letter] | None:
         """Wait for due reports; None when all are sent and it is time to stop."""
         with self._changed:
-            self._changed.wait_for(self._is_awake, self._idle_s)
+            self._changed.wait_for(self._is_awake, None if self._idle_s is None else shortened(self._idle_s))
             if self._stopping and not self._due:
                 return None
             self._changed.wait_for(self._is_complete, LINGER_S)

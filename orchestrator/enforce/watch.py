@@ -17,6 +17,7 @@ from typing import Protocol
 import structlog
 
 from orchestrator.client import Held
+from orchestrator.client.backoff import delay_s, shortened
 from orchestrator.enforce.standing import Goal
 from orchestrator.errors import AclflowError, Drifted, Stale
 from orchestrator.program.delta import Delta, apply
@@ -79,8 +80,9 @@ class Patience:
     retry_s: float = 0.2
     longest_retry_s: float = 5.0
 
-    def delay_s(self, failures: int) -> float:
-        return min(self.retry_s * 2.0 ** (failures - 1), self.longest_retry_s)
+    def delay_s(self, failures: int, error: AclflowError | None = None) -> float:
+        """How long to wait after so many failures in a row, the last of them `error`; differs from point to point."""
+        return delay_s(failures, error, first_s=self.retry_s, longest_s=self.longest_retry_s)
 
 
 class Watch:
@@ -135,12 +137,12 @@ class Watch:
                 for _ in self._followed():
                     failures = 0
                 if time.monotonic() - began < self._patience.retry_s:  # it ended at once: the service is stopping
-                    self._stopping.wait(self._patience.retry_s)
+                    self._stopping.wait(self._patience.delay_s(1))
             except AclflowError as error:
                 failures += 1
                 self._whole_wanted = self._whole_wanted or isinstance(error, (Stale, Drifted))
                 log.warning("program.watch_failed", error=str(error), kind=type(error).__name__, failures=failures)
-                self._stopping.wait(self._patience.delay_s(failures))
+                self._stopping.wait(self._patience.delay_s(failures, error))
             except Exception:
                 failures += 1
                 self._whole_wanted = True
@@ -150,7 +152,7 @@ class Watch:
     def _followed(self) -> Iterator[None]:
         """Follow for a while: one step for each answer."""
         held = self._copy.held if self._copy is not None and not self._whole_wanted else None
-        for answer in self._source.follow_program(self._domain, held, lasts_s=self._patience.watch_s):
+        for answer in self._source.follow_program(self._domain, held, lasts_s=shortened(self._patience.watch_s)):
             if self._stopping.is_set():
                 return
             if answer is not None:

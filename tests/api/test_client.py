@@ -9,8 +9,18 @@ from api.problems import STATUS, Unconditional, problem, status_of
 from orchestrator import errors
 from orchestrator.client import Client
 from orchestrator.client.connections import Answer, Connections
-from orchestrator.client.problems import error_of
-from orchestrator.errors import AclflowError, BadInput, Busy, NotFound, Stale, Unauthenticated, Unreachable
+from orchestrator.client.problems import LONGEST_WAIT_S, error_of
+from orchestrator.errors import (
+    AclflowError,
+    BadInput,
+    Busy,
+    Full,
+    NotFound,
+    Stale,
+    TooOften,
+    Unauthenticated,
+    Unreachable,
+)
 
 
 def whole_tree(root: type[AclflowError]) -> list[type[AclflowError]]:
@@ -48,6 +58,76 @@ class Somebody(Connections):
 
     def ask(self, *_: object, **__: object) -> Answer:
         return self.answer
+
+
+class Refusing(Connections):
+    """Answers requests with refusals, one after the other, and then with the tenants."""
+
+    def __init__(self, *refusals: Answer) -> None:
+        super().__init__("http://service")
+        self.refusals = list(refusals)
+        self.asked = 0
+
+    def ask(self, *_: object, **__: object) -> Answer:
+        self.asked += 1
+        return self.refusals.pop(0) if self.refusals else Answer(200, b'{"items": [], "next": null}')
+
+
+def refusal(error: AclflowError) -> Answer:
+    answer = problem(error)
+    return Answer(answer.status_code, bytes(answer.body), {name.title(): said for name, said in answer.headers.items()})
+
+
+def test_a_patient_client_sends_again_what_the_service_refused_for_now() -> None:
+    service = Refusing(refusal(Busy("a list is written", after_s=0)), refusal(TooOften("too fast", after_s=0)))
+    with Client("http://service", connections=service, patience_s=30.0) as client:
+        assert not list(client.tenants())
+    assert service.asked == 3
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        refusal(Busy("a list is written", after_s=60)),
+        refusal(Full("no room", after_s=0)),
+        refusal(Stale("read again")),
+        Answer(503, b"<html>no backend</html>", {"Retry-After": "0"}),
+    ],
+    ids=["longer than patience", "the disk is full", "a stale write", "a proxy's own words"],
+)
+def test_other_refusals_reach_a_patient_caller_at_once(refused: Answer) -> None:
+    service = Refusing(refused)
+    with Client("http://service", connections=service, patience_s=1.0) as client, pytest.raises(AclflowError):
+        list(client.tenants())
+    assert service.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("99999999999", LONGEST_WAIT_S),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", 0.0),
+        ("Fri, 31 Dec 2199 23:59:59 GMT", LONGEST_WAIT_S),
+        ("-1", None),
+        ("soon", None),
+        ("", None),
+        ("\u0663", None),
+    ],
+)
+def test_how_long_to_wait_is_read_from_an_answer(header: str, seconds: float | None) -> None:
+    error = error_of(503, b"", header)
+    assert isinstance(error, Busy)
+    assert error.after_s == seconds
+
+
+def test_how_long_to_wait_comes_out_as_it_went_in() -> None:
+    for said, told in ((None, 1.0), (0.2, 1.0), (17, 17.0)):
+        answer = problem(Busy("x", after_s=said))
+        error = error_of(answer.status_code, bytes(answer.body), answer.headers["Retry-After"])
+        assert isinstance(error, Busy)
+        assert error.after_s == told
 
 
 def fake(status: int, body: bytes, content_type: str = "application/json") -> Client:
