@@ -123,7 +123,6 @@ def insert_rule(
 
     def work(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
-        unit.endpoint_groups.prepare(tenant, rule, author=author(caller))
         change = unit.acls.insert_rule(tenant, rule, position=place.found(unit, tenant), author=author(caller))
         location = f"/v1/tenants/{tenant}/acl/rules/{rule.id}"
         return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location, writing=writing)
@@ -155,7 +154,6 @@ def put_rule(
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
-        unit.endpoint_groups.prepare(tenant, changed, author=author(caller))
         change = unit.acls.put_rule(tenant, changed, author=author(caller))
         return _written(unit, caller, tenant, rule, change, "rule.changed", writing=writing)
 

@@ -67,6 +67,7 @@ def test_a_rule_follows_the_endpoint_that_it_names(run: Run, tenant: str, servic
         packet = ("-s", "192.0.2.9", "-d", "web1", "--port", "https")
         assert "permit, by rule 'web'" in run("acl", "trace", tenant, *packet, token=member).out
         before = client.acl(tenant).version
+        assert before == 1, "the endpoint's group came with the rule, in one version"
         moved = placed("web1", tenant, f"{net}.0.9", f"{net}.0.10")
         client.put_endpoint(f"d-{tenant}", moved, etag='"1"')
         assert addresses(client, tenant, "web1") == [f"{net}.0.9/32", f"{net}.0.10/32"]

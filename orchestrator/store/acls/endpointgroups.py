@@ -58,20 +58,18 @@ class EndpointGroups:
             groups[name] = replace(acl.groups[name], prefixes=_addresses(known, name, f"groups.{name}"))
         return replace(acl, groups=groups)
 
-    def prepare(self, tenant: str, rule: Rule, *, author: str) -> None:
-        """Make the groups of endpoints that a rule names and that the list has not.
+    def missing(self, tenant: str, rule: Rule) -> tuple[AddressGroup, ...]:
+        """The groups of endpoints that a rule names and that the current list has not.
 
-        Raises BadPolicy.
+        Raises BadPolicy for an endpoint that is not there.
         """
-        groups = Groups(self._tx)
+        found: dict[str, AddressGroup] = {}
         for side, addresses in (("source", rule.source), ("destination", rule.destination)):
-            missing = [name for name in addresses.groups if endpoint_of_group(name) is not None]
-            missing = [name for name in missing if not self._is_there(tenant, name)]
-            if missing:
-                known = self.addresses(tenant)
-                for name in missing:
-                    prefixes = _addresses(known, name, side)
-                    groups.put(tenant, AddressGroup(GroupName(name), prefixes), author=author)
+            named = [name for name in addresses.groups if endpoint_of_group(name) is not None and name not in found]
+            absent = [name for name in named if not self._is_there(tenant, name)]
+            known = self.addresses(tenant) if absent else {}
+            found |= {name: AddressGroup(GroupName(name), _addresses(known, name, side)) for name in absent}
+        return tuple(found.values())
 
     def follow(self, endpoint: str, tenants: Iterable[str]) -> None:
         """Give the groups of an endpoint that was written the addresses that it has now.

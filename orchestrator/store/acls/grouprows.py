@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Row, bindparam, insert, select, update
+from sqlalchemy import Row, bindparam, func, insert, select, update
 
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Prefix
@@ -198,6 +198,14 @@ def compared(tx: Transaction, tenant: int, wanted: Mapping[str, AddressGroup]) -
         change, groups[name] = changed(tx, tenant, group, old.get(name), f"groups.{name}")
         changes.append(change)
     return GroupPlan(tuple(change for change in changes if not change.nothing), MappingProxyType(groups))
+
+
+def added(tx: Transaction, owner: Row[Any], groups: Sequence[AddressGroup]) -> tuple[GroupChange, ...]:
+    """Return the changes that add groups to a tenant's list. Raises TooLarge."""
+    there = tx.read(select(func.count()).where(holds_now(acl_groups, owner.number))).scalar_one()
+    if there + len(groups) > MOST_GROUPS:
+        raise too_many_groups(there + len(groups))
+    return tuple(changed(tx, owner.number, each, None)[0] for each in groups)
 
 
 def too_many_groups(count: int) -> TooLarge:

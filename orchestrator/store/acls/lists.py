@@ -11,23 +11,25 @@ import bisect
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import orjson
 from sqlalchemy import Row, bindparam, delete, func, insert, select, update
 
-from orchestrator.errors import BadInput, BadPolicy, ChangeTheRequest, Conflict, NotFound
+from orchestrator.errors import BadInput, ChangeTheRequest, Conflict, NotFound
 from orchestrator.policy.formats.native import rule_from_json
 from orchestrator.policy.model import Acl, AddressGroup, Rule, TenantId
 from orchestrator.policy.ownership import check_ownership, narrow_to_owned
+from orchestrator.store.acls import grouprows
 from orchestrator.store.acls import replace as aclreplace
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.acls.cache import CachedAcl
 from orchestrator.store.acls.edits import VersionEdits
 from orchestrator.store.acls.endpointgroups import EndpointGroups
-from orchestrator.store.acls.steps import AclSteps, defaults_of
+from orchestrator.store.acls.grouprows import GroupChange
+from orchestrator.store.acls.steps import AclSteps, check_in_time, defaults_of
 from orchestrator.store.prefixrows import owned_prefixes
 from orchestrator.store.records import (
     UNWRITTEN,
@@ -43,7 +45,7 @@ from orchestrator.store.schema.core import tenants
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Prepared
-from orchestrator.store.transaction import Transaction, one_line
+from orchestrator.store.transaction import one_line
 from orchestrator.wire.lists import AclVersion, Unconfirmed
 
 EXPIRY = "expiry"
@@ -64,6 +66,15 @@ _SET_CONFIRMATION = Prepared(
 
 _rules = acl_rules.c
 _versions = acl_versions.c
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A rule that may be written, its body, and the groups of endpoints that are made with it."""
+
+    rule: Rule
+    body: str
+    groups: tuple[GroupChange, ...]
 
 
 class Acls(AclSteps):
@@ -226,15 +237,16 @@ class Acls(AclSteps):
     def put_rule(self, tenant: str, rule: Rule, *, author: str, expected_version: int | None = None) -> Change:
         """Replace the rule of that id in place, or append a new one."""
         owner, head = self._begin(tenant, expected_version)
-        body = self._checked(owner, rule)
+        checked = self._checked(owner, rule)
         old = self._find(owner, rule.id)
         if old is None:
-            return self._insert(owner, self._known(owner), rule, body, head.rules, author)
-        if old.body == body:
+            return self._insert(owner, self._known(owner), checked, head.rules, author)
+        if old.body == checked.body:
             return self._unchanged(owner)
         version = self._version(owner, defaults_of(head), head.rules, author)
+        grouprows.write(self._tx, owner.number, version, checked.groups)
         aclrows.end_rows(self._tx, owner.number, version, [old])
-        row = aclrows.new_row(rule, old.order_key, old.number, body)
+        row = aclrows.new_row(rule, old.order_key, old.number, checked.body)
         aclrows.begin_rows(self._tx, owner.number, version, [row], [rule])
         return self._end(owner, version)
 
@@ -246,12 +258,12 @@ class Acls(AclSteps):
         Raises Conflict when the list has the id already, BadInput when it has no such position.
         """
         owner = self._owner(tenant, expected_version)
-        body = self._checked(owner, rule)
+        checked = self._checked(owner, rule)
         known = self._known(owner)
         if rule.id in known.numbers:
             raise Conflict(f"the list already has a rule '{rule.id}'", place="id")
         _check_position(position, len(known.keys))
-        return self._insert(owner, known, rule, body, position, author)
+        return self._insert(owner, known, checked, position, author)
 
     def move_rule(
         self, tenant: str, rule_id: str, *, position: int, author: str, expected_version: int | None = None
@@ -363,19 +375,22 @@ class Acls(AclSteps):
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def _checked(self, owner: Row[Any], rule: Rule) -> str:
-        """Check a rule as a list by itself; return its body.
+    def _checked(self, owner: Row[Any], rule: Rule) -> _Checked:
+        """Check a rule as a list by itself, with the groups of the endpoints that it names.
 
         Its place in a list can ask for nothing more.
         """
         check_in_time(self._tx, rule)
-        groups = self._groups_of(owner, {*rule.source.groups, *rule.destination.groups})
+        fresh = EndpointGroups(self._tx).missing(owner.id, rule)
+        groups = dict(self._groups_of(owner, {*rule.source.groups, *rule.destination.groups}))
+        groups.update({each.name: each for each in fresh})
+        changes = grouprows.added(self._tx, owner, fresh) if fresh else ()
         try:
             check_ownership(Acl((rule,), groups), owned_prefixes(self._tx, owner.number))
         except ChangeTheRequest as error:
             error.place = (error.place or "").removeprefix("rules[0]").removeprefix(".") or None
             raise
-        return aclrows.body_of(rule)
+        return _Checked(rule, aclrows.body_of(rule), changes)
 
     def _groups_of(self, owner: Row[Any], names: set[str]) -> Mapping[str, AddressGroup]:
         if not names:
@@ -383,13 +398,14 @@ class Acls(AclSteps):
         known = aclrows.load(self._tx, owner, owner.acl_version).record.acl.groups
         return MappingProxyType({name: known[name] for name in names if name in known})
 
-    def _insert(self, owner: Row[Any], known: CachedAcl, rule: Rule, body: str, position: int, author: str) -> Change:
+    def _insert(self, owner: Row[Any], known: CachedAcl, checked: _Checked, position: int, author: str) -> Change:
         acl, keys = known.record.acl, known.keys
         version = self._version(owner, (acl.ingress_default, acl.egress_default), len(keys) + 1, author)
         key = aclrows.key_between(self._tx, owner.number, version, *_around(keys, position))
-        number = aclrows.past_number(self._tx, owner.number, rule.id) or self._tx.draw("rule")
-        row = aclrows.new_row(rule, key, number, body)
-        aclrows.begin_rows(self._tx, owner.number, version, [row], [rule])
+        grouprows.write(self._tx, owner.number, version, checked.groups)
+        number = aclrows.past_number(self._tx, owner.number, checked.rule.id) or self._tx.draw("rule")
+        row = aclrows.new_row(checked.rule, key, number, checked.body)
+        aclrows.begin_rows(self._tx, owner.number, version, [row], [checked.rule])
         return self._end(owner, version)
 
     def _expire(self, tenant: str, rows: Sequence[Row[Any]]) -> ExpiredRules:
@@ -426,15 +442,6 @@ def _around(keys: Sequence[int], position: int, *, without: int | None = None) -
     ]
     low = near.pop(0) if position > 0 else None
     return low, near[0] if near else None
-
-
-def check_in_time(tx: Transaction, rule: Rule, within: str = "") -> None:
-    """Refuse a rule whose time is over: the next sweep would remove it.
-
-    Raises BadPolicy.
-    """
-    if rule.expires is not None and rule.expires <= tx.now:
-        raise BadPolicy(f"{rule.expires.isoformat()} has passed already: leave the rule out", place=f"{within}expires")
 
 
 def _check_position(position: int, length: int) -> None:

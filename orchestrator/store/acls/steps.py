@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, update
 
-from orchestrator.errors import Conflict, TooLarge
-from orchestrator.policy.model import Action
+from orchestrator.errors import BadPolicy, Conflict, TooLarge
+from orchestrator.policy.model import Action, Rule
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.records import Change
 from orchestrator.store.schema.core import tenants
@@ -85,6 +85,15 @@ class AclSteps:
 
     def _unchanged(self, owner: Row[Any]) -> Change:
         return Change(owner.acl_version, self._tx.domain(owner.domain).generation, changed=False)
+
+
+def check_in_time(tx: Transaction, rule: Rule, within: str = "") -> None:
+    """Refuse a rule whose time is over: the next sweep would remove it.
+
+    Raises BadPolicy.
+    """
+    if rule.expires is not None and rule.expires <= tx.now:
+        raise BadPolicy(f"{rule.expires.isoformat()} has passed already: leave the rule out", place=f"{within}expires")
 
 
 def defaults_of(head: Row[Any]) -> tuple[Action, Action]:
