@@ -13,7 +13,7 @@ from orchestrator.cli.connection import end_unless_enforced, service, wait_enfor
 from orchestrator.cli.datapaths import DatapathId, datapath
 from orchestrator.cli.names import DomainName, HostName
 from orchestrator.cli.options import Url, prefix_of, taking
-from orchestrator.cli.tables import Printed, Shown
+from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.cli.terminal import remark, say
 from orchestrator.client import Host
 from orchestrator.errors import BadInput
@@ -84,40 +84,37 @@ def list_all(shown: Shown, url: Url = None) -> None:
 
 
 @taking
-def show(domain: DomainName, printed: Printed, url: Url = None) -> None:
+def show(domain: DomainName, report: Report, url: Url = None) -> None:
     """Show a domain's hosts, endpoints and enforcers, and whether its newest generation is enforced."""
     with service(url) as client:
         seen = client.domain(domain)
         hosts, endpoints, enforcers = client.hosts(domain), client.endpoints(domain), client.enforcers(domain)
         state = client.generation(domain, seen.generation)
-    if printed.is_document:
-        printed.say_document(
-            {
-                **asdict(seen),
-                "enforced": state.done,
-                "laggards": state.laggards,
-                "hosts": [host.to_json() for host in hosts],
-                "endpoints": [*map(_endpoint_json, endpoints)],
-                "enforcers": enforcers,
-            }
-        )
-        return
+    document = {
+        **asdict(seen),
+        "enforced": state.done,
+        "laggards": state.laggards,
+        "hosts": [host.to_json() for host in hosts],
+        "endpoints": [*map(_endpoint_json, endpoints)],
+        "enforcers": enforcers,
+    }
     lagging = {
         each.host: f"behind, {each.state or 'silent'}" + (f": {each.error}" if each.error else "")
         for each in state.laggards
     }
-    say(f"domain {seen.id}, return traffic {seen.return_traffic}, generation {seen.generation}", bold=True)
-    if seen.untracked:
-        say(f"replies are let in by ACK alone at: {', '.join(seen.untracked)}")
-    printed.say_table(
-        ("host", "datapath id", "uplink", "state"),
-        ((one.name, f"{one.datapath_id:016x}", one.uplink, lagging.get(one.name, "in force")) for one in hosts),
+    untracked = [Line(f"replies are let in by ACK alone at: {', '.join(seen.untracked)}")] if seen.untracked else []
+    heading = f"domain {seen.id}, return traffic {seen.return_traffic}, generation {seen.generation}"
+    host_rows = [(one.name, f"{one.datapath_id:016x}", one.uplink, lagging.get(one.name, "in force")) for one in hosts]
+    last_seen = [f"{one.last_seen:%Y-%m-%d %H:%M:%S}" if one.last_seen else "never" for one in enforcers]
+    enforcer_rows = [(one.name, one.kind, one.epoch, at) for one, at in zip(enforcers, last_seen, strict=True)]
+    parts: tuple[Line | Table, ...] = (
+        Line(heading, bold=True),
+        *untracked,
+        Table("hosts", ("host", "datapath id", "uplink", "state"), host_rows),
+        Table("endpoints", _ENDPOINT_COLUMNS, map(_endpoint_row, endpoints)),
+        Table("enforcers", ("enforcer", "kind", "epoch", "last seen"), enforcer_rows),
     )
-    printed.say_table(_ENDPOINT_COLUMNS, map(_endpoint_row, endpoints))
-    printed.say_table(
-        ("enforcer", "kind", "epoch", "last seen"),
-        ((one.name, one.kind, one.epoch, one.last_seen.isoformat() if one.last_seen else "never") for one in enforcers),
-    )
+    report.say(document, parts)
 
 
 @taking

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.tables import Printed, Shown
+from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.cli.terminal import at_work, say, say_json
 from orchestrator.client import Client
 from orchestrator.compile.filters.rows import Plane
@@ -119,11 +119,11 @@ def _rate(text: str, option: str) -> float:
 
 
 @taking
-def show(domain: DomainName, printed: Printed, url: Url = None) -> None:
+def show(domain: DomainName, report: Report, url: Url = None) -> None:
     """Show a domain's VNFs: where each is in its life, what it carries, and why the fleet has the size it has."""
     with service(url) as client:
         found = client.fleet(domain)
-    _say_fleet(found, printed)
+    _say_fleet(found, report)
 
 
 @taking
@@ -131,7 +131,7 @@ def set_up(domain: DomainName, wishes: Wishes, url: Url = None, as_json: AsJson 
     """Say how a domain's fleet is to be; the first time makes it. What is not said stays as it is."""
     with service(url) as client:
         found = client.set_fleet(domain, wishes.changes())
-    _say_fleet(found, Printed(as_json=as_json))
+    _say_fleet(found, Report(Shown(as_json=as_json)))
 
 
 @taking
@@ -151,7 +151,7 @@ def _resize(domain: str, more: int, url: str | None, *, as_json: bool) -> None:
         known = client.fleet(domain)
         now = known.wanted if known.wanted is not None else len(known.members)
         found = client.set_fleet(domain, {"size": max(now + more, 0)})
-    _say_fleet(found, Printed(as_json=as_json))
+    _say_fleet(found, Report(Shown(as_json=as_json)))
 
 
 @taking
@@ -269,20 +269,21 @@ def _capacity_row(one: CapacityVersion) -> tuple[object, ...]:
 # ------------------------------------------------------------------------------------------------------------- saying
 
 
-def _say_fleet(fleet: Fleet, printed: Printed) -> None:
-    if printed.is_document:
-        printed.say_document(fleet)
-        return
+def _say_fleet(fleet: Fleet, report: Report) -> None:
+    report.say(fleet, _parts(fleet))
+
+
+def _parts(fleet: Fleet) -> Iterator[Line | Table]:
     wanted = "" if fleet.wanted is None else f"{fleet.wanted} wanted, "
-    say(f"{fleet.domain}: {wanted}{fleet.because}", bold=True)
+    yield Line(f"{fleet.domain}: {wanted}{fleet.because}", bold=True)
     if fleet.cloud is None:
-        say("this service has no cloud to make VNFs in: set ACLFLOW_CLOUD", colour="yellow")
+        yield Line("this service has no cloud to make VNFs in: set ACLFLOW_CLOUD", colour="yellow")
     columns = ("VNF", "state", "well", "since", "packets/s", "CPU", "connections", "because")
-    printed.say_table(columns, (_row(each, fleet.settings["patience"]) for each in fleet.members))
+    yield Table("members", columns, [_row(each, fleet.settings["patience"]) for each in fleet.members])
     if fleet.prediction is not None:
-        say(fleet.prediction.in_words())
+        yield Line(fleet.prediction.in_words())
     for capped in sorted({each.capped for each in fleet.members if each.capped}):
-        say(f"capacity is capped: {capped}")
+        yield Line(f"capacity is capped: {capped}")
 
 
 def _row(one: FleetMember, patience: Mapping[str, float]) -> tuple[object, ...]:

@@ -14,8 +14,7 @@ from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.fleet import Wishes, measurements_in
 from orchestrator.cli.options import Url, taking
-from orchestrator.cli.tables import Printed
-from orchestrator.cli.terminal import say
+from orchestrator.cli.tables import Line, Report, Table
 from orchestrator.client import Client
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, Missing
@@ -53,7 +52,7 @@ class Load:
 def run(
     load: Load,
     wishes: Wishes,
-    printed: Printed,
+    report: Report,
     capacity: Annotated[
         Path | None, typer.Option("--capacity", metavar="FILE", help="Measurements; by default those of the service.")
     ] = None,
@@ -76,19 +75,18 @@ def run(
     )
     outcome = simulate(scenario, model, settings.limits)
     paths = [] if plot is None else drawn(outcome, scenario, plot)
-    if printed.is_document:
-        printed.say_document(_json(outcome, model) | {"plots": [*map(str, paths)]})
-        return
-    printed.say_table(
-        ("at (s)", "VNFs", "because"), ((f"{at_s:g}", each.size, each.because) for at_s, each in outcome.decisions)
-    )
     error = "unknown" if model.error is None else f"{model.error:.0%}"
-    say(f"at most {int(outcome.size.max())} VNFs; {outcome.lost_share:.3%} of all packets lost", bold=True)
-    say(f"capacity model {model.version}: its predictions err by {error}")
+    decisions = [(f"{at_s:g}", each.size, each.because) for at_s, each in outcome.decisions]
+    parts: list[Line | Table] = [
+        Table("decisions", ("at (s)", "VNFs", "because"), decisions),
+        Line(f"at most {int(outcome.size.max())} VNFs; {outcome.lost_share:.3%} of all packets lost", bold=True),
+        Line(f"capacity model {model.version}: its predictions err by {error}"),
+    ]
     if model.is_beyond(load.rules):
-        say(f"only up to {model.most_rules} rules were measured: beyond, the line is extended", colour="yellow")
-    for path in paths:
-        say(f"drawn: {path}")
+        text = f"only up to {model.most_rules} rules were measured: beyond, the line is extended"
+        parts.append(Line(text, colour="yellow"))
+    parts += [Line(f"drawn: {path}") for path in paths]
+    report.say(_json(outcome, model) | {"plots": [*map(str, paths)]}, parts)
 
 
 def _ground(load: Load, wishes: Wishes, file: Path | None, url: str | None) -> tuple[FleetSettings, CapacityModel, F64]:

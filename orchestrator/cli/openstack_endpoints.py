@@ -12,8 +12,9 @@ import typer
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.openstack import CloudFile, opened_openstack
-from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import complain, say, say_json, say_table
+from orchestrator.cli.options import Url, taking
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import complain, say
 from orchestrator.client import Client
 from orchestrator.client.transport import ANY_VERSION
 from orchestrator.cloud.endpoints import Comparison, Whereabouts, compare_endpoints
@@ -49,9 +50,9 @@ class Looking:
 def endpoints(
     tenant: TenantName,
     looking: Looking,
+    shown: Shown,
     cloud: CloudFile = None,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Hold a tenant's endpoints against the ports of its virtual machines, and tell on which host each is.
 
@@ -62,14 +63,14 @@ def endpoints(
         found = desk.look()
         if not looking.follow:
             refused = desk.write(found) if looking.apply else {}
-            _tell(found, refused, as_json=as_json)
+            _tell(found, refused, shown)
             if found.outside or refused or not (looking.apply or found.is_same):
                 raise typer.Exit(_NO)
             return
-        _follow(desk, looking, as_json=as_json)
+        _follow(desk, looking, shown)
 
 
-def _follow(desk: _Desk, looking: Looking, *, as_json: bool) -> None:
+def _follow(desk: _Desk, looking: Looking, shown: Shown) -> None:
     """Look again and again; a cloud or a service that does not answer is asked again."""
     before: Mapping[str, str | None] | None = None
     told: Mapping[str, str] = {}
@@ -82,7 +83,7 @@ def _follow(desk: _Desk, looking: Looking, *, as_json: bool) -> None:
         else:
             where = {each.endpoint.name: each.host for each in found.where}
             if where != before or refused != told or not found.is_same:
-                _tell(found, refused, as_json=as_json)
+                _tell(found, refused, shown)
             before, told = where, refused
         time.sleep(looking.every)
 
@@ -117,15 +118,12 @@ class _Desk:
         return refused
 
 
-def _tell(found: Comparison, refused: Mapping[str, str], *, as_json: bool) -> None:
-    if as_json:
-        say_json(_json(found, refused))
-        return
+def _tell(found: Comparison, refused: Mapping[str, str], shown: Shown) -> None:
     new = {endpoint.name for endpoint in found.written}
-    say_table(
-        ("endpoint", "port", "addresses", "host", ""),
-        ((*_row(each), _words(each, new, refused)) for each in found.where),
-    )
+    rows = [(*_row(each), _words(each, new, refused)) for each in found.where]
+    shown.say(_json(found, refused), ("endpoint", "port", "addresses", "host", "state"), rows)
+    if not shown.is_for_people:
+        return
     for name in found.gone:
         say(f"{name} is no port of OpenStack's any more")
     for each in found.outside:
@@ -144,7 +142,7 @@ def _words(each: Whereabouts, new: set[str], refused: Mapping[str, str]) -> str:
         return "refused"
     if each.endpoint.name in new:
         return "new or changed"
-    return "" if each.inside or each.host is None else "outside"
+    return "known" if each.inside or each.host is None else "outside"
 
 
 def _json(found: Comparison, refused: Mapping[str, str]) -> dict[str, object]:

@@ -15,8 +15,8 @@ from orchestrator.bench import report
 from orchestrator.bench.edge.curves import papers_figures
 from orchestrator.bench.plots import draw_plots
 from orchestrator.cli.options import taking
-from orchestrator.cli.tables import Printed
-from orchestrator.cli.terminal import counting, remark, say
+from orchestrator.cli.tables import Line, Report, Table
+from orchestrator.cli.terminal import counting, remark
 from orchestrator.edge.occupancy import exact, formula
 from orchestrator.edge.planner import Cloud, Load, Machines, Plan, Tcam, Topology, plan
 from orchestrator.edge.popularity import Popularity
@@ -121,7 +121,7 @@ def edge(
     tcam: TcamOptions,
     load: LoadOptions,
     machines: MachineOptions,
-    printed: Printed,
+    printed: Report,
     target: Annotated[float, typer.Option(help="The rate of false matches that a suggestion has to reach.")] = 1e-9,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the paper's figures 7 to 10 there.")] = None,
 ) -> None:
@@ -136,11 +136,8 @@ def edge(
         wanted, memory, traffic = cloud.cloud(), tcam.memory(), load.load()
         found = plan(wanted, whole(tcam.chunk, "--chunk"), memory, traffic, machines.machines())
         advice = suggest(wanted, memory, target)
-    if printed.is_document:
-        printed.say_document({"plan": asdict(found), "suggestion": asdict(advice), "target": target})
-    else:
-        printed.say_table(("what", "value"), _rows(found, wanted))
-        _advise(advice, target)
+    document = {"plan": asdict(found), "suggestion": asdict(advice), "target": target}
+    printed.say(document, (Table("values", ("what", "value"), _rows(found, wanted)), _advice(advice, target)))
     if plot is not None:
         report.prepare(plot)
         for path in draw_plots(papers_figures(wanted, memory, traffic), (), plot):
@@ -164,7 +161,7 @@ class ModelOptions:
 @taking
 def sample_lines(
     options: ModelOptions,
-    printed: Printed,
+    printed: Report,
     samples: Annotated[str, typer.Option(help="Chunks to draw in all, as 1e7.")] = "1e7",
     sets: Annotated[int, typer.Option(help="Sets of lines, each of other chunks and hash functions.")] = 32,
     seed: Annotated[int, typer.Option(help="What is drawn follows from it.")] = 1,
@@ -190,14 +187,13 @@ def sample_lines(
         "any line, taken as independent": compare(found.union, -math.expm1(model.lines * math.log1p(-rate))),
     }
     agrees = all(each.agrees for each in list(compared.values())[:2])
-    if printed.is_document:
-        each = {name: {**asdict(one), "agrees": one.agrees} for name, one in compared.items()}
-        printed.say_document(
-            {"samples": found.total, "misdirected": found.misdirected, "agrees": agrees, "compared": each}
-        )
-    else:
-        printed.say_table(("rate", "observed", "predicted", "t", ""), list(_comparison_rows(compared)))
-        say(f"{found.total:,} draws over {sets} sets of lines; {found.misdirected} chunks reach a wrong server")
+    each = {name: {**asdict(one), "agrees": one.agrees} for name, one in compared.items()}
+    document = {"samples": found.total, "misdirected": found.misdirected, "agrees": agrees, "compared": each}
+    parts = (
+        Table("rates", ("rate", "observed", "predicted", "t", "verdict"), _comparison_rows(compared)),
+        Line(f"{found.total:,} draws over {sets} sets of lines; {found.misdirected} chunks reach a wrong server"),
+    )
+    printed.say(document, parts)
     if not agrees:
         raise typer.Exit(1)
 
@@ -264,11 +260,10 @@ def _boxes(found: Plan) -> str:
     return f"{relief.vpcs} VPCs, {relief.gateways} gateways, {relief.peerings} peerings"
 
 
-def _advise(advice: Suggestion, target: float) -> None:
+def _advice(advice: Suggestion, target: float) -> Line:
     if advice.chunk_size is None:
-        say(f"nothing reaches {target:g}: {advice.because}", bold=True)
-        return
-    say(
+        return Line(f"nothing reaches {target:g}: {advice.because}", bold=True)
+    return Line(
         f"for {target:g}: chunks of {advice.chunk_size:,} addresses, {advice.heavy_share:.1%} for heavy hitters, then "
         f"{advice.union_rate:.3g}; {advice.because}"
     )

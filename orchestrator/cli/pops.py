@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.datapaths import DatapathId, datapath
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import Url, taking
-from orchestrator.cli.tables import Printed, Shown
+from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.cli.terminal import say
 from orchestrator.client import Host
 from orchestrator.client.pops import share_of, ways
@@ -102,39 +102,33 @@ def list_all(shown: Shown, url: Url = None) -> None:
 
 
 @taking
-def show(pop: PopName, printed: Printed, url: Url = None) -> None:
+def show(pop: PopName, report: Report, url: Url = None) -> None:
     """Show a PoP: settings, switches, servers, who serves whom, lines and heavy hitters."""
     with service(url) as client:
         seen = client.pop(pop)
-    if printed.is_document:
-        printed.say_document(seen)
-        return
-    say(f"{seen['name']} of {seen['domain']}", bold=True)
-    say(" ".join(f"{name}={value}" for name, value in seen["settings"].items()))
-    printed.say_table(
-        ("edge", "datapath", "uplink"), ((e["name"], e["datapath_id"], e["uplink"]) for e in seen["edges"])
-    )
+    report.say(seen, _parts(seen))
+
+
+def _parts(seen: Json) -> Iterator[Line | Table]:
+    yield Line(f"{seen['name']} of {seen['domain']}", bold=True)
+    yield Line(" ".join(f"{name}={value}" for name, value in seen["settings"].items()))
+    edges = [(each["name"], each["datapath_id"], each["uplink"]) for each in seen["edges"]]
+    yield Table("edges", ("edge", "datapath", "uplink"), edges)
     tenants: dict[str, list[str]] = {}
     for tenant, server in seen["places"].items():
         tenants.setdefault(server, []).append(tenant)
-    printed.say_table(
-        ("server", "state", "port", "MAC", "tenants"),
-        (
-            (s["name"], s["state"], s["port"], s["mac"], ", ".join(sorted(tenants.get(s["name"], []))))
-            for s in seen["servers"]
-        ),
-    )
-    printed.say_table(
-        ("IP", "chunks", "lines", "exceptions", "stale", "misdirected", "fill", "union rate", "rebuilds"),
-        ((name, *_lines(lines)) for name, lines in seen["lines"].items()),
-    )
-    printed.say_table(
-        ("heavy hitter", "since", "form", "because"),
-        (
-            (f"{each['tenant']}/{each['rule']}", each["since"], each["form"] or each["stays"], each["because"])
-            for each in seen["heavy"]
-        ),
-    )
+    servers = [
+        (each["name"], each["state"], each["port"], each["mac"], ", ".join(sorted(tenants.get(each["name"], []))))
+        for each in seen["servers"]
+    ]
+    yield Table("servers", ("server", "state", "port", "MAC", "tenants"), servers)
+    columns = ("IP", "chunks", "lines", "exceptions", "stale", "misdirected", "fill", "union rate", "rebuilds")
+    yield Table("lines", columns, [(name, *_lines(lines)) for name, lines in seen["lines"].items()])
+    heavy = [
+        (f"{each['tenant']}/{each['rule']}", each["since"], each["form"] or each["stays"], each["because"])
+        for each in seen["heavy"]
+    ]
+    yield Table("heavy-hitters", ("heavy hitter", "since", "form", "because"), heavy)
 
 
 def _lines(lines: Json) -> tuple[str, ...]:
@@ -249,18 +243,16 @@ def choose(pop: PopName, shown: Shown, url: Url = None) -> None:
 
 
 @taking
-def traffic(pop: PopName, printed: Printed, url: Url = None) -> None:
+def traffic(pop: PopName, report: Report, url: Url = None) -> None:
     """Show where packets from outside went, and which share of each tenant goes past the servers."""
     with service(url) as client:
         seen = client.pop_traffic(pop)
-    if printed.is_document:
-        printed.say_document(seen)
-        return
-    printed.say_table(("packets from outside went", "packets", "bytes"), ways(seen))
-    printed.say_table(
-        ("tenant", "server", "past the servers", "share"),
-        (
-            (name, each["server"] or "", each["bypassed"]["packets"], share_of(each))
-            for name, each in seen["tenants"].items()
-        ),
+    shares = [
+        (name, each["server"] or "", each["bypassed"]["packets"], share_of(each))
+        for name, each in seen["tenants"].items()
+    ]
+    parts = (
+        Table("ways", ("packets from outside went", "packets", "bytes"), ways(seen)),
+        Table("tenants", ("tenant", "server", "past the servers", "share"), shares),
     )
+    report.say(seen, parts)

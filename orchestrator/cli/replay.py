@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,14 +25,17 @@ from orchestrator.classify.replay import Replay
 from orchestrator.classify.replay import replay as replayed
 from orchestrator.classify.search import Search
 from orchestrator.cli.files import Read, read_files, whole
-from orchestrator.cli.options import AsJson, Reading, prefix_of, refuse_tracked, taking
-from orchestrator.cli.replayreport import are, draw_times, replay_json, say_replay, several
-from orchestrator.cli.terminal import at_work, counting, remark, say, say_json
+from orchestrator.cli.options import Reading, prefix_of, refuse_tracked, taking
+from orchestrator.cli.replayreport import TABLES, are, draw_times, replay_json, replay_parts, several
+from orchestrator.cli.tables import Line, Report
+from orchestrator.cli.terminal import at_work, counting, remark
 from orchestrator.errors import BadInput, Missing
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic
 
 _ANSWER_IS_NO = 1
+_MOST = 20
+"""Lines of each table of the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,27 +147,28 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Showing:
     """What is shown of a replay, and how."""
 
-    most: Annotated[int, typer.Option("--most", min=0, help="Lines of each table, 0 for all.")] = 20
+    report: Report
+    most: Annotated[
+        int | None,
+        typer.Option("--most", min=0, help="Lines of each table, 0 for all; 20, and all of one that --table names."),
+    ] = None
     by_time: Annotated[
         bool, typer.Option("--by-time", help="Show how many packets each interval of time has, by fate.")
     ] = False
     plot: Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Draw packets by time and fate there.")] = (
         None
     )
-    as_json: AsJson = False
 
     def show(self, found: Replay) -> None:
-        """Write tables, or JSON. Raises Missing where there is nothing to draw a plot with."""
+        """Write tables, or the document. Raises Missing where there is nothing to draw a plot with."""
         plots = [] if self.plot is None else draw_times(found, self.plot)
-        if self.as_json:
-            say_json(replay_json(found, self.most) | {"plots": [*map(str, plots)]})
-            return
-        say_replay(found, self.most, by_time=self.by_time)
-        for path in plots:
-            say(f"drawn: {path}")
+        most = self.most if self.most is not None else _MOST if self.report.table is None else 0
+        document = replay_json(found, most) | {"plots": [*map(str, plots)]} if self.report.is_document else None
+        drawn = (Line(f"drawn: {path}") for path in plots)
+        self.report.say(document, itertools.chain(replay_parts(found, most, by_time=self.by_time), drawn))
 
 
 @taking
@@ -173,7 +178,7 @@ def replay(
     asking: Asking,
     live: Live,
     engine: Engine,
-    shown: Shown,
+    showing: Showing,
     captures: Annotated[
         list[str] | None,
         typer.Argument(metavar="CAPTURE", help="pcap, pcapng or IPFIX, packed with gzip or not; - is standard input."),
@@ -184,7 +189,7 @@ def replay(
 ) -> None:
     """Show what a list would have decided about recorded traffic, or decides about an interface's.
 
-    Counts packets and octets that it permits and denies, by rule, and the flows that it denies. A frame that is not IP,
+    Counts packets and bytes that it permits and denies, by rule, and the flows that it denies. A frame that is not IP,
     or of which too little was captured, is not decided, but counted apart. With --against it shows what would change,
     and ends with 1 if any packet's fate does.
     """
@@ -192,6 +197,7 @@ def replay(
     if [*names, *(captures or ())].count(STDIN) > 1:
         raise BadInput("standard input can be read only once")
     asking.check()
+    showing.report.check(TABLES)
     files = _files(captures or ())
     live.check(files)
     engine.check(live, files)
@@ -204,7 +210,7 @@ def replay(
     found.remarks[:0] = [text for each in read for text in asking.not_asked(each)]
     for each in found.remarks:
         remark(each)
-    shown.show(found)
+    showing.show(found)
     if found.changed:
         raise typer.Exit(_ANSWER_IS_NO)
 
@@ -280,7 +286,7 @@ def _tell(told: Callable[[int], None], behind: int, whole: int, read: int) -> No
 
 
 def _size(name: str) -> int:
-    """Octets of a file for the progress bar; 0 where that is not known."""
+    """Bytes of a file for the progress bar; 0 where that is not known."""
     try:
         return 0 if name == STDIN else Path(name).stat().st_size
     except (OSError, ValueError):

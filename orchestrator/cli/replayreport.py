@@ -14,7 +14,8 @@ from orchestrator.classify.flows import Count, Flow, Flows
 from orchestrator.classify.packets import Unread
 from orchestrator.classify.replay import Changed, Listed, Replay
 from orchestrator.classify.timeline import MOST_BINS, Interval
-from orchestrator.cli.terminal import AsTheyCome, remark, say, say_table
+from orchestrator.cli.tables import Line, Table
+from orchestrator.cli.terminal import AsTheyCome
 from orchestrator.errors import Missing
 from orchestrator.policy.addresses import format_address
 from orchestrator.policy.protocols import format_protocol
@@ -30,15 +31,17 @@ _WORDS = {
 }
 
 
-def say_replay(found: Replay, most: int, *, by_time: bool) -> None:
-    """Write tables: packets by fate, by rule, by flow, and by time where that is wanted; `most` lines each."""
-    say_table(("fate", "packets", "octets"), _fates(found))
-    _say_rules(found.deciding, found.of_list, most)
-    _say_denied(found, most)
-    if found.against is not None and found.of_other is not None:
-        _say_changed(found, found.against, most)
-    if by_time:
-        _say_times(found)
+TABLES = ("fates", "rules", "denied", "changes", "times")
+"""The tables of a replay, by their names."""
+
+
+def replay_parts(found: Replay, most: int, *, by_time: bool) -> Iterator[Line | Table]:
+    """Yield tables: packets by fate, by rule, by flow, and by time where that is wanted; `most` lines each."""
+    yield Table("fates", ("fate", "packets", "bytes"), _fates(found))
+    yield from _rule_parts(found.deciding, found.of_list, most)
+    yield from _denied_parts(found, most)
+    yield from _change_parts(found, most)
+    yield from _time_parts(found, is_shown=by_time)
 
 
 def _fates(found: Replay) -> Iterator[tuple[str, str, str]]:
@@ -57,23 +60,23 @@ def _counted(words: str, count: Count) -> tuple[str, str, str]:
     return words, *_numbers(count)
 
 
-def _say_rules(deciding: Deciding, listed: Listed, most: int) -> None:
+def _rule_parts(deciding: Deciding, listed: Listed, most: int) -> Iterator[Line | Table]:
     """The lines that decided something, the most packets first, and the rules that did not."""
     met = sorted(
         (number for number in range(len(deciding.deciders)) if listed.packets[number]),
         key=lambda number: -listed.packets[number],
     )
     if met:
-        say("")
-        rows = ((*_line(deciding.deciders[number]), *_numbers(listed.decided(number))) for number in met)
-        say_table(("direction", "rule", "action", "packets", "octets"), _first(rows, most))
-        _more(len(met), most, "lines of the list decided something")
+        yield Line()
+    rows = ((*_line(deciding.deciders[number]), *_numbers(listed.decided(number))) for number in met)
+    yield Table("rules", ("direction", "rule", "action", "packets", "bytes"), _first(rows, most), is_extra=not met)
+    yield from _more(len(met), most, "lines of the list decided something")
     never = [each.id for each in _never_met(deciding, listed)]
     if never:
-        say("")
+        yield Line()
         names = ", ".join(_first(never, most)) + (", ..." if most and len(never) > most else "")
         rules = several(sum(map(_is_rule, deciding.deciders)), "rule")
-        say(f"{len(never)} of {rules} {'was' if len(never) == 1 else 'were'} never met: {names}")
+        yield Line(f"{len(never)} of {rules} {'was' if len(never) == 1 else 'were'} never met: {names}")
 
 
 def _never_met(deciding: Deciding, listed: Listed) -> list[Decider]:
@@ -86,50 +89,63 @@ def _is_rule(decider: Decider) -> bool:
     return not decider.id.startswith("_")
 
 
-def _say_denied(found: Replay, most: int) -> None:
+def _denied_parts(found: Replay, most: int) -> Iterator[Line | Table]:
     flows = [*_first(found.denied_flows.largest(), most)]
-    if not flows:
+    if flows:
+        yield Line()
+    rows = [
+        (str(each), *_numbers(each.count), _by(found.deciding, each.decider), _place(each, found)) for each in flows
+    ]
+    yield Table("denied", ("denied", "packets", "bytes", "by", "first"), rows, is_extra=not flows)
+    yield from _more(len(found.denied_flows), most, "flows were denied")
+    yield from _forgotten(found.denied_flows)
+
+
+def _change_parts(found: Replay, most: int) -> Iterator[Line | Table]:
+    if found.against is None or found.of_other is None:
+        yield Table("changes", _CHANGES, (), is_extra=True)
         return
-    say("")
-    say_table(
-        ("denied", "packets", "octets", "by", "first"),
-        ((str(flow), *_numbers(flow.count), _by(found.deciding, flow.decider), _place(flow, found)) for flow in flows),
-    )
-    _more(len(found.denied_flows), most, "flows were denied")
-    _say_forgotten(found.denied_flows)
-
-
-def _say_changed(found: Replay, against: Deciding, most: int) -> None:
-    changed = found.changed
-    say("")
+    against, changed = found.against, found.changed
+    newly = (("permitted", changed.permitted_flows, "+", "green"), ("denied", changed.denied_flows, "-", "red"))
+    rows = [
+        (fate, str(flow), *_numbers(flow.count), _place(flow, found), *_before_and_after(found, against, flow))
+        for fate, flows, _, _ in newly
+        for flow in _first(flows.largest(), most)
+    ]
+    yield Table("changes", _CHANGES, rows, is_extra=True)
+    yield Line()
     if not changed:
-        say("nothing that the captures hold would be decided otherwise", colour="green")
+        yield Line("nothing that the captures hold would be decided otherwise", colour="green")
         return
     permitted, denied = changed.permitted.packets, changed.denied.packets
-    say(
-        f"{several(permitted, 'packet')} more {are(permitted)} permitted, "
-        f"{several(denied, 'packet')} more {are(denied)} denied",
-        bold=True,
-    )
-    for flows, fate, sign, colour in (
-        (changed.permitted_flows, "permitted", "+", "green"),
-        (changed.denied_flows, "denied", "-", "red"),
-    ):
+    more = f"{several(permitted, 'packet')} more {are(permitted)} permitted, "
+    yield Line(f"{more}{several(denied, 'packet')} more {are(denied)} denied", bold=True)
+    for fate, flows, sign, colour in newly:
         for flow in _first(flows.largest(), most):
             what = f"{flow}: {several(flow.count.packets, 'packet')}, first {_place(flow, found)}"
-            by = f"({_by(against, flow.before)} before, {_by(found.deciding, flow.decider)} after)"
-            say(f"{sign} {what}  {by}", colour=colour)
-        _more(len(flows), most, f"flows would be {fate} now")
-        _say_forgotten(flows)
+            before, after = _before_and_after(found, against, flow)
+            yield Line(f"{sign} {what}  ({before} before, {after} after)", colour=colour)
+        yield from _more(len(flows), most, f"flows would be {fate} now")
+        yield from _forgotten(flows)
 
 
-def _say_times(found: Replay) -> None:
+_CHANGES = ("now", "flow", "packets", "bytes", "first", "before", "after")
+
+
+def _before_and_after(found: Replay, against: Deciding, flow: Flow) -> tuple[str, str]:
+    """The rules that decided a flow and that would decide it."""
+    return _by(against, flow.before), _by(found.deciding, flow.decider)
+
+
+def _time_parts(found: Replay, *, is_shown: bool) -> Iterator[Line | Table]:
     """The intervals that have packets, and what became of these."""
     shown = _fates_shown(found)
     rows = [(_time(each.begin), *(f"{getattr(each, name):,}" for name in shown)) for each in found.timeline.intervals()]
-    if rows:
-        say("")
-        say_table((f"from, {_width(found)} each", *(name.replace("_", " ") for name in shown)), rows)
+    is_shown = is_shown and bool(rows)
+    if is_shown:
+        yield Line()
+    columns = (f"from, {_width(found)} each", *(name.replace("_", " ") for name in shown))
+    yield Table("times", columns, rows, is_extra=not is_shown)
 
 
 def _fates_shown(found: Replay) -> tuple[str, ...]:
@@ -187,15 +203,16 @@ def _with_gaps(found: Replay) -> list[Interval]:
     return [there.get(begin, Interval(begin, 0, 0, 0, 0, 0)) for begin in begins]
 
 
-def _say_forgotten(flows: Flows) -> None:
+def _forgotten(flows: Flows) -> Iterator[Line]:
     if flows.forgotten:
-        remark(f"{flows.forgotten} small flows were forgotten on the way: what is shown of flows may be too little")
+        text = f"{flows.forgotten} small flows were forgotten on the way: what is shown of flows may be too little"
+        yield Line(text, beside=True)
 
 
-def _more(there: int, most: int, what: str) -> None:
+def _more(there: int, most: int, what: str) -> Iterator[Line]:
     if most and there > most:
         first = "the first is" if most == 1 else f"the first {most:,} are"
-        remark(f"{there:,} {what}; {first} shown, --most 0 shows all")
+        yield Line(f"{there:,} {what}; {first} shown, --most 0 shows all", beside=True)
 
 
 def _first(items: Iterable[T], most: int) -> Iterator[T]:
@@ -207,7 +224,7 @@ def _line(decider: Decider) -> tuple[str, str, str]:
 
 
 def _by(deciding: Deciding, number: int) -> str:
-    """Who decided, with the direction where both are asked."""
+    """The line that decided, with the direction where both are asked."""
     direction, name, _ = _line(deciding.deciders[number])
     return name if deciding.one_way else f"{direction}: {name}"
 

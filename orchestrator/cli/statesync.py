@@ -12,8 +12,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from orchestrator.cli.options import AsJson, taking
-from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.cli.options import taking
+from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.errors import BadInput, Missing, Unreachable
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import Settings
@@ -110,20 +110,18 @@ def _shown(place: tuple[str, int], kernel: Replicator, member: Member) -> Status
         raise BadInput(f"cannot serve at {place[0]}:{place[1]}: {error.strerror}", place="--metrics") from None
 
 
+@taking
 def cluster(
-    member: Annotated[list[str], typer.Argument(help="ADDRESS:PORT of each member's --metrics.")],
-    as_json: AsJson = False,
+    member: Annotated[list[str], typer.Argument(help="ADDRESS:PORT of each member's --metrics.")], shown: Shown
 ) -> None:
     """Show the members of a firewall cluster: who serves, who follows whom, what lags, what is held.
 
     Status 1: a member does not answer, does not serve, is not whole, or lags.
     """
     found = {where: _asked(where) for where in member}
-    if as_json:
-        say_json({where: {"why": each} if isinstance(each, str) else asdict(each) for where, each in found.items()})
-    else:
-        columns = ("at", "member", "serves", "whole", "followers", "messages missing", "held", "open", "brief")
-        say_table(columns, [(where, *_row(each)) for where, each in found.items()])
+    columns = ("at", "member", "serves", "whole", "followers", "messages missing", "held", "open", "brief")
+    document = {where: {"why": each} if isinstance(each, str) else asdict(each) for where, each in found.items()}
+    shown.say(document, columns, [(where, *_row(each)) for where, each in found.items()])
     if not all(isinstance(each, Status) and _is_well(each) for each in found.values()):
         raise typer.Exit(1)
 
@@ -154,7 +152,8 @@ def _row(status: Status | str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def show(as_json: AsJson = False) -> None:
+@taking
+def show(report: Report) -> None:
     """Show the member that runs here: its settings, who follows it, states by kind, held packets, counters."""
     kernel = Replicator.attached_here()
     settings = kernel.settings()
@@ -171,19 +170,20 @@ def show(as_json: AsJson = False) -> None:
         "states": [{"protocol": protocol, "state": state, "count": count} for protocol, state, count in sorted(states)],
         "counters": kernel.counters(),
     }
-    if as_json:
-        say_json(found)
-        return
     shared = f"level {found['level']}, {found['context']}, {found['confirmation']}"
-    say(f"member {settings.number}: {shared}; {found['held']} packets held")
-    rows = [
-        (str(number), "yes" if number in settings.members else "no", str(stream.missing) if stream.is_open else "-")
+    members = [
+        (number, "yes" if number in settings.members else "no", stream.missing if stream.is_open else "-")
         for number, stream in streams.items()
         if number in settings.members or stream.is_open
     ]
-    say_table(("member", "follows", "messages missing"), rows)
-    say_table(("protocol", "state", "connections"), [(each, name, str(count)) for each, name, count in sorted(states)])
-    say_table(("counter", "count"), [(name, str(count)) for name, count in kernel.counters().items() if count])
+    counters = [(name, count) for name, count in kernel.counters().items() if count]
+    parts = (
+        Line(f"member {settings.number}: {shared}; {found['held']} packets held"),
+        Table("members", ("member", "follows", "messages missing"), members),
+        Table("states", ("protocol", "state", "connections"), sorted(states)),
+        Table("counters", ("counter", "count"), counters),
+    )
+    report.say(found, parts)
 
 
 def change(

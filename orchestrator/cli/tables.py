@@ -16,12 +16,13 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.terminal import plain_value, printable, say_json, say_table
+from orchestrator.cli.terminal import json_line, plain_value, printable, remark, say, say_json, say_table
 from orchestrator.errors import BadInput
 
 Row = Sequence[object]
 _FILTER = re.compile(r"([^=!~]+)(=|!=|~)(.*)", re.DOTALL)
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_NUMBER = re.compile(r"([+-]?[0-9][0-9,]*(?:\.[0-9]+)?)(?:([kMGT])| ?%| s(?: ago)?)?")
+_UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 class Form(Enum):
@@ -35,19 +36,36 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
-    """How a report of several tables is printed: in words and tables for people, or as the service's document."""
+class Chosen:
+    """Rows and columns of a table that were asked for; `kept` are the rows' numbers in the whole table."""
+
+    kept: Sequence[int]
+    columns: Sequence[str]
+    cells: Sequence[Row]
+
+    def objects(self) -> list[dict[str, object]]:
+        """An object of the columns for each row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.cells]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How one table is shown. `json` and `yaml` are the service's documents, or the chosen columns."""
 
     form: Annotated[
         Form,
         typer.Option("--output", "-o", help="table, wide (nothing is folded), json, yaml or csv.", show_choices=False),
     ] = Form.TABLE
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as -o json.")] = False
-
-    def __post_init__(self) -> None:
-        """Raise BadInput for a report as CSV, which has a place for one table only."""
-        if self.form is Form.CSV and not isinstance(self, Shown):
-            raise BadInput("it is a report, not one table: -o json or -o yaml prints it for programs", place="--output")
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", "--columns", "-c", help="Only these, in this order; with commas, or repeat it."),
+    ] = None
+    sort: Annotated[str | None, typer.Option("--sort", help="By this column; -COLUMN: the largest first.")] = None
+    filter: Annotated[
+        list[str] | None,
+        typer.Option("--filter", help="Only rows with COLUMN=VALUE, COLUMN!=VALUE or COLUMN~PART; repeat it for more."),
+    ] = None
 
     @property
     def is_document(self) -> bool:
@@ -68,24 +86,13 @@ class Printed:
 
         sys.stdout.write(yaml.safe_dump(plain_value(document), sort_keys=False, allow_unicode=True))
 
-    def say_table(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Print one of the tables."""
-        say_table(columns, rows, is_wide=self.form is Form.WIDE)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown(Printed):
-    """How one table is shown. `json` and `yaml` are the service's documents, or the chosen columns."""
-
-    column: Annotated[
-        list[str] | None,
-        typer.Option("--column", "--columns", "-c", help="Only these, in this order; with commas, or repeat it."),
-    ] = None
-    sort: Annotated[str | None, typer.Option("--sort", help="By this column; -COLUMN: the largest first.")] = None
-    filter: Annotated[
-        list[str] | None,
-        typer.Option("--filter", help="Only rows with COLUMN=VALUE, COLUMN!=VALUE or COLUMN~PART; repeat it for more."),
-    ] = None
+    def say_next(self, document: object) -> None:
+        """Print one of several documents: a line of JSON, or a document of YAML."""
+        if self.form is Form.YAML:
+            sys.stdout.write("---\n")
+            self.say_document(document)
+        else:
+            sys.stdout.write(f"{json_line(document)}\n")
 
     @property
     def is_choosing(self) -> bool:
@@ -99,21 +106,25 @@ class Shown(Printed):
         not, rows that are chosen are objects of their columns.
         """
         listed = [*rows]
-        kept = self._order(columns, listed, [number for number, row in enumerate(listed) if self._keeps(columns, row)])
-        chosen = [_index(columns, name, "--column") for text in self.column or () for name in text.split(",")]
-        places = chosen or range(len(columns))
-        names = [columns[place] for place in places]
-        cells = [[listed[number][place] for place in places] for number in kept]
+        chosen = self.choose(columns, listed)
         if not self.is_document:
-            self._say_rows(names, cells)
-        elif chosen:
-            self.say_document([dict(zip(names, row, strict=True)) for row in cells])
+            self._say_rows(chosen.columns, chosen.cells)
+        elif self.column:
+            self.say_document(chosen.objects())
         elif isinstance(document, list | tuple) and len(document) == len(listed):
-            self.say_document([document[number] for number in kept])
+            self.say_document([document[number] for number in chosen.kept])
         elif self.is_choosing:
-            self.say_document([dict(zip(names, row, strict=True)) for row in cells])
+            self.say_document(chosen.objects())
         else:
             self.say_document(document)
+
+    def choose(self, columns: Sequence[str], rows: Sequence[Row]) -> Chosen:
+        """Choose and order rows and columns as it was asked for. Raises BadInput for a column there is not."""
+        kept = self._order(columns, rows, [number for number, row in enumerate(rows) if self._keeps(columns, row)])
+        named = [_index(columns, name, "--column") for text in self.column or () for name in text.split(",")]
+        places = named or range(len(columns))
+        cells = [[rows[number][place] for place in places] for number in kept]
+        return Chosen(kept, [columns[place] for place in places], cells)
 
     def _say_rows(self, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if self.form is not Form.CSV:
@@ -132,6 +143,81 @@ class Shown(Printed):
             return numbers
         place = _index(columns, self.sort.removeprefix("-"), "--sort")
         return sorted(numbers, key=lambda number: _key(rows[number][place]), reverse=self.sort.startswith("-"))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a report. `beside`: it goes to standard error, as a remark about the table before it."""
+
+    text: str = ""
+    colour: str | None = None
+    bold: bool = False
+    beside: bool = False
+
+    def say(self) -> None:
+        """Print it."""
+        if self.beside:
+            remark(self.text)
+        else:
+            say(self.text, colour=self.colour, bold=self.bold)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a report, by its name. `is_extra`: it is printed only where it is named."""
+
+    name: str
+    columns: Sequence[str]
+    rows: Iterable[Row]
+    is_extra: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a report is printed: words and tables for people, the document for programs, or one of its tables."""
+
+    shown: Shown
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="Only this table of the report; -o csv, -c, --sort and --filter are about it."),
+    ] = None
+
+    @property
+    def is_document(self) -> bool:
+        """Whether a program is to read the whole report."""
+        return self.shown.is_document and not self._is_about_one
+
+    @property
+    def _is_about_one(self) -> bool:
+        return self.table is not None or self.shown.is_choosing or self.shown.form is Form.CSV
+
+    def check(self, tables: Sequence[str]) -> None:
+        """Refuse a table that the report has not, and what is about one table where none is named. Raises BadInput."""
+        if self.table is None and self._is_about_one and len(tables) > 1:
+            raise BadInput(f"the report has several tables, name one: {', '.join(tables)}", place="--table")
+        if self.table is not None and self.table not in tables:
+            raise BadInput(f"'{self.table}' is no table of the report: {', '.join(tables)}", place="--table")
+
+    def say(self, document: object, parts: Iterable[Line | Table]) -> None:
+        """Print a report: the document, its parts in their order, or the table that is named. Raises BadInput."""
+        if self.is_document:
+            self.shown.say_document(document)
+            return
+        if not self._is_about_one:
+            for part in parts:
+                self._say_part(part)
+            return
+        tables = {part.name: part for part in parts if isinstance(part, Table)}
+        self.check([*tables])
+        chosen = tables[self.table] if self.table is not None else next(iter(tables.values()))
+        rows = [*chosen.rows]
+        self.shown.say([dict(zip(chosen.columns, row, strict=True)) for row in rows], chosen.columns, rows)
+
+    def _say_part(self, part: Line | Table) -> None:
+        if isinstance(part, Line):
+            part.say()
+        elif not part.is_extra:
+            say_table(part.columns, part.rows, is_wide=self.shown.form is Form.WIDE)
 
 
 def _index(columns: Sequence[str], name: str, option: str) -> int:
@@ -155,6 +241,9 @@ def _test(columns: Sequence[str], text: str) -> Callable[[Row], bool]:
 
 
 def _key(cell: object) -> tuple[int, float, str]:
-    """The order of cells: numbers by their value, then texts."""
+    """The order of cells: numbers by their value, as 1,234, 12.3k, 7.5 % or `3 s ago` say it, then texts."""
     text = str(cell)
-    return (0, float(text), "") if _NUMBER.fullmatch(text) else (1, 0.0, text.lower())
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return (1, 0.0, text.lower())
+    return (0, float(number[1].replace(",", "")) * _UNITS.get(number[2] or "", 1.0), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,18 +15,20 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.acl.hits import OfTier, SortBy, TierName, hits_json
 from orchestrator.cli.connection import service
-from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import json_line, printable, say_table
+from orchestrator.cli.options import Url, taking
+from orchestrator.cli.tables import Shown
+from orchestrator.cli.terminal import printable
 from orchestrator.client import Client
 from orchestrator.errors import BadInput
 from orchestrator.wire.codec import fill
-from orchestrator.wire.hits import DomainRuleHits, RuleHits
+from orchestrator.wire.hits import DomainRuleHits
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _COLUMNS = ("tenant", "rule", "packets/s", "bits/s", "share", "packets", "last hit", "lifted")
 _KEYS = {"r": SortBy.RATE, "p": SortBy.PACKETS, "b": SortBy.BYTES, "l": SortBy.LAST_HIT}
+_COLUMN_FILTER = re.compile("[=~]")
 _AROUND = 6
 """Lines of the picture that are no rule's."""
 _QUIT = frozenset({"q", "\x03", "\x04"})
@@ -44,9 +47,16 @@ class View:
         str | None, typer.Option("--tenant", "-t", help="One tenant's rules.", autocompletion=complete.tenants)
     ] = None
     tier: OfTier = TierName.HOST
-    sort: Annotated[SortBy, typer.Option("--sort", "-s", help="What comes first.")] = SortBy.RATE
-    contains: Annotated[str, typer.Option("--filter", help="Only names that contain this.")] = ""
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many rules at most.")] = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rules the service is asked for: of whom, what comes first, what their names contain."""
+
+    view: View
+    sort: SortBy = SortBy.RATE
+    contains: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +72,35 @@ class Seen:
 @taking
 def top(
     view: View,
+    shown: Shown,
     interval: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between looks.")] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
     url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show the rules that decide most, live, like top.
 
     On a terminal: r, p, b, l sort by rate, packets, bytes, last hit; q ends. Elsewhere a table is printed. With --json
     one look after the other is a line; --once looks once. Operators see whole domains, tenants their own rules.
+    --sort takes rate, packets, bytes and last_hit as well: these choose which rules there are, the others order them.
+    A --filter without a column is a part of the rule's name.
     """
     with service(url) as client:
-        view = _choose_scope(client, view)
-        if as_json or once or not sys.stdout.isatty():
-            _print(client, view, interval, once=once or not as_json, as_json=as_json)
+        wanted, shown = _asked(_choose_scope(client, view), shown)
+        if once or not shown.is_for_people or not sys.stdout.isatty():
+            _print(client, wanted, shown, interval, once=once or not shown.is_document)
         else:
-            _live(client, view, interval)
+            _live(client, wanted, shown, interval)
+
+
+def _asked(view: View, shown: Shown) -> tuple[Wanted, Shown]:
+    """Divide what is asked for into what the service does and what is done with its rows. Raises BadInput."""
+    orders = {each.value: each for each in SortBy if each is not SortBy.LIST}
+    named = [text for text in shown.filter or () if not _COLUMN_FILTER.search(text)]
+    if len(named) > 1:
+        raise BadInput("name one part of a rule's name, or columns", place="--filter")
+    by_column = [text for text in shown.filter or () if text not in named]
+    wanted = Wanted(view, orders.get(shown.sort or "", SortBy.RATE), "".join(named))
+    return wanted, replace(shown, filter=by_column, sort=None if shown.sort in orders else shown.sort)
 
 
 def _choose_scope(client: Client, view: View) -> View:
@@ -93,39 +116,41 @@ def _choose_scope(client: Client, view: View) -> View:
     return replace(view, tenant=only.id) if len(seen) == 1 else replace(view, domain=only.domain)
 
 
-def look(client: Client, view: View) -> Seen:
+def look(client: Client, wanted: Wanted) -> Seen:
     """Ask the service."""
+    view, sort = wanted.view, wanted.sort.value
     if view.domain is not None:
         found = client.domain_hits(
-            view.domain, tier=view.tier.value, sort=view.sort.value, contains=view.contains, limit=view.limit
+            view.domain, tier=view.tier.value, sort=sort, contains=wanted.contains, limit=view.limit
         )
         return Seen(found.items, found.rules, found.packets_per_s, found.bits_per_s)
     assert view.tenant is not None
-    rules = [fill(DomainRuleHits, rule, tenant=view.tenant) for rule in _rules_of(client, view.tenant, view)]
-    wanted = [rule for rule in rules if view.contains in rule.rule]
+    counted = client.hits(view.tenant, tier=view.tier.value, sort=sort).rules
+    rules = [fill(DomainRuleHits, rule, tenant=view.tenant) for rule in counted]
+    called = [rule for rule in rules if wanted.contains in rule.rule]
     rates = sum(rule.packets_per_s for rule in rules), sum(rule.bits_per_s for rule in rules)
-    return Seen(wanted[: view.limit], len(rules), *rates)
+    return Seen(called[: view.limit], len(rules), *rates)
 
 
-def _rules_of(client: Client, tenant: str, view: View) -> Sequence[RuleHits]:
-    return client.hits(tenant, tier=view.tier.value, sort=view.sort.value).rules
-
-
-def _print(client: Client, view: View, interval_s: float, *, once: bool, as_json: bool) -> None:
-    """One look after the other, each a table or a line of JSON."""
+def _print(client: Client, wanted: Wanted, shown: Shown, interval_s: float, *, once: bool) -> None:
+    """One look after the other, each a table, a line of JSON or a document of YAML."""
     while True:
-        seen = look(client, view)
-        if as_json:
-            typer.echo(json_line(_json(seen)))
+        seen = look(client, wanted)
+        rows = [*_rows(seen, dt.datetime.now(dt.UTC))]
+        if shown.is_document:
+            chosen = shown.choose(_COLUMNS, rows)
+            items = _items(seen) if not shown.column else chosen.objects()
+            kept = items if shown.column else [items[number] for number in chosen.kept]
+            shown.say_next(_document(seen, kept))
         else:
-            say_table(_COLUMNS, _rows(seen, dt.datetime.now(dt.UTC)))
+            shown.say((), _COLUMNS, rows)
         sys.stdout.flush()
         if once:
             return
         time.sleep(interval_s)
 
 
-def _live(client: Client, view: View, interval_s: float) -> None:
+def _live(client: Client, wanted: Wanted, shown: Shown, interval_s: float) -> None:
     """A table that stays where it is, until q."""
     from rich.live import Live  # noqa: PLC0415 - only for people who look
 
@@ -134,25 +159,27 @@ def _live(client: Client, view: View, interval_s: float) -> None:
     with keys() as pressed, Live(screen=True, auto_refresh=False) as screen:
         key = ""
         while key not in _QUIT:
-            view = replace(view, sort=_KEYS.get(key, view.sort))
-            fitting = replace(view, limit=max(1, min(view.limit, screen.console.height - _AROUND)))
-            screen.update(_picture(look(client, fitting), view), refresh=True)
+            wanted = replace(wanted, sort=_KEYS.get(key, wanted.sort))
+            limit = max(1, min(wanted.view.limit, screen.console.height - _AROUND))
+            seen = look(client, replace(wanted, view=replace(wanted.view, limit=limit)))
+            screen.update(_picture(seen, wanted, shown), refresh=True)
             key = pressed(interval_s)
 
 
-def _picture(seen: Seen, view: View) -> RenderableType:
+def _picture(seen: Seen, wanted: Wanted, shown: Shown) -> RenderableType:
     from rich.table import Table  # noqa: PLC0415 - only for people who look
     from rich.text import Text  # noqa: PLC0415
 
-    of = view.domain or view.tenant
+    of = wanted.view.domain or wanted.view.tenant
+    chosen = shown.choose(_COLUMNS, [*_rows(seen, dt.datetime.now(dt.UTC))])
     table = Table(
-        *_COLUMNS,
+        *chosen.columns,
         title=f"{of}: {seen.total} rules, {scaled(seen.packets_per_s)} packets/s, {scaled(seen.bits_per_s)} bits/s",
-        caption=f"by {view.sort.value}   r rate  p packets  b bytes  l last hit  q end",
+        caption=f"by {wanted.sort.value}   r rate  p packets  b bytes  l last hit  q end",
         expand=True,
     )
-    for row in _rows(seen, dt.datetime.now(dt.UTC)):
-        table.add_row(*(Text(printable(cell)) for cell in row))
+    for row in chosen.cells:
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
     return table
 
 
@@ -170,12 +197,16 @@ def _rows(seen: Seen, now: dt.datetime) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _json(seen: Seen) -> dict[str, object]:
+def _items(seen: Seen) -> list[dict[str, object]]:
+    return [{"tenant": rule.tenant, **hits_json(rule)} for rule in seen.rules]
+
+
+def _document(seen: Seen, items: Sequence[object]) -> dict[str, object]:
     return {
         "rules": seen.total,
         "packets_per_s": seen.packets_per_s,
         "bits_per_s": seen.bits_per_s,
-        "items": [{"tenant": rule.tenant, **hits_json(rule)} for rule in seen.rules],
+        "items": items,
     }
 
 

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
+import yaml
 from classify.recorded import V4, V6, ethernet, icmp, ipv4, ipv6, packed, pcap, pcap_header, tcp, web
 from command_line import aclflow
 
@@ -41,17 +42,17 @@ def test_says_fates_rules_and_flows(day: str, listed: str) -> None:
     size = len(web())
     assert ended.code == 0
     assert ended.out.splitlines() == [
-        "fate\tpackets\toctets",
+        "fate\tpackets\tbytes",
         f"permitted\t1\t{size}",
         f"denied\t3\t{3 * size}",
         "not decided: not IP\t1\t42",
         f"all\t5\t{4 * size + 42}",
         "",
-        "direction\trule\taction\tpackets\toctets",
+        "direction\trule\taction\tpackets\tbytes",
         f"ingress\tthe default\tdeny\t3\t{3 * size}",
         f"ingress\tweb\tpermit\t1\t{size}",
         "",
-        "denied\tpackets\toctets\tby\tfirst",
+        "denied\tpackets\tbytes\tby\tfirst",
         f"tcp 192.0.2.1 > 198.51.100.7:22\t2\t{2 * size}\tthe default\tpacket 2",
         f"tcp 192.0.2.1 > 198.51.100.7:25\t1\t{size}\tthe default\tpacket 5",
     ]
@@ -66,6 +67,23 @@ def test_says_what_would_change_and_ends_with_1(tmp_path: Path, day: str, listed
         "+ tcp 192.0.2.1 > 198.51.100.7:80: 1 packet, first packet 1  (web before, web after)",
         "- tcp 192.0.2.1 > 198.51.100.7:22: 2 packets, first packet 2  (ssh before, the default after)",
     ]
+
+
+def test_a_table_is_named_ordered_and_printed_as_csv(tmp_path: Path, day: str, listed: str) -> None:
+    """`--most` cuts tables of the report, not the one that is asked for."""
+    before = _list(tmp_path, "now.json", SSH, {**WEB, "action": "deny"})
+    call = ("replay", day, "--acl", listed)
+    denied = aclflow(*call, "--table", "denied", "--sort", "packets", "-c", "packets,by", "-o", "csv")
+    assert denied.out.splitlines() == ["packets,by", "1,the default", "2,the default"]
+    rules = aclflow(*call, "--table", "rules", "--filter", "action=permit", "-o", "json").json()
+    assert [(each["rule"], each["packets"]) for each in rules] == [("web", "1")]
+    changes = aclflow(*call, "--against", before, "--table", "changes", "-c", "now,before,after", "-o", "csv")
+    assert changes.out.splitlines() == ["now,before,after", "permitted,web,web", "denied,ssh,the default"]
+    assert aclflow(*call, "--table", "changes").out.startswith("now\tflow")
+    assert "denied_flows" in yaml.safe_load(aclflow(*call, "-o", "yaml").out)
+    for wrong in (("-o", "csv"), ("--sort", "packets"), ("--table", "nonsense")):
+        ended = aclflow("replay", "/no/such/capture", "--acl", listed, *wrong)
+        assert (ended.code, "--table: " in ended.err) == (2, True), "it is told before anything is read"
 
 
 def test_ends_with_0_where_nothing_changes(tmp_path: Path, day: str, listed: str) -> None:

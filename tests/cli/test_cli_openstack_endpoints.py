@@ -72,6 +72,14 @@ def test_machines_become_endpoints_and_go_again(bench: Bench) -> None:
         assert [each.name for each in client.endpoints("pop1")] == [IDS[0]]
 
 
+def test_rows_and_columns_are_chosen(bench: Bench) -> None:
+    assert bench.run("--apply").code == 0
+    told = bench.run("--sort=-host", "-c", "host,state", "-o", "csv")
+    assert (told.code, told.out.splitlines()) == (0, ["host,state", "two,known", "one,known"])
+    assert [each["endpoint"] for each in bench.run("--filter", "host=two", "-o", "json").json()] == [IDS[1]]
+    assert bench.run("-o", "yaml").out.startswith("endpoints:")
+
+
 def test_a_migration_is_followed_and_changes_no_program(bench: Bench) -> None:
     assert bench.run("--apply").code == 0
     before = bench.generation()

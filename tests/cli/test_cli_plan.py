@@ -58,7 +58,7 @@ def test_formulas_are_held_against_lines(capsys: pytest.CaptureFixture[str]) -> 
     assert found["misdirected"] == 0
     assert not found["compared"]["one line, the usual formula"]["agrees"]
     code, out, _ = called(capsys, "sample", "--samples", "64000", "--lines", "50")
-    assert out.splitlines()[0] == "rate\tobserved\tpredicted\tt\t"
+    assert out.splitlines()[0] == "rate\tobserved\tpredicted\tt\tverdict"
     assert "64,000 draws over 32 sets of lines; 0 chunks reach a wrong server" in out
 
 

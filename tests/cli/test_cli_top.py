@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 from command_line import Ended, aclflow
 from patience import PATIENCE_S
 from served import Served, served
@@ -149,6 +150,23 @@ def test_json_has_the_same_rules(service: Served) -> None:
     (line,) = ended.out.splitlines()
     seen = json.loads(line)
     assert (ended.code, seen["rules"], len(seen["items"]), seen["items"][0]["tenant"]) == (0, RULES, 3, "shop")
+
+
+def test_rows_and_columns_are_chosen(service: Served) -> None:
+    chosen = ("-c", "rule,packets", "--filter", "rule~rule-10", "--sort=-rule")
+    kept = [f"rule-{port}" for port in range(109, 99, -1)]
+    assert _top(service, "--tenant", "shop", *chosen, "-o", "csv").out.splitlines() == [
+        "rule,packets", *(f"{name},0" for name in kept)
+    ]  # fmt: skip
+    items = json.loads(_top(service, "--tenant", "shop", *chosen, "--once", "--json").out)["items"]
+    assert items == [{"rule": name, "packets": "0"} for name in kept]
+    whole = yaml.safe_load(_top(service, "--tenant", "shop", "--filter", "rule=rule-103", "--once", "-o", "yaml").out)
+    assert (whole["rules"], [each["rule"] for each in whole["items"]]) == (RULES, ["rule-103"])
+    named = _top(service, "--domain", "pop", "--filter", "103", "--sort", "packets", "--once", "--json")
+    assert [each["rule"] for each in json.loads(named.out)["items"]] == ["rule-103"], "a part of a name needs no column"
+    for wrong in (("--sort", "nonsense"), ("--filter", "a", "--filter", "b"), ("-c", "nonsense")):
+        ended = _top(service, "--tenant", "shop", *wrong)
+        assert (ended.code, wrong[0].replace("-c", "--column") in ended.err) == (2, True), ended
 
 
 def test_json_goes_on_until_somebody_ends_it(service: Served, tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from system.test_spreading import ECHO, OPEN, POP, connected, inside, until
 
-from orchestrator.errors import NotFound
+from orchestrator.errors import AclflowError, NotFound
 from orchestrator.lab import cluster, pop, processes
 from orchestrator.lab.cluster import Firewall
 from orchestrator.lab.layout import Layout
@@ -141,6 +143,17 @@ def test_members_whose_processes_get_no_processor_time_stay_in_the_cluster(lab: 
     begun.close()
     cluster.revive(victim)
     until(lambda: cluster.is_up(victim), f"{victim.name} does not serve again")
+
+
+def test_what_a_member_says_is_printed_in_every_form(members: list[Firewall]) -> None:
+    command = (sys.executable, "-m", "orchestrator.cli", "statesync", "show")
+    asked = members[0].forwarder.run
+    chosen = ("--filter", "follows=yes", "--sort=-member", "-c", "member", "-o", "csv")
+    followers = asked(*command, "--table", "members", *chosen)
+    assert followers.split() == ["member", "3", "2"]
+    assert {"member", "counters"} <= yaml.safe_load(asked(*command, "-o", "yaml")).keys()
+    with pytest.raises(AclflowError, match="members, states, counters"):
+        asked(*command, "-o", "csv")
 
 
 def test_a_rolling_upgrade_costs_no_connection(lab: Lab, members: list[Firewall], held: Held) -> None:
