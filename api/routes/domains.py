@@ -30,7 +30,7 @@ from orchestrator.store.records import DomainRecord, EndpointRecord, HostRecord,
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page, Written
-from orchestrator.wire.domains import Domain, EndpointSeen, Enforced, Lagging
+from orchestrator.wire.domains import Domain, EndpointSeen, Enforced, HostEndpoints, Lagging
 
 router = APIRouter(prefix="/v1/domains", tags=["domains"], route_class=SmallBody)
 
@@ -155,6 +155,12 @@ def _host(unit: Unit, domain: str, name: str) -> HostRecord:
     if found is None:
         raise NotFound(f"the domain has no host '{name}'")
     return found
+
+
+@router.get("/{domain}/hosts/{host}/endpoints", response_model=HostEndpoints)
+def list_endpoints_in_force(_: Administrator, services: ServicesDep, domain: NamePath, host: NamePath) -> Response:
+    """The endpoints that have their interface on a host and whose rows, as they are now, were read back there."""
+    return answer(services.control.read(lambda unit: unit.domains.endpoints_in_force(domain, host)))
 
 
 # ---------------------------------------------------------------------------------------------------- endpoints

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from api.schemas.common import BIGGEST, Incoming, Name
+from api.schemas.domains import Interface
 from orchestrator.control.enforcement import Report
 from orchestrator.program.digest import DIGEST_BYTES
 from orchestrator.store.points.records import PointReport, PointState
@@ -31,11 +32,16 @@ class Point(Incoming):
         default={}, max_length=16, description="seconds by stage, from the program's arrival to the read-back"
     )
 
+    ports: list[Interface] | None = Field(
+        default=None, max_length=4096, description="the switch's interfaces; null: as reported before"
+    )
+
     def report(self) -> PointReport:
         # an error is a device's own words: bring them into the form that is kept, rather than refuse the report
         error = " ".join(self.error.split())[:_LONGEST_ERROR] if self.error else None
         state = PointState(self.state)
-        return PointReport(self.host, self.generation, bytes.fromhex(self.digest), state, error, self.flows)
+        ports = None if self.ports is None else tuple(self.ports)
+        return PointReport(self.host, self.generation, bytes.fromhex(self.digest), state, error, self.flows, ports)
 
 
 class ReportBody(Incoming):

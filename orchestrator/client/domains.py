@@ -11,7 +11,7 @@ from orchestrator.client.transport import ANY_VERSION, Transport, document_of, g
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Endpoint, ReturnTraffic, Rule, TenantId
-from orchestrator.wire.domains import Domain, EndpointSeen, Enforced
+from orchestrator.wire.domains import Domain, EndpointSeen, Enforced, HostEndpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,11 @@ class DomainCalls:
     def endpoints(self, domain: str) -> tuple[Endpoint, ...]:
         """The endpoints of a domain, by name."""
         return tuple(map(endpoint_of, self._service.documents(EndpointSeen, f"{domain_path(domain)}/endpoints")))
+
+    def endpoints_in_force(self, domain: str, host: str) -> HostEndpoints:
+        """The endpoints with an interface on a host whose rows were read back there. Raises NotFound."""
+        path = f"{domain_path(domain)}/hosts/{quote_segment(host)}/endpoints"
+        return self._service.read_document(HostEndpoints, path)
 
     def put_endpoint(self, domain: str, endpoint: Endpoint, *, etag: str | None = None) -> Written:
         """Add an endpoint, or change the one at `etag`. Raises BadPolicy, Conflict, NotFound, Stale."""

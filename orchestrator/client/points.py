@@ -46,6 +46,8 @@ class PointReport:
     flows: int = 0
     took: Mapping[str, float] = field(default_factory=dict)
     """Seconds by stage, from the program's arrival to the read-back."""
+    ports: tuple[str, ...] | None = None
+    """The switch's interfaces, as an observation of all of it found them; None: as told before."""
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -56,6 +58,7 @@ class PointReport:
             "error": self.error,
             "flows": self.flows,
             **({"took": dict(self.took)} if self.took else {}),
+            **({} if self.ports is None else {"ports": self.ports}),
         }
 
 

@@ -32,10 +32,14 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A device's content: every flow but the stamp, and the stamp if any."""
+    """A device's content: every flow but the stamp, and the stamp if any.
+
+    `ports` are the interfaces that a whole observation found, before it read flows; None where rows name no interface.
+    """
 
     flows: FlowTable
     stamp: Stamp | None
+    ports: frozenset[str] | None = None
 
 
 UNKNOWN_IDLE_S = (1 << 32) - 1

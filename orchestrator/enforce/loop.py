@@ -305,7 +305,8 @@ class Loop:
             unknown = device.counter_keys(change.removed) is None  # which begin anew: what all had counted is kept
             self._write(change, goal.program, device, clock, device.hits() if unknown else None)
         self._told = None  # said again although nothing is new: a sign of life, and a remedy for reports gone astray
-        self._reached(standing, goal.program, clock, observe_at=self._later(began, self._timing.observe_every_s))
+        again_at = self._later(began, self._timing.observe_every_s)
+        self._reached(standing, goal.program, clock, observed.ports, observe_at=again_at)
 
     def _later(self, began: float, period_s: float) -> float:
         """Return the next time of a periodic step, later if it takes long."""
@@ -333,11 +334,18 @@ class Loop:
         self._counting.changed(self._host, lambda: writing.recounted(device, change, last))
         self._log.debug("device.written", generation=program.generation, rows=rows, took_s=clock.seconds)
 
-    def _reached(self, standing: Standing, program: Program, clock: StageClock, **changes: object) -> None:
+    def _reached(
+        self,
+        standing: Standing,
+        program: Program,
+        clock: StageClock,
+        ports: frozenset[str] | None = None,
+        **changes: object,
+    ) -> None:
         """The device was read back to hold a program."""
         if self._settle(standing, held=program, failures=0, **changes):
-            flows, took = len(program.blocks), clock.seconds
-            self._tell(Point(self._host, PointState.ENFORCED, program.generation, program.digest, flows, took=took))
+            point = Point(self._host, PointState.ENFORCED, program.generation, program.digest, len(program.blocks))
+            self._tell(replace(point, took=clock.seconds, ports=ports))
 
     def _fail(self, standing: Standing, state: PointState, error: Exception, **changes: object) -> None:
         """Record a failure; try again later, or at once for a newer goal."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -54,8 +55,24 @@ class ReportSink(Protocol):
 def point_report(point: Point) -> PointReport:
     """A point as the service is told it."""
     return PointReport(
-        point.host, point.generation, point.digest, point.state.value, point.error, point.flows, point.took
+        point.host,
+        point.generation,
+        point.digest,
+        point.state.value,
+        point.error,
+        point.flows,
+        point.took,
+        None if point.ports is None else tuple(sorted(point.ports)),
     )
+
+
+def _with_ports(earlier: Point, later: Point) -> Point:
+    """A later point with the ports of the earlier one, which were not told, where it has none of its own."""
+    return later if later.ports is not None else replace(later, ports=earlier.ports)
+
+
+def _later(_earlier: Letter, later: Letter) -> Letter:
+    return later
 
 
 class Mailbox(Generic[Letter]):
@@ -63,7 +80,8 @@ class Mailbox(Generic[Letter]):
 
     `send` gets what is due at the moment, by host. When it raises something that may pass, the letters stay, unless
     newer ones came meanwhile; what the service will never take is dropped. After `idle_s` without a letter an empty
-    mapping goes out. While `more_coming` says so, the first letter waits a moment for others to go with it.
+    mapping goes out. While `more_coming` says so, the first letter waits a moment for others to go with it. `join`
+    makes the letter that takes the place of an earlier one which was not sent.
     """
 
     def __init__(
@@ -74,7 +92,9 @@ class Mailbox(Generic[Letter]):
         idle_s: float | None = None,
         more_coming: Callable[[], bool] = lambda: False,
         must_go: Callable[[Letter], bool] = lambda _: False,
+        join: Callable[[Letter, Letter], Letter] = _later,
     ) -> None:
+        self._join = join
         self._send = send
         self._idle_s = idle_s
         self._more_coming = more_coming
@@ -165,7 +185,7 @@ class Mailbox(Generic[Letter]):
             self._before.pop(host, None)
         elif earlier is not None and self._must_go(earlier):
             self._before.setdefault(host, earlier)
-        self._due[host] = latest
+        self._due[host] = latest if earlier is None else self._join(earlier, latest)
 
     def _pause(self, seconds: float) -> None:
         with self._changed:
@@ -198,6 +218,7 @@ class Reporter:
             idle_s=SIGN_OF_LIFE_S,
             more_coming=more_coming,
             must_go=lambda point: point.state is PointState.DRIFTED,
+            join=_with_ports,
         )
 
     def start(self) -> None:

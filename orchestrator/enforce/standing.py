@@ -87,6 +87,8 @@ class Point:
     error: str | None = None
     took: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Seconds of the stages that led here, from the program's arrival on; see `Loop`."""
+    ports: frozenset[str] | None = None
+    """The interfaces that a whole observation found. None: those that were told last, or rows name none."""
 
 
 @dataclass(frozen=True, slots=True)

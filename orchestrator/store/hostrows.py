@@ -9,16 +9,27 @@ the store was put back to an earlier state, one that is not known may have been 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, delete, insert, select
+from sqlalchemy.sql import Insert
 
 from orchestrator.errors import Conflict
+from orchestrator.store.points.records import PointReport
 from orchestrator.store.records import HostRecord
-from orchestrator.store.schema.core import domains, hosts, points
+from orchestrator.store.schema.core import domains, host_ports, hosts, points
 from orchestrator.store.schema.staging import former_hosts
+from orchestrator.store.sql.prepared import Insertion, Prepared
 from orchestrator.store.transaction import Transaction
+
+
+def _newest_ports(insertion: Insertion) -> Insert:
+    new = insertion(host_ports)
+    return new.on_conflict_do_update(index_elements=("domain", "host"), set_={"ports": new.excluded.ports})
+
+
+_KEEP_PORTS = Prepared(_newest_ports)
 
 
 def switch_rows(tx: Transaction, domain: str, plane: str | None) -> tuple[HostRecord, ...]:
@@ -63,6 +74,13 @@ def take_out_switch(tx: Transaction, domain: str, name: str, plane: str | None) 
         former = tx.upsert(former_hosts).values(domain=domain, datapath_id=row.datapath_id, **noted)
         tx.write(former.on_conflict_do_update(index_elements=["domain", "datapath_id"], set_=noted))
     return bool(gone)
+
+
+def keep_ports(tx: Transaction, domain: str, reports: Iterable[PointReport]) -> None:
+    """Keep the interfaces of hosts' switches that reports name."""
+    for report in reports:
+        if report.ports is not None:
+            tx.rows(_KEEP_PORTS, domain=domain, host=report.host, ports="\n".join(sorted(report.ports)))
 
 
 def _since_when(tx: Transaction, domain: str, generation: int) -> int:

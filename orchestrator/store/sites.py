@@ -14,11 +14,13 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Endpoint, TenantId, check_name
 from orchestrator.program.program import UPLINK
 from orchestrator.store.hostrows import add_switch, switch_rows, take_out_switch
+from orchestrator.store.points.records import PointState
 from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
 from orchestrator.store.records import Change, EndpointRecord, HostRecord, check_interface
-from orchestrator.store.schema.core import endpoint_prefixes, endpoints, hosts, tenants
+from orchestrator.store.schema.core import endpoint_prefixes, endpoints, host_ports, hosts, points, tenants
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, expect
+from orchestrator.wire.domains import HostEndpoints
 
 _FIRST_HOST = Prepared(
     select(func.min(hosts.c.name).label("name")).where(
@@ -98,6 +100,7 @@ class Sites:
         version = 1 if old is None else old.version + 1
         self._tx.write(delete(endpoints).where(endpoints.c.domain == domain, endpoints.c.name == endpoint.name))
         self._check_free(domain, endpoint)
+        generation = self._tx.bump_for_endpoint(domain, endpoint.name)
         self._tx.write(
             insert(endpoints).values(
                 domain=domain,
@@ -106,16 +109,32 @@ class Sites:
                 port=endpoint.port,
                 mac=endpoint.mac,
                 version=version,
+                generation=generation,
             )
         )
         insert_prefixes(self._tx, endpoint_prefixes, endpoint.prefixes, domain=domain, endpoint=endpoint.name)
-        return Change(version, self._tx.bump_for_endpoint(domain, endpoint.name))
+        return Change(version, generation)
 
     def remove_endpoint(self, domain: str, name: str, *, expected_version: int | None = None) -> int:
         """Returns the new generation. Raises NotFound, Stale."""
         expect(expected_version, self.endpoint(domain, name).version)
         self._tx.write(delete(endpoints).where(endpoints.c.domain == domain, endpoints.c.name == name))
         return self._tx.bump_for_endpoint(domain, name)
+
+    def endpoints_in_force(self, domain: str, host: str) -> HostEndpoints:
+        """The endpoints on a host, as they are now, whose rows were read back there. Raises NotFound."""
+        row = self._tx.read(_reported(domain, host)).one_or_none()
+        if row is None:
+            self._tx.domain(domain)
+            raise NotFound(f"the domain has no host '{host}'")
+        if row.state != PointState.ENFORCED.value:
+            return HostEndpoints(host=host, state=row.state, generation=None, endpoints=())
+        there = frozenset((row.ports or "").splitlines())
+        mine = select(endpoints.c.name, endpoints.c.port).where(
+            endpoints.c.domain == domain, endpoints.c.generation <= row.generation
+        )
+        names = sorted(each.name for each in self._tx.read(mine) if each.port in there)
+        return HostEndpoints(host=host, state=row.state, generation=row.generation, endpoints=tuple(names))
 
     def _owner(self, domain: str, endpoint: Endpoint) -> int:
         """The number of an endpoint's tenant, which must be of the domain and own the endpoint's prefixes."""
@@ -142,6 +161,19 @@ class Sites:
                 raise Conflict(
                     f"{prefix} overlaps {held.prefix} of endpoint '{held.endpoint}'", place=f"prefixes[{index}]"
                 )
+
+
+def _reported(domain: str, host: str) -> Select[Any]:
+    """What was reported of a host last: its state, its generation, its interfaces."""
+    reports = (points.c.domain == hosts.c.domain) & (points.c.host == hosts.c.name)
+    interfaces = (host_ports.c.domain == hosts.c.domain) & (host_ports.c.host == hosts.c.name)
+    return (
+        select(points.c.state, points.c.generation, host_ports.c.ports)
+        .select_from(hosts)
+        .outerjoin(points, reports)
+        .outerjoin(host_ports, interfaces)
+        .where(hosts.c.domain == domain, hosts.c.name == host, hosts.c.plane.is_(None))
+    )
 
 
 def _endpoint_rows(domain: str) -> Select[Any]:

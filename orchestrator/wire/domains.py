@@ -44,6 +44,16 @@ class EndpointSeen:
     version: int
 
 
+@document(kw_only=True)
+class HostEndpoints:
+    """The endpoints with an interface on a host whose rows, as they are now, were read back there."""
+
+    host: str
+    state: str | None = described("what was reported of the host last; null: nothing")
+    generation: int | None = described("what it was read back at; null unless its state is `enforced`")
+    endpoints: tuple[str, ...]
+
+
 @document()
 class Lagging:
     """A host that does not hold a generation yet. Tenants are not told which, nor why."""

@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 import pytest
@@ -18,7 +18,7 @@ from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.errors import Forbidden, NotFound, Unauthenticated
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
-from orchestrator.policy.model import ReturnTraffic
+from orchestrator.policy.model import Endpoint, ReturnTraffic, TenantId
 from orchestrator.program.delta import Delta, apply
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import DELTA_MEDIA_TYPE, decode_delta
@@ -332,3 +332,30 @@ def test_what_is_said_of_unknown_hosts_is_passed_over(site: Site, admin: Client)
     generation = put_ports(admin, site, 80)
     site.report(generation, "gone", "host1", "host2")
     assert admin.generation(site.domain, generation).done
+
+
+def test_an_endpoint_is_in_force_where_its_interface_is_and_its_rows_were_read_back(site: Site, admin: Client) -> None:
+    prefix = admin.tenant(site.tenant).prefixes[0]
+    address = Prefix.parse(prefix.replace("0.0/16", "0.7/32"))
+    web = Endpoint("web", TenantId(site.tenant), "tap1", 0x0A0000000001, (address,))
+
+    def told(generation: int, ports: tuple[str, ...] | None, state: str = "enforced") -> tuple[str, ...]:
+        report = PointReport("host1", generation, generation.to_bytes(16), state, ports=ports)
+        site.enforcer.report(site.domain, site.id, points=[report])
+        return admin.endpoints_in_force(site.domain, "host1").endpoints
+
+    first = admin.put_endpoint(site.domain, web).generation
+    assert admin.endpoints_in_force(site.domain, "host1").state is None
+    assert told(first, ()) == ()
+    assert told(first - 1, ("tap1", "up0")) == ()
+    assert told(first, None) == ("web",)
+    assert admin.endpoints_in_force(site.domain, "host2").endpoints == ()
+    second = admin.put_endpoint(site.domain, replace(web, mac=2), etag="*").generation
+    assert told(first, None) == ()
+    assert told(second, None, "drifted") == ()
+    assert told(second, None) == ("web",)
+    assert told(second, ("up0",)) == ()
+    with pytest.raises(NotFound, match="host9"):
+        admin.endpoints_in_force(site.domain, "host9")
+    with pytest.raises(NotFound, match="no such thing"):
+        site.enforcer.endpoints_in_force(site.domain, "host1")

@@ -124,6 +124,7 @@ def test_a_store_that_comes_to_this_schema_in_the_middle_of_two_steps_stays_ther
             "ALTER TABLE events DROP COLUMN ring;"
             "ALTER TABLE acl_versions DROP COLUMN author_name; DROP INDEX acl_rules_ended_id;"
             "ALTER TABLE tenants DROP COLUMN confirm_by; ALTER TABLE tenants DROP COLUMN confirm_base;"
+            "DROP TABLE host_ports; ALTER TABLE endpoints DROP COLUMN generation;"
             f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0012';"
         )
     migrate.upgrade(url)

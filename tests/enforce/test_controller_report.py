@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from patience import PATIENCE_S
@@ -190,3 +191,16 @@ def test_what_is_due_at_the_end_still_goes_out() -> None:
     box.start()
     box.stop()
     assert sent == [{"host1": 1}]
+
+
+@pytest.mark.parametrize(("newer", "sent"), [(None, ("tap1",)), (frozenset({"tap2"}), ("tap2",))])
+def test_interfaces_that_could_not_be_told_go_out_with_the_next_word(
+    sink: Sink, newer: frozenset[str] | None, sent: tuple[str, ...]
+) -> None:
+    sink.failures = [Unreachable("away")]
+    reporter = told_meanwhile(sink, replace(point("host1", 2), ports=newer))
+    reporter.point(replace(point("host1", 1), ports=frozenset({"tap1"})))
+    reporter.start()
+    _, (report,) = sink.points.get(timeout=PATIENCE_S)
+    assert (report.generation, report.ports) == (2, sent)
+    reporter.stop()

@@ -213,3 +213,15 @@ def test_what_a_change_removes_is_read_before_it_goes() -> None:
     assert gone <= set(change.last.key.tolist())
     assert set(bench.device.hits().key.tolist()) == set(held.key.tolist()) - gone
     bench.close()
+
+
+def test_a_whole_observation_tells_the_interfaces_that_it_found(bench: Bench) -> None:
+    first, second = program([rule(1)]), program([rule(2)], generation=2)
+    bench.loop.aim(Goal(first))
+    bench.attach()
+    assert bench.wait(PointState.ENFORCED).ports == frozenset(NUMBERS)
+    bench.loop.aim(goal_after(first, second))
+    assert bench.wait(PointState.ENFORCED, 2).ports is None
+    bench.switch.set_ports({"p2": 2})
+    bench.loop.ports_changed(bench.device)
+    assert bench.wait(PointState.ENFORCED, 2).ports == {"p2"}

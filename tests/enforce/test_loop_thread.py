@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from enforce.loop_bench import SLOW, Bench, fail, goal_after
+from enforce.loop_bench import NUMBERS, SLOW, Bench, fail, goal_after
 from enforce.programs import PORTS, change, large_program, program, rule
 from patience import PATIENCE_S, until
 
@@ -30,7 +30,8 @@ def test_a_new_device_is_claimed_observed_and_brought_to_the_goal(bench: Bench) 
     bench.loop.aim(Goal(goal))
     bench.attach()
     point = bench.wait(PointState.ENFORCED)
-    assert point == Point("host1", PointState.ENFORCED, 1, goal.digest, len(goal.flows))
+    ports = frozenset(NUMBERS)
+    assert point == Point("host1", PointState.ENFORCED, 1, goal.digest, len(goal.flows), ports=ports)
     assert bench.device.asked == ["claim", "observe", "apply", "read back"]
     assert bench.flows() == bench.wanted(goal)
     assert bench.device.observe().stamp == Stamp(1, goal.digest)

@@ -64,6 +64,8 @@ class PointReport:
     state: PointState
     error: str | None = None
     flows: int = 0
+    ports: tuple[str, ...] | None = None
+    """The switch's interfaces; None: as reported before."""
 
     def __post_init__(self) -> None:
         for name in ("generation", "flows"):

@@ -20,6 +20,7 @@ from sqlalchemy.sql import Insert
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.store.backups.generations import ONE_CHANGE, raise_above
 from orchestrator.store.events import Events
+from orchestrator.store.hostrows import keep_ports
 from orchestrator.store.points.records import (
     EnforcedState,
     Heard,
@@ -138,6 +139,7 @@ class Reports:
         if not mine:
             return None
         self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
+        keep_ports(self._tx, row.domain, mine.values())
         self._tell_states(row.domain, mine.values(), known)
         others = {name: each for name, each in named.items() if name not in mine and _holds(known.get(name), each)}
         for each in others.values():

@@ -57,7 +57,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0023"
+HEAD = "0024"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -167,6 +167,7 @@ endpoints = Table(
     Column("port", Text, nullable=False),
     Column("mac", BigInteger, nullable=False),
     Column("version", COUNT, nullable=False),
+    Column("generation", COUNT, nullable=False, server_default="0"),
     UniqueConstraint("domain", "port", name="endpoints_port_unique"),
     sqlite_with_rowid=False,
 )
@@ -270,6 +271,17 @@ points = Table(
     ForeignKeyConstraint(["domain", "host"], ["hosts.domain", "hosts.name"], ondelete="CASCADE"),
     sqlite_with_rowid=False,
 )
+
+host_ports = Table(
+    "host_ports",
+    metadata,
+    Column("domain", NAME, primary_key=True),
+    Column("host", NAME, primary_key=True),
+    Column("ports", Text, nullable=False),
+    ForeignKeyConstraint(["domain", "host"], ["hosts.domain", "hosts.name"], ondelete="CASCADE"),
+    sqlite_with_rowid=False,
+)
+"""The interfaces of each host's switch, by lines: those with the rows of a report of the same host."""
 
 tokens = Table(
     "tokens",

@@ -124,6 +124,7 @@ class OpenFlowDriver:
         """
         if cookies is None:
             self._show_fragments()
+        ports = frozenset(self._channel.ports) if cookies is None else None
         stats = self._read(cookies)
         stamps, marks = self._own.are_stamps(stats.flows), self._own.are_marks(stats.flows)
         if cookies is None:
@@ -135,7 +136,7 @@ class OpenFlowDriver:
             flows = meters.rows_in_force(flows, self._read_meters())
         if cookies is not None:
             flows = flows.take(np.isin(flows.cookie, cookies))
-        return Observed(flows, read_stamp(stats.flows.take(stamps).rows()))
+        return Observed(flows, read_stamp(stats.flows.take(stamps).rows()), ports)
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
         """Remove, add and stamp in one ordered atomic bundle. See `Driver`.
