@@ -40,7 +40,7 @@ Ends = tuple[Family, int, int, frozenset[tuple[int, int]]]
 Connections = Mapping[tuple[Ends, int], tuple[Packet, ...]]
 """Connections by their ends, and by the address of the end that knows them: the packets that opened them.
 
-These are two where each end has opened one.
+These are two where each end has opened one, also if a packet passed as an answer that may open one by itself.
 """
 
 NONE: Connections = MappingProxyType({})
@@ -65,18 +65,15 @@ def decide_tracked(policy: Policy, packet: Packet, known: Connections, quoted: P
         if policy.holds_replies:
             asked = [(first, way) for first, way in asked if way is direction and _goes_on(packet, first, quoted)]
         found = [(first, _asked_of(policy, first, address, way)) for first, way in asked]
-        first, step = next((each for each in found if each[1].action is Action.PERMIT), found[0] if found else _NOTHING)
-        if step is not None:
-            steps[step] = None
-        if first is None or step is None or step.action is Action.DENY:
+        permitting = [each for each in found if each[1].action is Action.PERMIT]
+        if found:
+            steps[(permitting or found)[0][1]] = None
+        if not permitting:
             return Verdict(Decision(Action.DENY, tuple(steps)), after)
         if quoted is None:
             name = ends_of(packet), address
-            after[name] = tuple(dict.fromkeys((*after.get(name, ()), first)))
+            after[name] = tuple(dict.fromkeys((*after.get(name, ()), *(first for first, _ in permitting))))
     return Verdict(Decision(Action.PERMIT if steps else Action.DENY, tuple(steps)), after)
-
-
-_NOTHING: tuple[None, None] = (None, None)
 
 
 def _goes_on(packet: Packet, first: Packet, quoted: Packet | None) -> bool:

@@ -12,7 +12,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -25,6 +25,9 @@ from orchestrator.enforce.drivers.openflow.messages import Type
 
 PORTS = ("vm1", "vm2", "vm3", "wan0")
 """Interfaces of the bridge, numbered from 1."""
+
+MOST_AT_ONCE = 90
+"""So many frames may wait in a port's queue; Open vSwitch's own limit is 100."""
 
 SENTINEL = bytes.fromhex("02000000000202000000000188b5") + b"aclflow sentinel".ljust(50, b".")
 
@@ -122,12 +125,27 @@ class RealSwitch:
             self._sentinel()
         return [(name, out) for name in self.ports for out in self._captured(name)]
 
-    def _sentinel(self) -> None:
+    def forward_many(self, frames: Mapping[str, Sequence[bytes]]) -> list[tuple[str, bytes]]:
+        """Put frames into ports, at most `MOST_AT_ONCE` into each; what comes out of which ports.
+
+        Frames of one port go in their order, those of several ports beside each other.
+        """
+        most = max(map(len, frames.values()), default=0)
+        assert most <= MOST_AT_ONCE, "a port drops what does not fit into its queue"
+        for port, those in frames.items():
+            if those:
+                self.control("netdev-dummy/receive", port, *(each.hex() for each in those))
+        for many in (max(most, 1), 1):
+            self._sentinel(many)
+        return [(name, out) for name in self.ports for out in self._captured(name)]
+
+    def _sentinel(self, many: int = 1) -> None:
+        """Wait until so many turns of the daemon are over: in each it takes one frame from each port."""
         capture = self.folder / "clock-out.pcap"
-        before = capture.stat().st_size
-        self.control("netdev-dummy/receive", "clock-in", SENTINEL.hex())
+        awaited = capture.stat().st_size + many * (16 + len(SENTINEL))
+        self.control("netdev-dummy/receive", "clock-in", *[SENTINEL.hex()] * many)
         ends = time.monotonic() + PATIENCE_S
-        while capture.stat().st_size == before:
+        while capture.stat().st_size < awaited:
             assert time.monotonic() < ends, "the switch stands still"
             time.sleep(0.0001)
 

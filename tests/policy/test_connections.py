@@ -100,6 +100,17 @@ def test_each_end_knows_the_connections_that_its_own_list_permits() -> None:
     assert verdicts(talking, [refused, back(refused)]) == [False, True]
 
 
+def test_an_answer_that_may_open_a_connection_opens_it_too() -> None:
+    """B's datagram is refused at A, and A's own passes: its connection lives on where B may send none any more."""
+    there = Packet(Family.IPV4, A, B, UDP, 9, 53)
+    both = (rule("dns", Direction.INGRESS, protocol=UDP), rule("talk", Direction.EGRESS))
+    talking = replace(POLICY, tenants=(POLICY.tenants[0], tenant(2, *both)))
+    assert not decide_tracked(talking, back(there), NONE).decision.permitted
+    known = decide_tracked(talking, there, decide_tracked(talking, back(there), NONE).connections).connections
+    silent = replace(POLICY, tenants=(POLICY.tenants[0], tenant(2, both[0])))
+    assert decide_tracked(silent, back(there), known).decision.permitted
+
+
 def test_datagrams_and_pings_are_answered_and_only_then() -> None:
     asks = Packet(Family.IPV4, A, B, UDP, 9, 53)
     ping = Packet(Family.IPV4, A, B, ICMP, icmp_type=8)

@@ -6,7 +6,7 @@
 struct packet {
 	struct key key;
 	__u8 kind;
-	__u8 sender; /* 1: the upper end of the key */
+	__u8 sender; /* 1: the upper end of the key; of an error, who has sent what it quotes */
 	__u8 is_error;
 	__u16 checksum; /* where the frame has the upper layer's; 0: nowhere */
 };
@@ -77,6 +77,8 @@ inline bool read_upper(struct __sk_buff *skb, __u32 at, __u8 protocol, bool is_q
 	*source_port = (__u16)head[0] << 8 | head[1];
 	*destination_port = (__u16)head[2] << 8 | head[3];
 	packet->key.protocol = protocol;
+	if ((protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) && (!*source_port || !*destination_port))
+		return false; /* no connection has port 0 */
 	switch (protocol) {
 	case IPPROTO_TCP:
 		if (is_quoted)
@@ -97,6 +99,8 @@ inline bool read_upper(struct __sk_buff *skb, __u32 at, __u8 protocol, bool is_q
 		else if (protocol == IPPROTO_ICMP ? head[0] == 0 : head[0] == 129)
 			packet->kind = REPLY;
 		else
+			return false;
+		if (head[1]) /* echoes have no code */
 			return false;
 		packet->checksum = at + 2;
 		*source_port = *destination_port = (__u16)head[4] << 8 | head[5];
@@ -147,21 +151,51 @@ inline bool is_error(struct __sk_buff *skb, __u32 at, __u8 protocol)
 	return protocol == IPPROTO_ICMPV6 && type >= 1 && type <= 4;
 }
 
+/* Whether an error goes to the end that has sent what it quotes: nobody else has any business with it. */
+inline bool is_for_sender(const struct packet *packet, struct address destination)
+{
+	const struct address *sent = packet->sender ? &packet->key.high : &packet->key.low;
+
+	return sent->high == destination.high && sent->low == destination.low;
+}
+
+inline enum readable read_error4(struct __sk_buff *skb, struct packet *packet)
+{
+	__u8 quoted = 0;
+	__be32 to;
+
+	if (bpf_skb_load_bytes(skb, ETHERNET + 16, &to, sizeof(to)) ||
+	    read4(skb, ETHERNET + 28, true, packet, &quoted) != READABLE)
+		return UNREADABLE;
+	return is_for_sender(packet, mapped(to)) ? READABLE : UNREADABLE;
+}
+
+inline enum readable read_error6(struct __sk_buff *skb, struct packet *packet)
+{
+	struct in6_addr to;
+	__u8 quoted = 0;
+
+	if (bpf_skb_load_bytes(skb, ETHERNET + 24, &to, sizeof(to)) ||
+	    read6(skb, ETHERNET + 48, true, packet, &quoted) != READABLE)
+		return UNREADABLE;
+	return is_for_sender(packet, whole(&to)) ? READABLE : UNREADABLE;
+}
+
 inline enum readable read_packet(struct __sk_buff *skb, struct packet *packet)
 {
-	__u8 protocol = 0, quoted = 0;
+	__u8 protocol = 0;
 
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		if (read4(skb, ETHERNET, false, packet, &protocol) == READABLE)
 			return READABLE;
 		packet->is_error = protocol == IPPROTO_ICMP && is_error(skb, ETHERNET + 20, protocol);
-		return packet->is_error ? read4(skb, ETHERNET + 28, true, packet, &quoted) : UNREADABLE;
+		return packet->is_error ? read_error4(skb, packet) : UNREADABLE;
 	}
 	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		if (read6(skb, ETHERNET, false, packet, &protocol) == READABLE)
 			return READABLE;
 		packet->is_error = protocol == IPPROTO_ICMPV6 && is_error(skb, ETHERNET + 40, protocol);
-		return packet->is_error ? read6(skb, ETHERNET + 48, true, packet, &quoted) : UNREADABLE;
+		return packet->is_error ? read_error6(skb, packet) : UNREADABLE;
 	}
 	return NOT_OURS;
 }
