@@ -51,7 +51,7 @@ test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contrac
 
 ansible: .venv-ansible/.ready  ## Ansible with the collection aclflow.cloud, in an environment of its own
 
-test-long: DEBIAN += $(IMAGING) $(BOOTING) $(OPENCL) $(TRAFFIC)
+test-long: DEBIAN += $(IMAGING) $(BOOTING) $(OPENCL) $(TRAFFIC) libclang-rt-14-dev
 test-long: packages $(VENV)/.ready .venv-ansible/.ready .venv-images/.ready  ## the tests that take minutes each
 	$(more-packages)
 	$(BIN)/pytest -m long

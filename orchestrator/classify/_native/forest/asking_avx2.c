@@ -5,6 +5,9 @@
 #include <immintrin.h>
 
 #include "forest.h"
+#ifdef __clang__ /* which does not know GCC's pragma */
+#pragma clang attribute push(__attribute__((target("avx2,bmi,popcnt"))), apply_to = function)
+#endif
 
 /* What of two axes, 8 lanes each, is outside: above 0 there. */
 static inline __m256i outside_of(const uint16_t *low, const uint16_t *high, __m256i ranks)
@@ -42,5 +45,8 @@ void ask_avx2(const struct forest *forest, const struct packet *packets, size_t 
 {
     ask_batches(forest, packets, count, rows);
 }
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
 #pragma GCC pop_options
 #endif

@@ -5,6 +5,9 @@
 #include <immintrin.h>
 
 #include "forest.h"
+#ifdef __clang__ /* which does not know GCC's pragma */
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,bmi,popcnt"))), apply_to = function)
+#endif
 
 static inline uint32_t match_block(const struct block *block, const struct key *key)
 {
@@ -109,5 +112,8 @@ void ask_avx512(const struct forest *forest, const struct packet *packets, size_
 {
     ask_batches(forest, packets, count, rows);
 }
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
 #pragma GCC pop_options
 #endif
