@@ -98,6 +98,7 @@ class _Opening:
     far_share: float
     ports: str
     port_share: float
+    only_answers: bool
 
 
 def _opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sentence]:
@@ -157,7 +158,13 @@ def _opening(change: Json, own: Sequence[Prefix]) -> _Opening:
         share,
         "" if ports is None else _few(ports),
         _port_share(ports),
+        _are_answers(box["tcp_flags"]),
     )
+
+
+def _are_answers(flags: Sequence[str] | None) -> bool:
+    """Whether the packets of a box have ACK or RST, so that none of them opens a connection."""
+    return flags is not None and all({"ack set", "rst set"} & set(each.split(", ")) for each in flags)
 
 
 def _sentence(opening: _Opening, protocols: _Protocols) -> Sentence:
@@ -167,6 +174,9 @@ def _sentence(opening: _Opening, protocols: _Protocols) -> Sentence:
         text = f"opens {what} of {opening.near} to {opening.far}"
     else:
         text = f"lets {opening.near} reach {what} of {opening.far}"
+    if opening.only_answers:
+        danger = Danger.SOME if opening.far_share >= _WIDE else Danger.NONE
+        return Sentence(f"{text}, but to no new connection (packets with ACK or RST only)", danger)
     if opening.direction == "ingress" and opening.far_share >= 0.5:
         wide = opening.port_share >= 0.5 and (every or not _PORTED.isdisjoint(protocols.names))
         breadth = opening.near_share + opening.port_share + every

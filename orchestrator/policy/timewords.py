@@ -9,6 +9,9 @@ friday, friday 18:00          the next such day after today
 tomorrow, 2026-11-24          the end of that day: a rule that ends on a day holds on that day
 2026-11-24 18:00              that time
 2026-11-24T18:00:00+01:00     the same with its zone; all others are in the caller's zone
+
+Where clocks go back, a time that they show twice means the first of the two that is still to come. Where they go
+forward, a time that they never show is refused.
 """
 
 from __future__ import annotations
@@ -52,16 +55,17 @@ def _found(words: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime | None:
     if span is not None:
         return _from_now(span[1], now)
     if _CLOCK.fullmatch(words):
-        today = _at(now.date(), words, zone)
-        return today if today > now else _at(now.date() + dt.timedelta(days=1), words, zone)
+        days = (now.date() + dt.timedelta(days=days) for days in range(3))
+        shown = (at for day in days for at in _moments(day, _clock(words), zone))
+        return next((at for at in shown if at > now.astimezone(dt.UTC)), None)
     first, _, clock = words.partition(" ")
     day = _day(first, now.date())
     if day is not None:
         if not clock:
             return dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), zone)
-        return _at(day, clock, zone)
+        return _at(day, _clock(clock), zone, now)
     written = dt.datetime.fromisoformat(words.upper())
-    return written if written.tzinfo else written.replace(tzinfo=zone)
+    return written if written.tzinfo else _at(written.date(), written.time(), zone, now)
 
 
 def _from_now(text: str, now: dt.datetime) -> dt.datetime | None:
@@ -83,8 +87,27 @@ def _day(word: str, today: dt.date) -> dt.date | None:
     return dt.date.fromisoformat(word) if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", word) else None
 
 
-def _at(day: dt.date, clock: str, zone: dt.tzinfo) -> dt.datetime:
+def _clock(text: str) -> dt.time:
     """A time of a day. Raises ValueError for what no clock shows."""
-    if (shown := _CLOCK.fullmatch(clock)) is not None:
-        return dt.datetime.combine(day, dt.time(int(shown[1]), int(shown[2])), zone)
-    return dt.datetime.combine(day, dt.time.fromisoformat(clock), zone)
+    shown = _CLOCK.fullmatch(text)
+    return dt.time(int(shown[1]), int(shown[2])) if shown is not None else dt.time.fromisoformat(text)
+
+
+def _at(day: dt.date, clock: dt.time, zone: dt.tzinfo, now: dt.datetime) -> dt.datetime:
+    """The first moment of a day after now at which clocks show a time, else the last one.
+
+    Raises BadInput where they never do.
+    """
+    if clock.tzinfo is not None:
+        return dt.datetime.combine(day, clock)
+    found = _moments(day, clock, zone)
+    if not found:
+        raise BadInput(f"no clock shows {clock:%H:%M} on {day}: clocks go forward over it")
+    return next((at for at in found if at > now.astimezone(dt.UTC)), found[-1])
+
+
+def _moments(day: dt.date, clock: dt.time, zone: dt.tzinfo) -> list[dt.datetime]:
+    """When the clocks of a zone show a time on a day, in UTC: once, or not or twice where they are changed."""
+    shown = dt.datetime.combine(day, clock)
+    both = {shown.replace(tzinfo=zone, fold=fold).astimezone(dt.UTC) for fold in (0, 1)}
+    return sorted(at for at in both if at.astimezone(zone).replace(tzinfo=None) == shown)

@@ -340,6 +340,27 @@ def test_top_looks_at_a_domain_or_a_tenant(service: Served, busy: Site) -> None:
     assert called(service, "top", "--once", "--tenant", "a", "--domain", "b").code == 2
 
 
+def test_counts_outlive_a_list_that_is_wiped_and_restored(service: Served, busy: Site) -> None:
+    """The same rule ids go on with their counts; what is unused is watched from the restore on."""
+    before = called(service, "acl", "hits", busy.tenant, "-c", "rule,packets", "-o", "json").json()
+    assert ({"rule": "p443", "packets": 9} in before, {"rule": "p80", "packets": 3} in before) == (True, True)
+    member = service.make_token(Role.MEMBER, tenant=busy.tenant)
+    wiped = aclflow(
+        *("acl", "apply", busy.tenant, "-", "--yes", "--no-wait"),
+        stdin='{"rules": []}',
+        environment={"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": member},
+    )
+    assert wiped.code == 0, wiped.err
+    gone = called(service, "acl", "hits", busy.tenant, "-c", "rule", "-o", "csv").out
+    assert "p443" not in gone
+    assert called(service, "acl", "restore", busy.tenant, "1", "--yes", "--no-wait").code == 0
+    assert called(service, "acl", "hits", busy.tenant, "-c", "rule,packets", "-o", "json").json() == before
+    versions = called(service, "acl", "versions", busy.tenant, "--json").json()
+    restored = dt.datetime.fromisoformat(versions[0]["created"])
+    watched = called(service, "acl", "unused", busy.tenant, "--days", "0", "--json").json()["unused"]
+    assert {dt.datetime.fromisoformat(each["watched_since"]) for each in watched} == {restored}
+
+
 def test_hits_and_unused_rules_are_shown(service: Served, busy: Site) -> None:
     shown = called(service, "acl", "hits", busy.tenant, "--sort", "rate")
     assert [line.split("\t")[:2] for line in shown.out.splitlines()[1:3]] == [["p443", "9"], ["p80", "3"]]

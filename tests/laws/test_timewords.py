@@ -36,11 +36,61 @@ BERLIN = ZoneInfo("Europe/Berlin")
         ("2026-11-24T18:00:00Z", "2026-11-24T18:00"),
         ("2026-11-24T18:00:00+05:00", "2026-11-24T13:00"),
         ("2027-07-01", "2027-07-01T22:00"),
-        ("2027-03-28 02:30", "2027-03-28T01:30"),  # a time that Berlin's clocks leap over
     ],
 )
 def test_a_time_is_read_as_it_is_meant(said: str, meant: str) -> None:
     assert read_time(said, NOON, BERLIN) == dt.datetime.fromisoformat(meant).replace(tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("now", "said", "meant"),
+    [
+        ("2026-10-24T16:30", "tomorrow 18:00", "2026-10-25T17:00"),  # 25 hours and a half from now
+        ("2026-10-24T16:30", "in 1d", "2026-10-25T16:30"),
+        ("2026-10-24T16:30", "tomorrow", "2026-10-25T23:00"),
+        ("2026-10-24T16:30", "tomorrow 02:30", "2026-10-25T00:30"),  # shown twice: the first of the two
+        ("2026-10-25T00:45", "02:30", "2026-10-25T01:30"),  # the first is over, the second is to come
+        ("2026-10-25T00:45", "today 02:30", "2026-10-25T01:30"),
+        ("2026-10-25T01:10", "2026-10-25 02:30", "2026-10-25T01:30"),
+        ("2026-10-25T01:40", "02:30", "2026-10-26T01:30"),
+        ("2027-03-27T17:00", "tomorrow 18:00", "2027-03-28T16:00"),  # 23 hours from now
+        ("2027-03-27T17:00", "tomorrow", "2027-03-28T22:00"),
+        ("2027-03-28T00:30", "02:30", "2027-03-29T00:30"),  # the next time that the clock shows it
+    ],
+)
+def test_a_night_in_which_clocks_are_changed_is_no_matter(now: str, said: str, meant: str) -> None:
+    begun = dt.datetime.fromisoformat(now).replace(tzinfo=dt.UTC)
+    assert read_time(said, begun, BERLIN) == dt.datetime.fromisoformat(meant).replace(tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("said", ["tomorrow 02:30", "2027-03-28 02:00", "2027-03-28T02:59"])
+def test_a_time_that_no_clock_shows_is_refused(said: str) -> None:
+    with pytest.raises(BadInput, match="no clock shows 02:"):
+        read_time(said, dt.datetime(2027, 3, 27, 17, tzinfo=dt.UTC), BERLIN)
+
+
+ZONES = [
+    "Europe/Berlin",
+    "America/Santiago",
+    "America/Havana",
+    "Australia/Lord_Howe",
+    "Africa/Casablanca",
+    "Asia/Kathmandu",
+]
+
+
+@given(
+    st.datetimes(dt.datetime(2020, 1, 1), dt.datetime(2036, 1, 1)),
+    st.times().map(lambda time: time.replace(second=0, microsecond=0)),
+    st.sampled_from(ZONES).map(ZoneInfo),
+)
+def test_a_clock_shows_what_was_said_then_for_the_first_time(now: dt.datetime, clock: dt.time, zone: ZoneInfo) -> None:
+    begun = now.replace(tzinfo=dt.UTC)
+    found = read_time(f"{clock:%H:%M}", begun, zone)
+    assert found.astimezone(zone).time() == clock
+    minutes = range(1, int((found - begun).total_seconds() // 60))
+    earlier = (begun.replace(second=0, microsecond=0) + dt.timedelta(minutes=each) for each in minutes)
+    assert all(each.astimezone(zone).time() != clock for each in earlier)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,20 @@ def test_what_is_opened_is_said_with_whom_it_is_opened_to(rule: Json, text: str,
     assert said([], [rule]) == [(text, danger)]
 
 
+@pytest.mark.parametrize("rule", [{"established": True}, {"tcp_flags": {"set": ["ack"], "clear": ["syn"]}}])
+def test_what_is_opened_for_answers_opens_no_connection(rule: Json) -> None:
+    answers = {"id": "answers", "action": "permit", "protocol": "tcp", **rule}
+    text = "opens every tcp port of every address to everyone, but to no new connection (packets with ACK or RST only)"
+    assert said([], [answers]) == [(text, Danger.SOME)]
+
+
+def test_a_neighbour_that_is_denied_no_more_reaches_nothing_new_where_answers_come_back() -> None:
+    deny = {"id": "scanner", "action": "deny", "source": "192.0.2.66"}
+    found = headline(changes([deny], [], ReturnTraffic.ESTABLISHED), own=OWN)
+    assert [sentence.danger for sentence in found] == [Danger.NONE]
+    assert "to 192.0.2.66, but to no new connection" in found[0].text
+
+
 def test_what_is_opened_beside_what_was_open_is_said_first_where_it_is_widest() -> None:
     found = said([WEB, SSH], [{"id": "all", "action": "permit"}])
     assert found == [("opens every port of every address to everyone", Danger.HIGH)]
