@@ -221,7 +221,7 @@ def agent(
     """Run the agent of a firewall VNF, inside its network namespace. Needs root.
 
     The first start enrols with the token in ACLFLOW_TOKEN (`aclflow domain invite` makes one for a single machine,
-    `aclflow domain invite-group` for a group) under the name with which the firewall was brought into its domain
+    `aclflow domain group invite` for a group) under the name with which the firewall was brought into its domain
     (`aclflow firewall add`). What it needs later is kept in
     ACLFLOW_STATE_DIR: it enforces the last program when it starts while the service is away, and forwards nothing
     while it has none.

@@ -14,7 +14,8 @@ import typer.core
 import typer.main
 
 from orchestrator.cli import shell
-from orchestrator.cli.tree import SYNONYMS, TREE, VERBS, Branch, Leaf
+from orchestrator.cli.branches.shape import Branch, Leaf
+from orchestrator.cli.tree import SYNONYMS, TREE, VERBS
 from orchestrator.errors import BadInput
 
 _HOME = "orchestrator.cli"
@@ -90,7 +91,7 @@ def _names(branch: Branch) -> frozenset[str]:
 def translate(words: list[str], names: Collection[str]) -> list[str]:
     """The words with one of a group's commands at their head where one is meant, else as they are.
 
-    `ls` is `list`; `rules` is `rule`; `get` is `show` with an argument and `list` without; `host add` is `add-host`.
+    `ls` is `list`; `rules` is `rule`; `get` is `show` with an argument and `list` without.
     """
     if not words or words[0] in names:
         return words
@@ -98,14 +99,9 @@ def translate(words: list[str], names: Collection[str]) -> list[str]:
     meant = SYNONYMS.get(word, ())
     if word == "get":
         meant = ("show", "list") if rest and not rest[0].startswith("-") else ("list", "show")
-    single = word.removesuffix("s")
-    for name in (*meant, single):
+    for name in (*meant, word.removesuffix("s")):
         if name in names:
             return [name, *rest]
-    for verb in (rest[0], *SYNONYMS.get(rest[0], ())) if rest else ():
-        for joined in (f"{verb}-{single}", f"{verb}-{single}s"):
-            if joined in names:
-                return [joined, *rest[1:]]
     return words
 
 

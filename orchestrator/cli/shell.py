@@ -102,7 +102,7 @@ def _read() -> dict[str, Any]:
 
 def _stamp() -> str:
     """The newest module of the command line."""
-    newest = max(each.stat().st_mtime_ns for each in Path(__file__).parent.glob("*.py"))
+    newest = max(each.stat().st_mtime_ns for each in Path(__file__).parent.rglob("*.py"))
     return f"{__file__} {newest}"
 
 

@@ -142,13 +142,13 @@ def test_tokens_carry_the_fingerprint(run: Run, service: Served) -> None:
     assert service.authority is not None
     pin = fingerprint_of(read_certificate(service.authority))
     one = run("domain", "invite", "pop1", "--name", "fw1", "--kind", "nftables", "--json").json()
-    group = run("domain", "invite-group", "pop1", "fleet", "--json").json()
+    group = run("domain", "group", "invite", "pop1", "fleet", "--json").json()
     for text in (one["token"], group["token"]):
         assert EnrolmentToken.parse(text).pin == pin
-    assert [each["id"] for each in run("domain", "groups", "pop1", "--json").json()] == [group["id"]]
-    assert "fleet" in run("domain", "groups", "pop1").out
-    assert run("domain", "remove-group", "pop1", str(group["id"])).code == 0
-    assert run("domain", "groups", "pop1", "--json").json() == []
+    assert [each["id"] for each in run("domain", "group", "list", "pop1", "--json").json()] == [group["id"]]
+    assert "fleet" in run("domain", "group", "list", "pop1").out
+    assert run("domain", "group", "remove", "pop1", str(group["id"])).code == 0
+    assert run("domain", "group", "list", "pop1", "--json").json() == []
 
 
 def test_a_service_does_not_speak_in_clear_over_a_network_unless_told_to(tmp_path: Path) -> None:

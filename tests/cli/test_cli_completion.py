@@ -13,8 +13,9 @@ import pytest
 from served import Served, served
 
 from orchestrator.cli import shell
+from orchestrator.cli.branches.shape import Branch, Leaf
 from orchestrator.cli.lazy import load
-from orchestrator.cli.tree import TREE, Branch, Leaf
+from orchestrator.cli.tree import TREE
 from orchestrator.client import Host
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
@@ -87,7 +88,7 @@ def test_names_come_from_the_service(town: Served, cache: Path) -> None:
         assert completed("aclflow tenant create new --domain ", cache, town) == ["pop1", "pop2"]
         assert completed("aclflow acl log --domain ", cache, town) == ["pop1", "pop2"]
         assert completed("aclflow pop show ", cache, town) == ["pop1"]
-        assert completed("aclflow pop remove-edge pop1 ", cache, town) == ["edge1"]
+        assert completed("aclflow pop edge remove pop1 ", cache, town) == ["edge1"]
         assert completed("aclflow domain placement pin pop1 blue we", cache, town) == ["web", "web-again"]
 
 
@@ -147,8 +148,8 @@ IDS = {
 """How parameters are called that take an id of something."""
 NEW = {
     ("tenant create", "tenant"), ("domain create", "domain"), ("host add", "host"), ("firewall add", "firewall"),
-    ("pop add", "pop"), ("pop add-edge", "edge"), ("pop add-server", "server"), ("domain add-host", "host"),
-    ("domain add-endpoint", "endpoint"), ("domain invite-group", "group"), ("certificates console", "host"),
+    ("pop add", "pop"), ("pop edge add", "edge"), ("pop server add", "server"), ("domain host add", "host"),
+    ("domain endpoint add", "endpoint"), ("domain group invite", "group"), ("certificates console", "host"),
     ("certificates issue", "host"), ("serve", "host"), ("console", "host"),
     ("statesync run", "context"), ("statesync set", "context"),
 }  # fmt: skip

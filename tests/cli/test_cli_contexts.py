@@ -193,7 +193,7 @@ def test_every_table_is_printed_in_every_form(town: Served, run: Run) -> None:
     """Of a report one table is named, to be filtered, ordered and printed as CSV."""
     words = ("--tenant", "red", "--port", "tap1", "--mac", "0a:00:00:00:00:01", "--prefix", "192.0.2.1")
     assert run("tenant", "prefix", "add", "red", "192.0.2.0/24").code == 0
-    assert run("domain", "add-endpoint", "north", "web1", *words).code == 0
+    assert run("domain", "endpoint", "add", "north", "web1", *words).code == 0
     report = run("domain", "show", "north", "-o", "csv")
     assert (report.code, "--table: the report has several tables, name one: hosts, endpoints" in report.err) == (
         2,
@@ -223,7 +223,7 @@ def test_every_table_is_printed_in_every_form(town: Served, run: Run) -> None:
     ]
     for command in (("acl", "draft", "list", "red"), ("acl", "unused", "red"), ("status",), ("devices",)):
         assert run(*command, "-o", "csv").out, command
-    assert run("domain", "remove-endpoint", "north", "web1").code == 0
+    assert run("domain", "endpoint", "remove", "north", "web1").code == 0
 
 
 def test_no_command_prints_a_table_of_its_own() -> None:

@@ -83,7 +83,7 @@ def test_a_rule_follows_the_endpoint_that_it_names(run: Run, tenant: str, servic
 
 def test_an_endpoint_that_a_rule_names_stays(run: Run, tenant: str, service: Served) -> None:
     assert added(run, tenant).code == 0
-    refused = run("domain", "remove-endpoint", f"d-{tenant}", "web1")
+    refused = run("domain", "endpoint", "remove", f"d-{tenant}", "web1")
     assert (refused.code, "web" in refused.err) == (1, True)
     with service.client() as client:
         client.create_tenant(f"{tenant}-2", domain=f"d-{tenant}", prefixes=[Prefix.parse("172.16.0.0/16")])
@@ -91,7 +91,7 @@ def test_an_endpoint_that_a_rule_names_stays(run: Run, tenant: str, service: Ser
             client.put_endpoint(f"d-{tenant}", placed("web1", f"{tenant}-2", "172.16.0.1"), etag='"1"')
         assert {each.name for each in client.endpoints(f"d-{tenant}")} == {"web1", "db"}
         assert run("acl", "rule", "delete", tenant, "web", "--yes", "--no-wait").code == 0
-        assert run("domain", "remove-endpoint", f"d-{tenant}", "web1").code == 0
+        assert run("domain", "endpoint", "remove", f"d-{tenant}", "web1").code == 0
         assert [group.name for group in client.groups(tenant)] == []
 
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from patience import PATIENCE_S
 
 from orchestrator.cli import run
+from orchestrator.cli.branches.shape import Branch, Leaf
 from orchestrator.cli.lazy import load
-from orchestrator.cli.tree import TREE, Branch, Leaf
+from orchestrator.cli.tree import TREE
 from orchestrator.errors import AclflowError, BadInput, Missing, Stale, Unreachable
 from orchestrator.policy.formats import registry
 

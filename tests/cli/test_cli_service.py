@@ -124,9 +124,9 @@ def test_trace_asks_the_service(run: Run, tenant: str) -> None:
 def test_a_host_is_known_by_what_its_machine_is_given_or_what_is_said(run: Run, service: Served) -> None:
     """A machine that is configured later, by its cloud say, has the datapath id that follows from its name."""
     run("domain", "create", "known")
-    assert run("domain", "add-host", "known", "acl-0", "--uplink", "up0").code == 0
-    assert run("domain", "add-host", "known", "acl-1", "--uplink", "up0", "--datapath-id", "0xB1").code == 0
-    wrong = run("domain", "add-host", "known", "acl-2", "--uplink", "up0", "--datapath-id", "a1b2c3d4e5f6a7b8c")
+    assert run("domain", "host", "add", "known", "acl-0", "--uplink", "up0").code == 0
+    assert run("domain", "host", "add", "known", "acl-1", "--uplink", "up0", "--datapath-id", "0xB1").code == 0
+    wrong = run("domain", "host", "add", "known", "acl-2", "--uplink", "up0", "--datapath-id", "a1b2c3d4e5f6a7b8c")
     assert (wrong.code, "--datapath-id" in wrong.err) == (2, True)
     with service.client() as client:
         assert {host.name: host.datapath_id for host in client.hosts("known")} == {
@@ -138,7 +138,7 @@ def test_a_host_is_known_by_what_its_machine_is_given_or_what_is_said(run: Run, 
 def test_hosts_that_lag_are_named_and_the_answer_is_no(run: Run, service: Served) -> None:
     run("domain", "create", "slow")
     run("tenant", "create", "waiting", "--domain", "slow", "--prefix", "192.0.2.0/24")
-    assert run("domain", "add-host", "slow", "h1", "--datapath-id", "00000000000000a1", "--uplink", "up0").code == 0
+    assert run("domain", "host", "add", "slow", "h1", "--datapath-id", "00000000000000a1", "--uplink", "up0").code == 0
     listed = '{"rules": [{"id": "all", "action": "permit"}]}'
     ended = run("acl", "apply", "waiting", "-", "--yes", "--timeout", "0.2", stdin=listed)
     assert ended.code == 1
@@ -161,12 +161,12 @@ def test_hosts_that_lag_are_named_and_the_answer_is_no(run: Run, service: Served
 def test_endpoints_come_and_go(run: Run, tenant: str) -> None:
     domain = f"d-{tenant}"
     where = ("--tenant", tenant, "--port", "tap1", "--mac", "02:00:00:00:00:01")
-    assert run("domain", "add-endpoint", domain, "vm1", *where, "--prefix", "198.51.100.7/32").code == 0
+    assert run("domain", "endpoint", "add", domain, "vm1", *where, "--prefix", "198.51.100.7/32").code == 0
     (endpoint,) = run("domain", "show", domain, "--json").json()["endpoints"]
     assert (endpoint["mac"], endpoint["prefixes"]) == ("02:00:00:00:00:01", ["198.51.100.7/32"])
-    assert run("domain", "remove-endpoint", domain, "vm1").code == 0
+    assert run("domain", "endpoint", "remove", domain, "vm1").code == 0
     bad = run(
-        "domain", "add-endpoint", domain, "vm1", "-t", tenant, "--port", "x", "--mac", "nonsense", "--prefix", "::/0"
+        "domain", "endpoint", "add", domain, "vm1", "-t", tenant, "--port", "x", "--mac", "nonsense", "--prefix", "::/0"
     )
     assert (bad.code, bad.err.startswith("aclflow: --mac: 'nonsense'")) == (2, True)
 

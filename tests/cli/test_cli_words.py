@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from command_line import Ended, aclflow
 
+from orchestrator.cli.branches.shape import Branch, Leaf
 from orchestrator.cli.lazy import load
-from orchestrator.cli.tree import SYNONYMS, TREE, Branch, Leaf
+from orchestrator.cli.tree import SYNONYMS, TREE
 
 WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination": "198.51.100.7", "destination_ports": 443}
 
@@ -57,7 +58,7 @@ def test_a_tenants_prefixes_come_and_go(run: Run, tenant: str) -> None:
 
 def test_a_tenants_endpoints_are_listed_for_the_tenant_itself(run: Run, tenant: str) -> None:
     words = ("--tenant", tenant, "--port", "tap1", "--mac", "0a:00:00:00:00:01", "--prefix", "198.51.100.7")
-    assert run("domain", "add-endpoint", f"d-{tenant}", "web1", *words).code == 0
+    assert run("domain", "endpoint", "add", f"d-{tenant}", "web1", *words).code == 0
     member = run("token", "create", "--role", "member", "--tenant", tenant).out.strip()
     listed = run("tenant", "endpoint", "list", tenant, token=member)
     assert listed.out.splitlines() == ["endpoint\tprefixes", "web1\t198.51.100.7/32"]
@@ -164,6 +165,13 @@ def test_no_synonym_hides_a_command() -> None:
     assert {"delete", "create", "ls"} <= SYNONYMS.keys()
 
 
+def test_verbs_stand_alone() -> None:
+    """Every command is noun, verb: `host add`, never `add-host`."""
+    verbs = {"add", "create", "delete", "invite", "list", "remove", "set", "show"}
+    names = {child.name for branch in branches() for child in branch.children}
+    assert {name for name in names if "-" in name and verbs.intersection(name.split("-"))} == set()
+
+
 def test_a_file_given_as_kubectl_takes_it_is_told_where_it_goes(run: Run, tenant: str, tmp_path: Path) -> None:
     path = tmp_path / "list.json"
     path.write_text(json.dumps({"rules": []}))
@@ -180,7 +188,7 @@ NAMES = (
     "tenant create {text} --domain d-{tenant}",
     "domain create {text}",
     "operator-rule add d-{tenant} {text} --deny -s any -d any --yes",
-    "domain add-endpoint d-{tenant} {text} --tenant {tenant} --port t1 --mac 0a:00:00:00:00:09 --prefix 198.51.100.9",
+    "domain endpoint add d-{tenant} {text} --tenant {tenant} --port t1 --mac 0a:00:00:00:00:09 --prefix 198.51.100.9",
     "context add {text} --url http://127.0.0.1:1 --token-file -",
 )
 """Where an id is given: letters, digits and a few signs."""

@@ -15,8 +15,9 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from orchestrator.cli.branches.shape import Branch, Leaf
 from orchestrator.cli.lazy import load
-from orchestrator.cli.tree import TREE, Branch, Leaf
+from orchestrator.cli.tree import TREE
 from orchestrator.settings import Settings
 
 ROOT = Path(__file__).parents[2]

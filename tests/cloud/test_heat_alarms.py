@@ -219,7 +219,7 @@ def test_it_can_be_deleted_and_is_not_there_then(groups: AlarmGroups) -> None:
 
 
 def test_without_a_group_token_nothing_is_created(groups: AlarmGroups) -> None:
-    with pytest.raises(Missing, match="invite-group"):
+    with pytest.raises(Missing, match="domain group invite"):
         groups.create("pop9", URL, Plane.NFTABLES, LIMITS)
 
 

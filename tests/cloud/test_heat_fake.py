@@ -197,7 +197,7 @@ def test_orders_of_two_fleets_are_not_one_request(bench: FakeBench) -> None:
 
 
 def test_without_a_group_token_it_says_what_makes_one(bench: FakeBench) -> None:
-    with pytest.raises(Missing, match="aclflow domain invite-group pop3 pop3"):
+    with pytest.raises(Missing, match="aclflow domain group invite pop3 pop3"):
         bench.cloud.create([order(0, "pop3")])
 
 

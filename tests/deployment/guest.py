@@ -59,7 +59,7 @@ class Guest:
         self._fabric.steer((*ENDPOINTS, DB3))
         self._fabric.plug_endpoint(DB3)
         words = ("--tenant", "shop", "--port", DB3.name, "--mac", DB3.mac, "--prefix", f"{DB3.address}/32")
-        self._aclflow("domain", "add-endpoint", DOMAIN, DB3.name, *words)
+        self._aclflow("domain", "endpoint", "add", DOMAIN, DB3.name, *words)
 
     def is_given_back(self) -> None:
         """Closed first, then forgotten."""

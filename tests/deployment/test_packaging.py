@@ -16,7 +16,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from served import served
 
-from orchestrator.cli.tree import TREE, Branch, Leaf
+from orchestrator.cli.branches.shape import Branch, Leaf
+from orchestrator.cli.tree import TREE
 from orchestrator.client import Host, PointReport
 from orchestrator.settings import Settings, load
 

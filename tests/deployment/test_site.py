@@ -202,7 +202,7 @@ def test_a_tenants_list_is_a_task(site: Site) -> None:
             "--prefix",
             f"{endpoint.address}/32",
         )
-        site.aclflow("domain", "add-endpoint", DOMAIN, endpoint.name, *words)
+        site.aclflow("domain", "endpoint", "add", DOMAIN, endpoint.name, *words)
     assert site.module("aclflow_acl", tenant="shop", rules=RULES, wait_s=PATIENCE_S)["changed"]
     assert not site.module("aclflow_acl", tenant="shop", rules=RULES, wait_s=PATIENCE_S)["changed"]
 

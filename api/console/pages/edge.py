@@ -67,8 +67,8 @@ async def build(view: View) -> None:
     if not pops:
         with empty("No point of presence yet. Give a domain one, then its edge switch and its firewall servers:"):
             ui.label("aclflow pop add POP --domain DOMAIN --outside INTERFACE").classes("mono")
-            ui.label("aclflow pop add-edge POP EDGE --datapath-id ID --uplink INTERFACE").classes("mono")
-            ui.label("aclflow pop add-server POP SERVER --port INTERFACE --mac MAC").classes("mono")
+            ui.label("aclflow pop edge add POP EDGE --datapath-id ID --uplink INTERFACE").classes("mono")
+            ui.label("aclflow pop server add POP SERVER --port INTERFACE --mac MAC").classes("mono")
     for name in pops:
         panel = _Pop(view, name)
         await panel.refresh()
@@ -95,7 +95,7 @@ class _Pop:
             self._lines = ui.column().classes("w-full gap-1")
             heading("Firewall servers")
             self._servers = plain_table(
-                _SERVERS, "No server yet: the edge drops everything. Add one: aclflow pop add-server."
+                _SERVERS, "No server yet: the edge drops everything. Add one: aclflow pop server add."
             )
             self._servers.add_slot("body-cell-state", CHIP_CELL)
             self._servers.add_slot("body-cell-tenants", WRAPPED_CELL)
@@ -120,7 +120,7 @@ class _Pop:
         pop, traffic = seen
         self._domain.text = f"domain {pop['domain']}"
         edges = words.named([each["name"] for each in pop["edges"]])
-        self._edges.text = f"edge switches: {edges}" if edges else "no edge switch yet: aclflow pop add-edge"
+        self._edges.text = f"edge switches: {edges}" if edges else "no edge switch yet: aclflow pop edge add"
         fill(self._servers, _servers(pop, traffic))
         fill(self._tenants, _tenants(pop, traffic))
         self._dropped.text = _dropped(traffic)

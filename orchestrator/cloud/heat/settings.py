@@ -29,7 +29,7 @@ class HeatSettings:
     """Raises BadInput with the key as its place.
 
     `environment` is a Heat environment file with what belongs to this cloud: image, flavor, networks. `group_tokens` is
-    a folder with a file for each group (``pop1.token``) that holds what `aclflow domain invite-group` printed.
+    a folder with a file for each group (``pop1.token``) that holds what `aclflow domain group invite` printed.
     """
 
     environment: Path
@@ -117,7 +117,7 @@ class HeatSettings:
         try:
             token = path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            made = f"aclflow domain invite-group {domain} {group}"
+            made = f"aclflow domain group invite {domain} {group}"
             raise Missing(f"the group's token cannot be read ({error}); `{made}` makes one", place=str(path)) from None
         if len(token.split()) != 1:
             raise Missing("the file holds no token", place=str(path))
