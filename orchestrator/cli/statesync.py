@@ -14,9 +14,11 @@ import typer
 
 from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Line, Report, Shown, Table
-from orchestrator.errors import BadInput, Missing, Unreachable
+from orchestrator.cli.terminal import complain
+from orchestrator.errors import AclflowError, BadInput, Missing, Unreachable
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import Settings
+from orchestrator.statesync.lists import read_lists
 from orchestrator.statesync.member import Member
 from orchestrator.statesync.states import OPEN, Confirmation, Context, Level
 from orchestrator.statesync.status import PROTOCOLS, Status, StatusServer, ask, read_place
@@ -35,6 +37,20 @@ class Sharing:
     ] = "synchronous"
 
 
+@dataclass(frozen=True, slots=True)
+class Oversight:
+    """What operators see of a member, and what they hold it to."""
+
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", help="ADDRESS:PORT to serve its state at, to operators and Prometheus.")
+    ] = None
+    lists: Annotated[
+        Path | None, typer.Option("--lists", help="JSON file of the tenants' lists: what it forbids is closed at once.")
+    ] = None
+
+
+_LOOK_S = 0.25
+"""So often the file of lists is looked at."""
 _DRAIN_S, _QUIET_S = 5.0, 0.2
 """A switch gives a firewall up after 40 ms without an answer; where nothing came for longer, nothing comes any more."""
 
@@ -47,11 +63,9 @@ def run(
     messages: Annotated[list[str], typer.Option("--messages", help="An interface by which members' messages come.")],
     key_file: Annotated[Path, typer.Option("--key-file", help="The cluster's key: 32 hexadecimal digits.")],
     sharing: Sharing,
+    oversight: Oversight,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="UDP and TCP port of all members.")] = 3781,
     silent_s: Annotated[float, typer.Option("--silent", min=0.1, help="Seconds until a silent member is left.")] = 1.0,
-    metrics: Annotated[
-        str | None, typer.Option("--metrics", help="ADDRESS:PORT to serve its state at, to operators and Prometheus.")
-    ] = None,
 ) -> None:
     """Be a member of a firewall cluster until stopped. Without it, what it attached goes away.
 
@@ -65,7 +79,8 @@ def run(
         _choice(Context, sharing.context, "--context"),
         _choice(Confirmation, sharing.confirmation, "--confirmation"), port=port,
     )  # fmt: skip
-    shown_at = None if metrics is None else read_place(metrics, "--metrics")
+    given = None if oversight.lists is None else read_lists(oversight.lists)
+    shown_at = None if oversight.metrics is None else read_place(oversight.metrics, "--metrics")
     kernel = Replicator.new()
     this = Member(settings, addresses, kernel, silent_s=silent_s)
     ended = threading.Event()
@@ -73,9 +88,11 @@ def run(
         signal.signal(number_of_signal, lambda *_: ended.set())
     server = None if shown_at is None else _shown(shown_at, kernel, this)
     kernel.attach(interface, messages)
+    if given is not None:
+        this.hold_to(given)
     this.start()
     try:
-        ended.wait()
+        _wait(ended, oversight.lists, this)
         _drain(kernel, this)
     finally:
         if server is not None:
@@ -83,6 +100,30 @@ def run(
         this.stop()  # first, for others wait for it until its sessions end
         kernel.detach(interface, messages)
         kernel.close()
+
+
+def _wait(ended: threading.Event, lists: Path | None, member: Member) -> None:
+    """Return when it is to end; until then hold its connections to the file of lists whenever that changes."""
+    before = None if lists is None else _mark(lists)
+    while not ended.wait(None if lists is None else _LOOK_S):
+        assert lists is not None
+        now = _mark(lists)
+        if now == before:
+            continue
+        before = now
+        try:
+            member.hold_to(read_lists(lists))
+        except AclflowError as error:
+            complain(f"the lists are as they were: {error}")
+
+
+def _mark(file: Path) -> tuple[int, int, int] | None:
+    """What changes when a file does; None: it is not there."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _drain(kernel: Replicator, member: Member) -> None:

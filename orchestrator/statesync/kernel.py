@@ -46,12 +46,14 @@ from orchestrator.statesync.layout import (
     pack_member,
     unpack_member,
 )
-from orchestrator.statesync.messages import KEY_BYTES
+from orchestrator.statesync.lists import Lists
+from orchestrator.statesync.messages import KEY_BYTES, Word
 from orchestrator.statesync.states import State
 
 FILE = Path(__file__).parent / "statesync.bpf.o"
 PRIORITY = 0xAC6
 """Of our programs among those that see an interface's packets."""
+_ENDED = (State.LISTEN, State.CLOSED)
 _ONLY = 0
 _LAST_SEQUENCE, _LAST_SLOT, _PLACES_TAKEN, _BATCHES_SENT = range(4)
 TABLES = ("opened", "brief")
@@ -269,6 +271,24 @@ class Replicator:
         """
         frame = bytes(14) + key + word.to_bytes(8, "little")
         return libbpf.run(self._programs["take"], frame, 1)[0] == 0
+
+    def close_forbidden(self, lists: Lists) -> list[bytes]:
+        """Close connections that lists forbid; returns their entries, as messages tell of them.
+
+        A connection that ended by itself, or that nobody knows any more, is left alone.
+        """
+        closed = []
+        for name in TABLES:
+            found = [(key, Word.unpack(int.from_bytes(value[:8], "little"))) for key, value in self.entries(name)]
+            living = [(key, word) for key, word in found if word.state not in _ENDED]
+            openers = np.array([word.opener for _, word in living], np.bool_)
+            forbidden = lists.forbid([key for key, _ in living], openers)
+            for place in np.flatnonzero(forbidden).tolist():
+                key, word = living[place]
+                after = replace(word, state=State.CLOSED, version=(word.version + 1) % (1 << 32), pending=False).pack()
+                if self.take(key, after):
+                    closed.append(key + after.to_bytes(8, "little"))
+        return closed
 
     # --------------------------------------------------------------------------------------------- held and counted
 

@@ -22,6 +22,7 @@ import structlog
 from orchestrator.errors import AclflowError, Forbidden, Refused
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import LANES, Settings, Stream
+from orchestrator.statesync.lists import Duty, HeldTo, Lists
 from orchestrator.statesync.messages import KEY_BYTES, VERSION
 from orchestrator.statesync.resending import Resending, Resent
 from orchestrator.statesync.sessions import ENTRIES, Session, read_document
@@ -88,6 +89,7 @@ class Member:
         self._deaf_until: dict[int, float] = {}
         self._stale: set[int] = set()
         self._serves = self._leaves = False
+        self._duty = Duty()
         self._followers: dict[int, int] = {}
         replicator.begin_sequences(time.time_ns())
         for number, address in peers.items():
@@ -138,6 +140,18 @@ class Member:
             self._settings = replace(self._kernel.settings(), **settings)  # type: ignore[arg-type]
             self._kernel.configure(self._settings)
 
+    def hold_to(self, lists: Lists) -> None:
+        """Close the connections that these lists forbid, within a second, and tell the others.
+
+        Lists that are older than those that it has are passed over.
+        """
+        self._duty.give(lists)
+
+    @property
+    def held_to(self) -> HeldTo:
+        """The lists that its connections were held to last."""
+        return self._duty.done
+
     @property
     def is_whole(self) -> bool:
         """Return whether it has the entries of every reachable member, and of one at least.
@@ -184,6 +198,7 @@ class Member:
                 self._resending.look(self.followers)
                 self._leave_deaf()
                 self._look_after_health()
+                self._close_forbidden()
                 if time.monotonic() - swept > _SWEEP_S:
                     swept = time.monotonic()
                     self._kernel.sweep()
@@ -223,6 +238,17 @@ class Member:
         if not is_stale and self.is_whole and self._is_asked():
             self._serves = True
             self._kernel.serve(True)
+
+    def _close_forbidden(self) -> None:
+        """Hold all connections to the lists, if something has changed on either side."""
+        lists = self._duty.due()
+        if lists is None:
+            return
+        closed = self._kernel.close_forbidden(lists)
+        self._resending.tell(closed, self.followers)
+        self._duty.finish(lists, len(closed))
+        if closed:
+            log.info("statesync.closed_forbidden", connections=len(closed), generation=lists.generation)
 
     def _is_asked(self) -> bool:
         """Return whether a switch asks by both data interfaces, or none asks at all."""
@@ -327,7 +353,7 @@ class Member:
         return len(entries)
 
     def _report(self) -> dict[str, object]:
-        return {"last": self._kernel.last_sequence(), "whole": self.is_whole}
+        return {"last": self._kernel.last_sequence(), "whole": self.is_whole, "lists": self._duty.done.generation}
 
     # ----------------------------------------------------------------------------------------------------- following
 
@@ -359,7 +385,7 @@ class Member:
         _check_version(number, hello)
         self._believe(number, hello)
         self._know(number, Following(seen_s=time.monotonic()))
-        again, taken, forgiven, gap_since = True, 0, 0, None
+        again, taken, forgiven, gap_since, lists = True, 0, 0, None, -1
         while not self._ended.is_set():
             session.say(again=again)
             if again:
@@ -368,6 +394,8 @@ class Member:
                 with self._lock:
                     self._stale.discard(number)
             report, stream, now = session.hear(), self._kernel.stream(number, 0), time.monotonic()
+            before, lists = lists, int(report.get("lists", -1))
+            self._duty.hear(lists, is_news=again or lists != before)
             missing = stream.missing - forgiven
             lag = max(int(report["last"]) - stream.highest, 0) + missing
             self._know(number, Following(missing <= 0, taken, lag, now))

@@ -139,8 +139,13 @@ class Resending:
         self._told_batches = batches
         self._told, self._unchanged = now.words, 0
 
+    def tell(self, entries: Sequence[bytes], followers: frozenset[int]) -> None:
+        """Tell followers of any number of connections that closed."""
+        for at in range(0, len(entries), BATCH):
+            self._tell(entries[at : at + BATCH], followers)
+
     def _tell(self, entries: Sequence[bytes], followers: frozenset[int]) -> None:
-        """Tell followers of connections that closed."""
+        """Tell followers of connections that closed, in one message each."""
         packed = b"".join(entries)
         digest = siphash(self._secret, packed) if entries else 0
         for member in sorted(followers if entries else ()):

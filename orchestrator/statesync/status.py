@@ -62,6 +62,10 @@ class Status:
     held: int
     states: Sequence[StateCount]
     counters: Mapping[str, int]
+    lists: int = -1
+    """The generation of the lists that its connections were held to last; -1: it has none."""
+    forbidden: int = 0
+    """So many connections were closed because lists forbid them."""
 
     @classmethod
     def of(cls, kernel: Replicator, member: Member) -> Status:
@@ -74,7 +78,7 @@ class Status:
             [Followed(number, each.is_whole, each.lag) for number, each in sorted(following.items())],
             int((kernel.waiting() != 0).sum()),
             [StateCount(PROTOCOLS.get(of, str(of)), state.name, count) for (of, state), count in counts],
-            kernel.counters(),
+            kernel.counters(), member.held_to.generation, member.held_to.closed,
         )  # fmt: skip
 
     @classmethod
@@ -125,6 +129,7 @@ class _Gauges(Collector):
             ("whole", "1: it has the connections of all members that it reaches", status.is_whole),
             ("followers", "Members that are sent messages and waited for", len(status.followers)),
             ("held_packets", "Packets that wait for confirmations", status.held),
+            ("lists", "Generation of the lists that connections were held to, -1 for none", status.lists),
         ):
             gauge = GaugeMetricFamily(f"aclflow_cluster_{name}", says, labels=["member"])
             gauge.add_metric([member], float(value))
@@ -138,6 +143,9 @@ class _Gauges(Collector):
         for kind in status.states:
             connections.add_metric([member, kind.protocol, kind.state], kind.count)
         yield connections
+        forbidden = CounterMetricFamily("aclflow_cluster_forbidden", "Connections closed by lists", labels=["member"])
+        forbidden.add_metric([member], status.forbidden)
+        yield forbidden
         counters = CounterMetricFamily("aclflow_cluster_events", "What the program counts", labels=["member", "event"])
         for name, count in status.counters.items():
             counters.add_metric([member, name], count)

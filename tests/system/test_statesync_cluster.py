@@ -312,9 +312,12 @@ def test_members_on_the_command_line(tmp_path: Path) -> None:
     """Two processes find each other; one is shown, and shares otherwise from then on."""
     key = tmp_path / "key"
     key.write_text(SECRET.hex())
+    lists = tmp_path / "lists.json"
+    tenant = {"prefixes": [SERVER4], "acl": {"rules": [], "ingress_default": "permit"}}
+    lists.write_text(json.dumps({"generation": 1, "tenants": [tenant]}))
     with World(2, "sstest2-") as world, ExitStack() as stack:
         members = [f"--member={each}={world.address(each)}" for each in world.members]
-        others = ["--interface=c", "--interface=s", "--messages=x", f"--key-file={key}"]
+        others = ["--interface=c", "--interface=s", "--messages=x", f"--key-file={key}", f"--lists={lists}"]
         for each in world.members:
             place = f"--metrics={world.address(each)}:{METRICS_PORT}"
             command = [*ACLFLOW, "run", f"--self={each}", *members, *others, place]
@@ -333,8 +336,18 @@ def test_members_on_the_command_line(tmp_path: Path) -> None:
             world.run(1, *ACLFLOW, "set", "--level", "none")
             found = shown()
             _look_from_elsewhere(world)
+            lists.write_text("{")  # refused, and changes nothing
+            fresh = tmp_path / "fresh"
+            fresh.write_text(json.dumps({"generation": 2, "tenants": []}))
+            assert talks(*ends.connect())
+            fresh.rename(lists)
+            wait_until(lambda: not _states_in(shown(), "ESTABLISHED"), "connections that no list permits live on", 10)
         assert (found["level"], found["held"], found["counters"]["released"]) == ("none", 0, 3)
         assert {"protocol": "tcp", "state": "ESTABLISHED", "count": 1} in found["states"]
+
+
+def _states_in(found: dict[str, Any], state: str) -> int:
+    return sum(each["count"] for each in found.get("states", ()) if each["state"] == state)
 
 
 def _look_from_elsewhere(world: World) -> None:
