@@ -81,7 +81,7 @@ def change_domain(
         logged(unit, caller, "domain.changed", domain, {"return_traffic": body.return_traffic})
         return reply(_domain(unit, record), generation=record.generation, tag=etag(record.version))
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, domain=domain))
 
 
 @router.post("/{domain}/raise", response_model=Domain)
@@ -98,7 +98,7 @@ def raise_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, b
         record = unit.domains.get(domain)
         return reply(_domain(unit, record), generation=record.generation, tag=etag(record.version))
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work), domain=domain))
 
 
 @router.delete("/{domain}", response_model=Gone)
@@ -147,7 +147,7 @@ def remove_host(
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, domain=domain))
 
 
 def _host(unit: Unit, domain: str, name: str) -> HostRecord:
@@ -214,7 +214,7 @@ def put_endpoint(
         written = Written(version=change.version, generation=change.generation, changed=change.changed)
         return reply(written, generation=change.generation, tag=etag(change.version), location=location)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, domain=domain))
 
 
 @router.delete("/{domain}/endpoints/{endpoint}", response_model=Gone)
@@ -231,7 +231,7 @@ def remove_endpoint(
         logged(unit, caller, "endpoint.removed", domain, {"name": endpoint, "generation": generation})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, domain=domain))
 
 
 # ---------------------------------------------------------------------------------------------------- generations

@@ -43,7 +43,7 @@ def add_firewall(
         location = f"/v1/domains/{domain}/firewalls/{body.name}"
         return reply(written, generation=generation, tag=etag(body.plane), location=location)
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work), domain=domain))
 
 
 @router.get("/firewalls/{firewall}", response_model=Firewall)
@@ -65,11 +65,11 @@ def remove_firewall(
         logged(unit, caller, "firewall.removed", domain, {"name": firewall})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, domain=domain))
 
 
 @router.put("/enforcers/{enforcer}/load", status_code=204)
-def put_load(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, body: Load) -> Response:  # noqa: ARG001
+def put_load(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, body: Load) -> Response:
     """Take an agent's account of the firewall that bears its name."""
 
     def work(unit: Unit) -> None:
@@ -77,7 +77,7 @@ def put_load(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: 
         unit.enforcers.check_hosts(enforcer, (name,), place="path.enforcer")
         unit.firewalls.report_load(enforcer, body.record())
 
-    services.control.write(work)
+    services.control.write(work, domain=domain)
     return Response(status_code=204)
 
 

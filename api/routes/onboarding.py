@@ -30,7 +30,8 @@ def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body:
     look how far it is. Asked for again, what has failed is tried again."""
     if body.machine is None:
         host = _configured_host(body)
-        return sent(services.control.carry_out(once.of(caller, lambda unit: _add_host(unit, caller, domain, host))))
+        add = once.of(caller, lambda unit: _add_host(unit, caller, domain, host))
+        return sent(services.control.carry_out(add, domain=domain))
     asked = body.onboarding(domain)
 
     def work(unit: Unit) -> Reply:

@@ -44,7 +44,7 @@ def set_rules(
         return reply(written, generation=change.generation, tag=etag(change.version))
 
     with seen_from("operator"):
-        return sent(services.control.carry_out(work))
+        return sent(services.control.carry_out(work, domain=domain))
 
 
 def _rules(document: object) -> list[Rule]:

@@ -57,7 +57,7 @@ def set_placement(
             logged(unit, caller, "placement.settings", domain, body.model_dump())
         return reply(PlacementSettingsBody.of(settings), tag=etag(version))
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, domain=domain))
 
 
 @router.post("/try", response_model=ChoiceBody)
@@ -84,7 +84,7 @@ def wish(
         (placed,) = _placed_rules(unit, domain, [placement])
         return reply(placed, generation=unit.domains.get(domain).generation)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, domain=domain))
 
 
 @router.delete("/rules/{tenant}/{rule}", response_model=Gone)
@@ -100,7 +100,7 @@ def leave(caller: DomainOwner, services: ServicesDep, domain: NamePath, tenant: 
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, domain=domain))
 
 
 def _placed_rules(unit: Unit, domain: str, placements: tuple[Placement, ...] | list[Placement]) -> list[PlacedRule]:

@@ -62,7 +62,7 @@ def create_tenant(caller: TenantCreator, services: ServicesDep, body: NewTenant,
         logged(unit, caller, "tenant.created", record.id, {"domain": record.domain})
         return _written(unit, record, location=f"/v1/tenants/{record.id}")
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work), domain=body.domain))
 
 
 @router.post(":batch", status_code=201, response_model=CreatedTenants)
@@ -80,7 +80,7 @@ def create_tenants(caller: TenantCreator, services: ServicesDep, body: NewTenant
         created = CreatedTenants(body.domain, len(read), generation)
         return reply(created, generation=generation, location="/v1/tenants")
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work), domain=body.domain))
 
 
 @router.get("/{tenant}", response_model=SeenTenant)
@@ -112,7 +112,7 @@ def rename_tenant(
         logged(unit, caller, "tenant.renamed", tenant, {"name": body.name})
         return _written(unit, record)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, tenant=tenant))
 
 
 @router.delete("/{tenant}", response_model=Gone)
@@ -125,7 +125,7 @@ def delete_tenant(caller: TenantOwner, services: ServicesDep, tenant: NamePath, 
         logged(unit, caller, "tenant.deleted", tenant, {"generation": generation})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, tenant=tenant))
 
 
 # ---------------------------------------------------------------------------------------------------- prefixes
@@ -151,7 +151,7 @@ def set_prefixes(
         condition.require(etag(before.version))
         return _prefixes_written(unit, caller, before, unit.tenants.set_prefixes(tenant, prefixes))
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, tenant=tenant))
 
 
 @router.post("/{tenant}/prefixes", status_code=201, response_model=Written)
@@ -172,7 +172,7 @@ def add_prefix(
         location = f"/v1/tenants/{tenant}/prefixes/{prefix}"
         return _prefixes_written(unit, caller, before, unit.tenants.add_prefix(tenant, prefix), location)
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work), tenant=tenant))
 
 
 @router.delete("/{tenant}/prefixes/{prefix:path}", response_model=Written)
@@ -191,7 +191,7 @@ def remove_prefix(
         condition.require(etag(before.version))
         return _prefixes_written(unit, caller, before, unit.tenants.remove_prefix(tenant, gone))
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, tenant=tenant))
 
 
 @router.get("/{tenant}/endpoints", response_model=Page[OwnEndpoint])
@@ -229,7 +229,7 @@ def set_quota(
         logged(unit, caller, "tenant.quota", tenant, body.model_dump())
         return _written(unit, record)
 
-    return sent(services.control.carry_out(work))
+    return sent(services.control.carry_out(work, tenant=tenant))
 
 
 def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:

@@ -129,7 +129,7 @@ class Auditor:
         """
         collected = self.refusals.collect()
         try:
-            with self.store.write() as unit:
+            with self.store.write(part="audit") as unit:
                 for refusal, count, request in collected:
                     _write_refusal(unit, refusal, count, request)
                 anchor = self._anchor(unit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -51,16 +52,16 @@ class _Line:
 
 
 class Compiler:
-    """Compiles one snapshot at a time.
+    """Compiles one snapshot of a domain at a time.
 
-    The caches are shared, and two at once would only take turns. While an intersection goes first, a write compiles
+    While an intersection goes first, a write compiles
     both the newest policy and what is published of it: these are two lines, each of which costs what the write changed.
     Where they were one, a long list that is held back would be compiled twice at every write of anybody.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._lock = threading.Lock()
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._lines: dict[str, _Line] = {}
         self._intersections: dict[str, _Line] = {}
 
@@ -69,7 +70,7 @@ class Compiler:
 
         Raises NotEquivalent when what was compiled is not the policy.
         """
-        with self._lock:
+        with self._locks[domain]:
             line = self._lines.setdefault(domain, _Line(CompileCache(), Proofs(self._metrics)))
             if is_intersection:
                 line = self._intersections.get(domain) or line.fork()
@@ -86,12 +87,12 @@ class Compiler:
 
     def follow(self, domain: str) -> None:
         """The newest policy is published: drop what is kept of an intersection."""
-        with self._lock:
+        with self._locks[domain]:
             self._intersections.pop(domain, None)
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain that is no more."""
-        with self._lock:
+        with self._locks[domain]:
             self._lines.pop(domain, None)
             self._intersections.pop(domain, None)
 

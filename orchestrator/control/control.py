@@ -8,14 +8,20 @@
 
 Each step takes what the one before returned: a `Turn`, `_Edited`, `Committed`.
 
-Between a decision what to publish and its publication nobody else decides: the `Maker`'s lock is held.
+Between a decision what to publish and its publication nobody else decides: a turn of the `Maker`'s is held.
+
+On PostgreSQL domains are independent: each has a queue, a turn and a part of the store of its own, so a write that
+takes long in one keeps no other waiting. A write that moves several domains, or does not say which, waits for all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -35,11 +41,12 @@ from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Tiers, require
 from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.control.writequeue import Jobs, NotCommitted, WriteQueue, Written
-from orchestrator.errors import Busy, TryAgain
+from orchestrator.errors import Busy, NotFound, TryAgain
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.engine import Turn
 from orchestrator.store.records import Committed, Principal
+from orchestrator.store.transaction import Elsewhere, domain_part
 from orchestrator.store.unit import Unit
 
 T = TypeVar("T")
@@ -77,7 +84,10 @@ class Control:
         self._maker = Maker(store, compiler, publisher, self._tiers, self._staging, self._idle, admission)
         chores = timekeeper or Timekeeper(), promoter or Promoter(), HeavyChooser()
         self._loop = CatchingUp(self, self._maker, self._staging, chores)
-        self._queue = WriteQueue(self._carry, store.patience_s)
+        self._queues: dict[str | None, WriteQueue] = {None: WriteQueue(partial(self._carry, None), store.patience_s)}
+        self._queues_lock = threading.Lock()
+        self._homes: dict[str, str] = {}
+        """The domains that tenants were in when they wrote last."""
         self._unsubscribe: Callable[[], None] = lambda: None
 
     # ----------------------------------------------------------------------------------------------- units of work
@@ -109,36 +119,68 @@ class Control:
         """
         return self._store.certified(fingerprint)
 
-    def write(self, work: Callable[[Unit], T]) -> T:
+    def write(self, work: Callable[[Unit], T], *, domain: str | None = None) -> T:
         """Carry out `work` and return its answer; see `carry_out`."""
-        return self.carry_out(work).answer
+        return self.carry_out(work, domain=domain).answer
 
-    def carry_out(self, work: Callable[[Unit], T], *, payer: str | None = None) -> Written[T]:
+    def carry_out(
+        self,
+        work: Callable[[Unit], T],
+        *,
+        payer: str | None = None,
+        tenant: str | None = None,
+        domain: str | None = None,
+    ) -> Written[T]:
         """Do `work` in a transaction, compile, commit and publish, together with waiting writes.
 
-        `payer` is the tenant whose list it changes: one that takes long turns lets others go first.
+        `payer` is the tenant whose list it changes: one that takes long turns lets others go first. `domain` is all
+        that it changes, or that of `tenant` or `payer`; without any of these it may change all domains.
 
         Raises what `work` and the compiler raise; then nothing was changed. `work` may be done more than once, each
         time after it was rolled back: alone where others failed with it, and where an intersection must be enforced
         first, which takes a generation of its own.
         """
         stages.lap("read")
-        return self._queue.do(work, payer)
+        of_tenant = tenant or payer
+        if domain is None and of_tenant is not None and not self._store.is_alone:
+            domain = self._home(of_tenant)
+        domain = None if domain is None else self._store.part(domain)
+        try:
+            return self._queue(domain).do(work, payer)
+        except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
+            self._homes.pop(of_tenant or "", None)
+            return self._queue(None).do(work, payer)
 
-    def _carry(self, jobs: Jobs) -> Sequence[Written[Any]]:
-        """Carry out jobs in one transaction.
+    def _home(self, tenant: str) -> str | None:
+        """Return the domain that a tenant was in lately; None where there is no such tenant."""
+        known = self._homes.get(tenant)
+        if known is None:
+            with suppress(NotFound):
+                known = self._homes[tenant] = self.read(lambda unit: unit.tenants.domain(tenant))
+        return known
+
+    def _queue(self, domain: str | None) -> WriteQueue:
+        with self._queues_lock:
+            queue = self._queues.get(domain)
+            if queue is None:
+                queue = self._queues[domain] = WriteQueue(partial(self._carry, domain), self._store.patience_s)
+            return queue
+
+    def _carry(self, domain: str | None, jobs: Jobs) -> Sequence[Written[Any]]:
+        """Carry out jobs in one transaction, which writes all of the store or a domain's part.
 
         Raises NotCommitted, and what a commit raises that failed.
         """
-        edited = None if jobs[0].is_long else self._write(jobs, stride=1)
-        edited = edited or self._write(jobs, stride=2)
+        edited = None if jobs[0].is_long else self._write(domain, jobs, stride=1)
+        edited = edited or self._write(domain, jobs, stride=2)
         assert edited is not None, "an intersection had no generation although one was left free"
         return edited.written
 
-    def _write(self, jobs: Jobs, *, stride: int) -> _Edited | None:
+    def _write(self, domain: str | None, jobs: Jobs, *, stride: int) -> _Edited | None:
         """Edit, compile and prove, commit, publish. None where that takes another `stride`: nothing was changed."""
-        with self._maker.deciding:
-            with self._store.turn(stride=stride) as turn:
+        part = None if domain is None else domain_part(domain)
+        with self._maker.deciding.of(domain):
+            with self._store.turn(stride=stride, part=part) as turn:
                 edited = self._edit(turn.unit, jobs, stride)
                 if edited is None:
                     return None
@@ -199,6 +241,8 @@ class Control:
         """A write that removes a domain."""
         written = self.carry_out(work)
         self._maker.forget(domain)
+        with self._queues_lock:
+            self._queues.pop(domain, None)
         return written
 
     async def watch(

@@ -22,7 +22,7 @@ class CountDesk:
 
     def claim(self, domain: str, enforcer: int, host: str, epoch: int) -> CountClaim:
         """Make an enforcement point the one who counts a host. Raises NotFound, Conflict, Forbidden."""
-        with self._store.write() as unit:
+        with self._store.write(part=f"counts {domain}") as unit:
             unit.enforcers.check_epoch(enforcer, epoch)
             unit.enforcers.check_hosts(enforcer, (host,), place="path.host")
             return unit.counting.claim(domain, host, epoch)
@@ -32,7 +32,7 @@ class CountDesk:
 
         Raises BadInput, NotFound, Conflict, Forbidden (a host of somebody else's).
         """
-        with self._store.write() as unit:
+        with self._store.write(part=f"counts {domain}") as unit:
             unit.enforcers.check_epoch(enforcer, epoch)
             frames = tuple(decode_frames(data, to_micros(unit.now)))
             unit.enforcers.check_hosts(enforcer, (frame.host for frame in frames), place="body")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -31,6 +32,7 @@ from orchestrator.policy.model import ReturnTraffic
 from orchestrator.program.program import Program
 from orchestrator.store import Store
 from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.transaction import domain_part
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
@@ -54,10 +56,49 @@ class Step:
     """The target's programs for the domain's firewall VNFs and edge switches, if it has any."""
 
 
+class Turns:
+    """Who decides what is published: of one domain, beside others who decide of other domains, or of all of them.
+
+    Somebody who waits for all of them is let in before those who come later. Safe between threads.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._taken: set[str] = set()
+        self._all_taken = False
+        self._waiting_for_all = 0
+
+    @contextmanager
+    def of(self, domain: str | None) -> Iterator[None]:
+        """Hold a domain, or all of them (None)."""
+        with self._changed:
+            if domain is None:
+                self._waiting_for_all += 1
+                self._changed.wait_for(lambda: not self._all_taken and not self._taken)
+                self._waiting_for_all -= 1
+                self._all_taken = True
+            else:
+                self._changed.wait_for(lambda: self._may_take(domain))
+                self._taken.add(domain)
+        try:
+            yield
+        finally:
+            with self._changed:
+                if domain is None:
+                    self._all_taken = False
+                else:
+                    self._taken.discard(domain)
+                self._changed.notify_all()
+
+    def _may_take(self, domain: str) -> bool:
+        return not self._all_taken and not self._waiting_for_all and domain not in self._taken
+
+
 class Maker:
     """Makes and publishes the programs of domains.
 
-    `deciding` is held while `made` and what comes of it are one.
+    `deciding` is held while `made` and what comes of it are one: of the domain, where it has a part of the store for
+    itself, else of all domains.
     """
 
     def __init__(
@@ -70,7 +111,7 @@ class Maker:
         idle: IdleHosts,
         admission: Admission,
     ) -> None:
-        self.deciding = threading.Lock()
+        self.deciding = Turns()
         self._store = store
         self._compiler = compiler
         self._publisher = publisher
@@ -155,12 +196,12 @@ class Maker:
 
         Raises what the compilers raise.
         """
-        with self.deciding:
+        with self.deciding.of(self._store.part(domain)):
             self._make_latest(domain)
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain that is no more."""
-        with self.deciding:
+        with self.deciding.of(self._store.part(domain)):
             self._forget(domain)
 
     def flows_of(self, domain: str, tenant: int) -> int | None:
@@ -224,7 +265,7 @@ class Maker:
 
         For states reached otherwise than by a change. Raises NotFound.
         """
-        with self._store.write() as unit:
+        with self._store.write(part=domain_part(domain)) as unit:
             snapshot = unit.domains.policy(domain)
             if unit.intersections.is_open(domain, snapshot.generation):
                 self._staging.decide(unit, domain, snapshot)

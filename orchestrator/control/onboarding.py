@@ -100,6 +100,8 @@ class Onboarder:
 
     def turn(self) -> bool:
         """Work on one machine, if there is one to work on."""
+        if not self._units.read(lambda unit: unit.onboardings.has_free(self._name)):
+            return False
         taken = self._units.write(lambda unit: unit.onboardings.claim(self._name, LEASE_S))
         if taken is None:
             return False

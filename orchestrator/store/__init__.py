@@ -26,9 +26,9 @@ Read in this order:
                    waking those who wait, here and elsewhere (notices.py); order keys, prefixes, times (keys.py)
   backups/         one file with everything, and back; a database put back is brought above what its hosts hold
 
-There is one writer at a time on either database, so numbers, generations and event ids are committed in the order in
-which they were drawn. What must never be broken (exclusive prefixes, unique ports, one use of an enrolment token) is
-held by the database as well.
+There is one writer at a time of each domain, and on SQLite of all of them. Generations are committed in their order
+within a domain, ids of events and of audit entries in theirs. What must never be broken (exclusive prefixes, unique
+ports, one use of an enrolment token) is held by the database as well.
 """
 
 from __future__ import annotations

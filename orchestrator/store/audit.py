@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -29,6 +30,7 @@ LONGEST_DETAIL = 4096
 """Characters; of a longer detail the trail keeps its digest, and the event the words."""
 _LONGEST_SUBJECT = 256
 
+_SAID = "who", "address", "kind", "subject", "tenant", "domain", "result"
 _APPEND = Prepared(insert(audit), [column.name for column in audit.c if column.name != "id"])
 
 
@@ -90,31 +92,26 @@ class Audit:
         result: str = "done",
     ) -> None:
         """Add an entry to this process's chain; `text` is its detail as JSON."""
-        head = self._head()
         before, after = self._with_rows(tenant, digests)
         if len(text) > LONGEST_DETAIL:
             text = orjson.dumps(
                 {"bytes": len(text), "sha256": hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()}
             ).decode()
-        subject = subject[:_LONGEST_SUBJECT]
+        said = actor.who, actor.address, kind, subject[:_LONGEST_SUBJECT], tenant, domain, result
+        self._tx.log(partial(self._link, said, before, after, text))
+
+    def _link(self, said: tuple[object, ...], before: bytes | None, after: bytes | None, text: str) -> None:
+        """Write an entry behind the newest of this process's chain."""
+        head = self._head()
         number, micros, chain = head.number + 1, self._tx.micros, self._tx.chain.name
         shown = None if before is None else before.hex(), None if after is None else after.hex()
-        hashed = link(
-            head.hash,
-            (chain, number, micros, actor.who, actor.address, kind, subject, tenant, domain, result, *shown, text),
-        )
+        hashed = link(head.hash, (chain, number, micros, *said, *shown, text))
         self._tx.rows(
             _APPEND,
             chain=chain,
             number=number,
             time=micros,
-            who=actor.who,
-            address=actor.address,
-            kind=kind,
-            subject=subject,
-            tenant=tenant,
-            domain=domain,
-            result=result,
+            **dict(zip(_SAID, said, strict=True)),
             before=before,
             after=after,
             detail=text,

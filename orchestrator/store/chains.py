@@ -1,7 +1,7 @@
 """What a transaction adds to the audit trail: the head of this process's chain, and digests of changed rows.
 
-A chain belongs to one store of one process, which has one writer at a time; so its head is known without asking the
-database, until a commit ends without an answer.
+A chain belongs to one store of one process, where one transaction at a time adds to it; so its head is known without
+asking the database, until a commit ends without an answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Head:
 
 
 class Chain:
-    """The chain of this process. For the one writer of a store."""
+    """The chain of this process. Not to be shared between threads without a lock."""
 
     def __init__(self) -> None:
         self.name = uuid.uuid4().hex

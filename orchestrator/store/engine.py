@@ -1,9 +1,13 @@
 """Opening a store, and its units of work.
 
-    open_store(url) ── Store ──┬── write() ── Unit     one at a time: first in this process, then in the database
-                               ├── turn()  ── Turn     the same, for who commits and publishes step by step
+    open_store(url) ── Store ──┬── write() ── Unit     one at a time; on PostgreSQL one for each part of the store
+                               ├── turn()  ── Turn     the same, for callers that commit and publish step by step
                                ├── read()  ── Unit     any number, each sees one state
                                └── subscribe()         who waits for changes is woken after the commit
+
+A writer that names its part (`domain_part`) shares the store with writers of other parts, where the database is
+PostgreSQL; one that names none waits for all of them, and they for it. What parts have in common is written so that
+nobody waits long: numbers are drawn in transactions of their own, and logs are written right before the commit.
 
 The memory of access lists and the listeners learn of a change only after it is committed.
 """
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -29,7 +34,7 @@ from orchestrator.store.pops.cache import PopCache
 from orchestrator.store.principals import PrincipalCache
 from orchestrator.store.records import Committed, Principal
 from orchestrator.store.sql.clock import SteadyClock, utc_now
-from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool, sync_log
+from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool, lock_log, sync_log
 from orchestrator.store.sql.faults import translated
 from orchestrator.store.sql.keys import certificate_digest, digest_of, to_micros
 from orchestrator.store.sql.notices import Listener, Notices
@@ -61,10 +66,15 @@ class Store:
         self._principals = PrincipalCache()
         self._chain = Chain()
         self.is_alone = engine.dialect.name == "sqlite"
+        self._counting = threading.Lock()
         self.host_changes = 0
         """Grows in every turn that commits hosts that came or went."""
         self._turn = threading.Lock()
-        self._writer: Connection | None = None
+        """Of the one writer; on PostgreSQL, the database's locks are enough."""
+        self._logging = threading.Lock()
+        """Held from the first log entry of a writer of a part until its commit: this process has one audit trail."""
+        self._writers: deque[Connection] = deque()
+        self._numbers = _Numbers(engine)
         self._notices = Notices(engine)
 
     @property
@@ -72,8 +82,14 @@ class Store:
         """How long a writer waits for others."""
         return self._settings.busy_timeout_s
 
+    def part(self, name: str) -> str | None:
+        """Return a part of the store as writers are to name it: None where there is one writer at a time anyway."""
+        return None if self.is_alone else name
+
     @contextmanager
-    def write(self, *, stride: int = 1, shown: Callable[[], None] | None = None) -> Iterator[Unit]:
+    def write(
+        self, *, stride: int = 1, part: str | None = None, shown: Callable[[], None] | None = None
+    ) -> Iterator[Unit]:
         """One transaction that may write; commits at the end, rolls back on any exception.
 
         `shown` is called as soon as readers see the change, which on SQLite is before it is on the disk: for what is
@@ -83,7 +99,7 @@ class Store:
         Raises Busy when another writer holds the store for longer than `busy_timeout_s`; nothing was changed then.
         Where the connection breaks during the commit itself, Unreachable is raised and the change may be there.
         """
-        with self.turn(stride=stride, synced=shown is None) as turn:
+        with self.turn(stride=stride, synced=shown is None, part=part) as turn:
             yield turn.unit
             committed = turn.commit()
             if shown is not None:
@@ -93,19 +109,21 @@ class Store:
         self.tell(committed)
 
     @contextmanager
-    def turn(self, *, stride: int = 1, synced: bool = True) -> Iterator[Turn]:
+    def turn(self, *, stride: int = 1, synced: bool = True, part: str | None = None) -> Iterator[Turn]:
         """One transaction that may write, which its `commit` ends; left without that, nothing was changed.
 
-        Listeners are not told: `tell` does. Raises as `write` does.
+        `part` is all that it writes, as `Store.part` returns it. Raises Elsewhere where it moves a domain of another
+        part. Listeners are not told: `tell` does. Raises as `write` does.
         """
-        if not self._turn.acquire(timeout=self._settings.busy_timeout_s):
+        if self.is_alone and not self._turn.acquire(timeout=self._settings.busy_timeout_s):
             raise Busy("another writer holds the store: try again")
         try:
-            with self._transaction(writing=True, synced=synced) as tx:
+            with self._transaction(writing=True, synced=synced, part=self.part(part) if part else None) as tx:
                 tx.stride = stride
                 yield Turn(Unit(tx), partial(self._commit, tx))
         finally:
-            self._turn.release()
+            if self.is_alone:
+                self._turn.release()
 
     def tell(self, committed: Committed, *, besides: Listener | None = None) -> None:
         """Tell listeners of a commit, but for one that knows of it already."""
@@ -169,9 +187,8 @@ class Store:
         """Stop listening and give all connections back. Units still open end first."""
         self._notices.close()
         with self._turn:
-            if self._writer is not None:
-                self._writer.close()
-            self._writer = None
+            while self._writers:
+                self._writers.pop().close()
             self.engine.dispose()
 
     def _known(self, digest: bytes) -> Principal | None:
@@ -186,10 +203,20 @@ class Store:
         return bearer.principal
 
     @contextmanager
-    def _transaction(self, *, writing: bool, synced: bool = True) -> Iterator[Transaction]:
-        connection = self._writing(synced) if writing else _begun(self._connected(), begin_reading)
+    def _transaction(self, *, writing: bool, synced: bool = True, part: str | None = None) -> Iterator[Transaction]:
+        connection = self._writing(synced, part) if writing else _begun(self._connected(), begin_reading)
         caches = self._cache, self._policies, self._pops
-        tx = Transaction(connection, self._clock(), writing, self._settings, *caches, chain=self._chain)
+        draw = None if part is None else self._numbers.draw
+        tx = Transaction(
+            connection,
+            self._clock(),
+            writing,
+            self._settings,
+            *caches,
+            chain=self._chain,
+            part=part,
+            draw_apart=draw,
+        )
         try:
             yield tx
         except Unreachable:
@@ -198,17 +225,19 @@ class Store:
         finally:
             tx.spent = tx.spent or "this unit of work is over"
             if writing and connection.get_transaction() is None:  # a commit that broke leaves one behind
-                self._writer = connection
+                self._writers.append(connection)
             else:
                 _give_back(connection)
 
-    def _writing(self, synced: bool) -> Connection:
-        """Return the last writing connection, if it is good: there is one writer at a time."""
-        begin = partial(begin_writing, synced=synced)
-        kept, self._writer = self._writer, None
-        if kept is not None:
-            with suppress(Unreachable):  # the database was away meanwhile
-                return _begun(kept, begin)
+    def _writing(self, synced: bool, part: str | None) -> Connection:
+        """Return a connection that wrote before, if it is good, else a new one."""
+        begin = partial(begin_writing, synced=synced, part=part)
+        try:
+            kept = self._writers.pop()
+        except IndexError:
+            return _begun(self._connected(), begin)
+        with suppress(Unreachable):  # the database was away meanwhile
+            return _begun(kept, begin)
         return _begun(self._connected(), begin)
 
     def _connected(self) -> Connection:
@@ -220,19 +249,26 @@ class Store:
         """Raises Unreachable where the connection broke: the change may be there then."""
         if tx.spent is not None:
             raise RuntimeError(f"{tx.spent}, so it cannot be committed")
-        committed = Committed(MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts)
-        try:
-            with nullcontext() if committed.is_nothing else self._notices.announced(tx, committed), translated():
-                tx.connection.commit()
-        except BaseException:
-            self._chain.doubt(tx.head)
-            raise
-        else:
-            self._chain.commit(tx.head)
-        finally:
-            if tx.takes_tokens:
-                self._principals.clear()
-        self.host_changes += committed.hosts
+        with self._logging if tx.to_log else nullcontext():
+            if tx.to_log:
+                with translated():
+                    lock_log(tx.connection)
+                tx.write_log()
+            committed = Committed(MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts)
+            try:
+                with nullcontext() if committed.is_nothing else self._notices.announced(tx, committed), translated():
+                    tx.connection.commit()
+            except BaseException:
+                self._chain.doubt(tx.head)
+                raise
+            else:
+                self._chain.commit(tx.head)
+            finally:
+                if tx.takes_tokens:
+                    self._principals.clear()
+        if committed.hosts:
+            with self._counting:
+                self.host_changes += 1
         self._remember(tx)
         return committed
 
@@ -243,6 +279,30 @@ class Store:
             self._policies.put(domain, snapshot)
         for domain, known in tx.pops.items():
             self._pops.put(domain, known)
+
+
+class _Numbers:
+    """Numbers drawn in transactions of their own, so that no writer waits for another's counters.
+
+    What a writer that fails has drawn is lost. A draw is on the disk no later than what was made with it: both are in
+    the database's log, in this order.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def draw(self, counter: str, count: int) -> int:
+        """Return the first of `count` consecutive numbers that nobody else draws. Raises Busy, Unreachable."""
+        with translated(), self._engine.begin() as connection:
+            connection.execute(text("SET LOCAL synchronous_commit = off"))
+            next_number = connection.execute(_DRAW, {"name": counter, "first": 1 + count, "count": count}).scalar_one()
+        return int(next_number) - count
+
+
+_DRAW = text(
+    "INSERT INTO counters (name, next) VALUES (:name, :first) "
+    "ON CONFLICT (name) DO UPDATE SET next = counters.next + :count RETURNING next"
+)
 
 
 def _begun(connection: Connection, begin: Callable[[Connection], None]) -> Connection:

@@ -10,14 +10,15 @@ An event belongs to a ring, and pushes out events of that ring alone:
 
 So nobody can make the log forget what others did by doing much; and what was done stays in the audit trail anyway.
 
-Entries are ordered by their ids, never by their times. There is one writer at a time, so ids are also the order of
-commits: who has read up to an id has missed nothing below it.
+Entries are ordered by their ids, never by their times. There is one writer of the log at a time (`Transaction.log`), so
+ids are also the order of commits: a reader that has read up to an id has missed nothing below it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -60,7 +61,7 @@ class Events:
         owner: Row[Any] | None = None,
         actor: Actor = BY_ITSELF,
         digests: Digests = NO_DIGESTS,
-    ) -> LoggedEvent:
+    ) -> None:
         """Log an event in this transaction, so that it exists only with the change.
 
         `detail` must be JSON. An act gets an entry in the audit trail, by `actor` and with digests.
@@ -70,26 +71,27 @@ class Events:
         """
         body = orjson.dumps(dict(detail)).decode()
         tenant, domain = self._about(kind, subject) if owner is None else (owner.number, owner.domain)
-        generation = detail.get("generation")
-        [appended] = self._tx.rows(
-            _APPEND,
-            time=self._tx.micros,
-            kind=kind,
-            subject=subject,
-            detail=body,
-            tenant=tenant,
-            domain=domain,
-            generation=generation,
-            ring=_ring(kind, tenant, domain),
-        )
+        row = {
+            "time": self._tx.micros,
+            "kind": kind,
+            "subject": subject,
+            "detail": body,
+            "tenant": tenant,
+            "domain": domain,
+            "generation": detail.get("generation"),
+            "ring": _ring(kind, tenant, domain),
+        }
+        self._tx.log(partial(self._insert, row))
+        if kind not in OBSERVED:
+            audit = Audit(self._tx)
+            audit.append(kind, subject, body, actor=actor, tenant=tenant, domain=domain, digests=digests)
+
+    def _insert(self, row: Mapping[str, object]) -> None:
+        [appended] = self._tx.rows(_APPEND, **row)
         event_id = int(appended.id)
         self._tx.last_event = event_id
         if event_id % _FORGET_EVERY == 0:
             self._forget(event_id)
-        if kind not in OBSERVED:
-            audit = Audit(self._tx)
-            audit.append(kind, subject, body, actor=actor, tenant=tenant, domain=domain, digests=digests)
-        return LoggedEvent(event_id, self._tx.now, kind, subject, dict(detail), tenant)
 
     def _forget(self, newest: int) -> None:
         """Forget the oldest events of the rings that grew lately."""

@@ -88,6 +88,15 @@ class StoreSettings:
     history: HistorySettings = HistorySettings()
 
 
+class Elsewhere(Exception):
+    """A transaction that may write one part of the store came to move a domain that is another part."""
+
+
+def domain_part(domain: str) -> str:
+    """Return the part of the store that is a domain's: its policy, its tenants and what they have."""
+    return f"domain {domain}"
+
+
 @dataclass(slots=True)
 class Touched:
     """The tenants and endpoints of a domain, by name, that came, went or changed."""
@@ -138,6 +147,12 @@ class Transaction:
     takes_tokens: bool = False
     moves_hosts: bool = False
     sets_times: bool = False
+    part: str | None = None
+    """The part of the store that it may write, where others write the rest meanwhile; None: all of it."""
+    draw_apart: Callable[[str, int], int] | None = None
+    """Draws numbers in a transaction of its own: a row of counters would be held until this one ends."""
+    to_log: list[Callable[[], None]] = field(default_factory=list)
+    """What is logged at the end, because others log meanwhile."""
     chain: Chain = field(default_factory=Chain)
     """The audit trail's, of this process; `head` is its newest entry where this transaction wrote one."""
     head: Head | None = None
@@ -237,6 +252,9 @@ class Transaction:
 
     def draw(self, counter: str, count: int = 1) -> int:
         """The first of `count` consecutive numbers that were never drawn before."""
+        self._must_write()
+        if self.draw_apart is not None:
+            return self.draw_apart(counter, count)
         taken = self.row(_DRAW, called=counter, by=count)
         if taken is None:
             self.write(insert(counters).values(name=counter, next=1 + count))
@@ -248,6 +266,22 @@ class Transaction:
         if not self.on_postgres:
             return self.micros
         return int(self.read(text("SELECT extract(epoch FROM clock_timestamp()) * 1000000")).scalar_one())
+
+    def log(self, entry: Callable[[], None]) -> None:
+        """Write a log entry: now, or before the commit where others may log meanwhile.
+
+        Ids of entries are in the order of commits either way.
+        """
+        if self.part is None:
+            entry()
+        else:
+            self.to_log.append(entry)
+
+    def write_log(self) -> None:
+        """Write the log entries that were put off."""
+        entries, self.to_log = self.to_log, []
+        for entry in entries:
+            entry()
 
     def highest(self, counter: str) -> int:
         """The highest number ever noted under a name, or 0."""
@@ -315,6 +349,8 @@ class Transaction:
         return self._moved(domain)
 
     def _moved(self, domain: str) -> int:
+        if self.part is not None and self.part != domain_part(domain):
+            raise Elsewhere(f"domain '{domain}' moves in a transaction that writes '{self.part}' only")
         if domain not in self.generations:
             row = self.row(_MOVE, called=domain, by=self.stride)
             if row is None:

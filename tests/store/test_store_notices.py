@@ -34,9 +34,10 @@ def test_a_listener_hears_of_commits(store: Store, address: str) -> None:
         assert heard.pop() == UNKNOWN  # listening has begun
     with store.write() as unit:
         unit.acls.put_rule("blue", rule("a"), author="ann")
-        event = unit.events.append("change", "blue", {})
+        unit.events.append("change", "blue", {})
+        event = unit.events.last_id()
         assert heard == []  # not before the commit
-    assert heard == [Committed({"pop": 3}, event.id)]
+    assert heard == [Committed({"pop": 3}, event)]
 
     def fail() -> None:
         with store.write() as unit:

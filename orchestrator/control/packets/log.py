@@ -61,7 +61,7 @@ class PacketDesk:
 
         Raises NotFound, Busy, Forbidden.
         """
-        with self._store.write() as unit:
+        with self._store.write(part="packets") as unit:
             unit.enforcers.check_hosts(enforcer, (each.host for each in report.seen), place="seen")
             if not unit.packet_log.begin(enforcer, report.number, report.lost):
                 return 0

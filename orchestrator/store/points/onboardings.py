@@ -109,17 +109,24 @@ class Onboardings:
 
     def claim(self, holder: str, lasts_s: float) -> OnboardingRecord | None:
         """Take what is under way and held by nobody, or by us, if there is any, for so long."""
-        free = or_(
-            onboardings.c.holder.is_(None), onboardings.c.holder == holder, onboardings.c.until < self._tx.micros
-        )
-        under_way = onboardings.c.state.in_([state.value for state in UNDER_WAY])
-        row = self._tx.read(
-            select(onboardings).where(under_way, free).order_by(onboardings.c.changed).limit(1)
-        ).one_or_none()
+        row = self._free(holder)
         if row is None:
             return None
         self._set(row.domain, row.host, holder=holder, until=self._until(lasts_s))
         return _record(row)
+
+    def has_free(self, holder: str) -> bool:
+        """Return whether `claim` would find any: for looking often without writing."""
+        return self._free(holder) is not None
+
+    def _free(self, holder: str) -> Row[Any] | None:
+        free = or_(
+            onboardings.c.holder.is_(None), onboardings.c.holder == holder, onboardings.c.until < self._tx.micros
+        )
+        under_way = onboardings.c.state.in_([state.value for state in UNDER_WAY])
+        return self._tx.read(
+            select(onboardings).where(under_way, free).order_by(onboardings.c.changed).limit(1)
+        ).one_or_none()
 
     def step(self, domain: str, host: str, text: str, lasts_s: float) -> None:
         """Say what was done, and hold it on."""

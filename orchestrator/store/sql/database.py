@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from hashlib import blake2b
 from typing import Final
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
@@ -19,9 +20,16 @@ from orchestrator.errors import BadInput, Missing, Unreachable
 from orchestrator.store.sql.prepared import driver_of
 
 WRITER_LOCK = 0xAC1F10
-"""PostgreSQL's advisory lock that a writer holds until its transaction ends: there is one writer at a time."""
+"""PostgreSQL's advisory lock that a writer holds until its transaction ends: shared, if it writes a part of the store
+only, else alone."""
+PART_LOCK = 0xAC1F11
+"""The first half of the lock that a writer of a part holds; the second half is drawn from the part's name."""
+LOG_LOCK = 0xAC1F12
+"""The lock of writers of parts while they add what they logged: from then on until the commit there is one at a time,
+so that ids are in the order of commits."""
 
 _LOCK = f"SELECT pg_advisory_xact_lock({WRITER_LOCK})".encode()
+_LOCK_LOG = f"SELECT pg_advisory_xact_lock({LOG_LOCK})".encode()
 
 _SYNCED = "aclflow_synced"
 """Where a connection remembers whether its commits are synced."""
@@ -49,10 +57,11 @@ def connect_pool(url: str, busy_timeout_s: float) -> Engine:
     raise BadInput(f"a store is kept in SQLite or PostgreSQL, not in '{backend}'")
 
 
-def begin_writing(connection: Connection, *, synced: bool = True) -> None:
-    """Begin the only writing transaction; wait for the turn as long as configured.
+def begin_writing(connection: Connection, *, synced: bool = True, part: str | None = None) -> None:
+    """Begin the only writing transaction, of a `part` of the store or of it all; wait for that as long as configured.
 
-    Where it is not `synced`, SQLite's commit returns before it is on the disk: `sync_log` has to follow.
+    Where it is not `synced`, SQLite's commit returns before it is on the disk: `sync_log` has to follow. SQLite has one
+    writer at a time, whatever it writes.
     """
     driver = driver_of(connection)
     if isinstance(driver, sqlite3.Connection):
@@ -61,7 +70,20 @@ def begin_writing(connection: Connection, *, synced: bool = True) -> None:
         connection.begin()
     else:
         connection.begin()
-        driver.execute(_LOCK)
+        driver.execute(_LOCK if part is None else _lock_of(part))
+
+
+def lock_log(connection: Connection) -> None:
+    """Let no other writer of a part of PostgreSQL's store log anything until this transaction ends."""
+    driver = driver_of(connection)
+    if not isinstance(driver, sqlite3.Connection):
+        driver.execute(_LOCK_LOG)
+
+
+def _lock_of(part: str) -> bytes:
+    number = int.from_bytes(blake2b(part.encode(), digest_size=4).digest(), "big", signed=True)
+    shared = f"WITH store AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared({WRITER_LOCK}))"
+    return f"{shared} SELECT pg_advisory_xact_lock({PART_LOCK}, {number}) FROM store".encode()  # noqa: S608 - numbers
 
 
 def _set_synced(connection: Connection, driver: sqlite3.Connection, synced: bool) -> None:
