@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
 from allinone.place import ADDRESS, PASSWORD, REGION, Place
 
 _HERE = Path(__file__).parent
+_DRIVER = _HERE.parents[2] / "networking-aclflow"
 _DATABASES = ("keystone", "placement", "glance", "nova_api", "nova", "nova_cell0", "neutron", "heat")
 _PARTS = ("authentication", "service_user", "incoming", "common")
 _PASTE = Path("/etc/heat/api-paste.ini")
@@ -21,14 +24,21 @@ def write_configs(place: Place) -> None:
     for source in sorted((_HERE / "etc").glob("*.conf")):
         place.config(source.stem).write_text(Template(source.read_text()).substitute(words))
     shutil.copytree(_HERE / "plugins", place.root / "plugins", dirs_exist_ok=True)
-    known = place.root / "plugins" / "instant_bind-1.0.dist-info"
-    known.mkdir(exist_ok=True)
-    (known / "METADATA").write_text("Metadata-Version: 2.1\nName: instant_bind\nVersion: 1.0\n")
-    (known / "entry_points.txt").write_text(
-        "[neutron.ml2.mechanism_drivers]\ninstant = instant_bind:InstantBind\n",
-    )
+    _install(place, "instant_bind", {"neutron.ml2.mechanism_drivers": {"instant": "instant_bind:InstantBind"}})
+    shutil.copytree(_DRIVER / "networking_aclflow", place.root / "plugins" / "networking_aclflow", dirs_exist_ok=True)
+    project = tomllib.loads((_DRIVER / "pyproject.toml").read_text())["project"]
+    _install(place, "networking_aclflow", project["entry-points"])
     pipeline = _PASTE.read_text().replace(_FILTER, "webhook_token:factory")
     (place.root / "etc" / "heat-api-paste.ini").write_text(pipeline)
+
+
+def _install(place: Place, name: str, points: Mapping[str, Mapping[str, str]]) -> None:
+    """Make what is among the plug-ins known by its entry points, as pip would."""
+    known = place.root / "plugins" / f"{name}-1.0.dist-info"
+    known.mkdir(exist_ok=True)
+    (known / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    groups = (f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in each.items()) for group, each in points.items())
+    (known / "entry_points.txt").write_text("\n".join(groups))
 
 
 def databases() -> tuple[str, ...]:

@@ -24,6 +24,7 @@ PORTS = (
     "rabbit",
     "rabbit-nodes",
     "rabbit-names",
+    "aclflow",
 )
 _FIRST, _LAST = 20000, 30000
 """Below those that the kernel gives to whoever connects."""

@@ -6,7 +6,7 @@ from neutron_lib.plugins.ml2 import api
 
 
 class InstantBind(api.MechanismDriver):
-    """Binds to the first segment there is."""
+    """Binds to the first segment there is, but for the network that is another driver's."""
 
     def initialize(self):
         """Nothing to prepare."""
@@ -14,6 +14,8 @@ class InstantBind(api.MechanismDriver):
     def bind_port(self, context):
         """As Open vSwitch would be, ports filtered by nobody."""
         segment = context.segments_to_bind[0]
+        if segment[api.PHYSICAL_NETWORK] == "aclflow":
+            return
         context.set_binding(
             segment[api.ID],
             portbindings.VIF_TYPE_OVS,

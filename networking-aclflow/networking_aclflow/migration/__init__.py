@@ -1,0 +1,1 @@
+"""The tables of the driver in Neutron's database, by `neutron-db-manage --subproject networking-aclflow`."""
