@@ -114,7 +114,7 @@ lock: $(VENV)/.ready  ## pin every package anew, with digests; UPGRADE=1 takes n
 	$(BIN)/python packaging/lock.py $(if $(UPGRADE),--upgrade)
 
 package: packages $(VENV)/.ready  ## the wheel, with units, samples, alerts and completion, and its bill of materials, in dist/
-	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist . ./networking-aclflow
 	$(BIN)/python packaging/sbom.py "$$(ls -t dist/aclflow-*.whl | head -1)" > dist/aclflow.cdx.json
 
 images: DEBIAN += $(IMAGING)
