@@ -171,7 +171,9 @@ class Control:
 
         Raises NotCommitted, and what a commit raises that failed.
         """
-        edited = None if jobs[0].is_long else self._write(domain, jobs, stride=1)
+        staged = self._staging.staged  # what was held back before may be so again
+        takes_two = jobs[0].is_long or bool(staged if domain is None else domain in staged)
+        edited = None if takes_two else self._write(domain, jobs, stride=1)
         edited = edited or self._write(domain, jobs, stride=2)
         assert edited is not None, "an intersection had no generation although one was left free"
         return edited.written

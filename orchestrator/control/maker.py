@@ -23,7 +23,7 @@ from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.promote import settled
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.quota import Usage
-from orchestrator.control.staging import Staging, intersection_of
+from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Programs, Tiers
 from orchestrator.errors import NotFound
 from orchestrator.memory import give_back
@@ -236,7 +236,7 @@ class Maker:
         if stride == 1:
             return None
         unit.intersections.keep(domain, newest.generation, held_back)
-        first = intersection_of(newest, held_back)
+        first = self._staging.intersection_of(domain, newest, held_back)
         return Step(newest.generation, first, self._compiler.compile(domain, first, is_intersection=True), others)
 
     def _make_latest(self, domain: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from orchestrator.compile.equivalence.edits import edits_of
 from orchestrator.policy.model import (
@@ -128,13 +128,38 @@ def _compare_lists(before: Tenant, after: Tenant) -> Touched:
     groups = frozenset(name for name in {**old.groups, **new.groups} if old.groups.get(name) != new.groups.get(name))
     steps = edits_of(old.listed, new.listed, _MOST_STEPS)
     if steps is None or ways or groups:
-        ways |= {way for way in BOTH_WAYS if _rules_of(old, way) != _rules_of(new, way)}
-        ways |= {
-            rule.direction for rule in new.rules if groups.intersection(rule.source.groups + rule.destination.groups)
-        }
+        ways |= _ways_apart(_Same(old), _Same(new))
+        if groups:
+            ways |= {
+                each.direction
+                for each in new.rules
+                if groups.intersection((*each.source.groups, *each.destination.groups))
+            }
         return Touched(frozenset(ways), None)
     changed = [new.listed[step.new] if step.is_insert else old.listed[step.old] for step in steps]
     return Touched(frozenset([rule.direction for rule in changed]), tuple([(rule, new.groups) for rule in changed]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Same:
+    """A list that equals itself alone."""
+
+    acl: Acl
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.acl is other.acl
+
+    def __hash__(self) -> int:
+        return id(self.acl)
+
+
+@lru_cache(maxsize=4)
+def _ways_apart(old: _Same, new: _Same) -> frozenset[Direction]:
+    """Return the directions in which two lists have other rules.
+
+    Remembered, for while a long list is held back every write of anybody asks.
+    """
+    return frozenset(way for way in BOTH_WAYS if _rules_of(old.acl, way) != _rules_of(new.acl, way))
 
 
 def _rules_of(acl: Acl, way: Direction) -> list[Rule]:

@@ -28,6 +28,8 @@ from orchestrator.program.wire import encode_delta, encode_program
 
 KEPT_PROGRAMS = 16
 KEPT_BYTES = 64 << 20
+LARGE_BYTES = 1 << 20
+"""A difference of more than this is looked for when somebody asks, for whoever publishes holds up all writers."""
 
 
 class AnswerKind(enum.Enum):
@@ -84,16 +86,19 @@ class Edition:
     def succeeded_by(self, program: Program, change: Delta | None = None) -> Edition:
         """The next edition, with the answer for all who hold this one at hand.
 
-        `change` may be the delta between the two; one from elsewhere is passed over.
+        `change` may be the delta between the two. If it is from elsewhere, a small difference is looked for now; the
+        answer for a large one is made when first asked for.
         """
         own_bytes = self.program.blocks.bytes_apart(program.blocks)
         recent = [*self._recent.values(), _Recent(self.program, own_bytes)][-KEPT_PROGRAMS:]
         while len(recent) > 1 and sum(each.own_bytes for each in recent) > KEPT_BYTES:
             del recent[0]
         following = Edition(program, tuple(recent))
-        if change is None or (change.base, change.target) != (self.program.digest, program.digest):
-            change = between(self.program, program)
-        following._answers[self.program.digest] = _answer(change)
+        is_ours = change is not None and (change.base, change.target) == (self.program.digest, program.digest)
+        if not is_ours:
+            change = between(self.program, program) if own_bytes <= LARGE_BYTES else None
+        if change is not None:
+            following._answers[self.program.digest] = _answer(change)
         return following
 
     def is_newer(self, held: Held | None) -> bool:

@@ -35,8 +35,9 @@ import structlog
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
 from orchestrator.control.policychanges import BOTH_WAYS, NOTHING, Touched, compare_policies, could_leak
-from orchestrator.policy.intersection import Comparisons, Withheld, narrowed, withheld
+from orchestrator.policy.intersection import Comparisons, withheld
 from orchestrator.policy.model import Acl, Action, Direction, Policy, ReturnTraffic, Tenant, TenantId
+from orchestrator.policy.narrowing import Narrowings, Withheld, narrowed
 from orchestrator.program.program import Program
 from orchestrator.store.points.records import HeldRecord
 from orchestrator.store.records import UNWRITTEN, PolicySnapshot
@@ -129,6 +130,7 @@ class Staging:
         self._staged: dict[str, int] = {}
         self._looked_at: dict[str, tuple[Policy, Policy, Touched]] = {}
         self._comparing, self._compared = threading.Lock(), Comparisons()
+        self._narrowings: dict[str, Narrowings] = {}
 
     @property
     def staged(self) -> tuple[str, ...]:
@@ -167,7 +169,14 @@ class Staging:
         kept = unit.intersections.before(domain, newest.generation)
         if kept is None or not self.held_back(unit, domain, newest):
             return newest
-        return intersection_of(newest, kept)
+        return self.intersection_of(domain, newest, kept)
+
+    def intersection_of(self, domain: str, newest: PolicySnapshot, held_back: Withheld) -> PolicySnapshot:
+        """Return the newest policy without what is held back, one generation earlier."""
+        with self._comparing:
+            known = self._narrowings.setdefault(domain, Narrowings())
+            policy = narrowed(newest.policy, held_back, highest_number=HIGHEST_NUMBER, known=known)
+        return replace(newest, policy=policy, generation=newest.generation - 1)
 
     def published(self, target: int, snapshot: PolicySnapshot, program: Program) -> None:
         """A program was published on the way to generation `target`."""
@@ -186,6 +195,7 @@ class Staging:
                 self._staged[domain] = target
             else:
                 self._staged.pop(domain, None)
+                self._narrowings.pop(domain, None)
 
     def reported(self, domain: str, generation: int) -> None:
         """Take note of a host's read-back.
@@ -205,6 +215,7 @@ class Staging:
             self._complete.discard(domain)
             self._passed.pop(domain, None)
             self._looked_at.pop(domain, None)
+            self._narrowings.pop(domain, None)
 
     def _is_plain(self, domain: str, newest: PolicySnapshot) -> bool:
         """Return whether no host can leak, as far as known without the database.
@@ -281,12 +292,6 @@ class Staging:
         done = [place for place, each in enumerate(passed) if now - each.at_s >= CACHE_FOLLOWS_S]
         self._passed[domain] = passed = passed[done[-1] if done else 0 :]
         return _place(known, passed[0].generation) if done else 0
-
-
-def intersection_of(newest: PolicySnapshot, held_back: Withheld) -> PolicySnapshot:
-    """Return the newest policy without what is held back, one generation earlier."""
-    policy = narrowed(newest.policy, held_back, highest_number=HIGHEST_NUMBER)
-    return replace(newest, policy=policy, generation=newest.generation - 1)
 
 
 def _place(known: Sequence[_Published], generation: int) -> int:

@@ -33,16 +33,16 @@ refused. So replies are held until all points follow; then what passes an end th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice, takewhile
 from types import MappingProxyType
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.connections import narrow_rules
 from orchestrator.policy.difference import count_combinations, count_spans, find_moved
 from orchestrator.policy.formats.express import NO_PACKETS, matches_of
+from orchestrator.policy.listed import Listed
 from orchestrator.policy.model import (
     Acl,
     Action,
@@ -55,10 +55,11 @@ from orchestrator.policy.model import (
     TenantId,
     find_replaced,
 )
+from orchestrator.policy.narrowing import Withheld, is_laid
 from orchestrator.policy.neighbours import nearby
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.policy.rulelist import world
-from orchestrator.policy.space import ALL_BYTES, Box, everything, merged
+from orchestrator.policy.space import ALL_BYTES, Box, boxes_of, everything, merged
 
 MOST_SPANS, MOST_RULES = 500_000, 1024
 """Spans that are compared to see what two tenants open and close for each other, and the rules that say it, each
@@ -68,20 +69,10 @@ MOST_PARTS = 4_096
 """So much is compared for one answer, in either direction: rules, each counted once and for its prefixes and ports."""
 MOST_KNOWN = 64
 """So many comparisons of lists are remembered from one question to the next."""
-
-
-@dataclass(frozen=True, slots=True)
-class Withheld:
-    """Deny rules to lay on top of tenants' lists before a policy may follow, by tenant, and whether replies are held.
-
-    False: it may follow now.
-    """
-
-    rules: Mapping[TenantId, tuple[Rule, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    holds_replies: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.rules) or self.holds_replies
+_MANY_HELD = 8
+"""Of more policies than so many, less is found out of each."""
+_MOST_STEPS = 64
+"""Lists that differ by so many rules are compared by these alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +98,15 @@ class Comparisons:
     def __init__(self) -> None:
         self._known: OrderedDict[_StepOfLists, tuple[Acl, _Moves]] = OrderedDict()
         self._parts = 0
+        self._are_many = False
 
-    def begin(self) -> None:
-        """Begin an answer.
+    def begin(self, held: int) -> None:
+        """Begin an answer about so many held policies.
 
         Once `MOST_PARTS` were compared for it, a look at the actions has to do.
         """
         self._parts = MOST_PARTS
+        self._are_many = held > _MANY_HELD
         while len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)
 
@@ -126,6 +119,9 @@ class Comparisons:
         if known is not None:
             self._known.move_to_end(step)
             return known[1]
+        few = _moves_of_few(old, new, direction, in_place=self._are_many) if old_returns is new_returns else None
+        if few is not None:
+            return few
         before, after = nearby(_one_way(old, old_returns, direction), _one_way(new.acl, new_returns, direction))
         moves = self._compare(before, after, new, direction)
         self._known[step] = old, moves
@@ -146,6 +142,51 @@ class Comparisons:
         return _Moves(tenant, opened, closed)
 
 
+def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool) -> _Moves | None:
+    """Return what a few rules that came or went may open and close at the most; None where more than that differs.
+
+    A permit that comes opens no more than its packets, one that goes closes no more; a deny the other way around. What
+    was held back of the old list, denies on top of it, opens: so a list follows its own intersection, however long it
+    is. Costs what differs. A rule that changed counts as one that went and one that came, which says more than changed:
+    it is taken so only if `in_place`.
+    """
+    if old.groups != new.acl.groups or any(old.default(way) is not new.acl.default(way) for way in Direction):
+        return None
+    laid = list(takewhile(lambda piece: all(map(is_laid, piece)), old.listed.pieces))
+    changed = _replaced(Listed(old.listed.pieces[len(laid) :]), new.acl.listed)
+    if changed is None:
+        return None
+    gone, come = changed
+    if not in_place and {rule.id for rule in gone} & {rule.id for rule in come}:
+        return None
+    opened, closed = [rule for piece in laid for rule in piece], list[Rule]()
+    for rules, opens, closes in ((come, opened, closed), (gone, closed, opened)):
+        for rule in rules:
+            (opens if rule.action is Action.PERMIT else closes).append(rule)
+    return _Moves(new, *(_own_boxes(rules, new, direction) for rules in (opened, closed)))
+
+
+def _replaced(old: Listed[Rule], new: Listed[Rule]) -> tuple[list[Rule], list[Rule]] | None:
+    """Return the rules that went and those that came; None where they are many, or others changed places."""
+    gone, come = list[Rule](), list[Rule]()
+    for part in old.apart(new):
+        mine, theirs = set(map(id, part.come)), set(map(id, part.gone))
+        gone += [rule for rule in part.gone if id(rule) not in mine]
+        come += [rule for rule in part.come if id(rule) not in theirs]
+        stayed = [id(rule) for rule in part.gone if id(rule) in mine]
+        if len(gone) + len(come) > _MOST_STEPS or stayed != [id(rule) for rule in part.come if id(rule) in theirs]:
+            return None
+    return gone, come
+
+
+def _own_boxes(rules: Iterable[Rule], tenant: Tenant, direction: Direction) -> tuple[Box, ...]:
+    """Return the packets of rules of a direction, where they are a tenant's."""
+    mine = _everything(tenant, direction)
+    boxes = (box for rule in rules if rule.direction is direction for box in boxes_of(rule, tenant.acl.groups))
+    both = (box.intersect(world) for box in boxes for world in mine if box.family is world.family)
+    return tuple(box for box in both if box is not None)
+
+
 _Opposed = tuple[_Moves, _Moves, tuple[Tenant, Tenant], Direction]
 """What opens, what closes, the sender and the receiver, and in which of the opening tenant's lists to deny."""
 
@@ -157,8 +198,8 @@ def withheld(held: Iterable[Policy], target: Policy, known: Comparisons | None =
     """
     found: dict[tuple[TenantId, Direction], dict[Rule, None]] = {}
     known = known or Comparisons()
-    known.begin()
     held = tuple(held)
+    known.begin(len(held))
     for policy in held:
         for opening, closing, ends, direction in _all_opposed(policy, target, known):
             rules = _meeting(opening.opened, closing.closed, ends, direction)
@@ -229,43 +270,6 @@ def _opposed(egress: Iterable[_Moves], ingress: Iterable[_Moves]) -> Iterator[_O
             yield from ((sender, each, (sender.tenant, each.tenant), Direction.EGRESS) for each in closing)
         if sender.closed:
             yield from ((each, sender, (sender.tenant, each.tenant), Direction.INGRESS) for each in opening)
-
-
-def narrowed(policy: Policy, held_back: Withheld, *, highest_number: int) -> Policy:
-    """The policy with what is held back.
-
-    The numbers of deny rules go down from `highest_number`.
-    """
-    numbers, rules = count(highest_number, -1), held_back.rules
-    tenants = tuple(
-        _narrowed(tenant, rules[tenant.id], numbers) if tenant.id in rules else tenant for tenant in policy.tenants
-    )
-    tracks = held_back.holds_replies or policy.return_traffic is ReturnTraffic.TRACKED
-    if not tracks:
-        return replace(policy, tenants=tenants)
-    return replace(
-        policy,
-        tenants=tuple(map(_narrowed_to_connections, tenants)),
-        operator=narrow_rules(policy.operator),
-        return_traffic=ReturnTraffic.TRACKED,
-        holds_replies=held_back.holds_replies,
-    )
-
-
-def _narrowed_to_connections(tenant: Tenant) -> Tenant:
-    rules = narrow_rules(tenant.acl.rules)
-    return tenant if rules is tenant.acl.rules else replace(tenant, acl=replace(tenant.acl, rules=rules))
-
-
-def _narrowed(tenant: Tenant, rules: tuple[Rule, ...], numbers: Iterator[int]) -> Tenant:
-    taken = {rule.id for rule in tenant.acl.rules}
-    names = (name for name in (RuleId(f"withheld-{place}") for place in count()) if name not in taken)
-    named = tuple(replace(rule, id=name) for rule, name in zip(rules, names, strict=False))
-    known: dict[str, int] = dict(tenant.rule_numbers)
-    known.update((rule.id, next(numbers)) for rule in named)
-    return replace(
-        tenant, acl=replace(tenant.acl, rules=named + tenant.acl.rules), rule_numbers=MappingProxyType(known)
-    )
 
 
 # ---------------------------------------------------------------------------------------------- what moves

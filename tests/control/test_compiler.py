@@ -12,8 +12,9 @@ from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.metrics import Metrics
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
-from orchestrator.policy.intersection import narrowed, withheld
+from orchestrator.policy.intersection import withheld
 from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Tenant, TenantId
+from orchestrator.policy.narrowing import narrowed
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.store.records import PolicySnapshot
 

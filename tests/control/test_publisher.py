@@ -38,16 +38,32 @@ def brought_up_to_date(start: Program, answer: Answer) -> Program:
     return apply(start, decode_delta(answer.body))
 
 
+def test_whoever_publishes_does_not_look_for_a_large_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGE_BYTES", 0)
+    first, second = (program(frozenset({generation}), generation) for generation in (1, 2))
+    edition = Edition(first).succeeded_by(second)
+    assert edition.ready(held(first)) is None
+    assert contents(brought_up_to_date(first, edition.answer(held(first)))) == contents(second)
+    monkeypatch.undo()
+    assert Edition(first).succeeded_by(second).ready(held(first)) is not None
+
+
 row_sets = st.frozensets(st.integers(0, 9), max_size=6)
 
 
 @settings(max_examples=150, deadline=None, database=None)
-@given(history=st.lists(row_sets, min_size=1, max_size=25), start=st.integers(0, 24))
-def test_whatever_is_held_the_answer_leads_to_the_current_program(history: list[frozenset[int]], start: int) -> None:
+@given(
+    history=st.lists(row_sets, min_size=1, max_size=25), start=st.integers(0, 24), large=st.sampled_from((0, 1 << 20))
+)
+def test_whatever_is_held_the_answer_leads_to_the_current_program(
+    history: list[frozenset[int]], start: int, large: int
+) -> None:
     published = Publisher()
     programs = [program(rows, generation) for generation, rows in enumerate(history, 1)]
-    for each in programs:
-        assert published.publish(each)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LARGE_BYTES", large)
+        for each in programs:
+            assert published.publish(each)
     current, old = programs[-1], programs[start % len(programs)]
     answer = asyncio.run(published.watch("pop", held(old), 0))
     if old is current:

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from orchestrator.control.staging import Staging
-from orchestrator.policy.intersection import Withheld
 from orchestrator.policy.model import Acl, Action, Policy, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.narrowing import Withheld
 from orchestrator.store.records import PolicySnapshot
 
 _BEGAN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

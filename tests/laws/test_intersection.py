@@ -14,11 +14,25 @@ from tracked_domain import SYN, trackable
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy import difference, intersection
+from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.formats.native import acl_from_json
-from orchestrator.policy.intersection import Withheld, narrowed, withheld
-from orchestrator.policy.model import Acl, Direction, Packet, Policy, ReturnTraffic
+from orchestrator.policy.intersection import Comparisons, withheld
+from orchestrator.policy.listed import Listed
+from orchestrator.policy.model import (
+    Acl,
+    Direction,
+    Packet,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    RuleId,
+    Tenant,
+    TenantId,
+    trusted_acl,
+)
+from orchestrator.policy.narrowing import Narrowings, Withheld, narrowed
 from orchestrator.policy.oracle import Action, ask, matches, owner
 from orchestrator.policy.space import Box
 
@@ -139,6 +153,154 @@ def test_lists_that_are_too_long_to_be_compared_leak_nothing(before: Policy, oth
         packets = packets_of(before, after, middle)
         assert not leaks((before, middle), (before, after), packets)
         assert not leaks((middle, after), (before, after), packets)
+        if before.return_traffic is after.return_traffic:
+            assert not withheld([middle], after), "a list of any length follows its own intersection"
+
+
+SMALL_EDITS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from((0, -1)), st.randoms()), min_size=1, max_size=4)
+
+
+@given(policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4), SMALL_EDITS, st.sampled_from((0, 8)))
+@settings(max_examples=15, deadline=None, phases=PHASES)
+def test_nor_while_others_write_beside_what_is_held_back(
+    first: Policy, other: Policy, changes: list[tuple[int, int, random.Random]], many: int
+) -> None:
+    """Each edit of a rule or two is published narrowed, and hosts may hold any of these."""
+    newest = alike(first, other)
+    known, narrowings, held = Comparisons(), Narrowings(), [first]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intersection, "_MANY_HELD", many)
+        for step_of in [None, *changes]:
+            newest = newest if step_of is None else edited(newest, *step_of)
+            back = withheld(held, newest, known)
+            middle = narrowed(newest, back, highest_number=HIGHEST, known=narrowings)
+            assert middle == narrowed(newest, back, highest_number=HIGHEST), "a memory changes nothing"
+            packets = packets_of(first, newest, middle)
+            for lagging in held:
+                assert not leaks((lagging, middle), (lagging, newest), packets)
+            held.append(middle)
+        assert not withheld([middle], newest, known), "once the intersection is everywhere, the target may follow"
+
+
+def edited(policy: Policy, which: int, place: int, rng: random.Random) -> Policy:
+    """One rule of a tenant's list taken out, or turned around and put in again; the others stay the same objects."""
+    tenants = list(policy.tenants)
+    tenant = tenants[which % len(tenants)]
+    rules = tenant.acl.listed
+    if not len(rules):
+        return policy
+    rule = rules[place]
+    left = rules.without(place % len(rules))
+    if rng.random() < 0.7:
+        action = Action.DENY if rule.action is Action.PERMIT else Action.PERMIT
+        left = left.with_one(rng.randrange(len(left) + 1), replace(rule, action=action))
+    acl = trusted_acl(left, tenant.acl.groups, tenant.acl.ingress_default, tenant.acl.egress_default)
+    tenants[which % len(tenants)] = replace(tenant, acl=acl)
+    return replace(policy, tenants=tuple(tenants))
+
+
+def test_a_list_that_is_held_back_stays_the_same_object_while_others_write() -> None:
+    red, blue = (Tenant(TenantId(name), number, (Prefix.parse(f"10.{number}.0.0/16"),), deny("egress", 80), NUMBERED)
+                 for number, name in enumerate(("red", "blue"), 1))  # fmt: skip
+    back, narrowings = Withheld({red.id: deny("ingress", 22).rules[:1]}), Narrowings()
+    first = narrowed(Policy((red, blue)), back, highest_number=HIGHEST, known=narrowings)
+    changed = replace(blue, acl=deny("egress", 81))
+    second = narrowed(Policy((red, changed)), back, highest_number=HIGHEST, known=narrowings)
+    assert second.tenants[0] is first.tenants[0]
+    assert second.tenants[1] is changed
+    some, more = (tuple(deny("ingress", port).rules[0] for port in range(20, most)) for most in (22, 25))
+    for of_blue in (some, more):  # its numbers follow those of red's
+        for of_red in (some, more, some):
+            back = Withheld({red.id: of_red, blue.id: of_blue})
+            assert narrowed(Policy((red, blue)), back, highest_number=HIGHEST, known=narrowings) == narrowed(
+                Policy((red, blue)), back, highest_number=HIGHEST
+            )
+
+
+NUMBERED = {"no": 1, "all": 2}
+
+
+@pytest.mark.parametrize("many", [0, 8])
+@pytest.mark.parametrize("opening", Direction)
+@given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
+@settings(max_examples=3)
+def test_rules_that_move_from_one_end_to_the_other_one_write_after_the_other(
+    base: Policy, opening: Direction, many: int
+) -> None:
+    """One end opens with one write, the other one closes with the next; hosts may hold the list before both."""
+    ends = {way: deny(way.value, 80).rules[0] for way in Direction}
+    other = Direction.INGRESS if opening is Direction.EGRESS else Direction.EGRESS
+    closed = policy_with(base, Acl((ends[opening], deny("ingress", 80).rules[1])))
+    with_both = replace(ends[other], id=RuleId("not-in-either"))
+    rules = closed.tenants[0].acl.listed.without(0)
+    opened = with_list(closed, rules)
+    newest = with_list(opened, rules.with_one(0, with_both))
+    packets = packets_of(closed, newest)
+    known, narrowings = Comparisons(), Narrowings()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intersection, "_MANY_HELD", many)
+        patch.setattr(intersection, "find_moved", too_large)
+        back = withheld([closed, opened], newest, known)
+        assert {rule.direction for rules in back.rules.values() for rule in rules} == {opening}
+        middle = narrowed(newest, back, highest_number=HIGHEST, known=narrowings)
+        assert leaks((closed, newest), (closed, newest), packets)
+        assert not leaks((closed, middle), (closed, newest), packets)
+        assert any(passes(middle, middle, packet) for packet in packets), "no more than these is held back"
+        assert not withheld([middle], newest, known)
+
+
+@given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
+@settings(max_examples=3)
+def test_long_lists_that_turn_around_follow_their_own_intersection(base: Policy) -> None:
+    """Such a list stayed held back for ever: its intersection was taken to close anything."""
+    both = [deny(way, port).rules for way in ("egress", "ingress") for port in (80, 81)]
+    denies = [replace(rules[0], id=RuleId(f"d{place}")) for place, rules in enumerate(both)]
+    turned = [replace(rule, action=Action.PERMIT) for rule in denies]
+    before = policy_with(base, Acl((denies[0], turned[1], denies[2], turned[3])))
+    after = policy_with(base, Acl((turned[0], denies[1], turned[2], denies[3])))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intersection, "MOST_PARTS", 0)
+        middle, back = step(before, after)
+        assert back
+        assert not withheld([middle], after)
+
+
+@given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
+@settings(max_examples=3)
+def test_rules_that_change_places_are_no_few_rules_that_stay(base: Policy) -> None:
+    (leaving, every), (arriving, _) = (deny(way, 80).rules for way in ("egress", "ingress"))
+    arriving = replace(arriving, id=RuleId("no-in"))
+    every_out = replace(every, id=RuleId("out"), direction=Direction.EGRESS)
+    before = policy_with(base, Acl((leaving, every_out, every, arriving)))
+    after = with_list(before, Listed.of((every_out, leaving, arriving, every)))
+    packets = packets_of(before, after)
+    assert leaks((before, after), (before, after), packets)
+    assert not leaks((before, step(before, after)[0]), (before, after), packets)
+
+
+@given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
+@settings(max_examples=3)
+def test_what_was_held_back_opens_while_the_other_end_closes(base: Policy) -> None:
+    """More was held back than had to be, and the other end closes some of it with the next write."""
+    before = policy_with(base, Acl((deny("egress", 80).rules[0], deny("ingress", 80).rules[1])))
+    opened = before.tenants[0].acl.listed.without(0)
+    closing = [replace(deny("ingress", port).rules[0], id=RuleId(f"no{port}")) for port in (80, 81)]
+    first = with_list(before, opened.with_one(0, closing[0]))
+    second = with_list(first, first.tenants[0].acl.listed.with_one(0, closing[1]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intersection, "MOST_RULES", 0)
+        middle, _ = step(before, first)
+        last, _ = step(middle, second)
+    packets = packets_of(middle, second)
+    assert leaks((middle, second), (middle, second), packets)
+    assert not leaks((middle, last), (middle, second), packets)
+
+
+def with_list(policy: Policy, rules: Listed[Rule]) -> Policy:
+    tenant = policy.tenants[0]
+    acl = trusted_acl(rules, tenant.acl.groups, tenant.acl.ingress_default, tenant.acl.egress_default)
+    numbers = {rule.id: 1 + place for place, rule in enumerate(rules)}
+    return replace(policy, tenants=(replace(tenant, acl=acl, rule_numbers=numbers),))
 
 
 @given(policies(max_tenants=1, max_rules=0, with_operator=False))

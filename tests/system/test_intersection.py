@@ -23,8 +23,9 @@ from orchestrator.lab.ovs import SWITCH
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import ControlPlane
 from orchestrator.lab.wire import Wire, shot
-from orchestrator.policy.intersection import narrowed, withheld
+from orchestrator.policy.intersection import withheld
 from orchestrator.policy.model import Acl, Action, Direction, Packet, Rule, RuleId, TenantId
+from orchestrator.policy.narrowing import narrowed
 from orchestrator.policy.protocols import TCP
 
 SHOP = TenantId("shop")
