@@ -75,6 +75,7 @@ _DECLARED = (
     EventKind("host.refused", About.DOMAIN, "a host's switch refused the program, and holds what it held"),
     EventKind("host.drifted", About.DOMAIN, "a host's switch does not hold what it was given"),
     EventKind("host.disconnected", About.DOMAIN, "a host's switch is not connected, and holds what it held"),
+    EventKind("host.full", About.DOMAIN, "a host's switch has no room for new connections, and drops what opens them"),
     EventKind("host.recovered", About.DOMAIN, "a host's switch takes programs again"),
     EventKind("onboarding.asked", About.DOMAIN, "a machine is to become a host"),
     EventKind(
@@ -147,8 +148,8 @@ OBSERVED = frozenset(
     {
         "acl.enforced", "audit.unanchored", "enforcer.down", "enforcer.up", "enrolment.refused", "expectations.broken",
         "firewall.made", "firewall.trouble", "firewall.unmade", "generation.enforced", "generation.published",
-        "host.disconnected", "host.drifted", "host.recovered", "host.refused", "onboarding.step", "pop.heavy",
-        "pop.rebuilt", "rule.expiring", "vnf.sick", "vnf.well",
+        "host.disconnected", "host.drifted", "host.full", "host.recovered", "host.refused", "onboarding.step",
+        "pop.heavy", "pop.rebuilt", "rule.expiring", "vnf.sick", "vnf.well",
     }
 )  # fmt: skip
 """Kinds that tell what was seen to happen. All others are somebody's acts, or the service's own, and are audited."""

@@ -35,7 +35,7 @@ class Kind(enum.IntEnum):
     """The purpose of a flow, which decides the meaning of the cookie's number."""
 
     STRUCTURE = 0
-    """Part of the pipeline itself; number 0."""
+    """Part of the pipeline itself; number 0. Number 1 drops what would open a connection for which there is no room."""
     RULE = 1
     """A tenant's rule; the rule's number."""
     INGRESS_DEFAULT = 2

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Mapping
+
 import structlog
 
 from orchestrator.program.countframes import CountClaim, decode_frames
 from orchestrator.store import Store
 from orchestrator.store.sql.keys import to_micros
+from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
+
+_TOLD_AGAIN = dt.timedelta(minutes=10)
+"""A host that goes on having no room for connections is told again after this time."""
 
 
 class CountDesk:
@@ -19,6 +26,7 @@ class CountDesk:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._told: dict[tuple[str, str], dt.datetime] = {}
 
     def claim(self, domain: str, enforcer: int, host: str, epoch: int) -> CountClaim:
         """Make an enforcement point the one who counts a host. Raises NotFound, Conflict, Forbidden."""
@@ -37,6 +45,18 @@ class CountDesk:
             frames = tuple(decode_frames(data, to_micros(unit.now)))
             unit.enforcers.check_hosts(enforcer, (frame.host for frame in frames), place="body")
             taken = unit.counting.take(domain, epoch, frames)
+            told = self._tell_no_room(unit, domain, taken.without_room)
+        self._told |= told
         if taken.unknown:
             log.warning("counts.unknown", domain=domain, enforcer=enforcer, rows=taken.unknown)
         return taken.refused
+
+    def _tell_no_room(self, unit: Unit, domain: str, found: Mapping[str, int]) -> dict[tuple[str, str], dt.datetime]:
+        """Log that hosts refuse connections; return which were told now, once that is committed."""
+        told: dict[tuple[str, str], dt.datetime] = {}
+        for host, packets in found.items():
+            before = self._told.get((domain, host))
+            if before is None or unit.now - before >= _TOLD_AGAIN:
+                unit.events.append("host.full", domain, {"host": host, "packets": packets})
+                told[domain, host] = unit.now
+        return told

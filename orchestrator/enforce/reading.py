@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.cookies import MARK, Kind
+from orchestrator.compile.pipelines.tracked import REFUSED
 from orchestrator.enforce.bookmark import Marks
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits
 from orchestrator.program.counts import I64, Counts
@@ -39,7 +40,7 @@ Places = npt.NDArray[np.intp]
 class Arrangement:
     """The order of a listing's rows, for listings of the same keys and cookies.
 
-    `rows` are those that count for a rule, for a list's end or for a part of an edge, ascending by key; where a key
+    `rows` are those that `are_counted`, ascending by key; where a key
     comes several times, they are one counter that begins at `starts`. `by_cookie` are the counters in the order of
     their cookies, of which each begins at one of `cookie_starts`.
     """
@@ -110,9 +111,9 @@ class Reading:
 
 
 def are_counted(cookie: U64) -> Rows:
-    """Return which entries count for a rule, a list's end, or an edge's part."""
+    """Return which entries count for a rule, a list's end, an edge's part, or connections without room."""
     kind = cookie >> np.uint64(48) & np.uint64(0xF)
-    found: Rows = (cookie >> np.uint64(56) == MARK) & np.isin(kind, _COUNTED)
+    found: Rows = (cookie >> np.uint64(56) == MARK) & np.isin(kind, _COUNTED) | (cookie == np.uint64(REFUSED))
     return found
 
 

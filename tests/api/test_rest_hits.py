@@ -15,6 +15,7 @@ from served import Served
 from api.routes import hits
 from orchestrator.client import Client, Host
 from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.pipelines.tracked import REFUSED
 from orchestrator.errors import BadInput, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
@@ -251,6 +252,33 @@ def test_metrics_have_a_domains_sums_and_name_no_tenant(service: Served, site: S
     assert f'"{site.tenant}"' not in text()
     admin.delete_tenant(site.tenant)
     assert f"aclflow_counted_packets_total{{{rules}}} 4.0" in text(), "what is forgotten is no beginning anew"
+
+
+def test_a_host_without_room_for_connections_is_told_and_not_too_often(
+    service: Served, site: Site, admin: Client
+) -> None:
+    def told() -> list[dict[str, object]]:
+        return [
+            dict(each.detail)
+            for each in reversed(admin.newest_events().items)
+            if (each.kind, each.subject) == ("host.full", site.domain)
+        ]
+
+    site.cookies = [REFUSED]
+    site.claim("host1", "host2")
+    site.count("host1", 7)
+    site.count("host1", 7, again=True)
+    site.count("host2", 0)
+    assert told() == [{"host": "host1", "packets": 7}]
+    site.count("host1", 2)
+    site.count("host2", 4)
+    assert told() == [{"host": "host1", "packets": 7}, {"host": "host2", "packets": 4}]
+    service.clock.ahead += dt.timedelta(minutes=11)
+    site.count("host1", 1)
+    assert told()[2:] == [{"host": "host1", "packets": 1}]
+    with service.http() as http:
+        text = http.get("/metrics").text
+    assert f'aclflow_counted_packets_total{{by="no-room",domain="{site.domain}",tier="host"}} 14.0' in text
 
 
 def test_tiers_are_told_apart(site: Site, admin: Client) -> None:

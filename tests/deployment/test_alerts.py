@@ -94,6 +94,10 @@ STORIES = (
     Story("AclflowDrifted", True, reports(drifted="0x32 2 4 6x6")),
     Story("AclflowDrifted", False, reports(drifted="0x35 1x5")),
     Story("AclflowDisconnected", True, reports(disconnected="0x33 1x7")),
+    Story(
+        "AclflowHostFull", True, {'aclflow_counted_packets_total{domain="pop1", tier="host", by="no-room"}': "0x37 9x3"}
+    ),
+    Story("AclflowHostFull", False, {'aclflow_counted_packets_total{domain="pop1", tier="host", by="rule"}': "0+9x40"}),
     Story("AclflowSlowCompilation", True, compilations("0x40", "0+6x40")),
     Story("AclflowFileDescriptors", True, {"process_open_fds": "900x40", "process_max_fds": "1024x40"}),
     Story("AclflowFleetSick", True, fleet(3, 3, sick=1)),

@@ -19,6 +19,7 @@ from orchestrator.compile.host import CompileCache
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.pipelines.tracked import REFUSED, zone_of
 from orchestrator.enforce.drivers.openflow.frames import EXTENSION_HEADERS, frame
+from orchestrator.enforce.reading import are_counted
 from orchestrator.policy.addresses import Addresses, Family, Prefix, parse_address
 from orchestrator.policy.connections import ends_of, opening
 from orchestrator.policy.corners import policy_packets
@@ -212,11 +213,18 @@ def test_a_change_cuts_the_connections_that_it_forbids_and_no_other(tracking: Tr
     assert not any(tracking.forward(*to_client(client, ACK)) for client in range(0, many, 7))
 
 
-def test_where_a_zone_is_full_a_connection_opens_in_no_direction_and_it_is_told(tracking: Tracking) -> None:
+@pytest.mark.parametrize("full", ["zone", "daemon"])
+def test_where_there_is_no_room_a_connection_opens_in_no_direction_and_it_is_told(
+    tracking: Tracking, full: str
+) -> None:
     """Open vSwitch lets through what it could not remember; the program does not."""
     program = tracking.load(serving(ALL))
     real = tracking.twins.real
-    real.control("dpctl/ct-set-limits", f"zone={zone_of(program.domain)},limit=3")
+    if full == "zone":
+        real.control("dpctl/ct-set-limits", f"zone={zone_of(program.domain)},limit=3")
+    else:
+        most = real.control("dpctl/ct-get-maxconns").strip()
+        real.control("dpctl/ct-set-maxconns", "3")
     tracking.twins.fake.most_connections = 3
     try:
         assert [opens(tracking, client) for client in range(5)] == [True, True, True, False, False]
@@ -224,8 +232,13 @@ def test_where_a_zone_is_full_a_connection_opens_in_no_direction_and_it_is_told(
         assert [tracking.forward(*to_client(client, ACK)) for client in range(5)] == [True, True, True, False, False]
         assert [tracking.forward(*to_client(client, 0, UDP)) for client in range(5, 7)] == [False, False]
         assert tracking.packets(REFUSED) == [4, 4]
+        hits = tracking.twins.drivers[1].hits()
+        assert int(hits.packets[are_counted(hits.cookie) & (hits.cookie == REFUSED)].sum()) == 4
     finally:
-        real.control("dpctl/ct-del-limits", f"zone={zone_of(program.domain)}")
+        if full == "zone":
+            real.control("dpctl/ct-del-limits", f"zone={zone_of(program.domain)}")
+        else:
+            real.control("dpctl/ct-set-maxconns", most)
 
 
 def test_a_switch_that_forgets_its_connections_cuts_them(tracking: Tracking) -> None:

@@ -12,7 +12,7 @@ from api.console import words
 from orchestrator.eventkinds import KINDS
 from orchestrator.wire.events import Event
 
-_BAD = frozenset({"firewall.unmade", "host.refused", "host.drifted", "host.disconnected", "enforcer.down"})
+_BAD = frozenset({"firewall.unmade", "host.refused", "host.drifted", "host.disconnected", "host.full", "enforcer.down"})
 _GOOD = frozenset(
     {"acl.enforced", "generation.enforced", "firewall.made", "host.recovered", "enforcer.up", "enforcer.enrolled"}
 )

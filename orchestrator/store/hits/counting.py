@@ -9,7 +9,7 @@ whoever sent it claims the host again and goes on from the bookmark. So nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from sqlalchemy import Row, delete, insert, select, update
 
 from orchestrator.compile.cookies import MARK
+from orchestrator.compile.pipelines.tracked import REFUSED
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.program.countframes import CountClaim, CountFrame, Note
 from orchestrator.program.counts import Counts, joined
@@ -31,10 +32,14 @@ CLAIMED = "claimed"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The result of reports: hosts counted by others now, and rows of foreign cookies."""
+    """The result of reports: hosts counted by others now, rows of foreign cookies, and packets that found no room.
+
+    The last by the host whose switch could not remember the connections that they would have opened.
+    """
 
     refused: tuple[str, ...]
     unknown: int
+    without_room: Mapping[str, int]
 
 
 class Counting:
@@ -73,6 +78,7 @@ class Counting:
         counted: list[Counts] = []
         refused: list[str] = []
         unknown = 0
+        without_room: dict[str, int] = {}
         for frame in frames:
             feed = self._feed_or_none(domain, frame.host)
             if feed is None or feed.epoch != epoch or frame.sequence > feed.sequence + 1:
@@ -81,10 +87,12 @@ class Counting:
                 ours = _ours(frame.counts)
                 unknown += len(frame.counts) - len(ours)
                 counted.append(ours)
+                packets = int(ours.packets[ours.cookie == REFUSED].sum())
+                without_room |= {frame.host: packets} if packets else {}
                 self._keep(domain, frame)
         if any(map(len, counted)):
             HitHistory(self._tx, domain).append(joined(counted))
-        return Taken(tuple(refused), unknown)
+        return Taken(tuple(refused), unknown, without_room)
 
     def _keep(self, domain: str, frame: CountFrame) -> None:
         """Move a host's feed and its bookmark on."""

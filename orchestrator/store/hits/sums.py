@@ -25,6 +25,8 @@ class Decider(enum.Enum):
     OPERATOR = "operator"
     DEFAULT = "default"
     RETURN = "return"
+    NO_ROOM = "no-room"
+    """Not a list's word: the switch had no room for the connection that the packet would have opened."""
 
 
 _KINDS = {
@@ -32,6 +34,7 @@ _KINDS = {
     Decider.OPERATOR: (Kind.OPERATOR_RULE,),
     Decider.DEFAULT: (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT),
     Decider.RETURN: (Kind.INGRESS_RETURN, Kind.EGRESS_RETURN),
+    Decider.NO_ROOM: (Kind.STRUCTURE,),
 }
 
 
