@@ -142,8 +142,14 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     metrics, workbench = Metrics(), Workbench()
     publisher = Publisher()
     metrics.watch(publisher.programs, lambda: publisher.watching)
+
+    def note_heard(unit: Unit) -> None:
+        enforcement.note_heard(unit)  # which is made from what is made from the timekeeper
+
     timekeeper = Timekeeper(
-        expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s), silence_s=settings.enforcer_silence_s
+        expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s),
+        silence_s=settings.enforcer_silence_s,
+        note_heard=note_heard,
     )
     is_shared = not settings.database_url.startswith(_SQLITE_FILE)
     tells, is_enforced = partial(_log_unmade, store), partial(_is_enforced, store)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -31,6 +33,7 @@ from api.paging import page_after
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
 from api.streams import stream
+from api.threads import in_thread
 from orchestrator.control.publisher import AnswerKind, Held
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.program.program import Tier
@@ -163,11 +166,15 @@ async def follow_program(
 
 
 @reports.post("/domains/{domain}/enforcers/{enforcer}/report", status_code=204, openapi_extra=takes(ReportBody))
-def report(
+async def report(
     _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, raw: RawBody, epoch: OfEpoch = None
 ) -> Response:
     """Take an enforcement point's report: what it read back and counted. Wakes who waits for a generation."""
-    services.enforcement.report(domain, enforcer, read_body(ReportBody, raw).report(epoch))
+
+    def begin() -> Future[None]:
+        return services.enforcement.begin(domain, enforcer, read_body(ReportBody, raw).report(epoch))
+
+    await asyncio.wrap_future(await in_thread(begin))  # a thousand may wait, and no thread for them
     return Response(status_code=204)
 
 

@@ -2,6 +2,11 @@
 
     report ──▶ one transaction: points, events ──▶ Standing of the domain ──▶ whoever waits looks at that
 
+Reports of a domain that come while one is being written wait together, without a thread each, and are one transaction.
+While the store is held by something else (on SQLite by a large list) they go on waiting: no report is answered Busy
+before it has waited for `PATIENCE_S`. On PostgreSQL reports wait for neither other domains nor, but for the one that
+completes a generation, for their own domain's lists.
+
 A domain's standing after a report is in memory, read in the report's own transaction: who waits is let go by it. That
 a generation is not enforced yet is believed only where this process takes all reports (`recheck_s` is None); else, and
 before the first report, the database is asked.
@@ -13,22 +18,32 @@ import asyncio
 import datetime as dt
 import itertools
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
 
 from orchestrator import stages
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.signals import Signal
-from orchestrator.control.writequeue import Jobs, NotCommitted, WriteQueue, Written
-from orchestrator.errors import NotFound
+from orchestrator.control.writequeue import NotCommitted
+from orchestrator.errors import Busy, NotFound
 from orchestrator.store import Store
 from orchestrator.store.points.records import EnforcedState, PointReport, Standing
 from orchestrator.store.records import Committed
+from orchestrator.store.transaction import Elsewhere
 from orchestrator.store.unit import Unit
 
 _MOST_TOGETHER = 256
 """So many reports are one transaction: a rule that is to be written waits for it."""
+
+PATIENCE_S = 25.0
+"""So long a report waits for the store: a little less than enforcement points wait for an answer."""
+_THREADS = 4
+"""So many domains' reports are written at once, besides those that are written by who brings them."""
+_PAUSE_S = 0.05
+"""The pause after the store was busy: it may say so at once."""
 
 _NOTED_EVERY = dt.timedelta(seconds=1)
 """How often it is written down which enforcers were heard that had nothing new to say."""
@@ -56,13 +71,95 @@ class Report:
         return max(self.took.values(), key=lambda took: sum(took.values()), default={})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Taken:
-    """A report that is to be kept."""
+    """A report that is to be kept, until when it may wait, and who waits for it."""
 
     domain: str
     enforcer: int
     report: Report
+    until_s: float
+    done: Future[None] = field(default_factory=Future)
+
+
+class _Waiting:
+    """The reports of a domain that wait for their transaction.
+
+    `carry` keeps some of them in one; it raises NotCommitted if nothing was kept. The first to come is carried out by
+    the thread that brought it, and what came meanwhile by a thread of `beside`: nobody waits for others' reports.
+    """
+
+    def __init__(self, carry: Callable[[Sequence[_Taken]], None], beside: ThreadPoolExecutor) -> None:
+        self._carry = carry
+        self._beside = beside
+        self._lock = threading.Lock()
+        self._waiting: list[_Taken] = []
+        self._under_way: list[_Taken] = []
+        self._is_busy = False
+
+    def put(self, taken: _Taken) -> Future[None]:
+        """Keep a report, at once if no other is being kept; what tells when it is."""
+        taken.done.set_running_or_notify_cancel()  # it is kept even if nobody waits for it any more
+        with self._lock:
+            self._waiting.append(taken)
+            if self._is_busy:
+                return taken.done
+            self._is_busy = True
+        self._go_on()
+        return taken.done
+
+    def _go_on(self) -> None:
+        with self._lock:
+            batch, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
+            self._under_way = batch
+        left = self._carried(batch)
+        with self._lock:
+            self._waiting, self._under_way = [*left, *self._waiting], []
+            self._is_busy = bool(self._waiting)
+            if not self._is_busy:
+                return
+            try:
+                self._beside.submit(self._go_on)
+            except RuntimeError:  # it was shut down
+                for taken in self._waiting:
+                    taken.done.set_exception(Busy("the service is stopping: report again"))
+                self._waiting, self._is_busy = [], False
+
+    @property
+    def enforcers(self) -> frozenset[int]:
+        """Those whose reports are not kept yet."""
+        with self._lock:
+            return frozenset(taken.enforcer for taken in (*self._under_way, *self._waiting))
+
+    def _carried(self, batch: Sequence[_Taken]) -> Sequence[_Taken]:
+        """Keep reports together, and one by one where that does not succeed; return those that wait on."""
+        try:
+            self._carry(batch)
+        except Busy as error:
+            return _waiting_on(batch, error)
+        except NotCommitted as failed:
+            if len(batch) > 1:
+                return [each for taken in batch for each in self._carried([taken])]
+            if isinstance(failed.cause, Busy):
+                return _waiting_on(batch, failed.cause)
+            batch[0].done.set_exception(failed.cause)
+        except BaseException as error:  # noqa: BLE001 - whoever waits would wait for ever
+            for taken in batch:
+                taken.done.set_exception(copy(error))
+        else:
+            for taken in batch:
+                taken.done.set_result(None)
+        return ()
+
+
+def _waiting_on(batch: Sequence[_Taken], error: Busy) -> Sequence[_Taken]:
+    """Return the reports that may wait on for the store, after a pause; the others have failed."""
+    now = time.monotonic()
+    for taken in batch:
+        if taken.until_s <= now:
+            taken.done.set_exception(copy(error))
+    time.sleep(_PAUSE_S)
+    return [taken for taken in batch if taken.until_s > now]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +178,7 @@ class _Reported:
 class Enforcement:
     """Takes reports and answers waits.
 
-    `recheck_s`: how often to look for reports that another process took.
+    `recheck_s`: how often to look for reports that another process took. `patience_s`: how long a report may wait.
 
     `told` is called after every report with a domain, a host of it, and the generation that this was read back at.
     `vouched`: what is known of other hosts of a domain without their saying so, to be kept with a report.
@@ -93,12 +190,15 @@ class Enforcement:
         metrics: Metrics,
         *,
         recheck_s: float | None = None,
+        patience_s: float = PATIENCE_S,
         told: Callable[[str, str, int], None] = lambda domain, host, generation: None,  # noqa: ARG005
         vouched: Callable[[str], Sequence[PointReport]] = lambda domain: (),  # noqa: ARG005
     ) -> None:
         self._told = told
         self._vouched = vouched
-        self._queue = WriteQueue(self._carry, store.patience_s, _MOST_TOGETHER)
+        self._patience_s = patience_s
+        self._beside = ThreadPoolExecutor(_THREADS, thread_name_prefix="reports")
+        self._queues: dict[str, _Waiting] = {}
         self._said: dict[int, Report] = {}
         self._heard_at: dict[int, dt.datetime] = {}
         self._noted_at = dt.datetime.min.replace(tzinfo=dt.UTC)
@@ -114,18 +214,29 @@ class Enforcement:
         self._unsubscribe = store.subscribe(self._heard)
 
     def report(self, domain: str, enforcer: int, report: Report) -> None:
-        """Store a report and wake waits; late and repeated ones change nothing.
+        """Take a report and wait until it is kept; see `begin`."""
+        self.begin(domain, enforcer, report).result()
 
-        Raises NotFound, Conflict.
+    def begin(self, domain: str, enforcer: int, report: Report) -> Future[None]:
+        """Store a report and wake waits; return what tells when that is done, or raises NotFound, Conflict, Forbidden.
 
-        Hosts that the domain does not have (any more) are passed over. Who waits is woken as soon as the report can be
-        read: what it says is so, and is said again, whatever becomes of our disk. Reports that wait for each other are
-        one transaction; one that says what was said before writes nothing but, once a second, who was heard.
+        Late and repeated reports change nothing. Hosts that the domain does not have (any more) are passed over. Who
+        waits is woken as soon as the report can be read: what it says is so, and is said again, whatever becomes of our
+        disk. A report that says what was said before writes nothing but, once a second, who was heard.
         """
-        if not self._is_nothing_new(domain, enforcer, report):
-            taken = _Taken(domain, enforcer, report)
-            self._queue.do(lambda _: taken)
-            self._said[enforcer] = report
+        if self._is_nothing_new(domain, enforcer, report):
+            self._note(domain, report)
+            done = Future[None]()
+            done.set_result(None)
+            return done
+        together = self._store.part(domain) or ""
+        with self._lock:
+            if together not in self._queues:
+                self._queues[together] = _Waiting(self._carry, self._beside)
+            queue = self._queues[together]
+        return queue.put(_Taken(domain, enforcer, report, time.monotonic() + self._patience_s))
+
+    def _note(self, domain: str, report: Report) -> None:
         for point in report.points:
             self._told(domain, point.host, point.generation)
             self._metrics.reported(point.state)
@@ -150,12 +261,40 @@ class Enforcement:
             if now - self._noted_at < _NOTED_EVERY:
                 return True
             heard, self._heard_at, self._noted_at = self._heard_at, {}, now
-        with self._store.write() as unit:
-            unit.enforcers.heard_again(heard)
+        try:
+            with self._store.write(part="heard") as unit:
+                unit.enforcers.heard_again(heard)
+        except Busy:  # they were heard all the same, and that is noted with the next
+            with self._lock:
+                self._heard_at = {**heard, **self._heard_at}
         return True
 
-    def _carry(self, jobs: Jobs) -> Sequence[Written[Any]]:
-        """Keep some reports in one transaction. Raises NotCommitted."""
+    def note_heard(self, unit: Unit) -> None:
+        """Note when enforcers were heard whose reports wait, or had nothing new.
+
+        To be done before any of them is called silent.
+        """
+        with self._lock:
+            heard, self._heard_at = self._heard_at, {}
+            waiting = [each for queue in self._queues.values() for each in queue.enforcers]
+        unit.enforcers.heard_again({**heard, **dict.fromkeys(waiting, unit.now)})
+
+    def _carry(self, batch: Sequence[_Taken]) -> None:
+        """Keep some reports in one transaction, on PostgreSQL those of a domain.
+
+        Raises NotCommitted, and what the store raises.
+        """
+        try:
+            self._write(batch, f"reports {batch[0].domain}")
+        except NotCommitted as failed:
+            if not isinstance(failed.cause, Elsewhere) or len(batch) > 1:
+                raise
+            self._write(batch, None)  # it raises the domain's generation
+        for taken in batch:
+            self._said[taken.enforcer] = taken.report
+            self._note(taken.domain, taken.report)
+
+    def _write(self, batch: Sequence[_Taken], part: str | None) -> None:
         kept: dict[str, _Reported] = {}
 
         def wake() -> None:
@@ -163,13 +302,12 @@ class Enforcement:
                 self._keep(domain, reported)
             self._reported.fire()
 
-        with self._store.write(shown=wake) as unit:
+        with self._store.write(part=part, shown=wake) as unit:
             try:
-                for job in jobs:
-                    self._take(unit, job.work(unit), kept)
+                for taken in batch:
+                    self._take(unit, taken, kept)
             except BaseException as error:
                 raise NotCommitted(error) from error
-        return [Written(None, {})] * len(jobs)
 
     def _take(self, unit: Unit, taken: _Taken, kept: dict[str, _Reported]) -> None:
         """Keep one report, and what its domain comes to with it, in a transaction."""
@@ -242,6 +380,7 @@ class Enforcement:
     def close(self) -> None:
         """Answer all who wait with the state as it is: the service stops."""
         self._closed = True
+        self._beside.shutdown(wait=False)
         self._unsubscribe()
         self._reported.fire()
 

@@ -63,8 +63,10 @@ class Timekeeper:
         *,
         expiry_lead: dt.timedelta = dt.timedelta(days=1),
         silence_s: float = 8.0,
+        note_heard: Callable[[Unit], None] = lambda _: None,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._note_heard = note_heard
         self._lead = expiry_lead
         self._silence_s = silence_s
         self._ticks = ticks
@@ -80,7 +82,7 @@ class Timekeeper:
         if soon:
             units.write(self._announce)
         if silent:
-            units.write(lambda unit: unit.enforcers.lose_silent(self._silence_s))
+            units.write(self._lose_silent)
         deadline = units.read(lambda unit: unit.acls.next_deadline_s())
         if deadline is not None and deadline <= 0:
             deadline = self._take_back(units)
@@ -94,6 +96,11 @@ class Timekeeper:
             left = LOOK_AT_CLOCK_S  # nobody knows when the next is due behind those that cannot be taken out
         most = LONGEST_SLEEP_S if left is None else LOOK_AT_CLOCK_S
         return max(SHORTEST_SLEEP_S, min(most, self._silence_s / _LOOKS_A_SILENCE, left if left is not None else most))
+
+    def _lose_silent(self, unit: Unit) -> None:
+        """Log enforcers that are silent as down; those that were heard while the store was held are not."""
+        self._note_heard(unit)
+        unit.enforcers.lose_silent(self._silence_s)
 
     def _take_back(self, units: Units) -> float:
         """Take back changes not confirmed in time; return seconds until the next look."""

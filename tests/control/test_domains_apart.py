@@ -18,6 +18,7 @@ from store.postgres_cluster import Cluster, binaries, running
 
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
+from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import Busy
@@ -26,6 +27,8 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store import Store, open_store
 from orchestrator.store.audit import Wanted
 from orchestrator.store.migrate import upgrade
+from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.records import HostRecord
 from orchestrator.store.transaction import Elsewhere, StoreSettings, domain_part
 from orchestrator.store.unit import Unit
 
@@ -157,6 +160,34 @@ def test_a_write_that_names_another_domain_than_it_moves_is_carried_out_over_all
         unit.tenants.delete("of-east")
         unit.tenants.create("of-east", name="", domain="north", prefixes=[Prefix.parse("10.0.0.0/16")])
     assert set(first.control.carry_out(adding("east", 7), payer="of-east").generations) == {"north"}
+
+
+def test_reports_and_counts_do_not_wait_for_a_long_list_not_even_in_their_own_domain(replicas: list[Replica]) -> None:
+    first, second, _ = replicas
+    with second.store.write() as unit:
+        for number, host in enumerate(("h1", "h2"), 1):
+            unit.domains.add_host("east", HostRecord(host, number, "up"))
+        token = unit.enforcers.invite("east", expires=unit.now.replace(year=unit.now.year + 1), author="x")
+        enforcer = unit.enforcers.enrol(token, name="one", kind="openflow").enforcer.id
+        generation = unit.domains.get("east").generation
+    until(lambda: (program := first.publisher.program("east")) and program.generation >= generation)
+    reports = Enforcement(second.store, Metrics(), recheck_s=0.1)
+
+    def report(host: str, at: int) -> None:
+        reports.report("east", enforcer, Report((PointReport(host, at, bytes(16), PointState.ENFORCED),)))
+
+    with long_write(first, "east"):
+        report("h1", generation)
+        with second.store.read() as unit:
+            assert [each.report.host for each in unit.enforcers.points("east")] == ["h1"]
+    report("h2", generation)
+    assert reports.enforced("east", generation).done
+    with second.store.read() as unit:
+        newest = unit.domains.get("east").generation
+    report("h1", newest + 1)  # which raises the domain: more than reports may write by themselves
+    with second.store.read() as unit:
+        assert unit.domains.get("east").generation > newest + 1
+    reports.close()
 
 
 def test_a_domain_does_not_move_in_a_transaction_of_another(replicas: list[Replica]) -> None:

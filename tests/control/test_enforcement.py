@@ -7,24 +7,24 @@ import datetime as dt
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from patience import until
+from patience import PATIENCE_S, until
 
 from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.metrics import Metrics
-from orchestrator.control.writequeue import WriteQueue
-from orchestrator.errors import Conflict, NotFound
+from orchestrator.errors import Busy, Conflict, NotFound
 from orchestrator.stages import measuring
 from orchestrator.store import Store, open_store
 from orchestrator.store.points.records import EnforcedState, PointRecord, PointReport, PointState, Standing
 from orchestrator.store.records import HostRecord
 from orchestrator.store.sql.clock import utc_now
+from orchestrator.store.transaction import StoreSettings
 
 HOSTS = ("h1", "h2")
 SOON_S = 5.0
@@ -33,9 +33,9 @@ SOON_S = 5.0
 class Site:
     """A domain at generation 9 with two hosts and one enforcer."""
 
-    def __init__(self, store: Store, recheck_s: float | None = None) -> None:
+    def __init__(self, store: Store, recheck_s: float | None = None, patience_s: float = PATIENCE_S) -> None:
         self.store = store
-        self.enforcement = Enforcement(store, Metrics(), recheck_s=recheck_s)
+        self.enforcement = Enforcement(store, Metrics(), recheck_s=recheck_s, patience_s=patience_s)
         with store.write() as unit:
             unit.domains.create("pop")
             for number, name in enumerate(HOSTS, 1):
@@ -55,11 +55,16 @@ class Site:
 
 
 @contextmanager
-def site(recheck_s: float | None = None, clock: Callable[[], dt.datetime] = utc_now) -> Iterator[Site]:
+def site(
+    recheck_s: float | None = None,
+    clock: Callable[[], dt.datetime] = utc_now,
+    of_store: StoreSettings | None = None,
+    patience_s: float = PATIENCE_S,
+) -> Iterator[Site]:
     with tempfile.TemporaryDirectory() as folder:
-        store = open_store(f"sqlite:///{Path(folder) / 'store.db'}", clock=clock)
+        store = open_store(f"sqlite:///{Path(folder) / 'store.db'}", clock=clock, settings=of_store)
         try:
-            yield Site(store, recheck_s)
+            yield Site(store, recheck_s, patience_s)
         finally:
             store.close()
 
@@ -297,19 +302,77 @@ def test_an_enforcer_that_was_lost_is_back_although_it_says_nothing_new() -> Non
 
 def test_reports_that_wait_for_each_other_are_few_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     many = 20
-    turns, queued = list[None](), list[None]()
-    write, queue = Store.write, WriteQueue.do
+    turns = list[None]()
+    write = Store.write
     monkeypatch.setattr(Store, "write", lambda self, **more: (turns.append(None), write(self, **more))[1])
-    monkeypatch.setattr(WriteQueue, "do", lambda self, work: (queued.append(None), queue(self, work))[1])
-    with site() as running, ThreadPoolExecutor(many) as threads:
+    with site() as running, ThreadPoolExecutor(1) as beside:
         turns.clear()
         with running.store.turn():  # nobody else can write meanwhile
-            told = [threads.submit(running.report, HOSTS[number % 2], 8, PointState.APPLYING) for number in range(many)]
-            until(lambda: len(queued) == many)
-        for each in told:
-            each.result()
-        assert len(turns) <= many // 2
+            first = beside.submit(running.report, "h1", 8, PointState.APPLYING)
+            until(lambda: turns)
+            told = [begin(running, HOSTS[number % 2], PointState.APPLYING) for number in range(1, many)]
+        for each in (first, *told):
+            each.result(PATIENCE_S)
+        assert len(turns) == 2
         assert running.enforcement.enforced("pop", 8).hosts == len(HOSTS)
+
+
+def begin(running: Site, host: str, state: PointState = PointState.ENFORCED) -> Future[None]:
+    """Bring a report while others wait, which needs no thread to wait on."""
+    point = PointReport(host, 8, bytes(16), state)
+    return running.enforcement.begin("pop", running.enforcer, Report((point,)))
+
+
+def test_reports_outwait_a_store_that_is_held_for_longer_than_its_patience() -> None:
+    """As by a large list: each look for a turn ends with Busy, and no report does."""
+    hasty = StoreSettings(busy_timeout_s=0.05)
+    with site(of_store=hasty) as running, ThreadPoolExecutor(1) as threads:
+        with running.store.turn():
+            told = [threads.submit(begin, running, host).result(PATIENCE_S) for host in HOSTS * 50]
+            assert not any(each.done() for each in told)
+        for each in told:
+            each.result(PATIENCE_S)
+        assert running.enforcement.enforced("pop", 8).done
+
+
+def test_a_report_that_outlasts_its_patience_is_answered_busy() -> None:
+    hasty = StoreSettings(busy_timeout_s=0.01)
+    with site(of_store=hasty, patience_s=0.1) as running, running.store.turn():
+        for each in [begin(running, host) for host in HOSTS]:
+            with pytest.raises(Busy):
+                each.result(PATIENCE_S)
+
+
+def test_reports_that_wait_when_the_service_stops_are_answered() -> None:
+    with site(of_store=StoreSettings(busy_timeout_s=0.01)) as running, running.store.turn():
+        told = [begin(running, host) for host in HOSTS]
+        running.enforcement.close()
+        for each in told:
+            with pytest.raises(Busy):
+                each.result(PATIENCE_S)
+
+
+def test_an_enforcer_whose_report_waits_for_the_store_is_not_silent() -> None:
+    clock = Ahead()
+    with site(clock=clock, of_store=StoreSettings(busy_timeout_s=0.05)) as running:
+        running.report("h1", 7)
+        clock.ahead = dt.timedelta(seconds=60)
+        with running.store.turn() as turn:  # whoever looks for silent ones comes first when the list is stored
+            waiting = begin(running, "h1")
+            running.enforcement.note_heard(turn.unit)
+            assert turn.unit.enforcers.lose_silent(8.0) == ()
+            turn.commit()
+        waiting.result(PATIENCE_S)
+
+
+def test_a_report_that_nobody_waits_for_any_more_is_kept() -> None:
+    with site(of_store=StoreSettings(busy_timeout_s=0.01)) as running:
+        with running.store.turn():
+            gone = begin(running, "h1")
+            assert not gone.cancel()
+        gone.result(PATIENCE_S)
+        running.report("h2", 8)
+        assert running.enforcement.enforced("pop", 8).done
 
 
 def test_a_report_that_is_refused_takes_no_other_with_it() -> None:
