@@ -133,6 +133,10 @@ pictures: packages $(VENV)/.ready  ## take the console's screenshots anew
 packages:
 	@missing=$$(for name in $(DEBIAN); do \
 	    dpkg-query -W -f='$${Status}' $$name 2>/dev/null | grep -q '^install ok installed' || echo $$name; done); \
+	if [ -n "$$missing" ] && [ "$$(id -u)" != 0 ]; then \
+	    echo "these Debian packages are missing, and only root installs packages:" $$missing >&2; \
+	    echo "as root: make packages" >&2; exit 1; \
+	fi; \
 	if [ -n "$$missing" ]; then \
 	    echo "installing Debian packages:" $$missing; \
 	    policy=/usr/sbin/policy-rc.d; \

@@ -41,7 +41,7 @@ def service(url: str | None) -> Iterator[Client]:
 
 
 def wait_enforced(client: Client, domain: str, generation: int, timeout_s: float) -> Enforced:
-    """Wait, with a progress bar of the hosts that lag, until all hold a generation or the time is over."""
+    """Wait, with a progress bar of the hosts that are behind, until all hold a generation or the time is over."""
     until = time.monotonic() + timeout_s
     state = client.generation(domain, generation)
     most = len(state.laggards)
@@ -53,11 +53,12 @@ def wait_enforced(client: Client, domain: str, generation: int, timeout_s: float
 
 
 def end_unless_enforced(state: Enforced, timeout_s: float) -> None:
-    """Name the hosts that lag and end with 1, if there are any."""
+    """Name the hosts that are behind and end with 1, if there are any."""
     if state.done:
         return
     for each in state.laggards:
         why = f": {each.error}" if each.error else ""
-        complain(f"{each.host or 'a host'} is {each.state or 'silent'}, at generation {each.generation or 0}{why}")
-    complain(f"generation {state.generation} is not enforced after {timeout_s:g} s")
+        how = each.word if each.state is None else f"is {each.word}, at generation {each.generation or 0}"
+        complain(f"{each.host or 'a host'} {how}{why}")
+    complain(f"generation {state.generation} is not in force on every host after {timeout_s:g} s")
     raise typer.Exit(_ANSWER_IS_NO)

@@ -85,7 +85,7 @@ def list_all(shown: Shown, url: Url = None) -> None:
 
 @taking
 def show(domain: DomainName, report: Report, url: Url = None) -> None:
-    """Show a domain's hosts, endpoints and enforcers, and whether its newest generation is enforced."""
+    """Show a domain's hosts, endpoints and enforcers, and whether its newest generation is in force."""
     with service(url) as client:
         seen = client.domain(domain)
         hosts, endpoints, enforcers = client.hosts(domain), client.endpoints(domain), client.enforcers(domain)
@@ -98,13 +98,10 @@ def show(domain: DomainName, report: Report, url: Url = None) -> None:
         "endpoints": [*map(_endpoint_json, endpoints)],
         "enforcers": enforcers,
     }
-    lagging = {
-        each.host: f"behind, {each.state or 'silent'}" + (f": {each.error}" if each.error else "")
-        for each in state.laggards
-    }
+    late = {each.host: each.word + (f": {each.error}" if each.error else "") for each in state.laggards}
     untracked = [Line(f"replies are let in by ACK alone at: {', '.join(seen.untracked)}")] if seen.untracked else []
     heading = f"domain {seen.id}, return traffic {seen.return_traffic}, generation {seen.generation}"
-    host_rows = [(one.name, f"{one.datapath_id:016x}", one.uplink, lagging.get(one.name, "in force")) for one in hosts]
+    host_rows = [(one.name, f"{one.datapath_id:016x}", one.uplink, late.get(one.name, "in force")) for one in hosts]
     last_seen = [f"{one.last_seen:%Y-%m-%d %H:%M:%S}" if one.last_seen else "never" for one in enforcers]
     enforcer_rows = [(one.name, one.kind, one.epoch, at) for one, at in zip(enforcers, last_seen, strict=True)]
     parts: tuple[Line | Table, ...] = (
@@ -123,11 +120,11 @@ def list_hosts(domain: DomainName, shown: Shown, url: Url = None) -> None:
     with service(url) as client:
         hosts = client.hosts(domain)
         state = client.generation(domain, client.domain(domain).generation)
-    lagging = {each.host: each.state or "silent" for each in state.laggards}
+    late = {each.host: each.word for each in state.laggards}
     shown.say(
-        [{**host.to_json(), "state": lagging.get(host.name, "in force")} for host in hosts],
+        [{**host.to_json(), "state": late.get(host.name, "in force")} for host in hosts],
         ("host", "datapath id", "uplink", "state"),
-        ((one.name, f"{one.datapath_id:016x}", one.uplink, lagging.get(one.name, "in force")) for one in hosts),
+        ((one.name, f"{one.datapath_id:016x}", one.uplink, late.get(one.name, "in force")) for one in hosts),
     )
 
 
@@ -220,12 +217,12 @@ def wait(
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="How long to wait, in seconds.")] = 30.0,
     url: Url = None,
 ) -> None:
-    """Wait until every host holds a generation. Ends with 1, naming the hosts that lag, if they do not in time."""
+    """Wait until every host holds a generation. Ends with 1, naming the hosts that are behind then."""
     with service(url) as client:
         wanted = client.domain(domain).generation if generation is None else generation
         state = wait_enforced(client, domain, wanted, timeout)
     end_unless_enforced(state, timeout)
-    say(f"generation {state.generation} is enforced on every host of {domain}")
+    say(f"generation {state.generation} is in force on every host of {domain}")
 
 
 def _endpoint_row(endpoint: Endpoint) -> tuple[str, ...]:

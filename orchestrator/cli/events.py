@@ -36,7 +36,7 @@ def events(
     shown: Shown,
     url: Url = None,
 ) -> None:
-    """Show what happened, oldest first: changes, what is enforced, hosts that refuse, rules about to expire.
+    """Show what happened, oldest first: changes, what is in force, hosts that refuse, rules about to expire.
 
     Administrators see everything, tenants what is about them. With --follow, --json prints one object a line.
     """

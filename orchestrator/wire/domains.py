@@ -63,6 +63,15 @@ class Lagging:
     state: str | None
     error: str | None
 
+    @property
+    def word(self) -> str:
+        """How the host is, in the words that every place has for it: `behind`, or what is worse than that."""
+        return "never reported" if self.state is None else _WORDS.get(self.state, self.state)
+
+
+_WORDS = {"enforced": "behind", "applying": "behind"}
+"""A host that was read back at another generation, or is on its way to this one, is behind."""
+
 
 @document()
 class Enforced:

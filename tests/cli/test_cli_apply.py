@@ -125,9 +125,29 @@ def test_the_base_may_be_said_where_the_file_does_not(run: Run, tenant: str, ser
 
 
 def test_a_base_that_is_forgotten_is_no_base(run: Run, tenant: str) -> None:
-    ended = run("acl", "apply", tenant, "-", "--yes", "--base-version", "77", stdin=listed(WEB))
-    assert (ended.code, "there is no version 77 to compare with" in ended.err) == (1, True)
-    assert rules_of(run, tenant) == ["web", "ssh"]
+    """A quota of versions makes the history forget its oldest versions; whoever began there is told, everywhere."""
+    assert run("tenant", "quota", "set", tenant, "--versions", "3").code == 0
+    for number in range(5):
+        edit = ("--description", f"edit {number}", "--yes", "--no-wait")
+        assert run("acl", "rule", "set", tenant, "web", *edit).code == 0
+    kept = [each["version"] for each in run("acl", "versions", tenant, "--json").json()]
+    assert 1 not in kept
+    assert len(kept) > 1
+    before = run("acl", "show", tenant).out
+    ended = run("acl", "apply", tenant, "-", "--yes", "--base-version", "1", stdin=listed(WEB))
+    assert (ended.code, "there is no version 1 to compare with" in ended.err) == (1, True), ended
+    assert "`aclflow acl show`" in ended.err
+    for command in (
+        ("acl", "show", f"{tenant}@1"),
+        ("acl", "diff", f"{tenant}@1", tenant),
+        ("acl", "restore", tenant, "1", "--yes"),
+        ("acl", "export", f"{tenant}@1", "-f", "iptables"),
+    ):
+        told = run(*command)
+        assert (told.code, "has no version 1, or not any more" in told.err) == (1, True), (command, told)
+    never = run("acl", "apply", tenant, "-", "--yes", "--base-version", "77", stdin=listed(WEB))
+    assert (never.code, "there is no version 77 to compare with" in never.err) == (1, True)
+    assert run("acl", "show", tenant).out == before
 
 
 def test_without_a_terminal_nothing_is_changed_unasked(run: Run, tenant: str) -> None:

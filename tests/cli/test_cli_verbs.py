@@ -252,6 +252,15 @@ def test_a_file_with_a_tenants_name_is_told(run: Run, tmp_path: Path, monkeypatc
     assert (alone.code, "the file is ./shop" in alone.err) == (3, True)
 
 
+def test_a_version_is_shown_by_its_name(run: Run, tenant: str) -> None:
+    assert run("acl", "show", f"{tenant}@0").out.splitlines()[-1] == "version 0"
+    assert run("acl", "show", f"{tenant}@1") == run("acl", "show", tenant, "--version", "1")
+    assert run("acl", "show", f"{tenant}@") == run("acl", "show", tenant)
+    assert run("acl", "show", f"{tenant}@0", "-o", "json").json()["taken_from"]["tenant"] == tenant
+    twice = run("acl", "show", f"{tenant}@1", "--version", "1")
+    assert (twice.code, "--version" in twice.err) == (2, True)
+
+
 def test_a_version_comes_back_as_a_change_that_is_shown(run: Run, tenant: str) -> None:
     assert run("acl", "rule", "delete", tenant, "web", "--yes").code == 0
     unasked = run("acl", "restore", tenant, "1")

@@ -99,7 +99,7 @@ class Api:
                 return found
 
     def wait_enforced(self, domain, generation, seconds, member=None):
-        """Wait until every host holds a generation, or `member` alone. Fails, naming who lags and why."""
+        """Wait until every host holds a generation, or `member` alone. Fails, naming who is behind and why."""
         where = path("domains", domain, "generations", generation)
         until = time.monotonic() + seconds
         laggards = None
@@ -110,12 +110,13 @@ class Api:
             laggards = [each for each in lagging if member in (None, each["host"])]
         if laggards != []:
             lagging = ", ".join(map(_lagging, laggards or ()))
-            self._module.fail_json(msg=f"generation {generation} is not enforced after {seconds} s: {lagging}")
+            self._module.fail_json(msg=f"generation {generation} is not in force after {seconds} s: {lagging}")
 
 
 def _lagging(each):
     """Who does not hold a generation, and why."""
-    why = ": ".join(filter(None, (each["state"] or "never reported", each["error"])))
+    words = {None: "never reported", "enforced": "behind", "applying": "behind"}
+    why = ": ".join(filter(None, (words.get(each["state"], each["state"]), each["error"])))
     return f"{each['host'] or 'a host'} ({why})"
 
 

@@ -211,7 +211,7 @@ def _state_words(lag: Lagging | None) -> tuple[str, str, str]:
         return "in force", "good", ""
     if lag.state is None:
         return "never reported", "bad", "its controller has not enrolled, or its switch does not reach it"
-    state = "behind" if lag.state == "enforced" else lag.state
+    state = lag.word
     return state, "warn", f"at generation {lag.generation or 0}" + (f": {lag.error}" if lag.error else "")
 
 

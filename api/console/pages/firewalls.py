@@ -278,5 +278,5 @@ def _state(member: FleetMember | None, late: Lagging | None) -> tuple[str, str, 
         return "in force", "good", ""
     if late.state is None:
         return "never reported", "bad", "its agent has not enrolled, or has not loaded its program yet"
-    state = "behind" if late.state == "enforced" else late.state
+    state = late.word
     return state, "warn", f"at generation {late.generation or 0}" + (f": {late.error}" if late.error else "")

@@ -113,7 +113,7 @@ def _host(name: str, state: Enforced) -> Node:
         return Node(name, f"holds generation {words.count(state.generation)}", "good")
     if lag.state is None:
         return Node(name, "never reported", "bad")
-    says = "behind" if lag.state == "enforced" else lag.state
+    says = lag.word
     return Node(name, f"{says}, at {words.count(lag.generation or 0)}", "bad" if lag.state in _SILENT else "warn")
 
 

@@ -67,7 +67,7 @@ class Enforcing:
             return icon, ui.label("waiting").classes("small quiet")
 
     async def _look(self) -> None:
-        """Show who lags by now; however long that takes, for as long as somebody waits."""
+        """Show who is behind by now; however long that takes, for as long as somebody waits."""
         generation, waited_s = self._written.generation, time.monotonic() - self._begun
         try:
             state = await self._view.session.reading.once(
@@ -107,8 +107,7 @@ def _progress(late: Lagging | None) -> tuple[str, str, str]:
         return "check_circle", "text-positive", "in force"
     if late.error:
         return "error", "text-negative", late.error
-    where = "never reported" if late.state is None else "still at an earlier version"
-    return "hourglass_top", "quiet", f"behind, {where}"
+    return "hourglass_top", "quiet", late.word
 
 
 def _still(state: Enforced) -> str:

@@ -246,7 +246,10 @@ def review(
 
 @taking
 def show(
-    tenant: TenantName,
+    tenant: Annotated[
+        str,
+        typer.Argument(metavar="TENANT", help="The tenant, or TENANT@VERSION.", autocompletion=complete.tenants),
+    ],
     version: Annotated[
         int | None,
         typer.Option("--version", min=0, help="As it was at this version.", autocompletion=complete.versions),
@@ -265,9 +268,12 @@ def show(
 
     It states the version that it was taken from, so that `aclflow acl apply` knows what others changed since.
     """
+    live = LiveList.named(tenant) or LiveList(tenant)
+    if version is not None and live.version is not None:
+        raise BadInput("TENANT@VERSION says it already", place="--version")
     with service(url) as client:
-        seen = client.acl(tenant, version=version)
-        owner = client.tenant(tenant)
+        seen = client.acl(live.tenant, version=version if live.version is None else live.version)
+        owner = client.tenant(live.tenant)
     acl, force = seen.acl, owner.in_force
     if output in _FORMS and output != Form.JSON.value:
         say_rules(acl.rules, Shown(Form(output)))
@@ -280,7 +286,7 @@ def show(
             f"version {force.version} is {force.text()}" if seen.version == force.version else f"version {seen.version}"
         )
         return
-    exported = write(acl, to or NATIVE, TakenFrom(tenant, seen.version))
+    exported = write(acl, to or NATIVE, TakenFrom(live.tenant, seen.version))
     refuse_losses(exported.losses, approximate=False, what=f"{to} cannot say all of it")
     write_output(exported.text, None if output in _FORMS else output)
 

@@ -39,7 +39,7 @@ ACL = Branch(
             "Find two neighbouring versions that disagree about a packet, reading few of many.",
             "acl.history:bisect_versions",
         ),
-        Leaf("apply", "Make a file a tenant's list and wait until it is enforced.", "acl.service:apply"),
+        Leaf("apply", "Make a file a tenant's list and wait until it is in force.", "acl.service:apply"),
         Leaf("confirm", "Keep a change that waits to be confirmed.", "acl.service:confirm"),
         Leaf("revert", "Take a change back that waits to be confirmed.", "acl.service:revert"),
         Leaf("restore", "Make a list again what it was at a version.", "acl.service:restore"),
