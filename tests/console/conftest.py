@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +53,32 @@ SHOP = {
         {"id": "db-out", "direction": "egress", "action": "deny", "protocol": "tcp", "destination_ports": 5432},
     ],
 }  # fmt: skip
+
+PLACES = {
+    "/project/shop": "Busiest rules",
+    "/project/shop/acl": "ssh-contractors",
+    "/project/shop/trace": "Source address",
+    "/project/shop/check": "Never decides",
+    "/project/shop/expectations": "Nothing is expected yet",
+    "/project/shop/draft": "No draft is shared",
+    "/project/shop/hits": "decided nothing so far",
+    "/project/shop/packets": "No rule of this list has its log on",
+    "/project/shop/groups": "@office",
+    "/project/shop/history": "Version 1",
+    "/project/shop/review": "There is nothing to commit",
+    "/admin": "All is in force",
+    "/admin/topology": "every packet from outside",
+    "/admin/domains": "No host yet",
+    "/admin/operator-rules": "No rule yet",
+    "/admin/operator-rules/review": "There is nothing to commit",
+    "/admin/placement": "No rule is lifted",
+    "/admin/firewalls": "No firewall VNF yet",
+    "/admin/edge": "No point of presence yet",
+    "/admin/events": "acl.replaced",
+    "/identity/tenants": "Web shop",
+    "/identity/tokens": "the operator",
+}
+"""Every page, and something that it shows of the little town."""
 
 
 @dataclass
@@ -104,10 +130,10 @@ def _answers(url: str) -> bool:
 
 
 @contextmanager
-def _console(url: str) -> Iterator[str]:
+def _console(url: str, options: Sequence[str]) -> Iterator[str]:
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ACLFLOW_", "PYTEST_"))}
-    command = [sys.executable, "-m", "orchestrator.cli", "console", "--url", url, "--port", str(port)]
+    command = [sys.executable, "-m", "orchestrator.cli", "console", "--url", url, "--port", str(port), *options]
     process = subprocess.Popen(command, env=environment)
     here = f"http://127.0.0.1:{port}"
     try:
@@ -118,28 +144,30 @@ def _console(url: str) -> Iterator[str]:
         process.wait(PATIENCE_S)
 
 
-@pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    directory = tmp_path_factory.mktemp("town")
+@contextmanager
+def bare_town(directory: Path, *options: str) -> Iterator[Town]:
+    """A running service and console, with nothing in them but an operator's token. `options` are the console's."""
     settings = Settings(state_dir=directory)
     admin = bootstrap.create_token(settings, Role.ADMIN, description="the operator").secret
     url = f"http://127.0.0.1:{free_port()}"
-    service = _serve(directory, url)
+    here = Town(directory, url, "", admin, "", "", _serve(directory, url))
     try:
-        with Client(url, admin) as client:
-            client.create_domain("pop")
-            client.create_tenant("shop", domain="pop", name="Web shop", prefixes=[Prefix.parse("198.51.100.0/24")])
-            client.create_tenant("bank", domain="pop", name="Bank", prefixes=[Prefix.parse("203.0.113.0/24")])
-            client.put_acl("shop", acl_from_json(SHOP))
-            _, member = client.create_token("member", tenant="shop", description="shop's engineer")
-            _, reader = client.create_token("reader", tenant="shop")
-        with _console(url) as console:
-            here = Town(directory, url, console, admin, member, reader, service)
+        with _console(url, options) as here.console:
             yield here
-            service = here.service
     finally:
-        service.kill()
-        service.wait()
+        here.stop_service()
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    with bare_town(tmp_path_factory.mktemp("town")) as here, here.client() as client:
+        client.create_domain("pop")
+        client.create_tenant("shop", domain="pop", name="Web shop", prefixes=[Prefix.parse("198.51.100.0/24")])
+        client.create_tenant("bank", domain="pop", name="Bank", prefixes=[Prefix.parse("203.0.113.0/24")])
+        client.put_acl("shop", acl_from_json(SHOP))
+        _, here.member = client.create_token("member", tenant="shop", description="shop's engineer")
+        _, here.reader = client.create_token("reader", tenant="shop")
+        yield here
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +228,16 @@ def _check_is_ours(look: Look, url: str) -> None:
     ours = (look.town.console, look.town.console.replace("http://", "ws://"), "data:", "blob:")
     if not url.startswith(ours):
         look.complaints.append(f"a request to {url}")
+
+
+@pytest.fixture
+def the_list_as_it_was(look: Look) -> None:
+    """The test begins with the list of the town."""
+    with look.town.client() as client:
+        client.put_acl("shop", acl_from_json(SHOP))
+
+
+def discard(page: Page) -> None:
+    """Forget the draft, and be sure of it."""
+    page.get_by_role("button", name="Discard", exact=True).click()
+    page.get_by_role("button", name="Discard all").click()

@@ -7,8 +7,7 @@ from playwright.sync_api import Page, expect
 
 from orchestrator.policy.formats.native import acl_from_json
 
-from .conftest import SHOP, Look
-from .test_browser import PLACES
+from .conftest import PLACES, SHOP, Look
 
 MOST_STEPS = 60
 WALKED = 45

@@ -46,7 +46,7 @@ def rules_of(look: Look) -> list[str]:
 
 
 def test_an_address_is_blocked_for_every_tenant(look: Look, page: Page) -> None:
-    """Typed, reviewed in sentences and packets, committed; then changed, moved and removed."""
+    """Typed, reviewed in sentences and packets, committed; then changed, moved and deleted."""
     write_rule(page, "blocked", "deny", "203.0.113.66")
     assert rules_of(look) == []
     page.get_by_role("button", name="Review and commit").click()
@@ -62,7 +62,7 @@ def test_an_address_is_blocked_for_every_tenant(look: Look, page: Page) -> None:
     page.get_by_text("Move up", exact=True).click()
     expect(page.locator("tbody tr").first).to_contain_text("monitor")
     page.get_by_label("More for blocked").click()
-    page.get_by_text("Remove", exact=True).click()
+    page.get_by_text("Delete", exact=True).click()
     page.get_by_role("button", name="Review and commit").click()
     expect(page.get_by_text("No longer denied for every tenant")).to_be_visible()
     expect(page.get_by_text("What was denied for every tenant is left to other rules")).to_be_visible()
@@ -221,3 +221,34 @@ def test_the_home_says_where_packets_of_a_tenant_are_decided(look: Look, page: P
             expect(page.locator("h1")).to_have_text("Firewalls and scaling")
         finally:
             client.remove_firewall("pop", "fw1")
+
+
+def test_hosts_come_and_go_from_the_page(look: Look) -> None:
+    """One whose switch is configured, and a machine, whose steps are told as they are taken."""
+    page = look.page
+    look.sign_in(look.town.admin)
+    look.open("/admin/domains")
+    page.get_by_role("button", name="Bring in a host").click()
+    page.get_by_role("button", name="A switch that is configured already").click()
+    page.get_by_label("Name").fill("host7")
+    page.get_by_label("Uplink interface").fill("up0")
+    page.get_by_role("button", name="Bring it in").click()
+    expect(page.get_by_role("alert").filter(has_text="Datapath id: fill it in")).to_be_visible()
+    page.get_by_label("Datapath id").fill("a7")
+    page.get_by_role("button", name="Bring it in").click()
+    row = page.get_by_role("row", name="host7")
+    expect(row).to_contain_text("never reported")
+    row.get_by_role("button", name="Remove host7").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0)
+    page.get_by_role("button", name="Bring in a host").click()
+    for label, value in {
+        "Name": "host8",
+        "Uplink interface": "up0",
+        "Address of the machine": "127.0.0.2",
+        "SSH port": "1",
+        "Controllers of its switch": "tcp:127.0.0.1:6653",
+    }.items():
+        page.get_by_label(label).fill(value)
+    page.get_by_role("button", name="Bring it in").click()
+    expect(page.get_by_text("127.0.0.2, bridge br-aclflow")).to_be_visible()
