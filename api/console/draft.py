@@ -55,7 +55,7 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class Delete:
     """A rule less."""
 
     rule: str
@@ -66,7 +66,7 @@ class Remove:
         return replace(acl, rules=(*acl.rules[:index], *acl.rules[index + 1 :]))
 
     def __str__(self) -> str:
-        return f"removal of '{self.rule}'"
+        return f"deletion of '{self.rule}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class ReplaceAll:
         return f"the whole list, from {self.origin}"
 
 
-Edit = Insert | Replace | Remove | Move | SetGroup | ReplaceAll
+Edit = Insert | Replace | Delete | Move | SetGroup | ReplaceAll
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ def _edits(before: Acl, after: Acl) -> tuple[Edit, ...]:
     """Edits that lead from one list to another, but for defaults and groups that go."""
     changes = list_changes(before, after)
     edits: list[Edit] = [SetGroup(after.groups[name]) for name in changes.groups if name in after.groups]
-    edits += [Remove(change.id) for change in changes.rules if change.kind == "removed"]
+    edits += [Delete(change.id) for change in changes.rules if change.kind == "removed"]
     gone = {change.id for change in changes.rules if change.kind == "removed"}
     order = [rule.id for rule in before.rules if rule.id not in gone]
     follows = dict(zip((rule.id for rule in after.rules), (None, *(rule.id for rule in after.rules)), strict=False))

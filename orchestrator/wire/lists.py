@@ -43,11 +43,11 @@ class VersionChanges:
     defaults: tuple[WayWord, ...] = described("directions with another default action")
 
     def text(self) -> str:
-        """Return it in words: ``adds 'web'; changes 'dns'; removes 12 rules``."""
+        """Return it in words: ``adds 'web'; changes 'dns'; deletes 12 rules``."""
         parts = [
             f"{verb} {rules.text()}"
             for verb, rules in (
-                ("adds", self.added), ("changes", self.changed), ("moves", self.moved), ("removes", self.removed)
+                ("adds", self.added), ("changes", self.changed), ("moves", self.moved), ("deletes", self.removed)
             )
             if rules.count
         ]  # fmt: skip

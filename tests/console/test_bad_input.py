@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from command_line import aclflow
 from playwright.sync_api import Page, expect
 
 from orchestrator.client import Client
+from orchestrator.errors import Stale
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
 
 from .conftest import SHOP, Look
@@ -49,7 +51,7 @@ def test_somebody_writes_elsewhere_while_a_draft_is_reviewed(look: Look, client:
     """Both changes are there in the end, whichever way the other one was made."""
     page = look.page
     page.get_by_label("More for dns").click()
-    page.get_by_text("Remove", exact=True).click()
+    page.get_by_text("Delete", exact=True).click()
     page.get_by_role("button", name="Review and commit").click()
     expect(page.get_by_text("Newly denied")).to_be_visible()
     if other == "REST":
@@ -61,7 +63,7 @@ def test_somebody_writes_elsewhere_while_a_draft_is_reviewed(look: Look, client:
         assert told.code == 0, told.err
     page.get_by_role("button", name="Commit", exact=True).click()
     page.get_by_role("button", name="Review again").click()
-    expect(page.get_by_text("removal of 'dns'")).to_be_visible()
+    expect(page.get_by_text("deletion of 'dns'")).to_be_visible()
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
     rules = [rule.id for rule in client.rules("shop")]
@@ -74,7 +76,7 @@ def test_the_browser_is_faster_than_a_file_on_the_command_line(look: Look, clien
     service = {"ACLFLOW_URL": look.town.url, "ACLFLOW_TOKEN": look.town.member}
     assert aclflow("acl", "show", "shop", "--output", str(file), environment=service).code == 0
     page.get_by_label("More for dns").click()
-    page.get_by_text("Remove", exact=True).click()
+    page.get_by_text("Delete", exact=True).click()
     page.get_by_role("button", name="Review and commit").click()
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
@@ -83,6 +85,24 @@ def test_the_browser_is_faster_than_a_file_on_the_command_line(look: Look, clien
     assert (told.code, "merged" in told.err + told.out) == (0, True), told.err
     assert "dns" not in [rule.id for rule in client.rules("shop")]
     assert client.acl("shop").acl.groups["web"].description == "the front ends"
+
+
+def test_the_browser_is_faster_than_a_program(look: Look, client: Client) -> None:
+    """A program that speaks REST writes on top of what it read, is told to read again, and then loses nothing."""
+    page, read = look.page, client.acl("shop")
+    page.get_by_label("More for dns").click()
+    page.get_by_text("Delete", exact=True).click()
+    page.get_by_role("button", name="Review and commit").click()
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("is committed")).to_be_visible()
+    with pytest.raises(Stale):
+        client.put_acl("shop", replace(read.acl, rules=(rule_from_json(NEW), *read.acl.rules)), etag=read.etag)
+    assert [rule.id for rule in client.rules("shop")] == [rule.id for rule in read.acl.rules if rule.id != "dns"]
+    newest = client.acl("shop")
+    client.put_acl("shop", replace(newest.acl, rules=(rule_from_json(NEW), *newest.acl.rules)), etag=newest.etag)
+    look.open("/project/shop/acl")
+    expect(page.locator("tbody tr").first).to_contain_text("theirs")
+    expect(page.get_by_text("dns", exact=True)).to_have_count(0)
 
 
 def test_the_version_that_a_draft_began_at_is_gone(look: Look, client: Client) -> None:
@@ -162,7 +182,7 @@ def test_a_comment_that_no_store_keeps_changes_nothing(look: Look, client: Clien
     """The field takes no more than the history keeps; control characters are refused, and the draft stays."""
     page = look.page
     page.get_by_label("More for dns").click()
-    page.get_by_text("Remove", exact=True).click()
+    page.get_by_text("Delete", exact=True).click()
     page.get_by_role("button", name="Review and commit").click()
     comment = page.get_by_label("What is it for?")
     comment.fill("")

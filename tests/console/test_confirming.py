@@ -13,9 +13,8 @@ from orchestrator.client import Client
 from orchestrator.errors import Conflict
 from orchestrator.policy.formats.native import acl_from_json
 
-from .conftest import SHOP, Look
+from .conftest import PLACES, SHOP, Look
 from .test_accessible import violations
-from .test_browser import PLACES
 
 SHORTEST_S = 10
 KEPT = re.compile(r"Version \d+ is kept\.")
@@ -45,7 +44,7 @@ def rules(client: Client) -> list[str]:
 def remove_dns(page: Page) -> None:
     """Take a rule out in the draft, and go to the review."""
     page.get_by_label("More for dns").click()
-    page.get_by_text("Remove", exact=True).click()
+    page.get_by_text("Delete", exact=True).click()
     page.get_by_role("button", name="Review and commit").click()
     expect(page.get_by_text("Newly denied")).to_be_visible()
 
@@ -134,7 +133,7 @@ def test_other_writers_learn_why_they_have_to_wait(look: Look, member: Client) -
     assert (told.code, "to be confirmed" in told.err) == (1, True)
     page.get_by_role("button", name="Commit", exact=True).click()
     page.get_by_role("button", name="Review again").click()
-    expect(page.get_by_text("removal of 'dns'")).to_be_visible()
+    expect(page.get_by_text("deletion of 'dns'")).to_be_visible()
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("Not committed: a change of the list of 'shop' waits until")).to_be_visible()
     banner(page).get_by_role("button", name="Keep", exact=True).click()

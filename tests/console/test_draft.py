@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.draft import Draft, Edit, Insert, Move, Remove, Replace, ReplaceAll, SetGroup
+from api.console.draft import Delete, Draft, Edit, Insert, Move, Replace, ReplaceAll, SetGroup
 from orchestrator.client import AclSeen
 from orchestrator.errors import BadPolicy
 from orchestrator.policy.merge import merge, take_mine
@@ -33,7 +33,7 @@ def ids(draft: Draft) -> list[str]:
 EDITS = st.one_of(
     st.builds(lambda name, place: Insert(rule(name), place), st.sampled_from(NAMES), st.integers(0, 6)),
     st.builds(lambda name, text: Replace(rule(name, text)), st.sampled_from(NAMES), st.sampled_from(["x", "y"])),
-    st.builds(Remove, st.sampled_from(NAMES)),
+    st.builds(Delete, st.sampled_from(NAMES)),
     st.builds(Move, st.sampled_from(NAMES), st.integers(0, 6)),
 )
 
@@ -139,7 +139,7 @@ def test_what_is_not_marked_is_as_it_was_and_what_is_gone_is_named(edits: list[E
         (lambda: Insert(rule("new"), 99), ["r0", "r1", "r2", "new"]),
         (lambda: Move("r2", 0), ["r2", "r0", "r1"]),
         (lambda: Move("r0", 1), ["r1", "r0", "r2"]),
-        (lambda: Remove("r1"), ["r0", "r2"]),
+        (lambda: Delete("r1"), ["r0", "r2"]),
         (lambda: ReplaceAll(seen("z").acl, "a file"), ["z"]),
     ],
 )
@@ -147,7 +147,7 @@ def test_where_rules_end_up(edit: Callable[[], Edit], after: list[str]) -> None:
     assert ids(Draft(seen("r0", "r1", "r2")).edited(edit())) == after
 
 
-@pytest.mark.parametrize("edit", [Remove("gone"), Move("gone", 0), Replace(rule("gone")), Insert(rule("r0"), 0)])
+@pytest.mark.parametrize("edit", [Delete("gone"), Move("gone", 0), Replace(rule("gone")), Insert(rule("r0"), 0)])
 def test_edits_that_do_not_fit_are_refused_and_change_nothing(edit: Edit) -> None:
     draft = Draft(seen("r0"))
     with pytest.raises(BadPolicy):

@@ -55,7 +55,7 @@ def commit(look: Look, token: str) -> Locator:
     look.open(f"/project/{TENANT}/acl")
     page = look.page
     page.get_by_label("More for web").click()
-    page.get_by_text("Remove", exact=True).click()
+    page.get_by_text("Delete", exact=True).click()
     page.get_by_role("button", name="Review and commit").click()
     page.get_by_role("button", name="Commit", exact=True).click()
     return page.get_by_role("dialog")

@@ -88,6 +88,6 @@ def test_a_draft_is_looked_at_by_somebody_else(look: Look) -> None:
     with look.town.client() as client:
         assert "permit-tcp-22" not in [rule.id for rule in client.rules("shop")]
     look.open(path)
-    page.get_by_role("button", name="Share it no more").click()
-    page.get_by_role("button", name="Share no more").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Delete it").click()
     expect(page.get_by_text("No draft is shared")).to_be_visible()

@@ -102,7 +102,7 @@ def test_a_finding_is_waived_until_a_day_and_counts_again(look: Look, page: Page
     expect(waived.get_by_role("button")).to_have_count(0)
     look.sign_in(look.town.member)
     look.open("/project/shop/check")
-    page.get_by_role("button", name="Take back the waiver of shadowed of late").click()
+    page.get_by_role("button", name="Delete the waiver of shadowed of late").click()
     expect(kind(page, "shadowed")).to_have_count(1)
     expect(waived).to_contain_text("None.")
 

@@ -53,7 +53,7 @@ class _DraftPage:
         if self._view.session.may_write:
             with ui.row().classes("gap-3"):
                 ui.button("Go on from it", icon="edit_note", on_click=self._take).props("no-caps unelevated")
-                ui.button("Share it no more", on_click=self._delete).props("flat no-caps color=negative")
+                ui.button("Delete", on_click=self._delete).props("flat no-caps color=negative")
         self._differs = Section("difference", "What it would change", "Comparing it with the list as it is")
         self._view.parts.later(self._look)
 
@@ -86,7 +86,9 @@ class _DraftPage:
         ui.navigate.to(path_of("review", tenant))
 
     async def _delete(self) -> None:
-        if not await is_sure("Share it no more?", "Its link will lead nowhere.", "Share no more"):
+        if not await is_sure(
+            "Delete the shared draft?", "Its link will lead nowhere. The list stays as it is.", "Delete it"
+        ):
             return
         try:
             await self._view.do(lambda client: client.delete_draft(self._view.tenant, self._shared.id))

@@ -34,7 +34,7 @@ from orchestrator.policy.ruletext import rule_text
 
 _MOST_SHOWN = 25
 _NONE = "No rule yet. Rules that stand here are asked before the lists of all tenants, who cannot change them."
-_SIGNS = {"added": "new", "removed": "removed", "changed": "changed", "moved": "moved"}
+_SIGNS = {"added": "new", "removed": "deleted", "changed": "changed", "moved": "moved"}
 
 
 async def build(view: View) -> None:

@@ -161,11 +161,11 @@ def draw_waivers(view: View, waivers: Sequence[Waiver], after: After) -> None:
                 until = words.moment(each.ends, view.session.zone)
                 ui.label(f"by {words.who(each.author)}, until {until}").classes("small quiet")
             if view.session.may_write:
-                button = ui.button("Take back", on_click=lambda waiver=each: _take_back(view, waiver, after))
-                button.props(f'flat dense no-caps aria-label="Take back the waiver of {each.kind} of {about}"')
+                button = ui.button("Delete", on_click=lambda waiver=each: _delete(view, waiver, after))
+                button.props(f'flat dense no-caps aria-label="Delete the waiver of {each.kind} of {about}"')
 
 
-async def _take_back(view: View, waiver: Waiver, after: After) -> None:
+async def _delete(view: View, waiver: Waiver, after: After) -> None:
     try:
         await view.do(lambda client: client.remove_waiver(view.tenant, waiver.id))
     except AclflowError as error:
