@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Sequence
 
 _STEPS = (("day", 86400), ("h", 3600), ("min", 60), ("s", 1))
+_TENANT = re.compile(r"'[^']*'(?!\w)|\b([Tt])enant")
+"""A name in quotes, or the word; what a name is called stays."""
 _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -44,6 +47,13 @@ def who(author: str) -> str:
     """Say an author in words: admin:3 is admin (token 3)."""
     role, _, token = author.partition(":")
     return f"{role} (token {token})" if token else role
+
+
+def for_owners(text: str) -> str:
+    """Say project where the service says tenant: the word of those whose list it is."""
+    return _TENANT.sub(
+        lambda found: found[0] if found[1] is None else "Project" if found[1] == "T" else "project", text
+    )
 
 
 def ago(time: dt.datetime | None, now: dt.datetime) -> str:

@@ -48,6 +48,19 @@ def test_shares(of_one: float, text: str) -> None:
     assert words.share(of_one) == text
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("there is no tenant 'tenant'", "there is no project 'tenant'"),
+        ("is not among the tenant's own prefixes", "is not among the project's own prefixes"),
+        ("Tenants of 'a tenant'", "Projects of 'a tenant'"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_owners_read_project(said: str, shown: str) -> None:
+    assert words.for_owners(said) == shown
+
+
 def test_who_did_it() -> None:
     assert words.who("admin:3") == "admin (token 3)"
     assert words.who("the lab") == "the lab"

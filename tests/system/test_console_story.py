@@ -155,7 +155,7 @@ def test_it_is_taken_back(town: Town, visitor: Visitor) -> None:
 def test_another_projects_data_are_not_shown(visitor: Visitor) -> None:
     for path in ("/project/bank", "/project/bank/acl", "/project/bank/trace", "/project/bank/packets"):
         visitor.open(path)
-        visitor.sees("there is no tenant 'bank'")
+        visitor.sees("there is no project 'bank'")
 
 
 def test_a_service_that_was_away_is_told_of_and_the_page_goes_on(town: Town, visitor: Visitor) -> None:

@@ -120,7 +120,7 @@ class _Overview:
             self._events = events
             self._happened.clear()
             with self._happened:
-                draw_events(events, zone)
+                draw_events(events, zone, for_owners=True)
 
     def _show_busiest(self, busiest: Sequence[BusyRule]) -> None:
         self._busy.clear()

@@ -42,7 +42,7 @@ _VERDICT = (
 _RULE = "<q-td :props='props'><a :href=\"'%s?q=' + props.value\">{{ props.value }}</a></q-td>"
 _MONO = "<q-td :props='props' class='mono'>{{ props.value }}</q-td>"
 _SAMPLE = (
-    f"The newest {_SHOWN}. A sample: each switch reports some packets of each tenant a second. Hits count every packet."
+    f"The newest {_SHOWN}. A sample: each switch reports some of a project's packets a second. Hits count every packet."
 )
 
 

@@ -13,8 +13,8 @@ from orchestrator.errors import AclflowError
 from orchestrator.wire.tokens import Token
 
 _ROLES = {
-    "member": "member: changes its project's list",
-    "reader": "reader: sees its project",
+    "member": "member: changes its tenant's list",
+    "reader": "reader: sees its tenant",
     "admin": "admin: sees and changes everything",
 }
 _DAYS = {0: "never", 1: "in a day", 7: "in a week", 30: "in 30 days", 365: "in a year"}
@@ -66,7 +66,7 @@ async def _create(view: View) -> None:
         box.props("persistent")
         role = ui.select(_ROLES, value="member", label="Role").props("outlined dense").classes("w-full")
         tenant = (
-            ui.select(tenants, value=next(iter(tenants), None), label="Project")
+            ui.select(tenants, value=next(iter(tenants), None), label="Tenant")
             .props("outlined dense")
             .classes("w-full")
         )

@@ -20,8 +20,8 @@ _SKIPPED = frozenset({"by"})
 _MOST_WORDS = 6
 
 
-def draw_events(events: Sequence[Event], zone: dt.tzinfo) -> None:
-    """Some events, in the order given."""
+def draw_events(events: Sequence[Event], zone: dt.tzinfo, *, for_owners: bool = False) -> None:
+    """Draw events in the order given; `for_owners` of a list, in their words."""
     if not events:
         ui.label("Nothing yet.").classes("quiet")
     for event in events:
@@ -29,7 +29,8 @@ def draw_events(events: Sequence[Event], zone: dt.tzinfo) -> None:
             kind = "bad" if event.kind in _BAD else "good" if event.kind in _GOOD else "none"
             ui.label(event.kind).classes(f"chip {kind}")
             with ui.column().classes("gap-0").style("min-width: 0"):
-                ui.label(event_text(event, zone)).classes("small")
+                text = event_text(event, zone)
+                ui.label(words.for_owners(text) if for_owners else text).classes("small")
                 ui.label(words.moment(event.time, zone)).classes("small quiet number")
 
 

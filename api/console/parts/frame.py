@@ -85,10 +85,12 @@ def say_refused(reason: str) -> None:
 def _tree(session: Session, here: Place) -> None:
     with ui.element("nav").props("aria-label='Main menu'"):
         for section in sections_for(session.who):
-            ui.label(section.title).classes("heading")
-            for place in section.places:
-                if not place.in_tree or ("{tenant}" in place.path and not session.project):
-                    continue
+            places = [each for each in section.places if each.in_tree]
+            if not session.project:
+                places = [each for each in places if "{tenant}" not in each.path]
+            if places:
+                ui.label(section.title).classes("heading")
+            for place in places:
                 path = place.path.replace("{tenant}", quote(session.project or "", safe=""))
                 with ui.link(target=path).classes("entry") as link:
                     ui.icon(place.icon).classes("text-lg").props("aria-hidden=true")

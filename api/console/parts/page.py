@@ -173,6 +173,6 @@ def add_page(sessions: Sessions, key: str, build: Builder) -> None:
             except (Unreachable, Busy) as error:
                 say_lost(error)
             except AclflowError as error:
-                say_refused(str(error))
+                say_refused(words.for_owners(str(error)) if tenant else str(error))
         parts.drawn()
         return None

@@ -177,13 +177,13 @@ class _Form:
         self._dialog.submit(True)
 
     def _show(self, error: AclflowError) -> None:
-        name = field_of(error)
+        name, reason = field_of(error), words.for_owners(error.reason)
         field = self._fields.get(name)
         if isinstance(field, ui.input):
-            field.props(f'error error-message="{error.reason.replace(chr(34), chr(39))}"')
+            field.props(f'error error-message="{reason.replace(chr(34), chr(39))}"')
             field.run_method("focus")
         else:
-            self._error.text = f"{LABELS[name]}: {error.reason}" if name in LABELS else error.reason
+            self._error.text = f"{LABELS[name]}: {reason}" if name in LABELS else reason
             self._error.set_visibility(True)
 
     def _document(self) -> dict[str, Any]:
@@ -228,11 +228,11 @@ def error_text(error: AclflowError, acl: Acl) -> str:
     """Say a list's error in the page's words: row from 1, field by label."""
     row = _ROW.match(error.place or "")
     if row is None or int(row.group(1)) >= len(acl.rules):
-        return str(error)
+        return words.for_owners(str(error))
     number = int(row.group(1))
     name = field_of(error)
     where = f"Rule {number + 1} ('{acl.rules[number].id}')" + (f", {LABELS[name]}" if name in LABELS else "")
-    return f"{where}: {error.reason}"
+    return f"{where}: {words.for_owners(error.reason)}"
 
 
 def document_of(rule: Rule) -> dict[str, Any]:

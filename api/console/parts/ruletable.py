@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nicegui import events, ui
 
-from api.console.draft import Move, Remove, Replace
+from api.console import words
+from api.console.draft import Delete, Move, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.ruleedits import add_rule, change_rule
 from api.console.parts.ruleform import document_of
@@ -118,8 +119,8 @@ class RuleTable:
         elif what == "copy":
             await add_rule(self._desk, {**document_of(rule), "id": ""}, index + 1)
             _focus(f"{name}/more")
-        elif what == "remove":
-            self._desk.edit(Remove(name))
+        elif what == "delete":
+            self._desk.edit(Delete(name))
         else:
             place = {"up": index - 1, "down": index + 1, "top": 0}[what]
             if 0 <= place < len(acl.rules) and self._desk.edit(Move(name, place)):
@@ -143,7 +144,7 @@ class RuleTable:
             changed = edited(rule, field, text)
             draft = self._desk.naming(changed, await self._desk.endpoints()).edited(Replace(changed))
         except AclflowError as error:
-            self._wrong.setdefault(name, {})[field] = text, error.reason
+            self._wrong.setdefault(name, {})[field] = text, words.for_owners(error.reason)
             self.refresh()
         else:
             self._wrong.get(name, {}).pop(field, None)
