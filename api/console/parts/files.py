@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from nicegui import events, ui
 
@@ -18,11 +19,24 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats import registry
 from orchestrator.policy.formats.endpoints import lists_of_endpoints
-from orchestrator.policy.formats.results import Exported, Imported, Interfaces, Loss, Options, TakenFrom, account
+from orchestrator.policy.formats.results import Exported, Imported, Interfaces, Options, TakenFrom, account
 from orchestrator.policy.model import Acl
 
 _LARGEST = 32 << 20
 _MOST_SHOWN = 200
+_LISTS, _CHAINS = "Lists to read", "Chains to read"
+_ARRIVES, _LEAVES = "Packets come in by the interface", "and leave by the interface"
+_STATELESS = "Read connection states as what a list without connection tracking can say"
+_QUESTIONS = {
+    "--list": _LISTS,
+    "--chain": _CHAINS,
+    "--stateless": _STATELESS,
+    "--in-interface": _ARRIVES,
+    "--out-interface": _LEAVES,
+}
+"""What the dialog calls the options that readers name in their errors."""
+_LOSSES = ".losses"
+"""What the file beside an exported one is called: the same, and this."""
 
 
 def take_import(desk: Desk) -> None:
@@ -49,6 +63,7 @@ class _Import:
         self._desk = desk
         self._box = box
         self._file: _File | None = None
+        self._readings = 0
 
     def draw(self) -> None:
         formats = {
@@ -57,12 +72,12 @@ class _Import:
         }
         self._format = ui.select(formats, value="", label="Format", on_change=self._read)
         self._format.props("outlined dense").classes("w-full")
+        self._lists = self._question(_LISTS, "a name, or NAME=egress; several with commas").classes("w-full")
+        self._chains = self._question(_CHAINS, "FORWARD=ingress, several with commas").classes("w-full")
         with ui.row().classes("w-full gap-3") as self._interfaces:
-            self._arrives = self._question("Packets come in by the interface", "eth0")
-            self._leaves = self._question("and leave by the interface", "eth1")
-        self._stateless = ui.checkbox(
-            "Read connection states as what a list without connection tracking can say", on_change=self._read
-        )
+            self._arrives = self._question(_ARRIVES, "eth0")
+            self._leaves = self._question(_LEAVES, "eth1")
+        self._stateless = ui.checkbox(_STATELESS, on_change=self._read)
         self._ask(())
         self._outcome = ui.column().classes("w-full gap-2").props("aria-live=polite")
         ui.upload(
@@ -80,6 +95,8 @@ class _Import:
 
     def _ask(self, options: tuple[str, ...]) -> None:
         """Show the questions that a format has."""
+        self._lists.set_visibility("lists" in options)
+        self._chains.set_visibility("chains" in options)
         self._interfaces.set_visibility("interfaces" in options)
         self._stateless.set_visibility("stateless" in options)
 
@@ -93,27 +110,36 @@ class _Import:
         if file is None:
             return
         options = Options(
+            lists=_parts(self._lists.value),
+            chains=_parts(self._chains.value),
             stateless=bool(self._stateless.value),
             interfaces=Interfaces((self._arrives.value or "").strip(), (self._leaves.value or "").strip()),
         )
-        self._outcome.clear()
+        self._readings += 1
+        this = self._readings
+        found: Imported | AclflowError
         try:
             form = await asyncio.to_thread(_format_of, file, self._format.value or None)
             self._ask(form.options)
-            imported = await asyncio.to_thread(registry.read, file.text, form.name, name=file.name, options=options)
-            _check_origin(imported, self._desk.view.tenant)
+            found = await asyncio.to_thread(registry.read, file.text, form.name, name=file.name, options=options)
+            _check_origin(found, self._desk.view.tenant)
         except AclflowError as error:
-            with self._outcome:
-                ui.label(str(error)).classes("text-negative").props("role=alert")
-            return
+            found = error
+        if this != self._readings:
+            return  # another answer was given meanwhile
+        self._outcome.clear()
         with self._outcome:
-            self._show(file, imported)
+            if isinstance(found, AclflowError):
+                ui.label(_said(str(found))).classes("text-negative").props("role=alert")
+            else:
+                self._show(file, found)
 
     def _show(self, file: _File, imported: Imported) -> None:
         ui.label(f"{words.of(len(imported.acl.rules), 'rule')}, {words.of(len(imported.acl.groups), 'address group')}")
         for note in imported.notes[:5]:
-            ui.label(note).classes("small quiet")
-        _show_losses(imported.losses, "carried over")
+            ui.label(_said(note)).classes("small quiet")
+        losses = (replace(loss, reason=_said(loss.reason)) for loss in imported.losses)
+        _show_losses([*map(str, losses)], "carried over")
 
         def accept() -> None:
             if self._desk.edit(ReplaceAll(imported.acl, file.name)):
@@ -121,6 +147,17 @@ class _Import:
 
         label = "Take its safe approximation" if imported.losses else "Put into the draft"
         ui.button(label, on_click=accept).props("no-caps unelevated")
+
+
+def _parts(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _said(text: str) -> str:
+    """Name the questions of the dialog in place of the options of the command line."""
+    for option, label in _QUESTIONS.items():
+        text = re.sub(rf"{option}\b(?!-)", f"'{label}'", text)
+    return text
 
 
 def _format_of(file: _File, chosen: str | None) -> registry.Format:
@@ -134,14 +171,14 @@ def _check_origin(imported: Imported, tenant: str) -> None:
         raise BadInput(f"it was taken from the list of '{origin.tenant}', and this is '{tenant}'", place="taken_from")
 
 
-def _show_losses(losses: tuple[Loss, ...], done: str) -> None:
+def _show_losses(losses: Sequence[str], done: str) -> None:
     """Tell what is inexact, in as many places as the command line counts."""
     if not losses:
         return
     ui.label(f"{words.of(len(losses), 'place')} cannot be {done} exactly:").classes("chip warn")
     with ui.scroll_area().classes("w-full h-40"):
         for loss in losses[:_MOST_SHOWN]:
-            ui.label(str(loss)).classes("small mono")
+            ui.label(loss).classes("small mono")
 
 
 def offer_export(desk: Desk) -> None:
@@ -149,9 +186,9 @@ def offer_export(desk: Desk) -> None:
 
     A format's losses are told, and come beside the file.
     """
-    names = [name for name, each in registry.FORMATS.items() if each.write]
+    formats = {name: f"{name}: {each.summary}" for name, each in registry.FORMATS.items() if each.write}
     with dialog("Export this list", 560) as box:
-        chosen = ui.select(names, value="native", label="Format").props("outlined dense").classes("w-full")
+        chosen = ui.select(formats, value="native", label="Format").props("outlined dense").classes("w-full")
         apart = ui.checkbox("One file for each endpoint, as security groups need it")
         outcome = ui.column().classes("w-full gap-1").props("aria-live=polite")
 
@@ -164,12 +201,25 @@ def offer_export(desk: Desk) -> None:
                 except AclflowError as error:
                     ui.label(str(error)).classes("text-negative").props("role=alert")
                     return
-                _show_losses(tuple(loss for each in files.values() for loss in each.losses), "said")
+                _show_losses([*_exports_losses(desk.draft.acl, files)], "said")
+                beside = [f"{name}{_LOSSES}" for name, each in files.items() if each.losses]
+                if beside:
+                    ui.label(f"The archive says so beside the list, in {words.named(beside)}.").classes("small quiet")
                 _download(desk.view.tenant, chosen.value, files)
 
         with ui.row().classes("w-full justify-end"):
             ui.button("Close", on_click=box.close).props("flat no-caps")
             ui.button("Download", icon="download", on_click=write).props("no-caps unelevated")
+
+
+def _exports_losses(acl: Acl, files: Mapping[str, Exported]) -> Iterator[str]:
+    """Say what each of several files could not: by the row of the page, and by the file where there are more."""
+    rows = {str(rule.id): number for number, rule in enumerate(acl.rules, 1)}
+    for name, exported in files.items():
+        where = f"{name}: " if len(files) > 1 else ""
+        for loss in exported.losses:
+            rule = f"Rule {rows[loss.text]} ('{loss.text}')" if loss.text in rows else loss.text
+            yield f"{where}{rule}: {loss.effect.value}: {loss.reason}"
 
 
 async def _endpoints(desk: Desk) -> Mapping[str, tuple[Prefix, ...]]:
@@ -199,5 +249,5 @@ def _download(tenant: str, form: str, files: Mapping[str, Exported]) -> None:
         for name, exported in files.items():
             made.writestr(name, exported.text)
             if exported.losses:
-                made.writestr(f"{name}.losses", account(name, exported))
+                made.writestr(f"{name}{_LOSSES}", account(name, exported))
     ui.download(archive.getvalue(), f"{tenant}.{form}.zip")
