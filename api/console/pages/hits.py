@@ -18,6 +18,9 @@ from orchestrator.wire.hits import RuleHits, Unused, UnusedRule
 
 _LIVE_S = 3.0
 _MOST = 1000
+_LONGEST_S = 3_000_000_000
+"""Nothing is idle for so long: who asks for such rules learns alone since when there are counts."""
+_SINCE_FRESH_S = 30.0
 _SORTS = {"packets": "packets", "rate": "rate", "bytes": "bytes", "last": "last_hit"}
 """How a column's order is asked for."""
 _SPANS = {
@@ -114,6 +117,7 @@ class _Hits:
         )
         summary = await view.read("short summary", lambda client: client.hit_summary(view.tenant, top=0), fresh_s=10)
         self._said.text = f"{words.of(summary.unused, 'rule')} of {words.count(summary.rules)} decided nothing so far"
+        self._said.text += await self._counted_since()
         if summary.rules > _MOST:
             self._said.text += f"; the {words.count(_MOST)} busiest are listed"
         now = dt.datetime.now(dt.UTC)
@@ -125,6 +129,16 @@ class _Hits:
             else []
         )
         self._put([*ends, *rows], min(summary.rules, _MOST), _columns(found.ingress_default.ahead))
+
+    async def _counted_since(self) -> str:
+        """Say from when the counts are."""
+        view = self._view
+        found = await view.read(
+            "counted since", lambda client: client.unused(view.tenant, idle_s=_LONGEST_S), fresh_s=_SINCE_FRESH_S
+        )
+        if found.watched_since is None:
+            return "; no host is counted yet"
+        return f"; counted since {words.moment(found.watched_since, view.session.zone)}"
 
     async def _show_unused(self, idle_s: int) -> None:
         view, asked = self._view, self._table.pagination
