@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
@@ -32,6 +32,8 @@ class ConsoleSettings:
     port: int
     url: str
     authority: Path | None = None
+    clusters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Where the members of a domain's firewall cluster tell of themselves, as ADDRESS:PORT."""
 
 
 def build(settings: ConsoleSettings) -> FastAPI:
@@ -47,7 +49,7 @@ def build(settings: ConsoleSettings) -> FastAPI:
     app.add_middleware(Headers)
     app.include_router(signing.routes(sessions))
     pages_app.add_static_files("/console-static", STATIC)
-    pages.register(sessions)
+    pages.register(sessions, settings.clusters)
     pages_app.config.quasar_config["loadingBar"]["skipHijack"] = True  # a bar without a name for screen readers
     ui.run_with(
         app,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from orchestrator.cli.terminal import remark
 from orchestrator.errors import BadInput, Missing
 from orchestrator.identity.trust import server_context
 from orchestrator.settings import is_loopback, load
+from orchestrator.statesync.status import read_place
 
 
 @taking
@@ -28,6 +30,12 @@ def console(
     plain_http: Annotated[
         bool, typer.Option("--plain-http", help="Speak HTTP in clear on an address that others reach.")
     ] = False,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cluster", help="DOMAIN=ADDRESS:PORT of each firewall cluster's member's --metrics, to be shown."
+        ),
+    ] = None,
 ) -> None:
     """Run the web console, a client of the service. Whoever opens it signs in with a token of the service."""
     if (tls_certificate is None) != (tls_key is None):
@@ -43,7 +51,19 @@ def console(
     except ModuleNotFoundError as error:
         raise Missing(f"the console needs {error.name}: install aclflow[console]") from None
 
-    settings = load()
+    settings, clusters = load(), _clusters(cluster or [])
     shown = None if tls_certificate is None or tls_key is None else server_context(tls_certificate, tls_key)
     remark(f"the console is at {'https' if shown else 'http'}://{host}:{port}/")
-    serve(ConsoleSettings(host, port, url or settings.url, settings.authority), shown)
+    serve(ConsoleSettings(host, port, url or settings.url, settings.authority, clusters), shown)
+
+
+def _clusters(members: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """The places of members by domain. Raises BadInput."""
+    found: dict[str, list[str]] = {}
+    for text in members:
+        domain, _, where = text.partition("=")
+        if not domain or not where:
+            raise BadInput(f"'{text}' is not DOMAIN=ADDRESS:PORT", place="--cluster")
+        read_place(where, "--cluster")
+        found.setdefault(domain, []).append(where)
+    return found

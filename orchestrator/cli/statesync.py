@@ -15,13 +15,13 @@ import typer
 from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.cli.terminal import complain
-from orchestrator.errors import AclflowError, BadInput, Missing, Unreachable
+from orchestrator.errors import AclflowError, BadInput, Missing
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import Settings
 from orchestrator.statesync.lists import read_lists
 from orchestrator.statesync.member import Member
-from orchestrator.statesync.states import OPEN, Confirmation, Context, Level
-from orchestrator.statesync.status import PROTOCOLS, Status, StatusServer, ask, read_place
+from orchestrator.statesync.states import Confirmation, Context, Level
+from orchestrator.statesync.status import PROTOCOLS, Status, StatusServer, ask_all, read_place
 
 Choice = TypeVar("Choice", bound=IntEnum)
 
@@ -159,34 +159,19 @@ def cluster(
 
     Status 1: a member does not answer, does not serve, is not whole, or lags.
     """
-    found = {where: _asked(where) for where in member}
+    found = ask_all(member)
     columns = ("at", "member", "serves", "whole", "followers", "messages missing", "held", "open", "brief")
     document = {where: {"why": each} if isinstance(each, str) else asdict(each) for where, each in found.items()}
     shown.say(document, columns, [(where, *_row(each)) for where, each in found.items()])
-    if not all(isinstance(each, Status) and _is_well(each) for each in found.values()):
+    if not all(isinstance(each, Status) and each.is_well for each in found.values()):
         raise typer.Exit(1)
-
-
-def _asked(where: str) -> Status | str:
-    try:
-        return ask(where)
-    except Unreachable as error:
-        return str(error)
-
-
-def _is_well(status: Status) -> bool:
-    return status.serves and status.is_whole and not any(each.lag for each in status.followed)
 
 
 def _row(status: Status | str) -> tuple[str, ...]:
     if isinstance(status, str):
         return ("-", "does not answer", "-", "-", "-", "-", "-", "-")
     lags = " ".join(f"{each.member}:{each.lag}" for each in status.followed) or "-"
-    is_open = [each.state in {state.name for state in OPEN} for each in status.states]
-    opened, brief = (
-        sum(each.count for each, this in zip(status.states, is_open, strict=True) if this is wanted)
-        for wanted in (True, False)
-    )
+    opened, brief = (status.connections(opened=opened) for opened in (True, False))
     return (
         str(status.member), "yes" if status.serves else "no", "yes" if status.is_whole else "no",
         " ".join(map(str, status.followers)) or "-", lags, str(status.held), str(opened), str(brief),

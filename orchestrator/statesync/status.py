@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,9 +25,11 @@ from prometheus_client.registry import Collector
 from orchestrator.errors import BadInput, Unreachable
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.member import Member
+from orchestrator.statesync.states import OPEN
 
 PROTOCOLS: Mapping[int, str] = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6"}
 _PATIENCE_S = 3.0
+_OPEN = frozenset(state.name for state in OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,15 @@ class Status:
     forbidden: int = 0
     """So many connections were closed because lists forbid them."""
 
+    @property
+    def is_well(self) -> bool:
+        """Whether it serves, is whole, and has every message of those that it follows."""
+        return self.serves and self.is_whole and not any(each.lag for each in self.followed)
+
+    def connections(self, *, opened: bool) -> int:
+        """Return how many connections are open, or are on their way to that or to their end."""
+        return sum(each.count for each in self.states if (each.state in _OPEN) is opened)
+
     @classmethod
     def of(cls, kernel: Replicator, member: Member) -> Status:
         """Look at a member of this process."""
@@ -101,6 +113,19 @@ def ask(where: str) -> Status:
         raise Unreachable(f"{where}: what answers is no member of a firewall cluster") from None
     finally:
         connection.close()
+
+
+def ask_all(places: Sequence[str]) -> Mapping[str, Status | str]:
+    """Ask several members at once; one that does not answer is told by why."""
+    with ThreadPoolExecutor(max(1, len(places))) as threads:
+        return dict(zip(places, threads.map(_status_or_why, places), strict=True))
+
+
+def _status_or_why(where: str) -> Status | str:
+    try:
+        return ask(where)
+    except Unreachable as error:
+        return error.reason
 
 
 def read_place(text: str, place: str = "MEMBER") -> tuple[str, int]:

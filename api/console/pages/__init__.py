@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import Request
 from fastapi.responses import RedirectResponse
 from nicegui import ui
@@ -52,7 +54,6 @@ _BUILDERS = {
     "operator-rules": operatorrules.build,
     "operator-review": operatorrules.build_review,
     "placement": placement.build,
-    "firewalls": firewalls.build,
     "edge": edge.build,
     "events": events.build,
     "tenants": tenants.build,
@@ -60,10 +61,11 @@ _BUILDERS = {
 }
 
 
-def register(sessions: Sessions) -> None:
-    """Serve every page."""
+def register(sessions: Sessions, clusters: firewalls.Clusters) -> None:
+    """Serve every page. `clusters` tells where members of firewall clusters answer, by domain."""
     for key, build in _BUILDERS.items():
         add_page(sessions, key, build)
+    add_page(sessions, "firewalls", partial(firewalls.build, clusters=clusters))
 
     @ui.page("/")
     async def home(request: Request) -> Response:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import functools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from nicegui import ui
 
 from api.console import words
+from api.console.parts.cluster import Cluster, Members, read_members
 from api.console.parts.pieces import empty, heading
 from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plain_table
 from api.console.parts.view import View
@@ -22,6 +24,9 @@ from orchestrator.errors import AclflowError, NotFound
 from orchestrator.wire.domains import Lagging
 from orchestrator.wire.firewalls import Firewall, PlaneWord
 from orchestrator.wire.fleet import Fleet, FleetDecision, FleetMember, FleetSample
+
+Clusters = Mapping[str, Sequence[str]]
+"""Where the members of a domain's cluster tell of themselves, as ADDRESS:PORT."""
 
 _LIVE_S = 3.0
 _DECISIONS = 10
@@ -55,11 +60,13 @@ class _Seen:
     decisions: tuple[FleetDecision, ...]
     samples: tuple[FleetSample, ...]
     spread: SpreadSeen | None
+    members: Members
+    """Of the cluster; none where the console was told of no cluster."""
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing of a firewall."""
-        return not self.firewalls and self.fleet is None
+        return not self.firewalls and self.fleet is None and not self.members
 
     @property
     def order(self) -> int:
@@ -67,8 +74,8 @@ class _Seen:
         return 0 if self.fleet is not None else 2 if self.is_empty else 1
 
 
-async def build(view: View) -> None:
-    """Draw the page."""
+async def build(view: View, clusters: Clusters) -> None:
+    """Draw the page. `clusters` tells where members of clusters answer, by domain."""
     ui.label(
         "Firewall VNFs filter what the lists of their domain say; a fleet has as many as the traffic needs."
     ).classes("quiet")
@@ -76,23 +83,26 @@ async def build(view: View) -> None:
     if not domains:
         with empty("There is no domain yet, so there are no firewalls. Make one with:"):
             ui.label("aclflow domain create NAME").classes("mono")
-    panels = [(domain.id, await _seen(view, domain.id)) for domain in domains]
+    panels = [(domain.id, await _seen(view, domain.id, clusters)) for domain in domains]
     for domain, seen in sorted(panels, key=lambda panel: panel[1].order):
-        panel = _Firewalls(view, domain)
+        panel = _Firewalls(view, domain, clusters)
         panel.show(seen)
         ui.timer(_LIVE_S, panel.refresh)
 
 
-async def _seen(view: View, domain: str) -> _Seen:
+async def _seen(view: View, domain: str, clusters: Clusters) -> _Seen:
     """Read the state of a domain's firewalls. Raises what the client raises."""
     read = functools.partial(_read, domain=domain)
-    return await view.read(("firewalls", domain), read, fresh_s=_LIVE_S - 0.5)
+    members = asyncio.create_task(read_members(view, clusters.get(domain, ()), _LIVE_S - 0.5))
+    seen = await view.read(("firewalls", domain), read, fresh_s=_LIVE_S - 0.5)
+    return replace(seen, members=await members)
 
 
 class _Firewalls:
-    def __init__(self, view: View, domain: str) -> None:
+    def __init__(self, view: View, domain: str, clusters: Clusters) -> None:
         self._view = view
         self._domain = domain
+        self._clusters = clusters
         self._decisions: tuple[FleetDecision, ...] | None = None
         self._draw()
 
@@ -108,6 +118,7 @@ class _Firewalls:
             self._table = plain_table(_COLUMNS)
             self._table.add_slot("body-cell-state", CHIP_CELL)
             self._table.add_slot("body-cell-says", WRAPPED_CELL)
+            self._cluster = Cluster()
             self._model = ui.label().classes("quiet small")
             self._spread = ui.label().classes("quiet small")
             self._plot = ui.html("", sanitize=False).classes("w-full").style("overflow-x: auto")
@@ -120,7 +131,7 @@ class _Firewalls:
     async def refresh(self) -> None:
         """Show the firewalls as they are."""
         try:
-            self.show(await _seen(self._view, self._domain))
+            self.show(await _seen(self._view, self._domain, self._clusters))
         except AclflowError:
             return
 
@@ -132,6 +143,7 @@ class _Firewalls:
         fill(self._table, rows)
         self._show_size(seen)
         self._show_spread(seen.spread)
+        self._cluster.show(seen.members, seen.spread)
         if seen.samples:
             self._plot.set_content(_picture(seen, self._view.session.zone))
         self._plot.set_visibility(bool(seen.samples))
@@ -196,7 +208,7 @@ def _read(client: Client, domain: str) -> _Seen:
     with suppress(NotFound):
         spread = client.spread(domain)
     late = {each.host: each for each in state.laggards}
-    return _Seen(tuple(client.firewalls(domain)), late, fleet, decisions, samples, spread)
+    return _Seen(tuple(client.firewalls(domain)), late, fleet, decisions, samples, spread, {})
 
 
 def _rule(fleet: Fleet) -> str:
