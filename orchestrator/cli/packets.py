@@ -10,7 +10,8 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.errors import AclflowError, BadInput
-from orchestrator.policy.addresses import Family, parse_address
+from orchestrator.policy.addresses import parse_address
+from orchestrator.policy.endpointnames import with_addresses
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import TCP, WITH_PORTS, parse_protocol
 from orchestrator.policy.services import parse_ports
@@ -50,22 +51,10 @@ class PacketOptions:
     )
 
     def with_endpoints(self, known: Callable[[], Mapping[str, Sequence[str]]]) -> PacketOptions:
-        """The same with addresses for the names of endpoints; `known` tells these, and is asked only if need be.
-
-        Of an endpoint with several addresses it is the first of the other side's IP version. Raises BadInput.
-        """
-        sides = {"source": self.source, "destination": self.destination}
-        names = {side: text for side, text in sides.items() if _version(text) is None}
-        if not names:
-            return self
-        endpoints = known()
-        for side, name in names.items():
-            if name not in endpoints:
-                raise BadInput(f"'{name}' is no address, and no endpoint of the tenant", place=f"--{side}")
-            other = _version(next(text for each, text in sides.items() if each != side))
-            addresses = [prefix.partition("/")[0] for prefix in endpoints[name]]
-            sides[side] = next((each for each in addresses if other in (None, _version(each))), addresses[0])
-        return replace(self, source=sides["source"], destination=sides["destination"])
+        """The same with addresses for the names of endpoints; `known` tells these. Raises BadInput."""
+        ends = {"--source": self.source, "--destination": self.destination}
+        source, destination = with_addresses(ends, known, "tenant").values()
+        return replace(self, source=source, destination=destination)
 
     def packet(self) -> Packet:
         """The packet. Raises BadInput that names the option."""
@@ -90,14 +79,6 @@ class PacketOptions:
                 later_fragment=self.later_fragment,
             )
         )
-
-
-def _version(text: str) -> Family | None:
-    """The IP version of an address; None for what is none."""
-    try:
-        return parse_address(text)[0]
-    except AclflowError:
-        return None
 
 
 def _read(option: str, read: Callable[[], T]) -> T:

@@ -7,7 +7,10 @@ in the same generation that changes them. So no compiler, format or proof knows 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy.addresses import Family, parse_address
 
 PREFIX = "endpoint:"
 """Groups whose names begin so are kept by the service."""
@@ -30,6 +33,34 @@ def reference_text(text: str) -> str:
 def with_references(document: Mapping[str, object]) -> dict[str, object]:
     """A rule's document whose sides may name endpoints as people do, with references to their groups instead."""
     return {name: _side(value) if name in _SIDES else value for name, value in document.items()}
+
+
+def with_addresses(
+    ends: Mapping[str, str], known: Callable[[], Mapping[str, Sequence[str]]], whose: str
+) -> dict[str, str]:
+    """The two ends of a packet as addresses, where they may name endpoints.
+
+    `known` tells the addresses of endpoints by name, and is asked only if need be; errors say `whose` they are. Of an
+    endpoint with several addresses it is the first of the other end's IP version. Raises BadInput with the end.
+    """
+    names = {end: text for end, text in ends.items() if _version(text) is None}
+    endpoints = known() if names else {}
+    found = {**ends}
+    for end, name in names.items():
+        if name not in endpoints:
+            raise BadInput(f"'{name}' is no address, and no endpoint of the {whose}", place=end)
+        other = _version(next(text for each, text in found.items() if each != end))
+        addresses = [prefix.partition("/")[0] for prefix in endpoints[name]]
+        found[end] = next((each for each in addresses if other in (None, _version(each))), addresses[0])
+    return found
+
+
+def _version(text: str) -> Family | None:
+    """The IP version of an address; None for what is none."""
+    try:
+        return parse_address(text)[0]
+    except AclflowError:
+        return None
 
 
 def _side(value: object) -> object:

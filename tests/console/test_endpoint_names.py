@@ -67,3 +67,23 @@ def test_a_cell_takes_an_endpoint_by_name(look: Look) -> None:
     expect(row).to_contain_text("web1 port 53")
     page.get_by_role("button", name="Discard", exact=True).click()
     page.get_by_role("button", name="Discard all").click()
+
+
+@pytest.mark.usefixtures("admin")
+def test_a_packet_to_an_endpoint_is_traced_by_names(look: Look) -> None:
+    """From the overview and on the page of the trace: a machine, and a port by its service."""
+    page = look.page
+    look.open("/project/shop")
+    for label, value in {"From address": "192.0.2.70", "To address": "web1", "To port": "https"}.items():
+        page.get_by_label(label).fill(value)
+    page.get_by_role("button", name="Find out").click()
+    expect(page.get_by_text("Permitted: rule web-in")).to_be_visible()
+    page.get_by_label("Destination address").fill("web9")
+    page.get_by_role("button", name="Trace", exact=True).click()
+    told = page.get_by_role("alert").filter(has_text="Destination address")
+    expect(told).to_contain_text("'web9' is no address, and no endpoint of the project")
+    page.get_by_label("Destination address").fill("web1")
+    for port, says in (("http-s", "'http-s' is not a port"), ("80-81", "'80-81' is several ports: a packet has one")):
+        page.get_by_label("Destination port").fill(port)
+        page.get_by_role("button", name="Trace", exact=True).click()
+        expect(page.get_by_role("alert").filter(has_text="Destination port")).to_contain_text(says)

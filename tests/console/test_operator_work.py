@@ -252,3 +252,24 @@ def test_hosts_come_and_go_from_the_page(look: Look) -> None:
         page.get_by_label(label).fill(value)
     page.get_by_role("button", name="Bring it in").click()
     expect(page.get_by_text("127.0.0.2, bridge br-aclflow")).to_be_visible()
+
+
+def test_a_domain_goes_only_when_it_is_empty_and_its_id_was_typed(look: Look) -> None:
+    page = look.page
+    look.sign_in(look.town.admin)
+    look.open("/admin/domains")
+    page.get_by_role("button", name="New domain").click()
+    page.get_by_label("Name").fill("attic")
+    page.get_by_role("button", name="Create").click()
+    for name, says in (("pop", "tenant"), ("attic", "")):
+        page.get_by_role("button", name=f"Delete {name}").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("button", name="Delete for good")).to_be_disabled()
+        dialog.get_by_label(f"Type {name} to delete it").fill(name)
+        dialog.get_by_role("button", name="Delete for good").click()
+        if says:
+            expect(dialog.get_by_role("alert")).to_contain_text(says)
+            dialog.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("button", name="Delete attic")).to_have_count(0)
+    with look.town.client() as client:
+        assert [domain.id for domain in client.domains()] == ["pop"]

@@ -95,6 +95,9 @@ class _Domain:
                 ui.space()
                 ui.button("Invite an enforcer", icon="key", on_click=self._invite).props("flat dense no-caps")
                 ui.button("Bring in a host", icon="add", on_click=self._bring).props("outline dense no-caps")
+                ui.button("Delete", icon="delete", on_click=self._delete).props(
+                    f"flat dense no-caps color=negative aria-label='Delete {self._domain.id}'"
+                )
             heading("Hosts")
             self._hosts = plain_table(_HOSTS, "No host yet: bring one in. Until then no list is in force here.")
             self._hosts.add_slot("body-cell-state", CHIP_CELL)
@@ -149,6 +152,21 @@ class _Domain:
 
     def _bring(self) -> None:
         ask_for_host(self._view, self._domain.id, self.refresh)
+
+    def _delete(self) -> None:
+        """Ask for the domain's id before it goes."""
+        name = self._domain.id
+        with dialog(f"Delete the domain {name}?", 520) as box:
+            ui.label("Its operator rules go with it, and its enforcement points are shut out at once.")
+            ui.label("It must have no tenant and no host any more.").classes("quiet")
+            typed = ui.input(f"Type {name} to delete it").props("outlined dense autocomplete=off").classes("w-full")
+
+            async def delete() -> None:
+                await self._view.do(lambda client: client.delete_domain(name))
+                ui.navigate.reload()
+
+            button = Way(box, "Delete for good", delete, colour="color=negative").button
+            button.bind_enabled_from(typed, "value", lambda value: str(value or "").strip() == name)
 
     async def _remove(self, event: events.GenericEventArguments) -> None:
         """Take a host out whose switch somebody else configured."""

@@ -20,8 +20,10 @@ from api.console.pictures.path import rule_words, tier_words, way, who_decides
 from orchestrator.client import Step, Trace
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import format_address, parse_address
+from orchestrator.policy.endpointnames import with_addresses
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol, parse_protocol
+from orchestrator.policy.services import parse_ports
 from orchestrator.policy.tcpflags import TcpFlag
 
 _SEGMENTS = {
@@ -32,6 +34,7 @@ _SEGMENTS = {
     "refuses (RST)": int(TcpFlag.RST),
 }
 _ECHO = {ICMP: 8, ICMPV6: 128}
+_SOURCE, _DESTINATION = "Source address", "Destination address"
 _CLIENT_PORT = 49152
 """Where connections usually come from."""
 
@@ -57,8 +60,8 @@ class _TracePage:
         ).classes("quiet")
         with ui.column().classes("panel"), ui.element("form").classes("w-full").on("submit.prevent", self.trace):
             with ui.element("div").classes("asking"):
-                self._source = self._text("Source address", query.get("source", ""), "192.0.2.7")
-                self._destination = self._text("Destination address", query.get("destination", ""), "198.51.100.20")
+                self._source = self._text(_SOURCE, query.get("source", ""), "192.0.2.7")
+                self._destination = self._text(_DESTINATION, query.get("destination", ""), "198.51.100.20, web1")
                 asked = query.get("protocol", "tcp")
                 self._protocol = (
                     ui.select(list(PROTOCOLS), value=asked if asked in PROTOCOLS else "tcp", label="Protocol")
@@ -96,12 +99,14 @@ class _TracePage:
         """Whether the page was opened with a packet."""
         return bool(self._source.value and self._destination.value)
 
-    def _packet(self) -> Packet:
+    async def _packet(self) -> Packet:
         """Read the form's packet. Raises BadInput with the field's name as its place."""
-        family, source = _address(self._source.value, "Source address")
-        other, destination = _address(self._destination.value, "Destination address")
+        ends = {_SOURCE: (self._source.value or "").strip(), _DESTINATION: (self._destination.value or "").strip()}
+        endpoints = await self._desk.endpoints()
+        named = with_addresses(ends, lambda: {name: [*map(str, of)] for name, of in endpoints.items()}, "project")
+        (family, source), (other, destination) = (_address(named[end], end) for end in (_SOURCE, _DESTINATION))
         if other is not family:
-            raise BadInput("it is of the other IP version than the source", place="Destination address")
+            raise BadInput("it is of the other IP version than the source", place=_DESTINATION)
         protocol = parse_protocol(self._protocol.value)
         has_ports = protocol in WITH_PORTS
         return Packet(
@@ -119,7 +124,7 @@ class _TracePage:
         """Ask the service and show what it says."""
         self._outcome.clear()
         try:
-            packet = self._packet()
+            packet = await self._packet()
             draft = self._desk.draft.acl if self._desk.draft.edits and self._in_draft.value else None
             found = await self._view.session.reading.once(
                 lambda: self._view.client.trace(self._view.tenant, packet, draft)
@@ -263,15 +268,20 @@ def _rule_for(packet: Packet, step: Step, action: str, taken: Collection[str]) -
 
 def _address(text: str, field: str) -> tuple[Any, int]:
     try:
-        return parse_address((text or "").strip())
+        return parse_address(text)
     except AclflowError as error:
         raise error.within(field) from None
 
 
-def _port(text: str, field: str) -> int:
-    if not ((text or "").isdigit() and int(text) <= 65535):
-        raise BadInput(f"'{text or ''}' is not a port", place=field)
-    return int(text)
+def _port(text: str | None, field: str) -> int:
+    """One port, by its number or its service's name. Raises BadInput with the field."""
+    try:
+        found = parse_ports((text or "").strip())
+    except AclflowError as error:
+        raise error.within(field) from None
+    if found.low != found.high:
+        raise BadInput(f"'{text}' is several ports: a packet has one", place=field)
+    return found.low
 
 
 def _value(value: object) -> str:

@@ -11,6 +11,7 @@ from nicegui import ui
 
 from api.console import words
 from api.console.parts.dialog import dialog
+from api.console.parts.rules import NO_ADDRESS
 from api.console.parts.timefield import TimeField
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.endpointnames import reference_text, with_references
@@ -200,10 +201,7 @@ class _Form:
             elif name in ("source", "destination", "source_ports", "destination_ports"):
                 parts = [part.strip() for part in (value or "").split(",") if part.strip()]
                 if not parts and name in ("source", "destination"):
-                    raise BadInput(
-                        "it is empty: write prefixes, an endpoint, @group, or any if all addresses are meant",
-                        place=name,
-                    )
+                    raise BadInput(NO_ADDRESS, place=name)
                 if parts not in ([], ["any"]):
                     document[name] = parts
             elif name in ("icmp_type", "icmp_code"):

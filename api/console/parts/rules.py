@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.errors import BadInput
 from orchestrator.policy.endpointnames import reference_text, with_references
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Rule
@@ -11,6 +12,8 @@ from orchestrator.policy.ruletext import more_words, side_text
 
 INLINE = ("protocol", "source", "destination", "description")
 """The fields that can be edited in their cells."""
+NO_ADDRESS = "it is empty: write prefixes, an endpoint, @group, or any if all addresses are meant"
+"""Why a rule is refused whose side names nothing: that is never taken for every address."""
 
 
 def row_of(place: int, rule: Rule, mark: str = "") -> dict[str, object]:
@@ -49,10 +52,15 @@ def edited(rule: Rule, field: str, text: str) -> Rule:
     """
     document = dict(rule_to_json(rule))
     if field in ("source", "destination"):
-        addresses, _, ports = text.partition(" port ")
-        document |= {field: _parts(addresses), f"{field}_ports": _parts(ports)}
+        addresses, _, ports = f" {text} ".partition(" port ")
+        parts = _parts(addresses)
+        if not parts:
+            raise BadInput(NO_ADDRESS, place=field)
+        document |= {field: parts, f"{field}_ports": _parts(ports)}
     else:
         document[field] = text.strip()
+        if field == "protocol" and not text.strip():
+            raise BadInput("it is empty: write a protocol, or any if all protocols are meant", place=field)
     document = with_references(document)
     return rule_from_json({name: value for name, value in document.items() if value not in ("", [], ["any"], "any")})
 
