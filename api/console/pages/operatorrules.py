@@ -151,7 +151,7 @@ class _ReviewPage:
             return
         except AclflowError as error:
             said = f"Not committed: {error_text(error, draft.acl)}"
-            ui.notify(said, type="negative", multi_line=True, timeout=0, close_button=True)
+            ui.notify(said, type="negative", multi_line=True, position="top", timeout=0, close_button=True)
             self._commit.set_enabled(True)
             return
         self._desk.forget()

@@ -211,7 +211,12 @@ class _ReviewPage:
             return
         except AclflowError as error:
             ui.notify(
-                f"Not committed: {self._said(error)}", type="negative", multi_line=True, timeout=0, close_button=True
+                f"Not committed: {self._said(error)}",
+                type="negative",
+                multi_line=True,
+                position="top",
+                timeout=0,
+                close_button=True,
             )
             self._commit.set_enabled(True)
             return

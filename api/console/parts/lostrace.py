@@ -26,7 +26,13 @@ async def go_on_from_newest(desk: Desk) -> None:
     try:
         seen = await desk.newest()
     except AclflowError as error:
-        ui.notify(f"Not committed, and your draft is kept: {error}", type="negative", timeout=0, close_button=True)
+        ui.notify(
+            f"Not committed, and your draft is kept: {error}",
+            type="negative",
+            position="top",
+            timeout=0,
+            close_button=True,
+        )
         return
     rebased = await asyncio.to_thread(draft.onto, seen)
     if isinstance(rebased, Draft):
