@@ -7,7 +7,7 @@ project owns the addresses of its own ports there.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,24 +57,40 @@ def prefix_of(address: str) -> str:
 
 def endpoint_of(session: Any, port_id: str) -> Endpoint | None:
     """Return the endpoint that a port is now; None where it is to be none: gone, not bound by us, without address."""
-    port = session.query(models_v2.Port).filter_by(id=port_id).one_or_none()
-    if port is None or port_id not in bound_ports(session, [port_id]):
-        return None
-    addresses = {prefix_of(each.ip_address) for each in port.fixed_ips}
-    addresses |= _pairs_held(session, port, addresses)
-    if not addresses:
-        return None
-    mac = str(port.mac_address).lower()
-    return Endpoint(port_id, port.project_id, interface_of(port_id), mac, tuple(sorted(addresses)))
+    return endpoints_of(session, [port_id]).get(port_id)
+
+
+def endpoints_of(session: Any, among: Collection[str] | None = None) -> dict[str, Endpoint]:
+    """Return the endpoints of all ports, or of those among some, by port: a few queries for any number of ports."""
+    ports, fixed = models_v2.Port, models_v2.IPAllocation
+    bound = _bound(session, (ports.id, ports.project_id, ports.mac_address), ports.id, among).all()
+    addresses: dict[str, set[str]] = {}
+    for row in _bound(session, (fixed.port_id, fixed.ip_address), fixed.port_id, among):
+        addresses.setdefault(row.port_id, set()).add(prefix_of(row.ip_address))
+    pairs: dict[str, set[str]] = {}
+    for row in _bound(session, (_Pair.port_id, _Pair.ip_address), _Pair.port_id, among):
+        pairs.setdefault(row.port_id, set()).add(prefix_of(row.ip_address))
+    claims = Claims.read(session) if pairs else None
+    found = {}
+    for row in bound:
+        own = addresses.get(row.id, set())
+        held = claims.held(row.id, own, pairs.get(row.id, set())) if claims is not None else set()
+        if row.project_id and own | held:
+            mac, prefixes = str(row.mac_address).lower(), tuple(sorted(own | held))
+            found[row.id] = Endpoint(row.id, row.project_id, interface_of(row.id), mac, prefixes)
+    return found
 
 
 def bound_ports(session: Any, among: Collection[str] | None = None) -> set[str]:
     """Return the ports that the driver has bound to some host, all of them or those among some."""
+    return {row.id for row in _bound(session, (models_v2.Port.id,), models_v2.Port.id, among)}
+
+
+def _bound(session: Any, columns: Iterable[Any], port: Any, among: Collection[str] | None) -> Any:
+    """Begin a query of ports that the driver has bound; `port` is the column with a port's id."""
     levels = ml2_models.PortBindingLevel
-    query = session.query(levels.port_id).filter(levels.driver == DRIVER)
-    if among is not None:
-        query = query.filter(levels.port_id.in_(list(among)))
-    return {row.port_id for row in query}
+    query = session.query(*columns).join(levels, levels.port_id == port).filter(levels.driver == DRIVER).distinct()
+    return query if among is None else query.filter(port.in_(list(among)))
 
 
 def waiting_ports(session: Any) -> list[tuple[str, str]]:
@@ -91,52 +107,53 @@ def waiting_ports(session: Any) -> list[tuple[str, str]]:
     return [(row.id, row.host) for row in found]
 
 
-def sharers(session: Any, port_id: str) -> set[str]:
-    """Return other ports that name one of a port's allowed addresses: what one of them gives up, another may get."""
-    mine = session.query(_Pair.ip_address).filter(_Pair.port_id == port_id)
-    addresses = {row.ip_address for row in mine}
+def sharers(session: Any, port_id: str, addresses: Collection[str]) -> set[str]:
+    """Return other ports that may use some allowed addresses too: what one of them gives up, another may get."""
     if not addresses:
         return set()
-    others = session.query(_Pair.port_id).filter(_Pair.ip_address.in_(addresses), _Pair.port_id != port_id)
+    others = session.query(_Pair.port_id).filter(_Pair.ip_address.in_(list(addresses)), _Pair.port_id != port_id)
     return {row.port_id for row in others}
 
 
-def _pairs_held(session: Any, port: Any, fixed: set[str]) -> set[str]:
-    """Return the allowed addresses that are this port's: no other port's own, and of several sharers the first one's.
+@dataclass(frozen=True)
+class Claims:
+    """Who may have which address: the ports' own, and the allowed ones with their ports, the first made port first.
 
-    The first is the one that was made first among those that are bound: the service lets one endpoint have an address.
+    The service lets one endpoint have an address. An allowed address is no other port's own, and of several ports that
+    may use it the first made one's.
     """
-    pairs = {prefix_of(row.ip_address) for row in session.query(_Pair).filter(_Pair.port_id == port.id)}
-    held: set[str] = set()
-    for pair in sorted(pairs - fixed):
-        network = ipaddress.ip_network(pair)
-        if any(network.overlaps(ipaddress.ip_network(each)) for each in fixed | held):
-            continue
-        if not _is_of_another(session, port.id, network) and port.id == _first_sharer(session, network):
-            held.add(pair)
-    return held
 
+    own: dict[Any, set[str]]
+    allowed: list[tuple[str, Any]]
 
-def _is_of_another(session: Any, port_id: str, network: Any) -> bool:
-    """Tell whether an address of another port that is bound by the driver lies in a prefix."""
-    levels, fixed = ml2_models.PortBindingLevel, models_v2.IPAllocation
-    query = session.query(fixed.ip_address).join(levels, levels.port_id == fixed.port_id)
-    others = query.filter(levels.driver == DRIVER, fixed.port_id != port_id)
-    return any(network.overlaps(ipaddress.ip_network(row.ip_address)) for row in others)
+    @classmethod
+    def read(cls, session: Any) -> Claims:
+        """Read those of all ports that the driver has bound."""
+        fixed, attributes = models_v2.IPAllocation, standard_attr.StandardAttribute
+        own: dict[Any, set[str]] = {}
+        for row in _bound(session, (fixed.port_id, fixed.ip_address), fixed.port_id, None):
+            own.setdefault(ipaddress.ip_network(row.ip_address), set()).add(row.port_id)
+        pairs = _bound(session, (_Pair.port_id, _Pair.ip_address, attributes.created_at), _Pair.port_id, None)
+        pairs = pairs.join(models_v2.Port, models_v2.Port.id == _Pair.port_id)
+        pairs = pairs.join(attributes, attributes.id == models_v2.Port.standard_attr_id)
+        ordered = pairs.order_by(attributes.created_at, _Pair.port_id)
+        return cls(own, [(row.port_id, ipaddress.ip_network(prefix_of(row.ip_address))) for row in ordered])
 
+    def held(self, port: str, own: set[str], pairs: set[str]) -> set[str]:
+        """Return which of a port's allowed addresses it has."""
+        held: set[str] = set()
+        for pair in sorted(pairs - own):
+            network = ipaddress.ip_network(pair)
+            mine = map(ipaddress.ip_network, own | held)
+            if not any(map(network.overlaps, mine)) and not self._is_of_another(port, network):
+                first = next((name for name, each in self.allowed if network.overlaps(each)), port)
+                held |= {pair} if first == port else set()
+        return held
 
-def _first_sharer(session: Any, network: Any) -> str | None:
-    levels, attributes = ml2_models.PortBindingLevel, standard_attr.StandardAttribute
-    found = (
-        session.query(_Pair.port_id, _Pair.ip_address)
-        .join(levels, levels.port_id == _Pair.port_id)
-        .join(models_v2.Port, models_v2.Port.id == _Pair.port_id)
-        .join(attributes, attributes.id == models_v2.Port.standard_attr_id)
-        .filter(levels.driver == DRIVER)
-        .order_by(attributes.created_at, _Pair.port_id)
-    )
-    sharing = (row.port_id for row in found if network.overlaps(ipaddress.ip_network(prefix_of(row.ip_address))))
-    return next(sharing, None)
+    def _is_of_another(self, port: str, network: Any) -> bool:
+        if network.num_addresses == 1:
+            return bool(self.own.get(network, set()) - {port})
+        return any(owners - {port} and network.overlaps(each) for each, owners in self.own.items())
 
 
 # ---------------------------------------------------------------------------------------------------------- projects
@@ -146,7 +163,7 @@ def sites(session: Any, physical_networks: Collection[str]) -> list[Site]:
     """Return the subnets on the driver's networks."""
     segments, subnets = segment.NetworkSegment, models_v2.Subnet
     found = (
-        session.query(subnets)
+        session.query(subnets.id, subnets.network_id, subnets.project_id, subnets.cidr)
         .join(segments, segments.network_id == subnets.network_id)
         .filter(segments.physical_network.in_(list(physical_networks)))
         .distinct()
@@ -162,34 +179,34 @@ def shared_networks(session: Any) -> set[str]:
 
 def prefixes_of(session: Any, project: str, physical_networks: Collection[str]) -> frozenset[str]:
     """Return what a project owns of the driver's networks."""
-    shared, own, common = shared_networks(session), set(), set()
+    mine = session.query(models_v2.Port.id).filter(models_v2.Port.project_id == project)
+    found = _prefixes(session, physical_networks, endpoints_of(session, [row.id for row in mine]))
+    return found.get(project, frozenset())
+
+
+def prefixes_by_project(session: Any, physical_networks: Collection[str]) -> dict[str, frozenset[str]]:
+    """Return what each project owns of the driver's networks."""
+    return _prefixes(session, physical_networks, endpoints_of(session))
+
+
+def _prefixes(
+    session: Any, physical_networks: Collection[str], endpoints: Mapping[str, Endpoint]
+) -> dict[str, frozenset[str]]:
+    """Return the subnets of each project, and the addresses of the endpoints that no subnet of their own holds."""
+    shared = shared_networks(session)
+    own: dict[str, set[str]] = {}
     for site in sites(session, physical_networks):
-        if site.network in shared:
-            common.add(site.network)
-        elif site.project == project:
-            own.add(site.cidr)
-    ports = session.query(models_v2.Port.id).filter(
-        models_v2.Port.project_id == project, models_v2.Port.network_id.in_(list(common))
-    )
-    for row in ports.all() if common else ():
-        endpoint = endpoint_of(session, row.id)
-        own |= set(endpoint.prefixes) if endpoint is not None else set()
-    return frozenset(map(str, outermost(own)))
+        if site.network not in shared and site.project:
+            own.setdefault(site.project, set()).add(site.cidr)
+    for endpoint in endpoints.values():
+        own.setdefault(endpoint.tenant, set()).update(endpoint.prefixes)
+    return {project: frozenset(map(str, outermost(each))) for project, each in own.items()}
 
 
 def outermost(texts: Iterable[str]) -> list[Any]:
     """Return prefixes without those that lie in another one."""
-    found = [ipaddress.ip_network(each) for each in texts]
-    return [each for each in found if not any(each != other and _lies_in(each, other) for other in found)]
-
-
-def projects(session: Any, physical_networks: Collection[str]) -> set[str]:
-    """Return the projects that own something of the driver's networks, or have ports there."""
-    owners = {site.project for site in sites(session, physical_networks)}
-    bound = bound_ports(session)
-    query = session.query(models_v2.Port.project_id).filter(models_v2.Port.id.in_(list(bound)))
-    return (owners | {row.project_id for row in (query if bound else ())}) - {None, ""}
-
-
-def _lies_in(one: Any, other: Any) -> bool:
-    return bool(one.version == other.version and one.subnet_of(other))
+    found: list[Any] = []
+    for each in sorted(map(ipaddress.ip_network, texts), key=lambda one: (one.version, one)):
+        if not (found and found[-1].version == each.version and each.subnet_of(found[-1])):
+            found.append(each)
+    return found

@@ -131,7 +131,9 @@ class AclflowMechanismDriver(api.MechanismDriver):
 
     def _note_port(self, context: Any) -> None:
         session, port = context._plugin_context.session, context.current["id"]
-        for each in (port, *sorted(bindings.sharers(session, port))):
+        states = (context.current, context.original or {})
+        allowed = {pair["ip_address"] for each in states for pair in each.get("allowed_address_pairs") or ()}
+        for each in (port, *sorted(bindings.sharers(session, port, allowed))):
             journal.note(session, journal.PORT, each)
 
     def _refusal(self, context: Any) -> str | None:

@@ -12,6 +12,9 @@ from typing import Any
 from urllib.parse import quote
 
 import requests
+from oslo_log import log
+
+LOG = log.getLogger(__name__)
 
 ABSENT = ""
 """The version of what is not there."""
@@ -53,6 +56,7 @@ class Service:
         self._timeout_s = timeout_s
         self._session = requests.Session()
         self._session.verify = authority or True
+        self._session.trust_env = False  # a proxy would see the token
 
     # -------------------------------------------------------------------------------------------------- endpoints
 
@@ -67,10 +71,7 @@ class Service:
         marker: str | None = None
         while True:
             query = {"limit": 1000} | ({} if marker is None else {"marker": marker})
-            answer = self._ask("GET", f"/v1/domains/{quote(domain)}/endpoints", query=query)
-            if answer is None:
-                raise Refused(f"the service has no domain '{domain}'")
-            page = answer.json()
+            page = self._page(f"/v1/domains/{quote(domain)}/endpoints", query)
             found.update({each["name"]: _endpoint(each) for each in page["items"]})
             marker = page["next"]
             if marker is None:
@@ -99,6 +100,19 @@ class Service:
 
     # ---------------------------------------------------------------------------------------------------- tenants
 
+    def tenants(self, domain: str) -> dict[str, frozenset[str]]:
+        """Return what each tenant of a domain owns."""
+        found: dict[str, frozenset[str]] = {}
+        marker: str | None = None
+        while True:
+            query = {"limit": 1000} | ({} if marker is None else {"marker": marker})
+            page = self._page("/v1/tenants", query)
+            mine = (each for each in page["items"] if each["domain"] == domain)
+            found.update({each["id"]: frozenset(each["prefixes"]) for each in mine})
+            marker = page["next"]
+            if marker is None:
+                return found
+
     def prefixes(self, tenant: str) -> tuple[frozenset[str], str] | None:
         """Return what a tenant owns, and the version of that; None where there is no such tenant."""
         answer = self._ask("GET", f"/v1/tenants/{quote(tenant)}/prefixes")
@@ -118,6 +132,12 @@ class Service:
 
     # ------------------------------------------------------------------------------------------------------- steps
 
+    def _page(self, path: str, query: Any) -> Any:
+        answer = self._ask("GET", path, query=query)
+        if answer is None:
+            raise Unreachable(f"GET {path}: there is no such thing, or the token is not an administrator's")
+        return answer.json()
+
     def _ask(
         self, method: str, path: str, *, query: Any = None, body: Any = None, version: str = ABSENT
     ) -> requests.Response | None:
@@ -130,7 +150,13 @@ class Service:
             headers["If-Match"] = version
         try:
             answer = self._session.request(
-                method, self._url + path, params=query, json=body, headers=headers, timeout=self._timeout_s
+                method,
+                self._url + path,
+                params=query,
+                json=body,
+                headers=headers,
+                timeout=self._timeout_s,
+                allow_redirects=False,
             )
         except requests.RequestException as error:
             raise Unreachable(f"{method} {path}: {error}") from error
@@ -138,7 +164,7 @@ class Service:
             return None
         if answer.status_code in (412, 428):
             raise Changed(f"{method} {path}: {_said(answer)}")
-        if answer.status_code in (401, 403, 429) or answer.status_code >= 500:
+        if answer.status_code in (401, 403, 429) or 300 <= answer.status_code < 400 or answer.status_code >= 500:
             raise Unreachable(f"{method} {path}: {answer.status_code} {_said(answer)}")
         if answer.status_code >= 400:
             raise Refused(f"{method} {path}: {_said(answer)}")
@@ -153,19 +179,19 @@ class KnownHosts:
         self._domain = domain
         self._lasts_s = lasts_s
         self._asked_at = float("-inf")
-        self._names: frozenset[str] = frozenset()
+        self._names: frozenset[str] | None = None
 
     def refuse(self, host: str) -> str | None:
         """Say why ports cannot be bound to a host; None where they can, or where nobody can tell."""
-        if host in self._names:
-            return None
         if time.monotonic() - self._asked_at > self._lasts_s:
+            self._asked_at = time.monotonic()
             try:
                 self._names = self._service.hosts(self._domain)
-            except ServiceError:  # the port waits until its rows were read back, so nothing is lost by binding it
-                return None
-            self._asked_at = time.monotonic()
-        return None if host in self._names else f"'{host}' is no host of aclflow's domain '{self._domain}'"
+            except ServiceError:
+                LOG.warning("aclflow does not say which hosts it has")
+        if self._names is None or host in self._names:
+            return None  # the port waits until its rows were read back, so nothing is lost by binding it
+        return f"'{host}' is no host of aclflow's domain '{self._domain}'"
 
 
 def _endpoint(body: Any) -> Endpoint:

@@ -138,11 +138,10 @@ class Synchronizer:
         try:
             self._service.set_prefixes(project, wanted, version)
         except Refused as error:
-            union = frozenset(map(str, bindings.outermost(owned | wanted)))
-            if union == owned:
-                raise
             LOG.warning("project %s keeps prefixes that it has no subnet for: %s", project, error)
-            self._service.set_prefixes(project, union, version)
+            both = frozenset(map(str, bindings.outermost(owned | wanted)))
+            if both != owned:
+                self._service.set_prefixes(project, both, version)
 
     # ----------------------------------------------------------------------------------------------------- provisioning
 
@@ -166,15 +165,19 @@ class Synchronizer:
 
     def compare(self) -> None:
         """Put into the journal what the service has otherwise than Neutron. Raises Unreachable."""
-        known = self._service.endpoints(self._domain)
+        known, owned = self._service.endpoints(self._domain), self._service.tenants(self._domain)
         with _writing() as session:
-            bound = bindings.bound_ports(session)
-            for name in sorted(bound | set(filter(_is_id, known))):
-                if bindings.endpoint_of(session, name) != known.get(name):
+            wanted, wanted_prefixes = (
+                bindings.endpoints_of(session),
+                bindings.prefixes_by_project(session, self._networks),
+            )
+            for name in sorted(wanted.keys() | set(filter(_is_id, known))):
+                if wanted.get(name) != known.get(name):
                     LOG.info("aclflow and Neutron differ about port %s", name)
                     journal.note(session, journal.PORT, name)
-            for project in sorted(bindings.projects(session, self._networks)):
-                journal.note(session, journal.PROJECT, project)
+            for project, prefixes in sorted(wanted_prefixes.items()):
+                if owned.get(project) != prefixes:
+                    journal.note(session, journal.PROJECT, project)
 
 
 def _is_id(name: str) -> bool:

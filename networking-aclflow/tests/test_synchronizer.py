@@ -139,6 +139,23 @@ class TestAddresses(Case):
         assert self.service.owned["blue"][0] == {"10.1.0.0/24", "10.2.0.5/32"}
         assert self.service.owned["red"][0] == {"10.2.0.6/32"}
 
+    def test_a_prefix_that_a_rule_still_needs_holds_up_no_port(self) -> None:
+        self.service.owned["blue"] = frozenset({"10.9.0.0/24"}), 1
+        self.service.needed["blue"] = {"10.9.0.0/24"}
+        port = self.port("10.1.0.5")
+        self.work()
+        assert self.service.owned["blue"][0] == {"10.1.0.0/24", "10.9.0.0/24"}
+        other = self.port("10.1.0.6")
+        self.work()
+        assert set(self.service.held) == {port, other}
+        assert world.journal_rows() == []
+
+    def test_an_allowed_prefix_that_holds_another_ports_address_is_not_given(self) -> None:
+        port, other = self.port("10.1.0.5", pairs=("10.1.0.16/28", "10.1.0.64/28")), self.port("10.1.0.20")
+        self.work()
+        assert self.prefixes(port) == ("10.1.0.5/32", "10.1.0.64/28")
+        assert self.prefixes(other) == ("10.1.0.20/32",)
+
     def test_other_networks_own_nothing_here(self) -> None:
         world.add_network("blue", "10.3.0.0/24", physical="other")
         self.port("10.1.0.5")
@@ -158,6 +175,14 @@ class TestComparison(Case):
         self.service.held["by-hand"] = world.Endpoint("by-hand", "blue", "tapy", "fa:16:3e:00:00:02", ()), 1
         self.one.step()
         assert set(self.service.held) == {port, "by-hand"}
+
+
+class TestPrefixes(unittest.TestCase):
+    """Prefixes as sets of addresses."""
+
+    def test_outermost_ones_are_kept(self) -> None:
+        texts = ("10.0.0.0/25", "10.0.0.0/24", "10.0.0.7/32", "10.0.1.0/24", "2001:db8::/64", "2001:db8::1/128")
+        assert list(map(str, bindings.outermost(texts))) == ["10.0.0.0/24", "10.0.1.0/24", "2001:db8::/64"]
 
 
 class TestProvisioning(Case):

@@ -133,6 +133,7 @@ class FakeService:
     there: dict[str, set[str]] = field(default_factory=dict)
     away: bool = False
     refuses: set[str] = field(default_factory=set)
+    needed: dict[str, set[str]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
     before_write: list = field(default_factory=list)
 
@@ -178,6 +179,10 @@ class FakeService:
         self._asked()
         return frozenset(self.there)
 
+    def tenants(self, _domain):
+        self._asked()
+        return {name: prefixes for name, (prefixes, _) in self.owned.items()}
+
     def prefixes(self, tenant):
         self._asked()
         found = self.owned.get(tenant)
@@ -190,6 +195,8 @@ class FakeService:
     def set_prefixes(self, tenant, prefixes, version):
         self._asked()
         assert version == str(self.owned[tenant][1])
+        if not self.needed.get(tenant, set()) <= prefixes:
+            raise Refused("a rule needs it")
         self.owned[tenant] = prefixes, self.owned[tenant][1] + 1
 
 

@@ -13,12 +13,16 @@ from allinone import schemas
 from allinone.contents import PROJECT, connect
 from allinone.stack import AllInOne
 from enforce.dummy_ovs import DummyOvs, accepts
+from enforce.real_switch import Control
 from patience import PATIENCE_S, until
 from served import ServiceProcess
 
 from orchestrator.bootstrap import create_token
 from orchestrator.client import Client, Host
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.enforce.drivers.openflow.frames import frame
 from orchestrator.lab.ports import free_port
+from orchestrator.policy.model import Packet
 from orchestrator.store.records import Role
 
 DOMAIN, HOSTS = "cloud", ("one", "two")
@@ -121,10 +125,23 @@ class NeutronWorld:
 
     def plug(self, port: Any, host: str = "one") -> None:
         """Make the interface that os-vif would make."""
-        self.ovs.add_port(host, interface(port), next(self._numbers))
+        name = interface(port)
+        self.ovs.add_port(host, name, next(self._numbers), capture=self.ovs.directory / f"{name}.pcap")
 
     def unplug(self, port: Any) -> None:
         self.ovs.vsctl("--if-exists", "del-port", interface(port))
+
+    def send(self, port: Any, packet: Packet, mark: bytes, mac: str | None = None) -> None:
+        """Put a frame with a mark into the interface of a port, as its instance would send it."""
+        sender = int((mac or port.mac_address).replace(":", ""), 16)
+        octets = frame(packet, src_mac=sender, dst_mac=GATEWAY_MAC, payload=mark)
+        control = Control(self.ovs.directory / "ovs-vswitchd.ctl")
+        control("netdev-dummy/receive", interface(port), octets.hex())
+        control.close()
+
+    def came_to(self, port: Any, mark: bytes) -> bool:
+        """Whether a frame with a mark left the switch by the interface of a port."""
+        return mark in (self.ovs.directory / f"{interface(port)}.pcap").read_bytes()
 
     def has_rows(self, port: Any, host: str = "one") -> bool:
         """Whether a host's switch has rows about a port's MAC address."""

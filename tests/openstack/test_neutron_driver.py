@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from ipaddress import IPv4Address
 from typing import Any
 
 import openstack.exceptions
@@ -12,6 +13,10 @@ from allinone.stack import AllInOne
 from neutronworld import DOMAIN, NeutronWorld, interface
 from patience import until
 from realbench import REAL
+
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import Packet
 
 pytestmark = REAL
 
@@ -158,3 +163,33 @@ def test_what_these_networks_cannot_do_is_refused_with_the_reason(world: Neutron
     assert elsewhere.binding_vif_type == "binding_failed"
     assert "'nowhere' is no host of aclflow's domain 'cloud'" in world.neutron_log()
     network.delete_port(elsewhere.id)
+
+
+def test_packets_pass_between_two_projects_as_both_lists_permit(world: NeutronWorld, blue: Any, port: Any) -> None:
+    project = world.admin.identity.create_project(name="red", domain_id="default")
+    try:
+        red = world.add_network(project.id)
+        server = world.add_port(red)
+        world.plug(server)
+        world.await_status(server, "ACTIVE")
+        to_web = {"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 80}
+        for tenant, direction in ((blue.project_id, "egress"), (project.id, "ingress")):
+            written = world.client.put_acl(tenant, acl_from_json({"rules": [to_web | {"direction": direction}]}))
+            assert world.client.wait_enforced(DOMAIN, written.generation).done
+
+        def packet(destination_port: int, source: str = port.fixed_ips[0]["ip_address"]) -> Packet:
+            ends = (int(IPv4Address(each)) for each in (source, server.fixed_ips[0]["ip_address"]))
+            return Packet(Family.IPV4, *ends, 6, 40000, destination_port, tcp_flags=2)
+
+        world.send(port, packet(81), b"another port")
+        world.send(port, packet(80, "10.77.1.251"), b"an address of nobody")
+        world.send(port, packet(80), b"a MAC address of nobody", mac="02:00:00:00:00:99")
+        world.send(port, packet(80), b"what both permit")
+        until(lambda: world.came_to(server, b"what both permit"))
+        for mark in (b"another port", b"an address of nobody", b"a MAC address of nobody"):
+            assert not world.came_to(server, mark), mark
+        world.admin.network.delete_port(server.id)
+        until(lambda: server.id not in world.endpoints() and not world.has_rows(server))
+        world.client.put_acl(project.id, acl_from_json({"rules": []}))
+    finally:
+        world.admin.identity.delete_project(project)
