@@ -14,7 +14,7 @@ _MOST = 10_000
 _NEAR = 0.9
 """A quota of which so much is used is near its end."""
 _ENDS_SOON = dt.timedelta(days=14)
-_WORST_FIRST = ("refused", "drifted", "disconnected", "silent", "behind", "certificate", "quota")
+_WORST_FIRST = ("refused", "drifted", "disconnected", "silent", "uncompiled", "behind", "certificate", "quota")
 _KINDS: dict[PointState, ConcernWord] = {
     PointState.REFUSED: "refused",
     PointState.DRIFTED: "drifted",
@@ -22,15 +22,18 @@ _KINDS: dict[PointState, ConcernWord] = {
 }
 
 FlowsOf = Callable[[str, int], int | None]
+IsCompiled = Callable[[str, int], bool]
 
 
-def status(unit: Unit, flows_of: FlowsOf, silence_s: float) -> Status:
+def status(unit: Unit, flows_of: FlowsOf, is_compiled: IsCompiled, silence_s: float) -> Status:
     """Look at every domain and tenant.
 
-    `flows_of` says how many flow entries a tenant's list takes now.
+    `flows_of` says how many flow entries a tenant's list takes now, `is_compiled` whether a domain's generation is
+    given out.
     """
     domains, tenants = unit.domains.list(limit=_MOST), unit.tenants.list(limit=_MOST)
     concerns = [concern for domain in domains for concern in _of_domain(unit, domain, silence_s)]
+    concerns += [_uncompiled(domain) for domain in domains if not is_compiled(domain.id, domain.generation)]
     concerns += [concern for tenant in tenants for concern in _of_quota(unit, tenant, flows_of)]
     concerns += _of_certificates(unit)
     concerns.sort(key=lambda each: (_WORST_FIRST.index(each.kind), each.domain, each.name))
@@ -61,6 +64,17 @@ def _of_domain(unit: Unit, domain: DomainRecord, silence_s: float) -> Iterator[C
                 since=each.last_seen,
                 command=f"aclflow domain show {domain.id}",
             )
+
+
+def _uncompiled(domain: DomainRecord) -> Concern:
+    return Concern(
+        kind="uncompiled",
+        domain=domain.id,
+        name=domain.id,
+        text=f"generation {domain.generation} is not compiled yet; hosts keep what they enforce",
+        since=None,
+        command=f"aclflow domain show {domain.id}",
+    )
 
 
 def _of_host(domain: str, late: Laggard) -> Concern:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.answers import answer
@@ -11,6 +13,8 @@ from api.context import ServicesDep
 from api.status import status
 from orchestrator.wire.common import Health
 from orchestrator.wire.status import Status
+
+OfDomain = Annotated[str | None, Query(max_length=64, description="is this domain's program ready?")]
 
 router = APIRouter(tags=["operations"])
 
@@ -22,9 +26,13 @@ async def healthz() -> Response:
 
 
 @router.get("/readyz", response_model=Health)
-def readyz(services: ServicesDep) -> Response:
-    """Whether the database answers and the programs are compiled; 503 until then."""
-    services.control.check_ready()
+def readyz(services: ServicesDep, domain: OfDomain = None) -> Response:
+    """Whether the database answers and the programs are compiled; 503 until then.
+
+    With `domain`: whether the program of its newest generation is given out here. A start is ready in parts: domains
+    that somebody waits for first, then those of most hosts.
+    """
+    services.control.check_ready(domain)
     return answer(Health("ok"))
 
 
@@ -32,7 +40,7 @@ def readyz(services: ServicesDep) -> Response:
 def get_status(_: Administrator, services: ServicesDep) -> Response:
     """What is not as it should be: hosts behind, silent points, quotas and certificates that come to their end."""
     control, silence_s = services.control, services.silence_s
-    return answer(control.read(lambda unit: status(unit, control.flows_of, silence_s)))
+    return answer(control.read(lambda unit: status(unit, control.flows_of, control.is_compiled, silence_s)))
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

@@ -108,10 +108,10 @@ class Client(
         twin._service = self._service.waiting(wait_s)
         return twin
 
-    def is_ready(self) -> bool:
-        """Whether the service answers, has its database, and has compiled every domain."""
+    def is_ready(self, domain: str | None = None) -> bool:
+        """Whether the service answers, has its database, and has compiled every domain, or one."""
         try:
-            return self._service.ask("GET", "/readyz").status_code == HTTPStatus.OK
+            return self._service.ask("GET", "/readyz", query={"domain": domain}).status_code == HTTPStatus.OK
         except AclflowError:
             return False
 

@@ -1,6 +1,6 @@
 """The control loop: publishes what nobody here has compiled, and does what time brings.
 
-    a start, lost notices ──▶ every domain ──┐
+    a start, lost notices ──▶ every domain ──┐       those first that somebody waits for, then those of most hosts
     a commit of another process ─────────────┼──▶ behind ──▶ the latest state of each is compiled, once, and published
     a report where something is held back ───┘
                                     between two turns: rules expire, rounds are due (`timekeeper.py`, `rounds.py`)
@@ -25,14 +25,12 @@ from orchestrator.control.pauses import Pauses
 from orchestrator.control.staging import Staging
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import TryAgain
-from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
 
 _RETRY_S = 1.0
 _STAGED_LOOK_S = 0.2
 """How often to look whether a domain may go on that is held at an intersection."""
-_PAGE = 1000
 
 
 class Chore(Protocol):
@@ -57,7 +55,8 @@ class CatchingUp:
         self._again_at: dict[str, float] = {}
         """When domains are tried again that could not be compiled."""
         self._wake = threading.Condition()
-        self._behind: set[str] = set()
+        self._behind: dict[str, None] = {}
+        """In the order in which they are compiled."""
         self._all_behind = True
         self._started = False
         self._stopping = False
@@ -80,10 +79,18 @@ class CatchingUp:
         if self._thread.is_alive():
             self._thread.join()
 
-    def look_at(self, domain: str) -> None:
-        """A domain may be behind."""
+    @property
+    def left(self) -> int:
+        """How many domains are still to be looked at."""
+        return len(self._behind)
+
+    def look_at(self, domain: str, *, first: bool = False) -> None:
+        """A domain may be behind; `first`: somebody waits for its program."""
         with self._wake:
-            self._behind.add(domain)
+            if first:
+                self._behind = {domain: None, **self._behind}
+            else:
+                self._behind.setdefault(domain)
             self._wake.notify()
 
     def look_at_all(self) -> None:
@@ -127,12 +134,12 @@ class CatchingUp:
             return
         self._all_behind = False
         try:
-            domains = self._units.read(_every_domain)
+            domains = self._units.read(lambda unit: unit.domains.names())
         except BaseException:
             self._all_behind = True
             raise
         with self._wake:
-            self._behind.update(domains)
+            self._behind |= {domain: None for domain in domains if domain not in self._behind}
 
     def _find_those_to_try_again(self) -> None:
         now = time.monotonic()
@@ -148,7 +155,8 @@ class CatchingUp:
             with self._wake:
                 if not self._behind:
                     return
-                domain = self._behind.pop()
+                domain = next(iter(self._behind))
+                del self._behind[domain]
             self._catch_up(domain)
 
     def _catch_up(self, domain: str) -> None:
@@ -169,10 +177,3 @@ class CatchingUp:
         with self._wake:
             if not self._stopping and (even_if_behind or not (self._behind or self._all_behind)):
                 self._wake.wait(seconds)
-
-
-def _every_domain(unit: Unit) -> list[str]:
-    found: list[str] = []
-    while page := unit.domains.list(limit=_PAGE, marker=found[-1] if found else None):
-        found += [record.id for record in page]
-    return found

@@ -278,7 +278,7 @@ class Control:
 
         program = self._publisher.program(domain)
         if self._idle.follow(domain) or program is None or program.generation < due():
-            self._loop.look_at(domain)
+            self._loop.look_at(domain, first=True)
         return await self._publisher.watch(domain, held, wait_s, at_least=due)
 
     def _check_tier(self, tier: Tier, domain: str, stored_generation: int) -> None:
@@ -290,7 +290,7 @@ class Control:
         if program is None:
             self.read(lambda unit: require(unit, tier, domain))
         if program is None or program.generation < stored_generation:
-            self._loop.look_at(domain)
+            self._loop.look_at(domain, first=True)
 
     async def follow(
         self,
@@ -338,11 +338,27 @@ class Control:
         self._loop.stop()
         self._tiers.servers.stop()
 
-    def check_ready(self) -> None:
-        """Raise Busy or Unreachable until the database answers and first domains are published."""
+    def check_ready(self, domain: str | None = None) -> None:
+        """Raise Busy or Unreachable until the database answers and the domains found at the start are published.
+
+        Of one domain: until its newest generation is, whatever becomes of the others. Raises NotFound.
+        """
         self._store.check()
-        if not self._loop.has_started:
-            raise Busy("the programs are being compiled")
+        if domain is None and not self._loop.has_started:
+            raise Busy(f"the programs are being compiled: {self._loop.left} domains are left")
+        if domain is not None and not self.is_compiled(domain, self._generation(domain)):
+            self._loop.look_at(domain, first=True)
+            raise Busy(f"the program of '{domain}' is being compiled")
+
+    def is_compiled(self, domain: str, generation: int) -> bool:
+        """Return whether a generation of a domain, or what must be enforced before it, is given out here."""
+        program = self._publisher.program(domain)
+        if program is not None and program.generation >= self._staging.due(domain, generation):
+            return True
+        return self._idle.is_behind(domain)
+
+    def _generation(self, domain: str) -> int:
+        return self.read(lambda unit: unit.domains.get(domain).generation)
 
     def reported(self, domain: str, host: str, generation: int) -> None:
         """Take note of a host's read-back.

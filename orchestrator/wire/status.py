@@ -7,7 +7,7 @@ from typing import Literal
 
 from orchestrator.wire.common import described, document
 
-ConcernWord = Literal["behind", "silent", "drifted", "refused", "disconnected", "quota", "certificate"]
+ConcernWord = Literal["behind", "silent", "drifted", "refused", "disconnected", "uncompiled", "quota", "certificate"]
 
 
 @document(kw_only=True)
@@ -16,7 +16,7 @@ class Concern:
 
     kind: ConcernWord
     domain: str
-    name: str = described("the host, the enforcement point, the tenant or the bearer of the certificate")
+    name: str = described("the host, the enforcement point, the domain, the tenant or the bearer of the certificate")
     text: str
     since: dt.datetime | None = described("since when, or when a certificate ends; null where nobody knows")
     command: str = described("a command that helps")

@@ -316,6 +316,8 @@ def test_health_and_metrics_are_open_and_name_no_tenant(town: Town) -> None:
     with httpx.Client(base_url=town.served.url) as stranger:
         assert stranger.get("/healthz").json() == {"status": "ok"}
         assert stranger.get("/readyz").json() == {"status": "ok"}
+        assert stranger.get("/readyz", params={"domain": "pop"}).json() == {"status": "ok"}
+        assert stranger.get("/readyz", params={"domain": "nowhere"}).status_code == 404
         text = stranger.get("/metrics").text
     assert 'aclflow_generation{domain="pop"}' in text
     assert 'route="/v1/tenants/{tenant}/acl"' in text

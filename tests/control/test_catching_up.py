@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -14,6 +16,7 @@ from orchestrator.control.maker import Maker
 from orchestrator.control.pauses import Pauses
 from orchestrator.control.staging import Staging
 from orchestrator.store import open_store
+from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 
 T = TypeVar("T")
@@ -45,28 +48,59 @@ class Idle:
         return 3600.0
 
 
-@pytest.mark.parametrize("failures", [0, FAILURES])
-def test_a_domain_that_does_not_compile_is_tried_again_without_a_change(tmp_path: Path, failures: int) -> None:
-    store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+@contextmanager
+def looping(folder: Path, making: Making, hosts: Mapping[str, int]) -> Iterator[CatchingUp]:
+    """A loop over domains of so many hosts; it is not started yet."""
+    store = open_store(f"sqlite:///{folder / 'store.db'}")
+    numbers = itertools.count(1)
     with store.write() as unit:
-        for domain in DOMAINS:
+        for domain, many in hosts.items():
             unit.domains.create(domain)
+            for number in itertools.islice(numbers, many):
+                unit.domains.add_host(domain, HostRecord(f"h{number}", number, "up"))
 
     class Units:
         def read(self, work: Callable[[Unit], T]) -> T:
             with store.read() as unit:
                 return work(unit)
 
-    making = Making(failures)
     loop = CatchingUp(Units(), cast("Maker", making), Staging(), [Idle()], Pauses(first_s=0.001))  # type: ignore[arg-type]
-    loop.start()
     try:
-        until(lambda: set(making.made) == set(DOMAINS))
+        yield loop
     finally:
         loop.stop()
         store.close()
+
+
+@pytest.mark.parametrize("failures", [0, FAILURES])
+def test_a_domain_that_does_not_compile_is_tried_again_without_a_change(tmp_path: Path, failures: int) -> None:
+    making = Making(failures)
+    with looping(tmp_path, making, dict.fromkeys(DOMAINS, 0)) as loop:
+        loop.start()
+        until(lambda: set(making.made) == set(DOMAINS))
     assert making.tried.count("d1") == failures + 1
     assert making.tried.count("d2") == 1
+
+
+def test_a_domain_that_does_not_compile_holds_up_none_of_fifty(tmp_path: Path) -> None:
+    making = Making(failures=1 << 30)
+    sizes = {f"d{number}": 2 if number == 1 else 0 for number in range(1, 51)}  # it comes first
+    with looping(tmp_path, making, sizes) as loop:
+        loop.start()
+        until(lambda: loop.has_started and making.tried.count("d1") > 1)
+    assert making.tried[0] == "d1"
+    assert sorted(making.made) == sorted(set(sizes) - {"d1"})
+
+
+def test_a_start_begins_with_who_is_waited_for_and_then_with_the_largest(tmp_path: Path) -> None:
+    making = Making(failures=0)
+    with looping(tmp_path, making, {"a": 0, "b": 2, "c": 1, "d": 0, "e": 3}) as loop:
+        loop.look_at("c")
+        loop.look_at("a", first=True)
+        loop.look_at("d", first=True)
+        loop.start()
+        until(lambda: loop.has_started)
+    assert making.made == ["d", "a", "c", "e", "b"]
 
 
 def test_pauses_double_until_they_are_a_minute_and_begin_anew_after_a_success() -> None:

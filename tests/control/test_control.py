@@ -284,6 +284,11 @@ def test_one_domain_that_does_not_compile_does_not_hold_up_others(
     until(lambda: plant.publisher.program("good") is not None)
     with pytest.raises(Busy):
         asyncio.run(plant.control.watch("bad", None, 0.05, stored_generation=1))
+    plant.control.check_ready("good")
+    with pytest.raises(Busy, match="program of 'bad' is being compiled"):
+        plant.control.check_ready("bad")
+    with pytest.raises(NotFound):
+        plant.control.check_ready("nowhere")
 
 
 def test_a_store_that_is_away_for_a_moment_is_asked_again(

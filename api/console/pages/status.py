@@ -38,7 +38,14 @@ _COLUMNS = columns(
     ("by", "By what", "left"),
 )
 _TIER_CELL = "<q-td :props='props'><a :href='props.row.page'>{{ props.row.tier }}</a></q-td>"
-_LOOKS = {"refused": "bad", "drifted": "bad", "disconnected": "bad", "silent": "bad", "behind": "warn"}
+_LOOKS = {
+    "refused": "bad",
+    "drifted": "bad",
+    "disconnected": "bad",
+    "silent": "bad",
+    "behind": "warn",
+    "uncompiled": "warn",
+}
 
 
 async def build(view: View) -> None:
