@@ -118,7 +118,7 @@ def test_a_member_that_lags_holds_or_is_silent_is_seen_without_a_reload(
     look.page.evaluate("window.stays = true")
     members.says[2] = replace(well(2), followed=[Followed(1, is_whole=True, lag=41), Followed(3, is_whole=True, lag=0)])
     members.says[1] = replace(well(1), held=512)
-    expect(row(cluster, "fw2")).to_contain_text("serves, lags")
+    expect(row(cluster, "fw2")).to_contain_text("serves, messages missing")
     expect(row(cluster, "fw2")).to_contain_text("41 of member 1")
     expect(row(cluster, "fw1")).to_contain_text("512")
     members.says[2] = replace(well(2), is_whole=False)

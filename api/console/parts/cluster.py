@@ -100,7 +100,7 @@ def _state(member: Status) -> tuple[str, str]:
         return "does not serve", "bad"
     if not member.is_whole:
         return "serves, not whole yet", "warn"
-    return ("serves", "good") if member.is_well else ("serves, lags", "warn")
+    return ("serves", "good") if member.is_well else ("serves, messages missing", "warn")
 
 
 def _state_rows(members: Sequence[Status]) -> list[dict[str, object]]:
