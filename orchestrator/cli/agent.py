@@ -211,7 +211,9 @@ def agent(
     in_front: InFront,
     queueing: Queueing,
     between: Between,
-    driver: Annotated[FilterName, typer.Option("--driver", help="What filters here.")] = FilterName.NFTABLES,
+    driver: Annotated[
+        FilterName, typer.Option("--driver", help="The packet filter of this machine.")
+    ] = FilterName.NFTABLES,
     name: Annotated[str | None, typer.Option("--name", help="The firewall's; by default this machine's.")] = None,
     observe_every: Annotated[
         float, typer.Option("--observe-every", min=0.1, help="Look for foreign changes so often, in seconds.")

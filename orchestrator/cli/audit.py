@@ -133,11 +133,13 @@ def export(
 @taking
 def verify(
     file: Annotated[
-        Path | None, typer.Argument(help="What `aclflow audit export` wrote; without it, the service is asked.")
+        Path | None, typer.Argument(help="A file that `aclflow audit export` wrote; without it, the service is asked.")
     ] = None,
     anchors: Annotated[
         list[Path] | None,
-        typer.Option("--anchors", help="What the sink has: the file of anchors, or a collector's log; repeat it."),
+        typer.Option(
+            "--anchors", help="The anchors that the sink has: the file of anchors, or a collector's log; repeat it."
+        ),
     ] = None,
     key: Annotated[
         list[str] | None,

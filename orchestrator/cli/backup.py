@@ -36,7 +36,7 @@ def backup(
 
     Run it as the user that the service runs as, with its settings. It is signed by the certificate authority, where
     there is one, and encrypted for recipients (here and in the setting backup_recipients). The key of the authority is
-    left out: keep a copy of its folder apart, for whoever has it is everybody.
+    left out: keep a copy of its folder apart, for anybody who has it can pass for any machine.
     """
     done = back_up_service(
         load(),
@@ -80,7 +80,7 @@ def backup_key(
 
 @taking
 def restore(
-    file: Annotated[Path, typer.Argument(help="What `aclflow db backup` wrote.")],
+    file: Annotated[Path, typer.Argument(help="A file that `aclflow db backup` wrote.")],
     yes: Annotated[
         bool, typer.Option("--yes", help="Lose what the database, and the authority's folder, hold now.")
     ] = False,

@@ -41,13 +41,13 @@ Out = Annotated[Path | None, typer.Option("--out", help="Where to write it; stan
 
 @taking
 def init(
-    name: Annotated[str, typer.Option("--name", help="What the authority is called, for people.")] = "aclflow",
+    name: Annotated[str, typer.Option("--name", help="A name of the authority, for people.")] = "aclflow",
     as_json: AsJson = False,
 ) -> None:
     """Make the certificate authority of the service on this machine, in ACLFLOW_STATE_DIR/authority.
 
     Its key is for its owner alone: run this as the user that the service runs as, and keep a copy where only you come.
-    Whoever has it is everybody.
+    Anybody who has it can pass for any machine.
     """
     place = AuthorityDir(load().authority_dir)
     _tell(place.create(name, dt.datetime.now(dt.UTC)), place, as_json)
@@ -62,8 +62,8 @@ def show(as_json: AsJson = False) -> None:
 
 @taking
 def rotate(
-    name: Annotated[str, typer.Option("--name", help="What the new authority is called, for people.")] = "aclflow",
-    finish: Annotated[bool, typer.Option("--finish", help="Believe the former authority no more.")] = False,
+    name: Annotated[str, typer.Option("--name", help="A name of the new authority, for people.")] = "aclflow",
+    finish: Annotated[bool, typer.Option("--finish", help="Stop believing the former authority.")] = False,
     despite: Annotated[bool, typer.Option("--despite", help="Finish although machines must enrol again then.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -117,7 +117,9 @@ def _by_former(place: AuthorityDir) -> list[str]:
 def authority(
     fingerprint: Annotated[
         str | None,
-        typer.Option("--fingerprint", help="What it must have, as `show` says: then nobody else is believed."),
+        typer.Option(
+            "--fingerprint", help="The fingerprint that it must have, as `show` says: then no other is believed."
+        ),
     ] = None,
     out: Out = None,
     url: Url = None,
@@ -139,7 +141,7 @@ def authority(
 
 @taking
 def request(
-    name: Annotated[str, typer.Option("--name", help="Of the host whose switch it is.")],
+    name: Annotated[str, typer.Option("--name", help="The host that the switch belongs to.")],
     key: Annotated[Path, typer.Option("--key", help="Where to write the key, for its owner alone.")],
     out: Out = None,
 ) -> None:
@@ -179,7 +181,7 @@ def enrol(
 ) -> None:
     """Have the request of a switch signed for a one-time token (`aclflow domain invite --kind switch --name HOST`).
 
-    That needs no other token. Certificates that the switch had before are valid no more.
+    That needs no other token. Certificates that the switch had before become invalid.
     """
     settings = load()
     token = enrolment_token(settings, enrol_file)

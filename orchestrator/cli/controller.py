@@ -46,7 +46,9 @@ class Listening:
         Path | None, typer.Option("--tls-key", help="Speak TLS by files of another authority: our key (PEM).")
     ] = None
     tls_certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="Our certificate.")] = None
-    tls_authority: Annotated[Path | None, typer.Option("--tls-authority", help="Who must have signed theirs.")] = None
+    tls_authority: Annotated[
+        Path | None, typer.Option("--tls-authority", help="The authority that must have signed the controller's.")
+    ] = None
 
     plain_openflow: Annotated[
         bool, typer.Option("--plain-openflow", help="Speak OpenFlow in clear on an address that others reach.")

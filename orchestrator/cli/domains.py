@@ -44,16 +44,16 @@ Established = Annotated[
     typer.Option(
         "--established",
         "--return-traffic",
-        metavar="ack|tracked|explicit",
-        help="How replies come back in: `ack`, TCP segments that look like replies; `tracked`, as packets of a "
-        "connection that the lists permit; `explicit`, by rules alone.",
-        autocompletion=lambda: ["ack", "tracked", "explicit"],
+        metavar="established|tracked|explicit",
+        help="How replies come back in: `established` (or `ack`), TCP segments that look like replies; `tracked`, as "
+        "packets of a connection that the lists permit; `explicit`, by rules alone.",
+        autocompletion=lambda: ["established", "tracked", "explicit"],
     ),
 ]
 
 
 @taking
-def create(domain: DomainName, return_traffic: Established = "ack", url: Url = None) -> None:
+def create(domain: DomainName, return_traffic: Established = "established", url: Url = None) -> None:
     """Make a domain."""
     with service(url) as client:
         made = client.create_domain(domain, return_traffic=_setting(return_traffic))
@@ -171,7 +171,12 @@ def remove_host(domain: DomainName, host: HostName, url: Url = None) -> None:
 def add_endpoint(
     domain: DomainName,
     endpoint: EndpointName,
-    tenant: Annotated[str, typer.Option("--tenant", "-t", help="Whose it is.", autocompletion=complete.tenants)],
+    tenant: Annotated[
+        str,
+        typer.Option(
+            "--tenant", "-t", help="The person or team that answers for the rule.", autocompletion=complete.tenants
+        ),
+    ],
     port: Annotated[str, typer.Option("--port", help="The interface on its host's bridge.")],
     mac: Annotated[str, typer.Option("--mac", help="Its address, as in 02:00:00:00:00:01.")],
     prefix: Annotated[list[str], typer.Option("--prefix", help="An address or prefix that it may use.")],

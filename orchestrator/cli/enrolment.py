@@ -20,9 +20,9 @@ GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group's nam
 def invite(
     domain: DomainName,
     lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 3600,
-    name: Annotated[str | None, typer.Option("--name", help="Only who bears this name may use it.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only an enforcer of this name may use it.")] = None,
     kind: Annotated[
-        str | None, typer.Option("--kind", help="Only such: openflow, nftables, iptables, queue, switch.")
+        str | None, typer.Option("--kind", help="Only this kind: openflow, nftables, iptables, queue, switch.")
     ] = None,
     host: Annotated[
         list[str] | None,
@@ -50,7 +50,9 @@ def invite(
 def invite_group(
     domain: DomainName,
     group: GroupName,
-    kind: Annotated[str, typer.Option("--kind", help="What they are: nftables, iptables, queue.")] = "nftables",
+    kind: Annotated[
+        str, typer.Option("--kind", help="The kind of the machines: nftables, iptables, queue.")
+    ] = "nftables",
     lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 86400,
     url: Url = None,
     as_json: AsJson = False,
@@ -84,12 +86,15 @@ def remove_group(
     number: Annotated[
         int,
         typer.Argument(
-            metavar="ID", min=0, help="The token's number; see `groups`.", autocompletion=complete.group_tokens
+            metavar="ID",
+            min=0,
+            help="The token's number; see `aclflow domain group list`.",
+            autocompletion=complete.group_tokens,
         ),
     ],
     url: Url = None,
 ) -> None:
-    """Make the token of a group invalid. Who was admitted with it stays."""
+    """Make the token of a group invalid. Machines that were admitted with it stay."""
     with service(url) as client:
         client.remove_group_token(domain, number)
     say(f"the token {number} admits nobody any more")

@@ -28,7 +28,7 @@ FirewallName = Annotated[
 def add(
     domain: DomainName,
     firewall: FirewallName,
-    plane: Annotated[Plane, typer.Option("--plane", help="What it filters with.")] = Plane.NFTABLES,
+    plane: Annotated[Plane, typer.Option("--plane", help="The packet filter that it uses.")] = Plane.NFTABLES,
     url: Url = None,
 ) -> None:
     """Bring a firewall VNF into a domain. Refused where it cannot carry what the domain's lists say."""

@@ -50,7 +50,9 @@ class Wishes:
             help="So many VNFs; auto: as many as the load needs; alarms: as many as the cloud's alarms make.",
         ),
     ] = None
-    plane: Annotated[Plane | None, typer.Option("--plane", help="What VNFs asked for from now on filter with.")] = None
+    plane: Annotated[
+        Plane | None, typer.Option("--plane", help="The packet filter of VNFs that are made from now on.")
+    ] = None
     spread: Annotated[
         bool | None, typer.Option("--spread/--no-spread", help="Wait for an aclflow switch that gives each its share.")
     ] = None
@@ -128,7 +130,7 @@ def show(domain: DomainName, report: Report, url: Url = None) -> None:
 
 @taking
 def set_up(domain: DomainName, wishes: Wishes, url: Url = None, as_json: AsJson = False) -> None:
-    """Say how a domain's fleet is to be; the first time makes it. What is not said stays as it is."""
+    """Say how a domain's fleet is to be; the first time makes it. Settings that are not named stay as they are."""
     with service(url) as client:
         found = client.set_fleet(domain, wishes.changes())
     _say_fleet(found, Report(Shown(as_json=as_json)))
@@ -213,7 +215,7 @@ def capacity(
         Path | None, typer.Argument(metavar="FILE", help="Measurements, as `aclflow bench fw-vnf` writes results.json.")
     ] = None,
     plane: Annotated[
-        Plane | None, typer.Option("--plane", help="What was measured, where the file does not say.")
+        Plane | None, typer.Option("--plane", help="The packet filter that was measured, where the file does not say.")
     ] = None,
     *,
     shown: Shown,

@@ -38,12 +38,12 @@ class Load:
         typer.Option(
             "--recorded",
             metavar="DOMAIN",
-            help="What that domain's fleet carried of late.",
+            help="The load that this domain's fleet carried of late.",
             autocompletion=complete.domains,
         ),
     ] = None
     rules: Annotated[int, typer.Option("--rules", min=0, help="Rules that each VNF holds.")] = 2000
-    octets: Annotated[float, typer.Option("--octets", min=1, help="Octets of a packet on average.")] = 512.0
+    octets: Annotated[float, typer.Option("--octets", min=1, help="Bytes of a packet on average.")] = 512.0
     serves_after: Annotated[float, typer.Option("--serves-after", min=0, help="Seconds until a new VNF serves.")] = 3.0
     drains: Annotated[float, typer.Option("--drains", min=0, help="Seconds that one takes to leave.")] = 10.0
 

@@ -51,7 +51,7 @@ def put(
     of: OfTenant,
     group: GroupName,
     members: Members = None,
-    description: Annotated[str, typer.Option("--description", help="What it is.")] = "",
+    description: Annotated[str, typer.Option("--description", help="A description for people.")] = "",
     url: Url = None,
 ) -> None:
     """Make a group of these members and no others, whether there was one or not."""
@@ -81,7 +81,7 @@ def remove(of: OfTenant, group: GroupName, members: KnownMembers, url: Url = Non
 
 @taking
 def delete(of: OfTenant, group: GroupName, url: Url = None) -> None:
-    """Delete a group that no rule names any more."""
+    """Delete a group that no rule names."""
     with service(url) as client:
         written = client.delete_group(of.tenant, group)
     say(f"group {group} is gone with version {written.version}, generation {written.generation}")

@@ -51,7 +51,9 @@ class SwitchOptions:
         None
     )
     tls_certificate: Annotated[str | None, typer.Option("--tls-certificate", help="Its certificate.")] = None
-    tls_authority: Annotated[str | None, typer.Option("--tls-authority", help="Who must have signed theirs.")] = None
+    tls_authority: Annotated[
+        str | None, typer.Option("--tls-authority", help="The authority that must have signed the controller's.")
+    ] = None
     adopt: Annotated[bool, typer.Option("--adopt", help="Take over a bridge that carries somebody's flows.")] = False
 
     def wanted(self, domain: str, host: str) -> Wanted:
@@ -123,7 +125,7 @@ def release(
     check: Check = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give the Open vSwitch of this machine back: it forwards nothing any more. Safe to repeat."""
+    """Give the Open vSwitch of this machine back: it forwards nothing from then on. Safe to repeat."""
     _tell(LocalSwitch(run_dir).release(bridge, domain, check=check), check=check, as_json=as_json)
 
 

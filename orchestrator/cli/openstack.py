@@ -61,7 +61,7 @@ def alarms_create(
     alarms: Annotated[
         bool, typer.Option("--alarms/--webhooks-only", help="Make the cloud's alarms (Aodh on Gnocchi) too.")
     ] = True,
-    plane: Annotated[Plane, typer.Option("--plane", help="What the VNFs filter with.")] = Plane.NFTABLES,
+    plane: Annotated[Plane, typer.Option("--plane", help="The packet filter of the VNFs.")] = Plane.NFTABLES,
     url: Url = None,
     cloud: CloudFile = None,
 ) -> None:
@@ -89,7 +89,7 @@ def alarms_show(domain: DomainName, cloud: CloudFile = None, as_json: AsJson = F
 
 @taking
 def alarms_webhooks(domain: DomainName, shown: Shown, cloud: CloudFile = None) -> None:
-    """Show the URLs that an alarm posts to. They are secrets: whoever has one changes the group's size."""
+    """Show the URLs that an alarm posts to. They are secrets: anybody who has one can change the group's size."""
     with _groups(cloud) as groups:
         urls = groups.webhooks(domain)
     shown.say(asdict(urls), ("policy", "URL"), asdict(urls).items())

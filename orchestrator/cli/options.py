@@ -104,7 +104,10 @@ class Reading:
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", "-f", help="Of the files; by default it is told by sight.", autocompletion=complete.formats
+            "--format",
+            "-f",
+            help="The format of the files; by default it is recognised.",
+            autocompletion=complete.formats,
         ),
     ] = None
     approximate: Annotated[
@@ -112,7 +115,10 @@ class Reading:
         typer.Option("--approximate", help="Go on where something cannot be carried over: permit less, deny more."),
     ] = False
     direction: Annotated[
-        Direction, typer.Option("--direction", help="Of lists that do not say, as Cisco's and ClassBench's.")
+        Direction,
+        typer.Option(
+            "--direction", help="The direction of lists that do not state one, such as Cisco's and ClassBench's."
+        ),
     ] = Direction.INGRESS
     chain: Annotated[
         list[str] | None,
@@ -134,7 +140,7 @@ class Reading:
     ] = None
     address: Annotated[
         list[str] | None,
-        typer.Option("--address", help="What a name of the file stands for, as NAME=PREFIX,PREFIX."),
+        typer.Option("--address", help="The addresses that a name of the file stands for, as NAME=PREFIX,PREFIX."),
     ] = None
     definitions: Annotated[
         str | None, typer.Option("--definitions", help="Aerleon: the folder of its networks and services.")

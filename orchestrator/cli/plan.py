@@ -101,8 +101,8 @@ class MachineOptions:
     """Firewall servers, and the gateways they stand for."""
 
     memory: Annotated[float, typer.Option(help="Memory a server, in GB.")] = 1_024.0
-    octets: Annotated[float, typer.Option(help="Octets of a server's memory a permitted pair takes.")] = 96.0
-    server_gbps: Annotated[float, typer.Option(help="What a server carries, in Gb/s.")] = 5.0
+    octets: Annotated[float, typer.Option(help="Bytes of a server's memory that a permitted pair takes.")] = 96.0
+    server_gbps: Annotated[float, typer.Option(help="Traffic that a server carries, in Gb/s.")] = 5.0
     server_cores: Annotated[float, typer.Option(help="Cores that a server keeps busy with that.")] = 0.25
     gateway_cores: Annotated[float, typer.Option(help="Cores that a tenant's VPN gateway keeps busy today.")] = 0.5
     hop: Annotated[float, typer.Option(help="Milliseconds from the router to a server, or back.")] = 10.0
@@ -164,7 +164,7 @@ def sample_lines(
     printed: Report,
     samples: Annotated[str, typer.Option(help="Chunks to draw in all, as 1e7.")] = "1e7",
     sets: Annotated[int, typer.Option(help="Sets of lines, each of other chunks and hash functions.")] = 32,
-    seed: Annotated[int, typer.Option(help="What is drawn follows from it.")] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of what is drawn.")] = 1,
 ) -> None:
     """Draw chunks at random against real lines and compare with the planner's formulas.
 

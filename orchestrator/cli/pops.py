@@ -57,7 +57,7 @@ class Layout:
     ] = None
 
     misdirect: Annotated[
-        Misdirect | None, typer.Option("--misdirect", help="What servers do with packets for others' tenants.")
+        Misdirect | None, typer.Option("--misdirect", help="How servers treat packets for others' tenants.")
     ] = None
     classify: Annotated[
         bool | None, typer.Option("--classify/--no-classify", help="Give servers whole lists for a classifier, too.")
@@ -193,7 +193,7 @@ def add_server(
 def set_server(
     pop: PopName,
     server: ServerName,
-    state: Annotated[State, typer.Option("--state", help="What it is good for.")],
+    state: Annotated[State, typer.Option("--state", help="Whether it serves, drains or is lost.")],
     url: Url = None,
 ) -> None:
     """Say that a server serves, keeps what it has (draining), or is lost: then its tenants get others."""

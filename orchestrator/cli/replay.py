@@ -125,7 +125,10 @@ class Engine:
     """What goes through the packets."""
 
     device: Annotated[
-        str, typer.Option("--device", help="What searches: c, opencl, cuda or auto; `aclflow devices` lists them.")
+        str,
+        typer.Option(
+            "--device", help="The device that searches: c, opencl, cuda or auto; `aclflow devices` lists them."
+        ),
     ] = C
     dask: Annotated[
         str | None,

@@ -37,7 +37,9 @@ _Several = "Several: with commas, or repeat it."
 class RuleOptions:
     """Options that say a rule; None: not said."""
 
-    permit: Annotated[bool | None, typer.Option("--permit/--deny", help="What it does.", show_default=False)] = None
+    permit: Annotated[
+        bool | None, typer.Option("--permit/--deny", help="Whether the rule permits or denies.", show_default=False)
+    ] = None
     direction: Annotated[
         Direction | None, typer.Option("--direction", help="Seen from the tenant; ingress of a new rule.")
     ] = None
@@ -57,14 +59,19 @@ class RuleOptions:
     icmp_type: Annotated[int | None, typer.Option("--icmp-type", min=0, max=255)] = None
     icmp_code: Annotated[int | None, typer.Option("--icmp-code", min=0, max=255)] = None
     established: Annotated[
-        bool | None, typer.Option("--established/--not-established", help="Only answers.", show_default=False)
+        bool | None,
+        typer.Option(
+            "--established/--not-established",
+            help="Only packets that answer: those with ACK or RST.",
+            show_default=False,
+        ),
     ] = None
     ends: Annotated[str | None, typer.Option("--ends", help="in 2h, tomorrow 18:00, 2030-01-31, or never.")] = None
     log: Annotated[
         bool | None, typer.Option("--log/--no-log", help="Report packets that it decides.", show_default=False)
     ] = None
-    description: Annotated[str | None, typer.Option("--description", help="What it is for.")] = None
-    owner: Annotated[str | None, typer.Option("--owner", help="Whose it is.")] = None
+    description: Annotated[str | None, typer.Option("--description", help="The purpose of the rule.")] = None
+    owner: Annotated[str | None, typer.Option("--owner", help="The person or team that answers for the rule.")] = None
 
     def new_rule(self, name: str) -> Rule:
         """A new rule. Raises BadInput and BadPolicy that name the option; what opens most must be said."""

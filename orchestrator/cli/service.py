@@ -66,7 +66,7 @@ def upgrade() -> None:
 
 @taking
 def create_token(
-    role: Annotated[Role, typer.Option("--role", help="What its bearer may do.")],
+    role: Annotated[Role, typer.Option("--role", help="The rights of its bearer.")],
     tenant: OfBearer = None,
     expires: Expires = None,
     days: Days = None,

@@ -28,8 +28,10 @@ def create(
     domain: Annotated[
         str, typer.Option("--domain", help="The security domain that holds its rules.", autocompletion=complete.domains)
     ],
-    name: Annotated[str, typer.Option("--name", help="What people call it.")] = "",
-    prefix: Annotated[list[str] | None, typer.Option("--prefix", help="What it owns.")] = None,
+    name: Annotated[str, typer.Option("--name", help="A name for people.")] = "",
+    prefix: Annotated[
+        list[str] | None, typer.Option("--prefix", help="A prefix that it owns; may be repeated.")
+    ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -110,7 +112,7 @@ def show(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
 @taking
 def rename(
     tenant: TenantName,
-    name: Annotated[str, typer.Option("--name", help="What people call it.")],
+    name: Annotated[str, typer.Option("--name", help="A name for people.")],
     url: Url = None,
 ) -> None:
     """Give a tenant another name for people; its id stays."""
@@ -159,7 +161,7 @@ def list_endpoints(tenant: TenantName, shown: Shown, url: Url = None) -> None:
 
 @taking
 def show_quota(tenant: TenantName, shown: Shown, url: Url = None) -> None:
-    """Show what a tenant's list may cost, and what it does."""
+    """Show a tenant's limits, and how much of each is used."""
     with service(url) as client:
         found = client.quota(tenant)
     shown.say(found, ("unit", "quota", "used"), _shares(found, found.used))
@@ -174,7 +176,7 @@ def set_quota(
     versions: Most = None,
     url: Url = None,
 ) -> None:
-    """Say what a tenant's list may cost: rules, and flow entries on a switch. What is not named stays.
+    """Set the limits of a tenant's list: rules, and flow entries on a switch. Limits that are not named stay.
 
     Versions that take up more than --stored-bytes, or are more than --versions, are forgotten, the oldest first.
     """

@@ -31,7 +31,7 @@ OfBearer = Annotated[
 ]
 Expires = Annotated[str | None, typer.Option("--expires", help="When it ends: in 4w, tomorrow 18:00, 2030-01-31.")]
 Days = Annotated[int | None, typer.Option("--days", min=1, help="Or: how long it is good for.")]
-Purpose = Annotated[str, typer.Option("--description", help="What it is for.")]
+Purpose = Annotated[str, typer.Option("--description", help="The purpose of the rule.")]
 
 
 def end_of_token(expires: str | None, days: int | None) -> dt.datetime | None:
@@ -45,7 +45,7 @@ def end_of_token(expires: str | None, days: int | None) -> dt.datetime | None:
 
 @taking
 def create(
-    role: Annotated[BearerRole, typer.Option("--role", help="What its bearer may do.")],
+    role: Annotated[BearerRole, typer.Option("--role", help="The rights of its bearer.")],
     tenant: OfBearer = None,
     expires: Expires = None,
     days: Days = None,

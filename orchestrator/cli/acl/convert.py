@@ -61,8 +61,10 @@ def import_lists(
 @taking
 def export_list(
     name: File,
-    to: Annotated[str, typer.Option("--format", "-f", help=f"To write: {', '.join(WRITABLE)}.")],
-    source: Annotated[str | None, typer.Option("--from", help="Format of FILE; told by sight otherwise.")] = None,
+    to: Annotated[str, typer.Option("--format", "-f", help=f"The format to write: {', '.join(WRITABLE)}.")],
+    source: Annotated[
+        str | None, typer.Option("--from", help="The format of FILE; by default it is recognised.")
+    ] = None,
     approximate: Annotated[bool, typer.Option("--approximate", help="Go on where something is lost.")] = False,
     endpoint: Annotated[
         list[str] | None,

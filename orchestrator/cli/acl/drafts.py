@@ -26,7 +26,7 @@ def share(
     tenant: TenantName,
     name: File,
     reading: Reading,
-    message: Annotated[str, typer.Option("--message", "-m", help="What others should look at.")] = "",
+    message: Annotated[str, typer.Option("--message", "-m", help="A note on what others should look at.")] = "",
     days: Annotated[int, typer.Option("--days", min=1, max=30, help="For how long it is kept.")] = 7,
     as_json: AsJson = False,
 ) -> None:
@@ -87,7 +87,7 @@ def show(tenant: TenantName, draft: DraftName, output: Output = None, url: Url =
 
 @taking
 def delete(tenant: TenantName, draft: DraftName, url: Url = None) -> None:
-    """Share a draft no more."""
+    """Stop sharing a draft."""
     with service(url) as client:
         client.delete_draft(tenant, draft)
     say(f"{draft} is shared no more")

@@ -93,7 +93,7 @@ def _hold_live(
 
 @taking
 def show_kept(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
-    """Show what a tenant expects of its list."""
+    """Show the expectations that a tenant keeps for its list."""
     with service(url) as client:
         kept = client.expectations(tenant)
     if as_json:
@@ -124,7 +124,7 @@ def keep(
 
 @taking
 def delete_kept(tenant: TenantName, url: Url = None) -> None:
-    """Expect nothing of a tenant's list any more."""
+    """Drop the expectations of a tenant's list."""
     with service(url) as client:
         client.delete_expectations(tenant)
     say(f"{tenant}: nothing is expected any more")

@@ -36,7 +36,8 @@ class Verdict(Enum):
 @taking
 def packet_log(
     tenant: Annotated[
-        str | None, typer.Argument(metavar="TENANT", help="Whose rules.", autocompletion=complete.tenants)
+        str | None,
+        typer.Argument(metavar="TENANT", help="The tenant whose rules they are.", autocompletion=complete.tenants),
     ] = None,
     domain: Annotated[
         str | None,

@@ -52,7 +52,7 @@ def list_all(tenant: TenantName, shown: Shown, asked: Question = None, url: Url 
     """List the rules of a tenant's list, in their order: all, or those that a question finds.
 
     198.51.100.10:443 finds what decides a connection to there; tcp, :https, deny, 198.51.100.0/24 what can match or
-    does that; any other word what says it. Several words go together.
+    does that; any other word finds rules that say it. Several words go together.
     """
     with service(url) as client:
         found = list(client.rules(tenant, " ".join(asked or ())))

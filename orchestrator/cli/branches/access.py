@@ -18,7 +18,7 @@ TOKEN = Branch(
 
 AUDIT = Branch(
     "audit",
-    "Who did what, and whether anybody has touched the record of it.",
+    "The record of what was done and by whom, and proof that it was not changed.",
     (
         Leaf("list", "List what was done, and what was refused.", "audit:list_all"),
         Leaf("show", "Show one entry with its digests.", "audit:show"),
@@ -41,7 +41,7 @@ CONTEXT = Branch(
 
 CERTIFICATES = Branch(
     "certificates",
-    "Who machines are: the service's certificate authority, and what it signed.",
+    "The service's certificate authority, and the certificates that it issued.",
     (
         Leaf("init", "Make the service's certificate authority.", "certificates:init"),
         Leaf("show", "Show the authority of the service on this machine.", "certificates:show"),

@@ -21,16 +21,16 @@ ACL = Branch(
                 Leaf("share", "Share a file as a draft, for some days.", "acl.drafts:share"),
                 Leaf("list", "List the drafts that are shared.", "acl.drafts:list_all"),
                 Leaf("show", "Show what a draft would change, or write it to a file.", "acl.drafts:show"),
-                Leaf("delete", "Share a draft no more.", "acl.drafts:delete"),
+                Leaf("delete", "Stop sharing a draft.", "acl.drafts:delete"),
             ),
         ),
         Branch(
             "expectations",
-            "What each change of a tenant's list is held to.",
+            "Sentences that every change of a tenant's list must keep.",
             (
-                Leaf("show", "Show what is expected of a list.", "acl.expect:show_kept"),
+                Leaf("show", "Show the expectations of a list.", "acl.expect:show_kept"),
                 Leaf("set", "Hold each change of a list to a file from now on.", "acl.expect:keep"),
-                Leaf("delete", "Expect nothing of a list any more.", "acl.expect:delete_kept"),
+                Leaf("delete", "Drop the expectations of a list.", "acl.expect:delete_kept"),
             ),
         ),
         Leaf("blame", "Show which version of a list opened or closed a packet.", "acl.history:blame"),
@@ -96,10 +96,10 @@ TENANT = Branch(
         ),
         Branch(
             "quota",
-            "What a tenant's list may cost.",
+            "The limits of what a tenant's list may cost.",
             (
-                Leaf("show", "Show what a tenant's list may cost, and what it does.", "tenants:show_quota"),
-                Leaf("set", "Say what a tenant's list may cost.", "tenants:set_quota"),
+                Leaf("show", "Show a tenant's limits, and how much of each is used.", "tenants:show_quota"),
+                Leaf("set", "Set the limits of a tenant's list.", "tenants:set_quota"),
             ),
         ),
         Branch(
@@ -129,7 +129,7 @@ GROUP = Branch(
         Leaf("put", "Make a group of these members and no others.", "groups:put"),
         Leaf("add", "Add members.", "groups:add"),
         Leaf("remove", "Remove members.", "groups:remove"),
-        Leaf("delete", "Delete a group that no rule names any more.", "groups:delete"),
+        Leaf("delete", "Delete a group that no rule names.", "groups:delete"),
     ),
 )
 

@@ -117,7 +117,7 @@ FLEET = Branch(
         Leaf("history", "Show when it grew and shrank, and why.", "fleet:history"),
         Leaf("simulate", "Replay a load: size, what is carried, what is lost.", "fleet_simulate:run"),
         Leaf("capacity", "Show or set what one VNF carries.", "fleet:capacity"),
-        Leaf("remove", "Forget a fleet that has no VNFs any more.", "fleet:remove"),
+        Leaf("remove", "Forget a fleet that has no VNFs left.", "fleet:remove"),
     ),
 )
 
@@ -133,7 +133,7 @@ OPENSTACK = Branch(
         ),
         Branch(
             "alarms",
-            "Groups that grow and shrink by the cloud's alarms, or by whoever posts to a webhook.",
+            "Groups that grow and shrink by the cloud's alarms, or by anybody who posts to a webhook.",
             (
                 Leaf("create", "Create a domain's group.", "openstack:alarms_create"),
                 Leaf("show", "Show how large it is.", "openstack:alarms_show"),
