@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import signal
 import threading
 import time
@@ -17,7 +18,7 @@ from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.cli.terminal import complain
 from orchestrator.errors import AclflowError, BadInput, Missing
 from orchestrator.statesync.kernel import Replicator
-from orchestrator.statesync.layout import Settings
+from orchestrator.statesync.layout import HIGHEST_MEMBER, MOST_MEMBERS, Settings
 from orchestrator.statesync.lists import read_lists
 from orchestrator.statesync.member import Member
 from orchestrator.statesync.states import Confirmation, Context, Level
@@ -232,11 +233,32 @@ def change(
     )
 
 
+def add(
+    member: Annotated[list[str], typer.Argument(help="NUMBER=ADDRESS of each member that is to take part.")],
+) -> None:
+    """Let more members take part, while packets pass. Say it to each member that runs, then start the new ones."""
+    kernel = Replicator.attached_here()
+    known = {**kernel.member_addresses(), (own := kernel.settings()).number: own.address}
+    new = dict(_member(text) for text in member)
+    for number, address in new.items():
+        if not 1 <= number <= HIGHEST_MEMBER:
+            raise BadInput(f"{number} is not in 1..{HIGHEST_MEMBER}", place="MEMBER")
+        if known.get(number, address) != address:
+            raise BadInput(f"member {number} is at {known[number]}", place="MEMBER")
+    if len(known.keys() | new.keys()) > MOST_MEMBERS:
+        raise BadInput(f"a cluster has at most {MOST_MEMBERS} members", place="MEMBER")
+    for number in new.keys() - known.keys():
+        kernel.set_member(number, new[number])
+
+
 def _member(text: str) -> tuple[int, str]:
     number, _, address = text.partition("=")
     if not number.isdecimal() or not address:
         raise BadInput(f"'{text}' is not NUMBER=ADDRESS", place="--member")
-    return int(number), address
+    try:
+        return int(number), str(ipaddress.IPv4Address(address))
+    except ValueError:
+        raise BadInput(f"'{address}' is not an IPv4 address", place="--member") from None
 
 
 def _choice(kind: type[Choice], text: str, place: str) -> Choice:

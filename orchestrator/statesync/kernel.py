@@ -28,8 +28,10 @@ from orchestrator.statesync.layout import (
     CONNECTION_BYTES,
     ENTRY_BYTES,
     HEALTH_BYTES,
+    HIGHEST_MEMBER,
     LANES,
     MEMBER_BYTES,
+    NOWHERE,
     SETTINGS_BYTES,
     SIZES,
     SLOT_BYTES,
@@ -151,6 +153,11 @@ class Replicator:
     def member_address(self, number: int) -> str:
         """The address that a member's messages go to."""
         return unpack_member(libbpf.value(self._maps["members"], number, MEMBER_BYTES))
+
+    def member_addresses(self) -> dict[int, str]:
+        """The addresses of all members that have one."""
+        found = {number: self.member_address(number) for number in range(1, HIGHEST_MEMBER + 1)}
+        return {number: address for number, address in found.items() if address != NOWHERE}
 
     # -------------------------------------------------------------------------------------------------------- health
 

@@ -20,6 +20,8 @@ from orchestrator.statesync.messages import KEY_BYTES, Key, Word
 from orchestrator.statesync.states import TIMEOUT_S, Confirmation, Context, Level, State
 
 MOST_MEMBERS = 9
+NOWHERE = str(ipaddress.IPv4Address(0))
+"""The address of a number that no member has."""
 HIGHEST_MEMBER = 15
 LANES = 2
 SLOTS = 1024

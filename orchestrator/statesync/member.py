@@ -13,19 +13,19 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import structlog
 
-from orchestrator.errors import AclflowError, Forbidden, Refused
+from orchestrator.errors import AclflowError, BadInput, Forbidden, Refused
 from orchestrator.statesync.kernel import Replicator
-from orchestrator.statesync.layout import LANES, Settings, Stream
+from orchestrator.statesync.layout import LANES, MOST_MEMBERS, Settings, Stream
 from orchestrator.statesync.lists import Duty, HeldTo, Lists
 from orchestrator.statesync.messages import KEY_BYTES, VERSION
 from orchestrator.statesync.resending import Resending, Resent
-from orchestrator.statesync.sessions import ENTRIES, Session, read_document
+from orchestrator.statesync.sessions import ENTRIES, Following, Session, read_document
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ _ENTRY_BYTES = KEY_BYTES + 8
 _AT_ONCE = 1000
 _REPORT_S = 0.1
 _RETRY_S = 0.2
-_SWEEP_S = 5.0
+_SWEEP_S, _LOOK_S = 5.0, 0.5
 _ASKED_S = 3.0
 """A switch asks a firewall that it does not use every second."""
 _DEAF_S = 5.0
@@ -44,19 +44,6 @@ _ABOUT_THERE = 1 << 16
 
 Dial = Callable[[str, int, str], socket.socket]
 """Connects to an address and port from an address of our own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """A followed member.
-
-    `lag` counts messages of theirs that have not come (yet).
-    """
-
-    is_whole: bool = False
-    taken: int = 0
-    lag: int = 0
-    seen_s: float = 0.0
 
 
 class Member:
@@ -126,6 +113,24 @@ class Member:
         self._door.close()
         self._resending.close()
 
+    def add(self, number: int, address: str) -> None:
+        """Let one more member take part, while packets pass. Raises BadInput for one more than there may be.
+
+        Nothing is asked of it until it comes: it follows and takes all entries, and is waited for from then on.
+        """
+        with self._lock:
+            if number in self._peers or number == self._settings.number:
+                return
+            if len(self._peers) + 1 >= MOST_MEMBERS:
+                raise BadInput(f"a cluster has at most {MOST_MEMBERS} members", place="member")
+            self._kernel.set_member(number, address)
+            for lane in range(LANES):
+                self._kernel.set_stream(number, lane, Stream(False))
+            self._peers = {**self._peers, number: address}
+            self._unreachable.add(number)
+        self._run(partial(self._follow, number))
+        log.info("statesync.member_added", member=number, address=address)
+
     def leave(self) -> None:
         """Stop taking traffic from the spread switch; the shared state stays.
 
@@ -192,13 +197,17 @@ class Member:
         thread.start()
 
     def _tick(self) -> None:
-        swept = time.monotonic()
+        swept = looked = time.monotonic()
         while not self._ended.wait(self._resending.pause_s):
             try:
                 self._resending.look(self.followers)
                 self._leave_deaf()
                 self._look_after_health()
                 self._close_forbidden()
+                if time.monotonic() - looked > _LOOK_S:
+                    looked = time.monotonic()
+                    for number, address in self._kernel.member_addresses().items():
+                        self.add(number, address)  # another process has named it (`aclflow statesync add`)
                 if time.monotonic() - swept > _SWEEP_S:
                     swept = time.monotonic()
                     self._kernel.sweep()

@@ -43,6 +43,19 @@ _PINGS = 5
 """So often a side that waits says that it is there, in the time after which a silent machine is left."""
 
 
+@dataclass(frozen=True, slots=True)
+class Following:
+    """A followed member.
+
+    `lag` counts messages of theirs that have not come (yet).
+    """
+
+    is_whole: bool = False
+    taken: int = 0
+    lag: int = 0
+    seen_s: float = 0.0
+
+
 @dataclass(slots=True)
 class Session:
     """One side of a TCP connection between two members that have proven the key.

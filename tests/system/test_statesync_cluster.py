@@ -333,6 +333,10 @@ def test_members_on_the_command_line(tmp_path: Path) -> None:
         wait_until(lambda: shown().get("followers") == [2], "they do not find each other")
         with Ends.only(world) as ends:
             assert talks(*ends.connect())
+            world.run(1, *ACLFLOW, "add", f"2={world.address(2)}", "3=10.9.3.1")  # the first is known already
+            for wrong in ("2=10.9.0.9", "16=10.9.0.9", "3=nowhere"):
+                with pytest.raises(subprocess.CalledProcessError):
+                    world.run(1, *ACLFLOW, "add", wrong)
             world.run(1, *ACLFLOW, "set", "--level", "none")
             found = shown()
             _look_from_elsewhere(world)

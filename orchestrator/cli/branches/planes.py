@@ -162,6 +162,7 @@ STATESYNC = Branch(
         Leaf("run", "Be a member of a firewall cluster, inside the firewall.", "statesync:run"),
         Leaf("show", "Show the member that runs here, and its connections by state.", "statesync:show"),
         Leaf("set", "Change how the member that runs here shares.", "statesync:change"),
+        Leaf("add", "Let more members take part, while packets pass.", "statesync:add"),
     ),
 )
 

@@ -1,0 +1,53 @@
+"""A cluster that gets a member while packets pass: it takes the connections over, and none is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from system.sharing_ground import FULL, SILENT_S, Ends, talks
+
+from orchestrator.bench.state_sync.cluster import Cluster
+from orchestrator.bench.state_sync.world import Between, World
+from orchestrator.errors import BadInput
+from orchestrator.statesync.layout import MOST_MEMBERS
+
+MANY = 20
+
+
+@pytest.fixture
+def grown() -> Iterator[tuple[World, Cluster]]:
+    """A cluster of three, in a world with room for a fourth."""
+    with World(4, "sstest4-", between=Between.ROUTER) as world:
+        world.members = range(1, 4)
+        with Cluster(world, silent_s=SILENT_S, **FULL) as cluster:
+            yield world, cluster
+
+
+def test_a_member_that_is_added_takes_connections_over_and_cuts_none(grown: tuple[World, Cluster]) -> None:
+    world, cluster = grown
+    with Ends.only(world) as ends:
+        before = [ends.connect() for _ in range(MANY)]
+        world.members = range(1, 5)
+        for number in (1, 2, 3):
+            cluster.nodes[number].kernel.set_member(4, world.address(4))  # as `aclflow statesync add` does
+            assert cluster.nodes[number].member.is_whole
+        assert talks(*ends.connect()), "nobody waits for one that has not come"
+        cluster.start(4)
+        cluster.wait_whole()
+        world.via(4)
+        assert all(talks(*pair) for pair in before)
+        begun = ends.connect()
+        cluster.stop(4)
+        world.via(2)
+        assert talks(*begun), "what began through the new one is known to the others"
+        assert all(talks(*pair) for pair in before)
+
+
+def test_no_more_members_than_there_may_be(grown: tuple[World, Cluster]) -> None:
+    member = grown[1].nodes[1].member
+    for number in range(4, MOST_MEMBERS + 1):
+        member.add(number, f"10.9.{number}.9")
+    member.add(4, "10.9.4.9")
+    with pytest.raises(BadInput, match="at most"):
+        member.add(MOST_MEMBERS + 1, "10.9.200.9")
