@@ -81,9 +81,9 @@ def put_acl(
         document = json_document(raw)
         acl = acl_from_json(document)
         origin = taken_from_json(an_object(document, "an access list"))
-        services.control.ceilings.check_list(acl)
+        is_large = services.control.ceilings.check_list(acl)
         with seen_from(f"tenants[{tenant}].acl"):
-            return sent(services.control.carry_out(work, payer=tenant))
+            return sent(services.control.carry_out(work, payer=tenant, is_large=is_large))
 
 
 @router.post("/confirm", response_model=WrittenList)

@@ -22,6 +22,9 @@ from orchestrator.policy.model import Acl, Policy, Rule, Tenant, find_replaced
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 
+LARGE_FLOWS = 20_000
+"""A list of so many flow entries may take a tenth of a second to store, compile and prove."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
@@ -30,14 +33,15 @@ class Ceilings:
     tenant_flows: int = 400_000
     domain_flows: int = 4_000_000
 
-    def check_list(self, acl: Acl) -> None:
-        """Check a request's list against the ceiling.
+    def check_list(self, acl: Acl) -> bool:
+        """Check a request's list against the ceiling; return whether its turn may take long.
 
         Raises TooLarge with the rule's place.
         """
         most = Estimate.of(acl).bounds.most
         if most > self.tenant_flows:
             raise _too_large(acl, most, f"the ceiling is {self.tenant_flows}", "")
+        return most >= LARGE_FLOWS
 
     def check_rule(self, rule: Rule) -> None:
         """Check a request's rule against the ceiling; one with groups passes.

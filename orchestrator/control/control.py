@@ -130,11 +130,13 @@ class Control:
         payer: str | None = None,
         tenant: str | None = None,
         domain: str | None = None,
+        is_large: bool = False,
     ) -> Written[T]:
         """Do `work` in a transaction, compile, commit and publish, together with waiting writes.
 
         `payer` is the tenant whose list it changes: one that takes long turns lets others go first. `domain` is all
-        that it changes, or that of `tenant` or `payer`; without any of these it may change all domains.
+        that it changes, or that of `tenant` or `payer`; without any of these it may change all domains. `is_large`: it
+        is known to take long (`Ceilings.check_list`), and is carried out alone, some time after other long turns.
 
         Raises what `work` and the compiler raise; then nothing was changed. `work` may be done more than once, each
         time after it was rolled back: alone where others failed with it, and where an intersection must be enforced
@@ -146,10 +148,10 @@ class Control:
             domain = self._home(of_tenant)
         domain = None if domain is None else self._store.part(domain)
         try:
-            return self._queue(domain).do(work, payer)
+            return self._queue(domain).do(work, payer, is_large=is_large)
         except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
             self._homes.pop(of_tenant or "", None)
-            return self._queue(None).do(work, payer)
+            return self._queue(None).do(work, payer, is_large=is_large)
 
     def _home(self, tenant: str) -> str | None:
         """Return the domain that a tenant was in lately; None where there is no such tenant."""

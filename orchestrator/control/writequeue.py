@@ -18,6 +18,10 @@ long leaves the tenant in debt: its next write lets `OTHERS` writes of others go
 
 Whose turn it is follows from what others did, so of a hundred writes of others less than one meets a long one; and a
 tenant that is alone waits for nothing.
+
+Many tenants that send long lists together each have debts of their own, which end. So all long turns together take a
+quarter of the time at the most while others write: of tenants whose turns took long, and of writes that are known to be
+large (`is_large`), though their tenant has no debts yet.
 """
 
 from __future__ import annotations
@@ -47,6 +51,9 @@ OTHERS = 256
 """So many writes of others go first then: less than one write in a hundred meets a long one, and what follows it."""
 IDLE_S = 0.5
 """Others that write seldomer are not waited for."""
+SPACING, MOST_SPACED_S = 3.0, 10.0
+"""After a long turn no other one begins for so many times what it took, so many seconds at the most, or `OTHERS` short
+writes."""
 TIMES, MOST_WAIT_S = 40.0, 30.0
 """A debt is settled after so many times what the turn took, and after so many seconds, whatever others do."""
 
@@ -68,8 +75,10 @@ class Job(Generic[T]):
     """The tenant whose turn it takes."""
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     clock: StageClock | None = field(default_factory=stages.current)
+    is_large: bool = False
+    """Whether it is known to take long before it was ever done."""
     is_long: bool = False
-    """Whether its tenant's turns take long, so that doing it twice is worth avoiding."""
+    """Whether its turn is expected to take long, so that doing it twice is worth avoiding."""
     wake: threading.Event = field(default_factory=threading.Event)
     """Set when one that waits is to look again: it was carried out, or it is its turn."""
     came_to: Written[T] | BaseException | None = None
@@ -125,14 +134,20 @@ class Debts:
         self._debts: dict[str, _Debt] = {}
         self._latest: dict[str | None, float] = {}
         """The last two that wrote, and when; the turns of others since then do not count."""
+        self._latest_short: dict[str | None, float] = {}
+        """The same of those whose turns were short."""
+        self._spacing = _Debt(0, -math.inf)
+        """What is to be made up for before anybody's long turn."""
 
-    def wait_s(self, payer: str | None) -> float:
+    def wait_s(self, payer: str | None, *, is_large: bool = False) -> float:
         """Return for how long a tenant has to wait as things are; 0 when it may go."""
         debt = self._debts.get(payer) if payer is not None else None
-        if debt is None or debt.left <= 0:
-            return 0.0
-        others_s = max((at for other, at in self._latest.items() if other != payer), default=-math.inf)
-        return max(0.0, min(debt.until_s, others_s + IDLE_S) - self.now())
+        waits = [0.0]
+        if debt is not None and debt.left > 0:
+            waits.append(min(debt.until_s, _last_of_others(self._latest, payer) + IDLE_S))
+        if (debt is not None or is_large) and self._spacing.left > 0:
+            waits.append(min(self._spacing.until_s, _last_of_others(self._latest_short, payer) + IDLE_S))
+        return max(0.0, max(waits) - self.now())
 
     def is_alone(self, payer: str | None) -> bool:
         """Return whether a tenant's write is carried out without others."""
@@ -146,15 +161,31 @@ class Debts:
         now = self.now()
         for tenant, debt in self._debts.items():
             debt.left -= sum(payer != tenant for payer in payers)
-        latest = {payer: at + seconds for payer, at in self._latest.items() if payer not in payers}  # they had to wait
-        self._latest = dict([*latest.items(), *dict.fromkeys(payers, now).items()][-2:])
+        self._latest = _noted(self._latest, payers, now, seconds)
+        self._latest_short = _noted(self._latest_short, payers if seconds < LONG_S else (), now, seconds)
         alone = len(payers) == 1
+        if seconds < LONG_S:
+            self._spacing.left -= len(payers)
+        elif alone:
+            self._spacing = _Debt(OTHERS, now + min(SPACING * seconds, MOST_SPACED_S))
         for tenant in {payer for payer in payers if payer is not None}:
             if seconds < LONG_S:
                 self._debts.pop(tenant, None)
             else:
                 wait_s = min(TIMES * seconds, MOST_WAIT_S)
                 self._debts[tenant] = _Debt(OTHERS, now + wait_s) if alone else _Debt(0, now)
+
+
+def _last_of_others(latest: Mapping[str | None, float], payer: str | None) -> float:
+    return max((at for other, at in latest.items() if other != payer), default=-math.inf)
+
+
+def _noted(
+    latest: Mapping[str | None, float], payers: Sequence[str | None], now: float, seconds: float
+) -> dict[str | None, float]:
+    """Return the last two that wrote after a turn of `payers`: the others had to wait for it."""
+    others = {payer: at + seconds for payer, at in latest.items() if payer not in payers}
+    return dict([*others.items(), *dict.fromkeys(payers, now).items()][-2:])
 
 
 class WriteQueue:
@@ -179,12 +210,12 @@ class WriteQueue:
         self._leader: Job[Any] | None = None
         """The job whose thread carries out the next ones, or does so now."""
 
-    def do(self, work: Callable[[Unit], T], payer: str | None = None) -> Written[T]:
+    def do(self, work: Callable[[Unit], T], payer: str | None = None, *, is_large: bool = False) -> Written[T]:
         """Carry out a piece of work, in the turn of a tenant if it is one's.
 
         It may be done more than once, after it was undone. Raises what it raises, and Busy if its turn does not come.
         """
-        job = Job(work, payer)
+        job = Job(work, payer, is_large=is_large)
         with self._lock:
             self._waiting.append(job)
         self._wait(job)
@@ -200,7 +231,7 @@ class WriteQueue:
         patience_s = self._patience_s
         while True:
             with self._lock:
-                owed_s = self._debts.wait_s(job.payer)
+                owed_s = self._owes(job)
                 if self._leader is None and job in self._waiting and not owed_s:
                     self._leader = job
                 if self._leader is job or job.came_to is not None:
@@ -217,7 +248,7 @@ class WriteQueue:
     def _lead(self, job: Job[Any]) -> None:
         """Carry out a job, with others that wait, and wake the next."""
         with self._lock:
-            job.is_long = self._debts.is_alone(job.payer)
+            job.is_long = self._is_alone(job)
             jobs = [job] if job.is_long else self._together(job)
             self._waiting = [each for each in self._waiting if each not in jobs]
         started = self._debts.now()
@@ -226,13 +257,20 @@ class WriteQueue:
         finally:
             with self._lock:
                 self._debts.charge([each.payer for each in jobs], self._debts.now() - started)
-                self._leader = next((each for each in self._waiting if not self._debts.wait_s(each.payer)), None)
+                self._leader = next((each for each in self._waiting if not self._owes(each)), None)
                 for each in (*jobs, *((self._leader,) if self._leader else ())):
                     each.wake.set()
 
+    def _owes(self, job: Job[Any]) -> float:
+        """Return for how many seconds a job lets others go first."""
+        return self._debts.wait_s(job.payer, is_large=job.is_large)
+
+    def _is_alone(self, job: Job[Any]) -> bool:
+        return job.is_large or self._debts.is_alone(job.payer)
+
     def _together(self, job: Job[Any]) -> Jobs:
-        """Return a job and others of those that wait, but for tenants whose turns took long, in their order."""
-        others = [each for each in self._waiting if each is not job and not self._debts.is_alone(each.payer)]
+        """Return a job and others of those that wait, but for those whose turns take long, in their order."""
+        others = [each for each in self._waiting if each is not job and not self._is_alone(each)]
         chosen = {id(each) for each in others[: self._most - 1]}
         return [each for each in self._waiting if each is job or id(each) in chosen]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.control import ceilings as module
 from orchestrator.control.ceilings import Ceilings
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
@@ -111,6 +112,17 @@ def test_a_quota_that_is_certainly_exceeded_is_told_before_compiling(world: Worl
     with pytest.raises(TooLarge, match="the quota is 100"):
         world.put("red", ports(11, 11))
     assert world.compiler.asked == asked
+
+
+def test_a_list_whose_turn_may_take_long_is_known_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGE_FLOWS", 1_000)
+    few, many = (acl_from_json({"rules": [plain(each) for each in range(rules)]}) for rules in (900, 1_100))
+    assert not Ceilings().check_list(few)
+    assert Ceilings().check_list(many)
+
+
+def plain(number: int) -> dict[str, object]:
+    return {"id": f"p{number}", "action": "permit", "protocol": "tcp", "source": f"192.0.2.{number % 250}"}
 
 
 def test_what_a_request_brings_is_held_without_a_turn() -> None:

@@ -14,7 +14,19 @@ from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
-from orchestrator.control.writequeue import IDLE_S, LONG_S, OTHERS, Debts, Job, Jobs, NotCommitted, WriteQueue, Written
+from orchestrator.control.writequeue import (
+    IDLE_S,
+    LONG_S,
+    MOST_SPACED_S,
+    OTHERS,
+    SPACING,
+    Debts,
+    Job,
+    Jobs,
+    NotCommitted,
+    WriteQueue,
+    Written,
+)
 from orchestrator.errors import Busy, NotFound, TooLarge, Unreachable
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
@@ -69,7 +81,7 @@ class Plant:
         threads += [threading.Thread(target=one, args=(place,)) for place in range(len(works))]
         for thread in threads[1:]:
             thread.start()
-        while len(self.control._queue._waiting) < len(works):
+        while len(self.control._queue(None)._waiting) < len(works):
             go.wait(0.005)
         go.set()
         for thread in threads:
@@ -235,10 +247,15 @@ def test_a_long_turn_is_made_up_for_by_writes_of_others(clock: Time) -> None:
 def test_its_own_writes_do_not_make_up_for_it(clock: Time) -> None:
     debts = Debts(clock)
     debts.charge(["blue"], 0.01)
+    clock.now += 1.0
     debts.charge(["red"], 1.0)
     for _ in range(OTHERS):
+        clock.now += 1.0
         debts.charge(["green"], 1.0)
+    assert debts.wait_s("red") == pytest.approx(IDLE_S), "not at once after a long turn of another one"
+    clock.now += IDLE_S
     assert debts.wait_s("red") == 0.0
+    clock.now -= IDLE_S
     assert debts.wait_s("green") > 0
 
 
@@ -274,6 +291,69 @@ def test_of_several_that_took_long_together_each_is_tried_alone(clock: Time) -> 
     assert debts.is_alone("red")
     assert debts.is_alone("blue")
     assert debts.wait_s("red") == debts.wait_s("blue") == 0.0
+
+
+def test_long_turns_of_many_tenants_take_a_quarter_of_the_time_while_others_write(clock: Time) -> None:
+    debts, long = Debts(clock), 10 * LONG_S
+    abusers = [f"abuser{number}" for number in range(100)]
+    began, taken = clock.now, 0.0
+    debts.charge(["other"], LONG_S / 10)
+    for abuser in 3 * abusers:  # the first lists of tenants that have no debts yet, and what follows
+        while wait_s := debts.wait_s(abuser, is_large=True):
+            clock.now += min(wait_s, IDLE_S / 2)
+            debts.charge(["other"], LONG_S / 10)
+        assert not debts.wait_s("other"), "short writes of others wait for nobody"
+        clock.now += long
+        taken += long
+        debts.charge([abuser], long)
+    assert taken / (clock.now - began) == pytest.approx(1 / (1 + SPACING), rel=0.05)
+
+
+def test_large_lists_wait_for_nobody_where_all_rest(clock: Time) -> None:
+    debts = Debts(clock)
+    debts.charge(["other"], LONG_S / 10)
+    clock.now += IDLE_S
+    for tenant in ("red", "blue", "green"):
+        assert not debts.wait_s(tenant, is_large=True)
+        clock.now += 10 * LONG_S
+        debts.charge([tenant], 10 * LONG_S)
+
+
+def test_a_turn_after_several_long_ones_is_not_put_off_for_ever(clock: Time) -> None:
+    debts = Debts(clock)
+    debts.charge(["red"], 1000 * LONG_S)
+    debts.charge(["other"], LONG_S / 10)
+    assert 0 < debts.wait_s("blue", is_large=True) <= IDLE_S
+    clock.now += MOST_SPACED_S
+    debts.charge(["other"], LONG_S / 10)
+    assert not debts.wait_s("blue", is_large=True)
+
+
+def test_a_large_write_is_carried_out_alone_and_as_a_long_one() -> None:
+    begun, go = threading.Event(), threading.Event()
+    turns: list[tuple[list[str | None], bool]] = []
+
+    def carry(jobs: Jobs) -> list[Written[None]]:
+        turns.append(([job.payer for job in jobs], jobs[0].is_long))
+        begun.set()
+        assert go.wait(30)
+        return [Written(None, {}) for _ in jobs]
+
+    queue = WriteQueue(carry, 30.0)
+    threads = [threading.Thread(target=queue.do, args=(lambda _: None, "first"))]
+    threads[0].start()
+    assert begun.wait(30)
+    for payer, is_large in (("blue", False), ("red", True), ("green", False)):
+        thread = threading.Thread(target=queue.do, args=(lambda _: None, payer), kwargs={"is_large": is_large})
+        thread.start()
+        threads.append(thread)
+        while len(queue._waiting) < len(threads) - 1:
+            go.wait(0.005)
+    go.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert turns == [(["first"], False), (["blue", "green"], False), (["red"], True)]
 
 
 def test_long_writes_of_one_tenant_come_after_many_of_others(clock: Time, monkeypatch: pytest.MonkeyPatch) -> None:

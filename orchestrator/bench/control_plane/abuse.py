@@ -120,7 +120,10 @@ class _World:
     def put_list(self, acl: Acl) -> float:
         """Put the abuser's list, and let its host read back what is published; seconds of the write."""
         started = time.perf_counter()
-        self._control.carry_out(lambda unit: unit.acls.replace(_ABUSER, acl, author="bench"), payer=_ABUSER)
+        is_large = self._control.ceilings.check_list(acl)
+        self._control.carry_out(
+            lambda unit: unit.acls.replace(_ABUSER, acl, author="bench"), payer=_ABUSER, is_large=is_large
+        )
         return time.perf_counter() - started
 
     def report(self) -> None:
