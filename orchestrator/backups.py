@@ -1,4 +1,6 @@
-"""Backing a service up and putting it back: its store, where its settings say it is, and its certificate authority.
+"""Back a service up and restore it: its store and its certificate authority.
+
+The store is where the settings say.
 
     store ──▶ gzip of lines, with a digest ──▶ signed by the authority's key ──▶ encrypted for recipients ──▶ file
 
@@ -47,7 +49,7 @@ _ABOUT = b"aclflow backup\n"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A backup that was written: what is in it, and how it is kept from others."""
+    """A written backup: its content, and how it is kept from others."""
 
     contents: Contents
     is_signed: bool
@@ -58,7 +60,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """What was put back.
+    """The result of a restore.
 
     `unverified` says what could not be known of the backup, a sentence each.
     """
@@ -112,7 +114,9 @@ def restore_service(
     now: dt.datetime,
     progress: Progress,
 ) -> PutBack:
-    """Put a backup back: the store, then the authority; cut off between the two, it is repeated with `replace`.
+    """Restore a backup: the store, then the authority.
+
+    If it is cut off between the two, it is repeated with `replace`.
 
     `identity` is the file with the key that opens it, `signed_by` a certificate of the authority that must have signed
     it. Raises what `restore` raises, BadInput for a signature that is wrong, or missing where it is asked for, and
@@ -164,12 +168,12 @@ def _opened(raw: BinaryIO, identities: Sequence[X25519PrivateKey]) -> BinaryIO:
 def _signed(digest: bytes, authority: Authority | None) -> Signature | None:
     if authority is None:
         return None
-    octets = authority.key.sign(_ABOUT + digest, ec.ECDSA(hashes.SHA256()))
-    return Signature(authority.fingerprint.hex(), octets)
+    signature = authority.key.sign(_ABOUT + digest, ec.ECDSA(hashes.SHA256()))
+    return Signature(authority.fingerprint.hex(), signature)
 
 
 def _unverified(backup: Backup, settings: Settings, signed_by: Path | None) -> tuple[str, ...]:
-    """What cannot be known of a backup.
+    """Return what cannot be verified of a backup.
 
     Raises BadInput where what was asked for, or what is claimed, is not so.
     """
@@ -198,7 +202,7 @@ def _unverified(backup: Backup, settings: Settings, signed_by: Path | None) -> t
 
 
 def _known_authorities(settings: Settings, signed_by: Path | None) -> list[x509.Certificate]:
-    """The authorities that a signature may be of: the one that was named, or those of this machine."""
+    """Return the authorities that may have signed: the named one, or this machine's."""
     if signed_by is not None:
         return [read_certificate(signed_by)]
     place = AuthorityDir(settings.authority_dir).certificate

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LARGE_PAGE = 2 << 20
-"""Octets of a large page, and what it is aligned to."""
+"""Bytes of a large page, and what it is aligned to."""
 
 _PAGES = LARGE_PAGE // mmap.PAGESIZE
 _COLLAPSE = 25
@@ -40,7 +40,7 @@ _libc = ctypes.CDLL(None)
 
 
 def gather() -> int:
-    """Have what this process holds lie in large pages; how many octets do now.
+    """Have what this process holds lie in large pages; how many bytes do now.
 
     Takes a third of a millisecond a page that is not large yet, in which other threads go on. Nothing where the system
     cannot do it, or whoever runs it has forbidden large pages.

@@ -39,7 +39,7 @@ class Room:
 
     @property
     def in_large_pages(self) -> int:
-        """Octets in large pages of what the system keeps as one with it."""
+        """Bytes in large pages of what the system keeps as one with it."""
         found, within = 0, False
         for line in Path("/proc/self/smaps").read_text().splitlines():
             bounds = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)

@@ -13,7 +13,7 @@ _PIECE = 1 << 16  # small enough to come from the heap, not from a mapping of it
 
 
 def held() -> int:
-    """Octets that this process holds."""
+    """Bytes that this process holds."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 

@@ -1,6 +1,6 @@
-"""Captures: pcap, pcapng and flow records of IPFIX, packed with gzip or not, a piece at a time.
+"""Read captures piece by piece: pcap, pcapng, IPFIX flow records, gzip or plain.
 
-    file ──▶ pieces of octets ──▶ unpacked ──▶ what is whole of it as a `Piece`, the rest before the next piece
+    file ──▶ pieces of bytes ──▶ unpacked ──▶ what is whole of it as a `Piece`, the rest before the next piece
 
 A capture that ends inside a packet, as one does whose writer was stopped, is read up to there, which is told; whatever
 else is wrong is refused with its place.
@@ -28,7 +28,7 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a plain capture between two packets, from which another reader can go on."""
+    """A place between two packets of a plain capture, where another reader can start."""
 
     offset: int
     frames: int
@@ -55,7 +55,7 @@ class Capture:
         since: Mark = BEGINNING,
         until: int | None = None,
     ) -> None:
-        """`told` is given how many octets of the file were read, time and again.
+        """`told` is given how many bytes of the file were read, time and again.
 
         `since` and `until`, an offset, are where a share of a plain capture begins and ends; the file is at `since`.
         """
@@ -79,7 +79,7 @@ class Capture:
                 yield found.piece(data)
 
     def marks(self, every: int) -> Iterator[Mark]:
-        """Go through a plain capture, and yield marks at least so many bytes apart, but for its beginning."""
+        """Yield marks in a plain capture at least `every` bytes apart, except its beginning."""
         last = self._since.offset
         for _, _, (offset, walk) in self._walked(min(PIECE, every)):
             if offset - last >= every:
@@ -87,7 +87,10 @@ class Capture:
                 last = offset
 
     def _walked(self, size: int) -> Iterator[tuple[bytes, Found, tuple[int, Walk]]]:
-        """Yield each piece of about `size` bytes, what is in it, and where the next one begins, with the reader."""
+        """Yield each piece of about `size` bytes with its content.
+
+        Each comes with the place and the reader of the next one.
+        """
         start = self._take(4)
         is_packed = start[:2] == GZIP and not self._since.walk
         read = _together(self._unpacked(start) if is_packed else self._read_on(start, size), size)
@@ -114,12 +117,12 @@ class Capture:
         if remark := walk.remark():
             self.remarks.append(f"{self.name}: {remark}")
 
-    def _take(self, octets: int) -> bytes:
-        """The next octets of the file. Raises Missing."""
+    def _take(self, count: int) -> bytes:
+        """The next bytes of the file. Raises Missing."""
         if self._until is not None:
-            octets = min(octets, self._until - self._read)
+            count = min(count, self._until - self._read)
         try:
-            found = self._file.read(octets)
+            found = self._file.read(count)
         except OSError as error:
             raise Missing(f"it cannot be read: {error.strerror}", place=self.name) from None
         if found is None:  # somebody who shares it has made it non-blocking
@@ -205,13 +208,13 @@ def _together(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
     Members of gzip may hold a packet each.
     """
     held: list[bytes] = []
-    octets = 0
+    count = 0
     for piece in pieces:
         held.append(piece)
-        octets += len(piece)
-        if octets >= max(size // 4, LONGEST_HEADER):
+        count += len(piece)
+        if count >= max(size // 4, LONGEST_HEADER):
             yield b"".join(held)
             held.clear()
-            octets = 0
+            count = 0
     if held:
         yield b"".join(held)

@@ -38,7 +38,7 @@ _PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The lists of a replay and how they are asked, as they are sent to workers."""
+    """The lists of a replay and their settings, as sent to workers."""
 
     acl: Acl
     against: Acl | None
@@ -56,7 +56,7 @@ class Question:
         return deciding, others[0] if others else None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Lists are sent as what they are made of: neither views of groups nor rules in pieces can be sent."""
+        """Send lists as their parts: views of groups and rules in pieces cannot be pickled."""
         lists = [
             None if acl is None else (acl.rules, dict(acl.groups), acl.ingress_default, acl.egress_default)
             for acl in (self.acl, self.against)
@@ -70,7 +70,10 @@ def _question(acl: tuple[Any, ...], against: tuple[Any, ...] | None, *asked: Any
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """A part of a capture: its name, where it is read, where it begins and ends, and its bytes of the file."""
+    """A part of a capture: name, path, begin and end, and its bytes.
+
+    The bytes are counted in the file.
+    """
 
     name: str
     path: str
@@ -87,7 +90,9 @@ def replay_on(
     share_bytes: int = SHARE,
     told: Callable[[int], None] = lambda _: None,
 ) -> Replay:
-    """Replay captures by name on the cluster of a scheduler; `told` is given how many bytes are done.
+    """Replay captures by name on a scheduler's cluster.
+
+    `told` is given how many bytes are done.
 
     Raises Missing where Dask or a capture is not there, Unreachable where the cluster is lost, Refused where a worker
     cannot do it, and what `Capture.pieces` raises.
@@ -173,7 +178,7 @@ def _marks(path: str, share_bytes: int) -> tuple[list[Mark], int]:
 
 
 def _sums(share: _Share, question: bytes) -> Sums:
-    """What came of a share."""
+    """Replay one share and return its sums."""
     with open_capture(share.path, since=share.since, until=share.until) as capture:
         capture.name = share.name
         return replay([capture], *_lists(question), threads=1).sums()

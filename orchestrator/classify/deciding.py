@@ -106,7 +106,7 @@ class Deciding:
         return Verdicts(decider, let_out)
 
     def knows(self, packets: Packets) -> npt.NDArray[np.bool_]:
-        """Return for which packets the same rules decide, whatever it is that is `missing` of them."""
+        """Return for which packets the same rules decide, whatever their `missing` fields are."""
         missing = packets["missing"]
         known = np.ones(len(packets), np.bool_)
         first: Verdicts | None = None
@@ -141,7 +141,7 @@ class Deciding:
 
 
 def _different_flags(sets: Collection[int]) -> tuple[int, ...]:
-    """Return TCP flags of each kind that sets of flags tell apart, one of a kind."""
+    """Return one set of TCP flags of each kind that the rules tell apart."""
     kinds: dict[tuple[int, ...], int] = {}
     for flags in range(256):
         kinds.setdefault(tuple(each >> flags & 1 for each in sets), flags)
@@ -149,7 +149,7 @@ def _different_flags(sets: Collection[int]) -> tuple[int, ...]:
 
 
 def _worlds(direction: Direction, own: Sequence[Prefix]) -> dict[Family, Search]:
-    """Return a search for each IP version of the tenant, with one row: all its packets."""
+    """Return a search per IP version with one row: all packets of the tenant."""
     worlds = {family: world(family, direction, own) for family in Family}
     return {family: Search(family, [whole]) for family, whole in worlds.items() if whole is not None}
 

@@ -1,4 +1,6 @@
-"""Flow records of IPFIX (RFC 7011), one message behind another in a file (RFC 5655), such as the packet log exports.
+"""IPFIX flow records (RFC 7011), message after message in a file (RFC 5655).
+
+The packet log exports such files.
 
     message: header 16 bytes | set | set ...    a set: id, length, then templates (2), options (3) or records (256 on)
 

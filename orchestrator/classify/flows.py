@@ -35,7 +35,7 @@ _OF_PACKETS = ("source", "destination", "protocol", "family", "icmp_type", "icmp
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Packets, and the octets of their frames."""
+    """Packets, and the bytes of their frames."""
 
     packets: int = 0
     octets: int = 0

@@ -55,9 +55,9 @@ class Frames:
     data: bytes | npt.NDArray[np.uint8]
     starts: npt.NDArray[np.int64]
     captured: npt.NDArray[np.uint32]
-    """Octets that the capture has of each."""
+    """Bytes that the capture has of each."""
     wire: npt.NDArray[np.uint32]
-    """Octets that each had."""
+    """Bytes that each had."""
     links: npt.NDArray[np.uint32]
     times: npt.NDArray[np.int64] | None = None
     """Nanoseconds since 1970, NO_TIME where a capture does not say; None where nobody asks."""
@@ -145,10 +145,10 @@ class _Frame:
             return self._ipv6(start)
         raise _Stop(Unread.NOT_IP)
 
-    def _number(self, start: int, octets: int) -> int:
+    def _number(self, start: int, count: int) -> int:
         """A number in network order. Raises _Stop where it is not there."""
-        self._need(start, octets, octets)
-        return int.from_bytes(self._data[start : start + octets], "big")
+        self._need(start, count, count)
+        return int.from_bytes(self._data[start : start + count], "big")
 
     def _need(self, start: int, whole: int, read: int) -> None:
         """Require a header of `whole` bytes, with its first `read` captured.
@@ -227,9 +227,9 @@ class _Frame:
             elif found in _EXTENSIONS:
                 self._need(start, 8, 2)
                 length = self._number(start + 1, 1)
-                octets = (length + 2) * 4 if found == _AUTHENTICATION else (length + 1) * 8
-                self._need(start, octets, 2)
-                found, start = self._number(start, 1), start + octets
+                count = (length + 2) * 4 if found == _AUTHENTICATION else (length + 1) * 8
+                self._need(start, count, 2)
+                found, start = self._number(start, 1), start + count
             else:
                 return found, start, False
 

@@ -1,4 +1,4 @@
-"""Kinds of packets: those of a piece that no rule can tell apart, as one, with sums."""
+"""Kinds of packets: packets that no rule can tell apart are one kind, with sums."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Kinds:
         return Kinds(self.packets[which], self.count[which], self.octets[which], self.first[which], self.group)
 
     def total(self, which: npt.NDArray[np.bool_]) -> Count:
-        """Packets and octets of some of the kinds."""
+        """Packets and bytes of some of the kinds."""
         return Count(int(self.count[which].sum()), int(self.octets[which].sum()))
 
 

@@ -85,7 +85,7 @@ class LiveCapture:
         self._close()
 
     def _block(self, place: int) -> Frames | None:
-        """Return the frames of a block and give it back; None while the kernel has it."""
+        """Return a block's frames and give it back; None while the kernel has it."""
         begin = place * BLOCK
         state, count, first, length = _HEAD.unpack_from(self._ring, begin)
         if not state & _OURS:

@@ -47,7 +47,7 @@ PACKET = np.dtype(
         ("octets", np.uint32),
     ]
 )  # fmt: skip
-"""A packet in 48 octets, as `_native/packet.h` has it.
+"""A packet in 48 bytes, as `_native/packet.h` has it.
 
 Addresses are upper and lower half, left-aligned in 128 bits as in a `RuleTable` (an IPv4 address in the upper 32). The
 fields are those of `Packet`, zero where a packet has none. `missing` is zero but for flow records, `octets` the length
@@ -55,7 +55,7 @@ of its frame on the wire.
 """
 
 SEEN = 44
-"""So many octets of a record say which packet it is; the rest says how long it was."""
+"""So many bytes of a record say which packet it is; the rest says how long it was."""
 
 _HALF = (1 << 64) - 1
 
@@ -71,17 +71,17 @@ def joined(family: Family, upper: int, lower: int) -> int:
     return (upper << 64 | lower) >> (128 - family.bits)
 
 
-def unread(why: Unread, octets: int) -> tuple[Any, ...]:
+def unread(why: Unread, size: int) -> tuple[Any, ...]:
     """The record of a frame that is not decided."""
-    return ((0, 0), (0, 0), 0, 0, 0, 0, 0, 0, 0, 0, int(why), 0, octets)
+    return ((0, 0), (0, 0), 0, 0, 0, 0, 0, 0, 0, 0, int(why), 0, size)
 
 
-def record(packet: Packet, octets: int = 0) -> tuple[Any, ...]:
+def record(packet: Packet, size: int = 0) -> tuple[Any, ...]:
     """A packet as a record."""
     return (
         halves(packet.family, packet.source), halves(packet.family, packet.destination),
         packet.source_port, packet.destination_port, packet.protocol, packet.family.value, packet.icmp_type,
-        packet.icmp_code, packet.tcp_flags, packet.later_fragment, int(Unread.READ), 0, octets,
+        packet.icmp_code, packet.tcp_flags, packet.later_fragment, int(Unread.READ), 0, size,
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ extension = _load()
 
 
 class Layout(Struct):
-    """A struct that can be sent to another process, as a `Walk` is that goes on there."""
+    """A struct that can be pickled, as part of a `Walk` that another process continues."""
 
     def __reduce__(self) -> tuple[type[Layout], tuple[str]]:
         return Layout, (self.format,)
@@ -80,7 +80,7 @@ Piece = Frames | FlowRecords
 
 
 class Found:
-    """The frames of a piece, collected one by one or in runs, or its flow records."""
+    """The frames of a piece, one by one or in runs, or its flow records."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
@@ -127,14 +127,14 @@ class Walk(Protocol):
     """Reads bytes record by record. A copy goes on where the original was."""
 
     def walk(self, data: bytes, found: Found) -> int:
-        """Add the frames that are there whole; how many octets were gone through. Raises Damaged."""
+        """Add the frames that are there whole; how many bytes were gone through. Raises Damaged."""
 
     def remark(self) -> str | None:
-        """What was odd about all that was read, in words behind the capture's name."""
+        """The oddities of what was read, as words to put behind the capture's name."""
 
 
 LONGEST_HEADER = 28
-"""Octets that tell what a capture is: the header of a pcap file is 24 long, the shortest one of pcapng 28."""
+"""Bytes that tell what a capture is: the header of a pcap file is 24 long, the shortest one of pcapng 28."""
 
 _SECOND = 1_000_000_000
 
@@ -229,7 +229,7 @@ _LATEST = 1 << 62
 
 
 class _Interface(NamedTuple):
-    """An interface of pcapng: its kind of link, how many bytes of a packet are captured (0 for all), its clock."""
+    """A pcapng interface: its link type, captured bytes per packet (0: all), its clock."""
 
     link: int
     longest: int
@@ -323,7 +323,7 @@ class _PcapngWalk:
         return fields.unpack_from(data, start)
 
     def _clock(self, data: bytes, place: int, end: int) -> tuple[int, int]:
-        """Read an interface's clock: ticks in a second, 0 for too many to count, and an offset in seconds."""
+        """Read an interface's clock: ticks per second (0: too many) and an offset in seconds."""
         ticks, offset = 1_000_000, 0
         option = Layout(self._order + "HH")
         while place + 4 <= end:

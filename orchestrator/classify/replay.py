@@ -67,7 +67,7 @@ class Changed:
 
 @dataclass(slots=True)
 class Sums:
-    """What a replay, or a share of one, counted.
+    """The counts of a replay, or of a share of one.
 
     Lines of lists have the numbers of `Deciding.deciders`.
     """
@@ -86,7 +86,10 @@ class Sums:
     remarks: list[str] = field(default_factory=list)
 
     def absorb(self, other: Sums) -> None:
-        """Add what came of the next share of the same replay, which must not be used any more."""
+        """Add the next share's sums of the same replay.
+
+        `other` must not be used any more.
+        """
         self.captures += [each for each in other.captures if [each] != self.captures[-1:]]
         self.all += other.all
         self.nobodys += other.nobodys
@@ -117,12 +120,12 @@ class Replay(Sums):
         return cls(_nothing(deciding), other, deciding=deciding, against=against)
 
     def sums(self) -> Sums:
-        """What was counted, without the lists, to be sent to another process."""
+        """The counts without the lists, to send to another process."""
         return Sums(**{each.name: getattr(self, each.name) for each in fields(Sums)})
 
 
 class Recorded(Protocol):
-    """Frames or flow records, a piece at a time: a capture, or an interface that is listened to."""
+    """Frames or flow records, piece by piece, of a capture or a network interface."""
 
     name: str
     remarks: list[str]
@@ -232,7 +235,7 @@ def _timeline(piece: Piece, kinds: Kinds, fates: npt.NDArray[np.uint8]) -> Timel
 
 
 def _fates(asked: _Bools, now: _Bools, before: _Bools) -> npt.NDArray[np.uint8]:
-    """The fate of each kind: what the list does now, and whether the other one did otherwise."""
+    """Return each kind's fate under the list, and whether the other list differs."""
     fates = np.where(now, Fate.PERMITTED.value, Fate.DENIED.value).astype(np.uint8)
     fates[now & ~before] = Fate.NEWLY_PERMITTED.value
     fates[before & ~now] = Fate.NEWLY_DENIED.value

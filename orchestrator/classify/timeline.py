@@ -1,4 +1,4 @@
-"""Fates by time: how many packets of each interval a list permits, denies, and would newly permit or deny.
+"""Count packets by interval and fate: permitted, denied, newly permitted, newly denied.
 
 Intervals of a replay are as long as they must be for `MOST_BINS` of them to reach from the first packet to the last.
 Each width of `WIDTHS` is a multiple of the one before, so pieces of a capture that were counted at different widths add
@@ -31,7 +31,7 @@ WIDTHS = (
 
 
 class Fate(enum.IntEnum):
-    """What becomes of a packet; the number is its column."""
+    """The fate of a packet; the number is its column."""
 
     UNDECIDED = 0
     PERMITTED = 1
@@ -72,7 +72,9 @@ class Timeline:
 
     @classmethod
     def of(cls, times: I64, group: I32, fates: npt.NDArray[np.uint8], count: I64 | None = None) -> Timeline:
-        """Count frames by their times, the kind of each, and the fates of kinds; `count` is how often each counts.
+        """Count frames by time and by the fate of their kind.
+
+        `count` is how often each counts.
 
         Frames without a time are left out.
         """

@@ -71,7 +71,7 @@ class Answering:
         return body[:n]
 
     def _take(self) -> int:
-        """Read what is there, as soon as there is something; how many octets that was."""
+        """Read what is there, as soon as there is something; how many bytes that was."""
         piece = self._sock.recv(_PIECE_BYTES)
         if not piece:
             self._hung_up()

@@ -99,13 +99,15 @@ class HistoryCalls:
     def restore_acl(
         self, tenant: str, version: int, *, etag: str = ANY_VERSION, key: str | None = None, comment: str = ""
     ) -> tuple[Written, tuple[str, ...]]:
-        """Make the list what it was at a version; with the rules left out because their time is over."""
+        """Restore the list of a version; return the write and the expired rules left out."""
         path, query = f"{tenant_path(tenant)}/acl/versions/{version}/restore", {"comment": comment or None}
         response = self._service.write("POST", path, etag=etag, query=query, headers=once_header(key))
         return written(response), document_of(Restored, response).left_out
 
     def acl_difference(self, tenant: str, before: int, after: int | None = None) -> Json:
-        """What became permitted and denied from one version to another, or to the current one.
+        """Return the packets that are newly permitted and denied between two versions.
+
+        `after` None: the current one.
 
         Raises TooLarge.
         """
@@ -128,12 +130,15 @@ class HistoryCalls:
 
 
 class QuotaCalls:
-    """What tenants' lists may cost."""
+    """Calls about the quotas of tenants' lists."""
 
     _service: Transport
 
     def quota(self, tenant: str) -> Quota:
-        """What a tenant's list may cost, and what it does. Raises NotFound."""
+        """Return a list's quota and its present use.
+
+        Raises NotFound.
+        """
         return self._service.read_document(Quota, f"{tenant_path(tenant)}/quota")
 
     def set_quota(self, tenant: str, limit: Limits, *, etag: str = ANY_VERSION) -> Tenant:

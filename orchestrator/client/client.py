@@ -102,8 +102,10 @@ class Client(
         self._service.close()
 
     def waiting(self, wait_s: int) -> Self:
-        """This client over the same connections, whose changes are answered when they are enforced, or after `wait_s`
-        seconds: `Written.enforced` tells which. Close one of the two."""
+        """Return a client whose changes are answered when enforced, or after `wait_s`.
+
+        It uses the same connections; `Written.enforced` tells which. Close one of the two.
+        """
         twin = copy.copy(self)
         twin._service = self._service.waiting(wait_s)
         return twin
@@ -183,7 +185,10 @@ class Client(
         return _seen(self._service.ask("GET", path))
 
     def acl_since(self, tenant: str, etag: str) -> AclSeen | None:
-        """The list as it is; None if it is still the one that was read at `etag`, which costs next to nothing."""
+        """Return the list, or None if it is still the one of `etag`.
+
+        That costs next to nothing.
+        """
         response = self._service.ask("GET", f"{tenant_path(tenant)}/acl", headers={"If-None-Match": etag})
         return None if response.status_code == HTTPStatus.NOT_MODIFIED else _seen(response)
 
@@ -197,7 +202,9 @@ class Client(
         despite: bool = False,
         confirm_s: int | None = None,
     ) -> Written:
-        """Make `acl` (or a native document as bytes) the tenant's list, even `despite` what is expected of it.
+        """Replace the tenant's list, even `despite` its expectations.
+
+        `acl` may be a native document as bytes.
 
         With `confirm_s` it goes back after so many seconds unless `confirm_acl` keeps it. Raises BadInput, BadPolicy
         (also where it breaks an expectation), TooLarge, Stale, and Conflict while another change waits.
@@ -222,7 +229,7 @@ class Client(
         return written(self._service.write("POST", f"{tenant_path(tenant)}/acl/revert"))
 
     def standing(self, tenant: str, parts: Sequence[Part] = PARTS) -> Standing:
-        """What is odd about the list as it is, and what it costs.
+        """Return the current list's findings and cost.
 
         Raises TooLarge when that takes too long to tell.
         """
@@ -233,13 +240,19 @@ class Client(
     def check_acl(
         self, tenant: str, acl: Acl | bytes, parts: Sequence[Part] = PARTS, *, against: int | None = None
     ) -> Review:
-        """A dry run: findings, cost, and the difference to the list as it is or was at a version. Changes nothing."""
+        """Dry run: findings, cost, and the difference to the current or an earlier list.
+
+        Changes nothing.
+        """
         path, query = f"{tenant_path(tenant)}/acl/check", {"part": parts, "against": against}
         response = self._service.ask("POST", path, query=query, body=_document(acl), held_s=_LOOKED_AT_S)
         return Review.of(json_of(response))
 
     def draft_traffic(self, tenant: str, acl: Acl | bytes, *, hours: int = 24) -> DraftTraffic:
-        """What of the tenant's recorded traffic a list would newly permit or refuse. Changes nothing."""
+        """Return recorded traffic that a list would newly permit or refuse.
+
+        Changes nothing.
+        """
         path = f"{tenant_path(tenant)}/acl/traffic"
         response = self._service.ask("POST", path, query={"hours": hours}, body=_document(acl), held_s=_LOOKED_AT_S)
         return decode(DraftTraffic, json_of(response))
@@ -249,7 +262,9 @@ class Client(
         return self._service.documents(AclVersion, f"{tenant_path(tenant)}/acl/versions")
 
     def trace(self, tenant: str, packet: Packet, draft: Acl | None = None) -> Trace:
-        """What decides a packet: for administrators in the whole domain, for a tenant in its own lists.
+        """Return the rule that decides a packet.
+
+        Administrators ask in the whole domain, tenants in their own lists.
 
         With a draft it is traced in the place of the tenant's list. Raises BadPolicy for one of other addresses.
         """
@@ -257,7 +272,7 @@ class Client(
         return Trace.of(json_of(self._service.ask("POST", f"{tenant_path(tenant)}/acl/trace", body=body)))
 
     def rules(self, tenant: str, find: str = "") -> Iterator[Rule]:
-        """The rules of the list, in order; only those that a question finds, if one is asked."""
+        """Yield the list's rules in order, or only those that `find` finds."""
         return map(rule_from_json, self._service.pages(f"{tenant_path(tenant)}/acl/rules", find=find or None))
 
     def rule(self, tenant: str, rule: str) -> RuleSeen:
@@ -317,7 +332,7 @@ class Client(
     # ---------------------------------------------------------------------------------------------------------- events
 
     def events(self, *, since: int = 0, limit: int = 100, tenant: str | None = None) -> Page[Event]:
-        """Events after an id, oldest first: all that the caller may see, or those about one tenant."""
+        """Return events after an id, oldest first: all visible ones, or one tenant's."""
         events = self._service.read_document(Events, "/v1/events", limit=limit, marker=since, tenant=tenant)
         return Page(events.items, None if events.next is None else str(events.next))
 
@@ -329,7 +344,7 @@ class Client(
         return Page(events.items, None if events.next is None else str(events.next))
 
     def follow_events(self, *, after: int | None = None, tenant: str | None = None) -> Iterator[Event]:
-        """Events as they happen, after an id or else from now on, for ever; broken connections are made anew.
+        """Yield events for ever, after an id or from now on; reconnect when broken.
 
         An event of kind ``missed`` says that some were forgotten before they could be read. Raises NotFound (tenant),
         Unauthenticated, and Unreachable when the service does not answer at the beginning.

@@ -1,4 +1,4 @@
-"""Security domains, their hosts and endpoints: as the REST API shows them, and the calls of the client about them."""
+"""Security domains, hosts and endpoints as the REST API shows them, with their calls."""
 
 from __future__ import annotations
 
@@ -141,7 +141,10 @@ class DomainCalls:
         return self._service.read_document(Enforced, f"{domain_path(domain)}/generations/{generation}")
 
     def wait_enforced(self, domain: str, generation: int, *, timeout_s: float = 30.0) -> Enforced:
-        """Wait until every host was read back at `generation` or later; when time ran out it is not `done`."""
+        """Wait until every host was read back at `generation` or later.
+
+        When time ran out, the result is not `done`.
+        """
         response = self._service.ask(
             "GET",
             f"{domain_path(domain)}/generations/{generation}",

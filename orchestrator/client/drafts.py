@@ -1,4 +1,4 @@
-"""What is expected of tenants' lists, and drafts that members share, as the REST API shows them."""
+"""Expectations of tenants' lists and shared drafts, as the REST API shows them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DraftCalls:
     _service: Transport
 
     def expectations(self, tenant: str) -> KeptExpectations:
-        """What is expected of the list; an empty text expects nothing."""
+        """Return the list's expectations; an empty text has none."""
         return self._service.read_document(KeptExpectations, f"{tenant_path(tenant)}/acl/expectations")
 
     def keep_expectations(self, tenant: str, text: str) -> KeptExpectations:
@@ -39,7 +39,10 @@ class DraftCalls:
     def test_acl(
         self, tenant: str, acl: Acl | None = None, expectations: str | None = None, *, name: str = "expectations"
     ) -> JudgedList:
-        """Hold a list to expectations; by default the list as it is, and what is kept. Raises BadInput."""
+        """Check a list against expectations; by default the current list and kept expectations.
+
+        Raises BadInput.
+        """
         body: dict[str, Any] = {"name": name}
         if acl is not None:
             body["acl"] = acl_to_json(acl)

@@ -1,4 +1,4 @@
-"""Who machines are: what they get when they enrol, and the calls of the client about it."""
+"""Machines' identities: the documents of enrolment and the client's calls."""
 
 from __future__ import annotations
 
@@ -31,14 +31,19 @@ class EnrolmentCalls:
         kind: str | None = None,
         hosts: Sequence[str] = (),
     ) -> str:
-        """A one-time enrolment token, seen only now; bound to a name, a kind and hosts where they are given."""
+        """Create a one-time enrolment token, shown only now.
+
+        It is bound to a name, a kind and hosts where they are given.
+        """
         body: dict[str, object] = {"lasts_s": lasts_s, "name": name, "kind": kind}
         body |= {"hosts": [*hosts]} if hosts else {}
         path = f"{domain_path(domain)}/enrolment-tokens"
         return document_of(Invitation, self._service.write("POST", path, body=body)).token
 
     def invite_group(self, domain: str, group: str, *, kind: str, lasts_s: int = 86400) -> NewGroupToken:
-        """A token that the machines of a group in the domain's cloud enrol with, seen only now.
+        """Create an enrolment token for a group of machines, shown only now.
+
+        The group is one of the domain's cloud.
 
         Raises NotFound for a service without an authority.
         """
@@ -66,8 +71,10 @@ class EnrolmentCalls:
         return document_of(Enrolment, self._service.ask("POST", "/v1/enrol", body=said))
 
     def enrol_switch(self, token: str, *, name: str, csr: str) -> Certificate:
-        """Use up an enrolment token of the kind `switch`: a certificate for the switch of a host, with the authority's;
-        those that it had are valid no more. Raises as `enrol`."""
+        """Use up an enrolment token of kind `switch` for a host's switch certificate.
+
+        The authority's certificate comes with it; earlier ones of the switch become invalid. Raises as `enrol`.
+        """
         body = {"token": token, "name": name, "csr": csr}
         return document_of(Certificate, self._service.ask("POST", "/v1/enrol/switch", body=body))
 
@@ -81,11 +88,14 @@ class EnrolmentCalls:
         return document_of(Certificate, answer)
 
     def lay_down_certificates(self, domain: str, enforcer: int) -> None:
-        """Make all certificates of the enforcer that we are invalid but the one of this connection."""
+        """Invalidate all certificates of our enforcer except this connection's."""
         self._service.ask("DELETE", f"{enforcer_path(domain, enforcer)}/certificates")
 
     def reconnect(self) -> None:
-        """Make new connections from now on, with the certificate of that time; requests under way end on theirs."""
+        """Open new connections from now on, with their time's certificate.
+
+        Requests under way end on the old ones.
+        """
         self._service.reconnect()
 
     def issue_switch(self, domain: str, host: str, csr: str, *, also: Sequence[str] = ()) -> Certificate:

@@ -1,4 +1,4 @@
-"""What rules decided, as the REST API shows it, and the calls for it."""
+"""The counts of rules, as the REST API shows them, and their calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOST_TIER = "host"
 
 @dataclass(frozen=True, slots=True)
 class TenantHits:
-    """What every rule of a list decided, and what fell to its defaults and its return-traffic rules."""
+    """The counts of a list's rules, its defaults and its return-traffic rules."""
 
     rules: tuple[RuleHits, ...]
     ingress_default: RuleHits
@@ -34,26 +34,32 @@ class HitCalls:
     _service: Transport
 
     def hits(self, tenant: str, *, tier: str = HOST_TIER, sort: str = "list") -> TenantHits:
-        """What each rule of the current list decided so far, in the list's order or most first; and its ends."""
+        """Return each rule's counts so far, in list order or most first, and the ends'."""
         rules: list[RuleHits] = []
         for page in self._service.document_pages(HitsPage, f"{tenant_path(tenant)}/acl/hits", tier=tier, sort=sort):
             rules += page.items
         return _tenant_hits(rules, page)
 
     def first_hits(self, tenant: str, sort: str, limit: int, *, tier: str = HOST_TIER) -> TenantHits:
-        """What the `limit` rules (1000 at most) that come first by `sort` decided so far; and the list's ends."""
+        """Return the first `limit` rules (at most 1000) by `sort`, with counts and ends."""
         path = f"{tenant_path(tenant)}/acl/hits"
         page = self._service.read_document(HitsPage, path, tier=tier, sort=sort, limit=limit)
         return _tenant_hits(page.items, page)
 
     def hits_of(self, tenant: str, rules: Iterable[str], *, tier: str = HOST_TIER) -> dict[str, RuleHits]:
-        """What some rules of the current list decided so far (500 at most), by rule; what is no rule is left out."""
+        """Return the counts of some current rules (at most 500), by rule.
+
+        Unknown rules are left out.
+        """
         path = f"{tenant_path(tenant)}/acl/hits"
         page = self._service.read_document(HitsPage, path, tier=tier, rule=list(rules), limit=1000)
         return {item.rule: item for item in page.items}
 
     def packets_since(self, tenant: str, rules: Iterable[str], since: dt.datetime) -> dict[str, int]:
-        """How many packets some rules of the current list (500 at most) decided on hosts since a time, by the hour."""
+        """Return packets of some current rules on hosts since a time, by the hour.
+
+        At most 500 rules.
+        """
         path, start = f"{tenant_path(tenant)}/acl/hits", since.isoformat()
         page = self._service.read_document(
             HitsPage, path, rule=list(rules), resolution="hours", since=start, limit=1000
@@ -69,7 +75,10 @@ class HitCalls:
         top: int = 5,
         tier: str = HOST_TIER,
     ) -> HitSummary:
-        """What the whole list decided at a tier, in all and over time (the last hour), and its `top` busiest rules."""
+        """Return a list's counts at a tier, in all and over time.
+
+        Over the last hour by default, with the `top` busiest rules.
+        """
         start = since.isoformat() if since else None
         path = f"{tenant_path(tenant)}/acl/hits/summary"
         return self._service.read_document(HitSummary, path, resolution=resolution, since=start, top=top, tier=tier)
@@ -77,7 +86,7 @@ class HitCalls:
     def hit_history(
         self, tenant: str, resolution: str, *, since: dt.datetime | None = None, tier: str = HOST_TIER
     ) -> tuple[RuleHits, ...]:
-        """What each rule decided so far, with its history in `moments`, `minutes` or `hours`."""
+        """Return each rule's counts and history in `moments`, `minutes` or `hours`."""
         start = since.isoformat() if since else None
         path, query = f"{tenant_path(tenant)}/acl/hits", {"tier": tier, "resolution": resolution, "since": start}
         return tuple(item for page in self._service.document_pages(HitsPage, path, **query) for item in page.items)
@@ -90,7 +99,10 @@ class HitCalls:
         return self._service.read_document(DomainHits, path, tier=tier, sort=sort, contains=contains, limit=limit)
 
     def unused(self, tenant: str, *, idle_s: float | None = None, tier: str = HOST_TIER) -> Unused:
-        """The rules that nothing met for so long (a month), of those that were watched for so long."""
+        """Return the rules without a hit for so long (default: a month).
+
+        Only rules that were watched for so long.
+        """
         return self._service.read_document(Unused, f"{tenant_path(tenant)}/acl/unused", tier=tier, idle_s=idle_s)
 
 

@@ -1,4 +1,4 @@
-"""Access lists as the REST API shows them: their rules and versions, what is odd about them, what they decide."""
+"""Access lists as the REST API shows them: rules, versions, findings, decisions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class RuleSeen:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding; `witness` is a packet to try it with, in the API's form, `waiver` who took responsibility for it."""
+    """A finding.
+
+    `witness` is a packet to try it with, in the API's form; `waiver` tells who took responsibility for it.
+    """
 
     kind: str
     rules: tuple[str, ...]
@@ -67,7 +70,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A dry run: what is wrong with a list, what it would cost, and which packets would fare otherwise.
+    """A dry run: a list's findings, its cost, and packets that change their fate.
 
     `brought`: what is wrong with it and not with the list as it is. Parts that were not asked for are empty;
     `difference` is None where the lists are too different, too. Findings that are waived are in `waived` alone.
@@ -94,7 +97,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is odd about a list as it is: the first findings of each kind and how many there are; what it costs.
+    """A current list's cost, and its first findings of each kind with their number.
 
     Parts that were not asked for are empty.
     """
@@ -125,7 +128,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The fate of a packet and how it came about; `rule` is the one that decided, None where a default did.
+    """A packet's fate and how it came about.
+
+    `rule` is the one that decided, None where a default did.
 
     `tier` (server or host) is where its fate is settled first, `server` which one drops it; `lifted` and `heavy` say
     how the rule that decides is placed.

@@ -16,7 +16,10 @@ LoggedPacket = Mapping[str, Any]
 
 
 def end_of(record: LoggedPacket, side: str) -> str:
-    """The `source` or `destination` of a record, with its port if it has one: 192.0.2.1:80, [2001:db8::1]:80."""
+    """Return a record's `source` or `destination` with its port, if any.
+
+    For example 192.0.2.1:80 or [2001:db8::1]:80.
+    """
     address = str(record[side])
     if record["protocol"] not in WITH_PORTS or record["later_fragment"]:
         return address
@@ -24,7 +27,7 @@ def end_of(record: LoggedPacket, side: str) -> str:
 
 
 class PacketLogCalls:
-    """What rules with `log` let be seen."""
+    """Calls about packets of rules with `log`."""
 
     _service: Transport
 
@@ -38,7 +41,10 @@ class PacketLogCalls:
         after: int | None = None,
         limit: int = 100,
     ) -> Sequence[LoggedPacket]:
-        """Records of a tenant, or of a whole domain: the newest, or those after an id; oldest first."""
+        """Return records of a tenant or a domain, oldest first.
+
+        The newest ones, or those after an id.
+        """
         path = f"{tenant_path(tenant)}/acl/log" if tenant is not None else f"{domain_path(domain or '')}/log"
         asked = {"rule": rule, "action": action, "after": after, "limit": limit}
         query = {name: str(value) for name, value in asked.items() if value is not None}

@@ -35,7 +35,7 @@ class PlacedRule:
 
 @dataclass(frozen=True, slots=True)
 class PlacementSeen:
-    """What is lifted in a domain, and how that is chosen."""
+    """A domain's lifted rules, and the settings that choose them."""
 
     settings: Mapping[str, object]
     etag: str
@@ -58,7 +58,7 @@ class PlacementSeen:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What would become of a rule in a round: `move` is lift, lower or stays."""
+    """The outcome of a round for a rule: `move` is lift, lower or stays."""
 
     move: str
     tenant: str
@@ -73,7 +73,10 @@ class PlacementCalls:
     _service: Transport
 
     def placement(self, domain: str) -> PlacementSeen:
-        """What is lifted and why. Raises NotFound."""
+        """Return the lifted rules and the reasons.
+
+        Raises NotFound.
+        """
         return PlacementSeen.of(self._service.read(f"{domain_path(domain)}/placement"))
 
     def set_placement(self, domain: str, settings: Mapping[str, object], *, etag: str = ANY_VERSION) -> None:
@@ -81,7 +84,10 @@ class PlacementCalls:
         self._service.write("PUT", f"{domain_path(domain)}/placement", body=dict(settings), etag=etag)
 
     def try_placement(self, domain: str, settings: Mapping[str, object] | None = None) -> tuple[Fate, ...]:
-        """What a round would decide now. Raises BadInput."""
+        """Return the decision of a round made now.
+
+        Raises BadInput.
+        """
         path = f"{domain_path(domain)}/placement/try"
         body = json_of(self._service.write("POST", path, body=None if settings is None else dict(settings)))
         return tuple(Fate(move, **each) for move in ("lift", "lower", "stays") for each in body[move])

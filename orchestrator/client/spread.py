@@ -16,7 +16,7 @@ from orchestrator.program.wire import STREAM_MEDIA_TYPE, decode, frames
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One of a firewall's two links: the spreading switch's interface, and the MAC address at the firewall's end."""
+    """A firewall's link: the spreading switch's interface, and the firewall's MAC address."""
 
     port: str
     mac: str
@@ -52,8 +52,10 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class SpreadSeen:
-    """How a domain's traffic is spread at a generation; `enforced` is the newest one that the spreading switch was read
-    back at (0: none), `trouble` what is wrong there."""
+    """The spreading of a domain's traffic at a generation.
+
+    `enforced` is the newest one that the spreading switch was read back at (0: none), `trouble` the fault there.
+    """
 
     generation: int
     enforced: int
@@ -95,7 +97,7 @@ class SpreadCalls:
     def follow_spread(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
     ) -> Iterator[Program | Delta | None]:
-        """What the domain's spreading switch must hold, as it comes; see `Client.follow_program`."""
+        """Yield the spreading switch's programs as they come; see `Client.follow_program`."""
         query = {
             "wait": lasts_s,
             "have": held.digest.hex() if held else None,
@@ -107,6 +109,6 @@ class SpreadCalls:
                 yield decode(body) if body else None
 
     def report_spread(self, domain: str, enforcer: int, generation: int, trouble: str | None) -> None:
-        """Tell at which generation the spreading switch was read back (0: at none that is known), and what is wrong."""
+        """Report the spreading switch's generation (0: none is known) and its fault."""
         path = f"{enforcer_path(domain, enforcer)}/spread"
         self._service.ask("PUT", path, body={"generation": generation, "trouble": trouble})

@@ -27,7 +27,7 @@ SILENCE_S = 60.0
 """A stream of which nothing was heard for so long is broken: its heart beats every 15 seconds."""
 
 Connect = Callable[[Mapping[str, str]], AbstractContextManager[Iterable[bytes]]]
-"""Opens the stream with some headers; its octets as they come. Raises what a refused or failed request raises."""
+"""Opens the stream with some headers; its bytes as they come. Raises what a refused or failed request raises."""
 
 
 def missed_after(after: int) -> Event:

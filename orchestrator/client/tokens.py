@@ -1,4 +1,4 @@
-"""Bearer tokens as the REST API shows them, and the calls of the client about them."""
+"""Bearer tokens as the REST API shows them, and the client's calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ class TokenCalls:
     _service: Transport
 
     def own_token(self) -> Token:
-        """Who the service takes us for. Raises Unauthenticated."""
+        """Return the token of the caller, as the service knows it.
+
+        Raises Unauthenticated.
+        """
         return self._service.read_document(Token, "/v1/tokens/mine")
 
     def create_token(
@@ -31,7 +34,10 @@ class TokenCalls:
     def rotate_token(
         self, token: int, *, overlap: dt.timedelta, expires: dt.datetime | None = None
     ) -> tuple[Token, str]:
-        """A token's successor and its secret, seen only now; the old one ends after the overlap. Raises NotFound."""
+        """Return a token's successor and its secret, shown only now.
+
+        The old one ends after the overlap. Raises NotFound.
+        """
         body: dict[str, object] = {"overlap_s": overlap.total_seconds()}
         body |= {"expires": expires.isoformat()} if expires else {}
         made = document_of(NewToken, self._service.write("POST", f"/v1/tokens/{token}/rotation", body=body))

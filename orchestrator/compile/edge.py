@@ -223,8 +223,8 @@ def _words(bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
     lines, width = bits.shape
     padded = np.zeros((lines, -(-width // REGISTER_BITS) * REGISTER_BITS), np.bool_)
     padded[:, :width] = bits
-    octets = np.packbits(padded, axis=1, bitorder="little")
-    return octets.view("<u4").astype(np.uint32)
+    packed = np.packbits(padded, axis=1, bitorder="little")
+    return packed.view("<u4").astype(np.uint32)
 
 
 def _of(towards: Mapping[int, bytes], server: int) -> bytes:

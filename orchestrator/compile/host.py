@@ -113,7 +113,7 @@ class CompileCache:
         return program
 
     def _exchanged(self, steps: Sequence[_Step], *, tracked: bool) -> RowChange:
-        """Return the rows of the last program that go, and those of the next that come."""
+        """Return the rows of the last program that go, and the next program's that come."""
         were_tracked = self._policy.return_traffic is ReturnTraffic.TRACKED
         if tracked is not were_tracked and self._program is not None:
             replaced = {id(old) for old, _ in steps}

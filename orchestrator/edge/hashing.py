@@ -1,10 +1,10 @@
 """Positions of a chunk's bits in a line: Open vSwitch's `multipath(eth_src, basis, modulo_n, ...)` hash.
 
 The switch copies a packet's chunk (the leading bits of its destination) into the low bits of `eth_src` and hashes these
-six octets with a basis of its own for each of the k functions. Computed here for arrays, so that lines, false matches
+six bytes with a basis of its own for each of the k functions. Computed here for arrays, so that lines, false matches
 and winners are known before anything is installed.
 
-The hash is Bob Jenkins' lookup3 over at most twelve octets (jhash in Open vSwitch), read as little-endian words; its
+The hash is Bob Jenkins' lookup3 over at most twelve bytes (jhash in Open vSwitch), read as little-endian words; its
 other hashes depend on how it was compiled, this one does not.
 """
 
@@ -31,9 +31,9 @@ _ROUNDS = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14)
 
 
 def hash_keys(keys: U64, basis: int) -> U32:
-    """The hash of each key, below 2^48, taken as six octets in network order."""
+    """The hash of each key, below 2^48, taken as six bytes in network order."""
     start = np.uint32((_START + basis) & 0xFFFFFFFF)
-    swapped = keys.astype(np.uint64).byteswap()  # the key's octets are now the upper six of eight, the first lowest
+    swapped = keys.astype(np.uint64).byteswap()  # the key's bytes are now the upper six of eight, the first lowest
     low = ((swapped >> np.uint64(16)) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     high = (swapped >> np.uint64(48)).astype(np.uint32)
     words = [low + start, high + start, np.full(len(keys), start, np.uint32)]

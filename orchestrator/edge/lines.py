@@ -35,7 +35,7 @@ MOST_MATCHES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape of lines: `width` bits (m), bases of k hash functions, n chunks a line."""
+    """The shape of lines: `width` bits, bases of k hash functions, n chunks a line."""
 
     width: int
     bases: tuple[int, ...]
@@ -102,8 +102,9 @@ class Lines:
 def build(
     keys: U64, servers: I64, shapes: Iterable[Shape], *, most_exceptions: int, allow_misdirected: bool = False
 ) -> Lines:
-    """Build lines for chunks (`keys` ascending, unique) and their servers, with the first shape that needs few enough
-    exceptions.
+    """Build lines for chunks with the first shape that needs few enough exceptions.
+
+    `keys` are ascending and unique, `servers` are those of the chunks.
 
     Where none of the shapes does: with `allow_misdirected` those of the shape that needs the fewest, and the chunks
     that are left over reach a wrong server; else raises TooLarge, with what would fit. Raises TooLarge also where lines
@@ -149,7 +150,10 @@ def _built(keys: U64, servers: I64, shape: Shape) -> Lines:
 
 
 def _shared_out(servers: I64, per_line: int) -> tuple[I64, I64]:
-    """Give each chunk a line of its server, filled evenly: (line of chunk, server of line)."""
+    """Assign each chunk to a line of its server, filled evenly.
+
+    Returns the line of each chunk and the server of each line.
+    """
     line = np.empty(len(servers), np.int64)
     owner: list[int] = []
     for server in np.unique(servers).tolist():

@@ -29,8 +29,10 @@ def matches(bits: npt.NDArray[np.bool_], where: U16, most: int) -> tuple[I64, I6
 
 
 def rows_of(bits: npt.NDArray[np.bool_]) -> U64:
-    """Return, for each bit, the lines that set it: (width, words), in whole blocks; line 64 w + i is bit i of word
-    w."""
+    """Return for each bit the lines that set it: (width, words), in whole blocks.
+
+    Line 64 w + i is bit i of word w.
+    """
     lines, width = bits.shape
     words = -(-lines // (64 * _BLOCK)) * _BLOCK
     padded = np.zeros((width, words * 64), np.bool_)

@@ -29,7 +29,7 @@ def best_k(m: int, n: float) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def exact(m: int, k: int, n: int) -> float:
-    """Compute the exact rate of a line of `n` chunks: the mean of (X/m)^k over X."""
+    """Compute the exact rate of a line of `n` chunks: the mean of (X/m)^k."""
     if n == 0:
         return 0.0
     shares = (np.arange(m + 1) / m) ** k
@@ -38,7 +38,9 @@ def exact(m: int, k: int, n: int) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def different_bits(m: int, draws: int) -> F64:
-    """Return the distribution of X, the different bits after `draws` draws of `m`: probabilities of 0..m.
+    """Return the distribution of X, the different bits after `draws` draws of `m`.
+
+    The probabilities are those of 0..m.
 
     One draw at a time: a new bit with probability (m - X)/m. O(m * draws).
     """

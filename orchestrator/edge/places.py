@@ -48,7 +48,9 @@ def settle_tenants(
     rules: Mapping[int, int],
     traffic: Mapping[int, float] = MappingProxyType({}),
 ) -> Places:
-    """Place every tenant that owns something, as `before` where possible: a move costs two servers work.
+    """Place every tenant with addresses, as `before` where possible.
+
+    A move costs two servers work.
 
     `servers` are those that there are, and whether they may get tenants: one that may not keeps what it has. `rules`
     counts each tenant's, `traffic` is its packets a second. Where nobody serves nobody is placed.

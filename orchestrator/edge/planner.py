@@ -75,7 +75,10 @@ class Cloud:
 
 @dataclass(frozen=True, slots=True)
 class Tcam:
-    """The edge router's TCAM: entries of `width` bits; shares for forwarding and, of the rest, heavy hitters."""
+    """The edge router's TCAM: entries of `width` bits, shares for forwarding and heavy hitters.
+
+    The share of heavy hitters is of the rest.
+    """
 
     entries: int = 7_000_000
     width: int = 288
@@ -108,7 +111,10 @@ class Tcam:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Traffic at the PoP in Gb/s, and its distribution over rules (`shared`: one curve for all tenants)."""
+    """Traffic at the PoP in Gb/s, and its distribution over rules.
+
+    `shared`: one curve for all tenants.
+    """
 
     permitted_gbps: float = 500.0
     attack_gbps: float = 100.0
@@ -179,7 +185,7 @@ class AsInThePaper:
 
 @dataclass(frozen=True, slots=True)
 class Wan:
-    """Shares of the WAN's capacity: permitted traffic, alone and with an attack's leak, by misdirect mode."""
+    """Shares of the WAN's capacity by misdirect mode: permitted traffic, without and with an attack."""
 
     permitted: float
     leaked_gbps: float
@@ -212,7 +218,10 @@ class Relief:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The result of `plan`; `bypass` is the share of permitted traffic that heavy hitters forward directly."""
+    """The result of `plan`.
+
+    `bypass` is the share of permitted traffic that heavy hitters forward directly.
+    """
 
     chunk_size: int
     heavy_entries: int
@@ -268,14 +277,20 @@ def filters_of(cloud: Cloud, chunk_size: int, tcam: Tcam) -> Filters:
 
 
 def paper(cloud: Cloud, chunk_size: int, tcam: Tcam) -> tuple[float, int, float]:
-    """Compute chunks a line, functions and one line's rate as section 5.1 does: VMs packed, equal lines."""
+    """Compute chunks a line, hash functions and one line's rate as section 5.1.
+
+    VMs are packed and lines are equal.
+    """
     n = cloud.vms / chunk_size / tcam.lines
     k = min(best_k(tcam.width, n), tcam.width)
     return n, k, formula(tcam.width, k, n)
 
 
 def _lost_to_others(others: float) -> float:
-    """The share that a packet's line loses at a random place among a Poisson number of `others`."""
+    """Return the share that a packet's line loses at a random place among others.
+
+    The number of others is Poisson, with the mean `others`.
+    """
     return 1.0 + math.expm1(-others) / others if others > 1e-9 else others / 2
 
 

@@ -42,7 +42,9 @@ class Popularity:
 
     @classmethod
     def of_counts(cls, packets: Sequence[float]) -> Popularity:
-        """Build the curve of measured counts, one per rule; the last rule with packets gets no point.
+        """Build the curve of measured counts, one per rule.
+
+        The last rule with packets gets no point.
 
         Raises BadInput for counts of fewer than two rules that decided packets.
         """

@@ -1,4 +1,4 @@
-"""The rate at which any of many lines matches a foreign chunk: exact, for any cloud.
+"""The exact rate at which any of many lines matches a foreign chunk.
 
 A chunk's k hashes set D different bits of m (some may be the same), and these bits are the same for every line. A line
 that has had k n bits set, X of them different, matches with probability C(X, D)/C(m, D). So the lines of a TCAM are
@@ -29,7 +29,7 @@ _FULL = 40.0
 
 
 def spread(chunks: int, lines: int) -> dict[int, int]:
-    """Give chunks to lines evenly: the number of lines by chunks held; empty lines are left out.
+    """Spread chunks evenly: the number of lines by chunks held, without empty lines.
 
     Raises BadInput where there is no line.
     """
@@ -41,7 +41,10 @@ def spread(chunks: int, lines: int) -> dict[int, int]:
 
 @functools.lru_cache(maxsize=4096)
 def match_rates(m: int, k: int, n: int) -> F64:
-    """Return p(D, n) for D in 0..min(k, m): the chance that a line of `n` chunks matches D different bits."""
+    """Return p(D, n): the chance that a line of `n` chunks matches D bits.
+
+    D is in 0..min(k, m), the number of different bits.
+    """
     full = math.ceil(m * (math.log(m) + _FULL))
     chance = different_bits(m, min(k * n, full))
     factorials = np.array([math.lgamma(each + 1.0) for each in range(m + 1)])
@@ -54,7 +57,10 @@ def match_rates(m: int, k: int, n: int) -> F64:
 
 
 def union_of(m: int, k: int, held: Mapping[int, int]) -> float:
-    """The probability that a foreign chunk matches any line; `held` counts the lines of n chunks."""
+    """Return the probability that a foreign chunk matches any line.
+
+    `held` counts the lines of n chunks.
+    """
     none = np.zeros(min(k, m) + 1)
     with np.errstate(divide="ignore"):
         for n, lines in held.items():
@@ -78,7 +84,10 @@ def _bit_distribution(m: int, k: int) -> F64:
 
 
 def functions(m: int, held: Mapping[int, int], most: int) -> int:
-    """Return the number of hash functions, at most `most`: the least union among those that suit one line."""
+    """Return the number of hash functions with the least union, at most `most`.
+
+    Candidates are those that suit one line.
+    """
     if not held:
         return 1
     suited = sorted({min(best_k(m, n), most, m) for n in held})

@@ -85,7 +85,7 @@ class Comparison:
 
 
 def drawn(seed: int, first: int, count: int, bits: int = KEY_BITS) -> U64:
-    """Draw chunks of `bits` bits: numbers `first` to `first + count - 1` of a seed."""
+    """Draw `count` chunks of `bits` bits from number `first` of a seed on."""
     word = np.arange(first + 1, first + count + 1, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(seed & _WORD)
     for shift, factor in _MIXES:
         word = (word ^ (word >> np.uint64(shift))) * np.uint64(factor)
@@ -93,7 +93,9 @@ def drawn(seed: int, first: int, count: int, bits: int = KEY_BITS) -> U64:
 
 
 def lines_of(model: Model, seed: int) -> tuple[Lines, U64, int]:
-    """Build lines for random chunks and bases; return them, the chunks, and the number sent to a wrong server.
+    """Build lines for random chunks and bases.
+
+    Returns them, the chunks, and the number sent to a wrong server.
 
     Raises BadInput for a seed that draws a chunk twice.
     """
@@ -117,7 +119,9 @@ def matched(lines: Lines, seed: int, first: int, count: int, bits: int = KEY_BIT
 def sample(
     model: Model, samples: int, *, seed: int, sets: int = 32, progress: Callable[[int], None] = lambda _: None
 ) -> Sampled:
-    """Draw about `samples` chunks over `sets` sets of lines; call `progress` with the number drawn so far.
+    """Draw about `samples` chunks over `sets` sets of lines.
+
+    Calls `progress` with the number drawn so far.
 
     Chunks that lines hold are among the draws at a rate that 48 bits make negligible. Raises BadInput.
     """

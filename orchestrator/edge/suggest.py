@@ -1,4 +1,4 @@
-"""Suggest a chunk size and a heavy-hitter share for a target, or the TCAM it would take.
+"""Suggest a chunk size and heavy-hitter share for a target, or the TCAM needed.
 
 Small chunks give tenants little more than they own, large ones keep lines empty; entries for heavy hitters are taken
 from the lines. So the smallest chunks are looked for that reach the target with the heavy hitters' share as it is, then
@@ -19,7 +19,7 @@ _MOST_ENTRIES = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A chunk size and a share that reach the target; else `entries` of a sufficient TCAM, or None."""
+    """A chunk size and share that reach the target, or a sufficient TCAM's `entries`."""
 
     chunk_size: int | None
     heavy_share: float
@@ -72,7 +72,10 @@ def _why(cloud: Cloud, size: int, kept: bool) -> str:
 
 
 def _nothing(cloud: Cloud, tcam: Tcam, target: float) -> Suggestion:
-    """Return the least reachable rate, and the entries that would suffice with a chunk for each block."""
+    """Return the least reachable rate, and the entries that would suffice.
+
+    They suffice with a chunk for each block.
+    """
     size = SMALLEST
     while cloud.chunks(size) > cloud.tenants * cloud.blocks_a_tenant and size < LARGEST:
         size *= 2

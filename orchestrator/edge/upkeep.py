@@ -1,4 +1,4 @@
-"""Keep lines up to date as tenants come, go and move: additions at once, removals later.
+"""Keep lines up to date as tenants change: additions at once, removals later.
 
     a new chunk          an exact entry, at once; when these are many, their chunks get lines behind all others
     a chunk that went    its exact entry goes at once; its bits stay in its line (it is *stale*) until a rebuild
@@ -83,7 +83,7 @@ class Standing:
         return Lines(self.shape, self.bits, self.server, self.line, *exception, self.misdirected)
 
     def to_bytes(self) -> bytes:
-        """The octets that `standing_of` reads back."""
+        """The bytes that `standing_of` reads back."""
         shape = self.shape
         head = _HEAD.pack(_VERSION, shape.width, shape.per_line, len(shape.bases), self.draw, self.misdirected)
         bases = struct.pack(f"<{len(shape.bases)}H", *shape.bases)
@@ -94,7 +94,7 @@ class Standing:
 
 
 def standing_of(data: bytes) -> Standing:
-    """Lines from their octets. Raises BadInput for octets that are none."""
+    """Lines from their bytes. Raises BadInput for bytes that are none."""
     if len(data) < _HEAD.size or data[0] != _VERSION:
         raise BadInput("these are not the lines of an edge", place="lines")
     _, width, per_line, k, draw, misdirected = _HEAD.unpack_from(data)
@@ -196,7 +196,10 @@ def _shapes(settings: EdgeSettings, seed: str) -> Iterator[Shape]:
 
 
 def drawn(seed: str, count: int) -> tuple[int, ...]:
-    """Draw different 16-bit bases, as many as a switch's hash takes; a seed always gives the same."""
+    """Draw different 16-bit bases, as many as a switch's hash takes.
+
+    A seed always gives the same.
+    """
     found: dict[int, None] = {}
     number = 0
     while len(found) < count:
@@ -233,7 +236,7 @@ def _server_of(standing: Standing, line: I64) -> I64:
 
 
 def _lines_folded(standing: Standing, servers: I64) -> int:
-    """Count the lines if chunks that have only an exact entry filled lines of their own."""
+    """Count the lines if chunks with only an exact entry had lines too."""
     counts = np.unique(servers[standing.line == NO_LINE], return_counts=True)[1]
     return len(standing.server) + int((counts // standing.shape.per_line).sum())
 

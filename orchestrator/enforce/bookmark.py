@@ -5,7 +5,7 @@ disagree: an enforcement point that starts anew, or takes a device over from ano
 from exactly what is in the sums.
 
 A bookmark is a few chunks, in order. A chunk names counters that moved and counters that are gone; the first is of all
-counters that are not zero. Octets: packed columns (`program/packing.py`) of keys, packets, bytes and ages in
+counters that are not zero. Bytes: packed columns (`program/packing.py`) of keys, packets, bytes and ages in
 milliseconds, then one of the keys that are gone.
 """
 
@@ -60,8 +60,8 @@ class Marks:
             return self
         columns = [np.concatenate((getattr(self, name), getattr(others, name))) for name in (*_COLUMNS, "cookie")]
         order = np.argsort(columns[0], kind="stable")
-        key, packets, octets, age_ms, cookie = (column[order] for column in columns)
-        return Marks(key, cookie, packets, octets, age_ms)
+        key, packets, byte_counts, age_ms, cookie = (column[order] for column in columns)
+        return Marks(key, cookie, packets, byte_counts, age_ms)
 
     def without(self, keys: U64) -> Marks:
         """The rows of all other keys."""
@@ -72,7 +72,7 @@ NO_MARKS = Marks(*(np.empty(0, np.uint64) for _ in range(5)))
 
 
 def encode_chunk(moved: Marks, gone: U64) -> bytes:
-    """The octets of a chunk."""
+    """The bytes of a chunk."""
     return pack([getattr(moved, name) for name in _COLUMNS]) + pack([gone])
 
 
@@ -89,8 +89,8 @@ def replayed(chunks: Iterable[bytes]) -> Marks:
 
 
 def _decode_chunk(chunk: bytes) -> tuple[Marks, U64]:
-    (key, packets, octets, age_ms), size = unpack(chunk, len(_COLUMNS))
+    (key, packets, byte_counts, age_ms), size = unpack(chunk, len(_COLUMNS))
     (gone,), rest = unpack(chunk[size:], 1)
     if size + rest != len(chunk):
         raise BadInput("a chunk is too long", place="bookmark")
-    return Marks(key, np.zeros(len(key), np.uint64), packets, octets, age_ms), gone
+    return Marks(key, np.zeros(len(key), np.uint64), packets, byte_counts, age_ms), gone

@@ -13,7 +13,9 @@ log = structlog.get_logger()
 
 
 class Chore:
-    """A periodic task in its own thread, also run `settle_s` after `poke`.
+    """A periodic task in a thread of its own.
+
+    It also runs `settle_s` after `poke`.
 
     What it is poked for meanwhile is done with it.
     """

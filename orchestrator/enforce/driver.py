@@ -65,9 +65,9 @@ class Hits:
         return len(self.key)
 
     @classmethod
-    def by_cookie(cls, cookie: U64, packets: U64, octets: U64, idle_s: U32) -> Hits:
+    def by_cookie(cls, cookie: U64, packets: U64, byte_counts: U64, idle_s: U32) -> Hits:
         """Of a device that keeps one counter a cookie."""
-        return cls(cookie, cookie, packets, octets, idle_s, np.full(len(cookie), np.nan))
+        return cls(cookie, cookie, packets, byte_counts, idle_s, np.full(len(cookie), np.nan))
 
     def take(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Hits:
         """Some rows, by mask or index."""

@@ -83,7 +83,7 @@ def small_step(held: Program | None, program: Program, trail: Sequence[Delta]) -
 
 
 def since(base: bytes, target: bytes, trail: Sequence[Delta]) -> Sequence[Delta]:
-    """Return the deltas of a trail from `base` to `target`; none if it does not lead there."""
+    """Return a trail's deltas from `base` to `target`; none if they do not connect."""
     if not trail or trail[-1].target != target:
         return ()
     return next((trail[index:] for index in reversed(range(len(trail))) if trail[index].base == base), ())

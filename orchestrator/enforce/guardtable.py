@@ -1,4 +1,4 @@
-"""A table of nftables that an enforcement point keeps beside a data plane, as it was written."""
+"""A table of nftables that an enforcement point keeps unchanged beside a data plane."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class GuardTable:
         self._listed = self._read()
 
     def look(self) -> bool:
-        """Look at it, and write it anew where it is not as it was written; return whether that was so."""
+        """Check the table and rewrite it if it changed; return whether it had."""
         if self._read() == self._listed:
             return False
         self.close()

@@ -68,7 +68,7 @@ class Identity:
         return self.exists and now >= self.certificate().not_valid_after_utc
 
     def is_due(self, now: dt.datetime) -> bool:
-        """Whether two thirds of the certificate's time are over, or the authority that signs now is another one."""
+        """Return whether two thirds of the certificate's time are over, or the authority changed."""
         return is_due(self.certificate(), now) or not self._is_by_present_authority()
 
     def _is_by_present_authority(self) -> bool:
@@ -213,7 +213,9 @@ class Renewal:
         self._switched_s: float | None = None
 
     def look(self) -> None:
-        """Renew the certificate if it is time, and drop the last one if it is over; ask now and then who signs.
+        """Renew a due certificate and drop an expired one.
+
+        Now and then it asks the service which authority signs.
 
         Raises what a request does, and Missing where nothing can be kept; then it is done the next time.
         """

@@ -1,4 +1,4 @@
-"""The table of nftables that keeps a firewall's legs to what they are for: packets between them.
+"""The nftables table that keeps a firewall's legs to their use: packets between them.
 
     input     by a leg     dropped, but for neighbour discovery (the machine's own services are reached by other ways)
     forward   by or to a leg, from or to what is none   dropped

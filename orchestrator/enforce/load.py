@@ -27,7 +27,7 @@ class Reading:
 
     at_s: float
     packets: int
-    octets: int
+    bytes: int
     ticks: int
     idle_ticks: int
     connections: int
@@ -35,18 +35,18 @@ class Reading:
 
 def read(now_s: float, interfaces: Collection[str], text: Callable[[Path], str] = Path.read_text) -> Reading:
     """The counters of now. No interfaces: all but the loopback."""
-    packets = octets = 0
+    packets = byte_count = 0
     for line in text(_DEVICES).splitlines()[2:]:
         name, _, numbers = line.partition(":")
         fields = numbers.split()
         if name.strip() in interfaces or (not interfaces and name.strip() != "lo"):
-            octets, packets = octets + int(fields[0]), packets + int(fields[1])
+            byte_count, packets = byte_count + int(fields[0]), packets + int(fields[1])
     ticks = [int(word) for word in text(_PROCESSORS).splitlines()[0].split()[1:9]]
     try:
         connections = int(text(_CONNECTIONS))
     except OSError:  # the kernel tracks none here
         connections = 0
-    return Reading(now_s, packets, octets, sum(ticks), ticks[3] + ticks[4], connections)
+    return Reading(now_s, packets, byte_count, sum(ticks), ticks[3] + ticks[4], connections)
 
 
 def load_between(before: Reading, now: Reading, trouble: str | None) -> Load:
@@ -59,7 +59,7 @@ def load_between(before: Reading, now: Reading, trouble: str | None) -> Load:
     busy = ticks - max(now.idle_ticks - before.idle_ticks, 0)
     return Load(
         packets_pps=_rate(now.packets - before.packets, seconds),
-        bits_bps=_rate(8 * (now.octets - before.octets), seconds),
+        bits_bps=_rate(8 * (now.bytes - before.bytes), seconds),
         cpu_permille=min(max(busy * _PERMILLE // ticks, 0), _PERMILLE),
         connections=now.connections,
         trouble=trouble,

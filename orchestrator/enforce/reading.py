@@ -82,13 +82,13 @@ class Reading:
     def of(cls, hits: Hits, like: Arrangement | None = None) -> Reading:
         """A listing brought into order: that of an earlier one, if it fits."""
         order = like if like is not None and like.fits(hits) else Arrangement.of(hits)
-        packets, octets = hits.packets[order.rows], hits.bytes[order.rows]
+        packets, byte_counts = hits.packets[order.rows], hits.bytes[order.rows]
         age_ms = np.nan_to_num(np.maximum(hits.age_s * 1000, 1)).astype(np.uint64)[order.rows]
         idle_s = np.where(hits.idle_s == UNKNOWN_IDLE_S, 0, hits.idle_s).astype(np.int64)[order.rows]
         if len(order.starts) < len(order.rows):  # two counters of one name are one to us
-            packets, octets = (np.add.reduceat(column, order.starts) for column in (packets, octets))
+            packets, byte_counts = (np.add.reduceat(column, order.starts) for column in (packets, byte_counts))
             age_ms, idle_s = (np.minimum.reduceat(column, order.starts) for column in (age_ms, idle_s))
-        return cls(Marks(order.key, order.cookie, packets, octets, age_ms), idle_s, order)
+        return cls(Marks(order.key, order.cookie, packets, byte_counts, age_ms), idle_s, order)
 
     def completed(self, before: U64, before_bytes: U64) -> Reading:
         """Fill in earlier values where the device does not know its counts."""
@@ -96,16 +96,16 @@ class Reading:
         if not unknown.any():
             return self
         packets = np.where(unknown, before, self.marks.packets)
-        octets = np.where(unknown, before_bytes, self.marks.bytes)
-        return replace(self, marks=replace(self.marks, packets=packets, bytes=octets))
+        byte_counts = np.where(unknown, before_bytes, self.marks.bytes)
+        return replace(self, marks=replace(self.marks, packets=packets, bytes=byte_counts))
 
-    def summed(self, packets: I64, octets: I64, resets: I64, last_hit: I64) -> Counts:
+    def summed(self, packets: I64, byte_counts: I64, resets: I64, last_hit: I64) -> Counts:
         """Add up the counters' growth by cookie; those that did not move are left out."""
         order, starts = self.arrangement.by_cookie, self.arrangement.cookie_starts
         if not len(starts):
-            return Counts(self.marks.cookie, packets, octets, resets, last_hit)
+            return Counts(self.marks.cookie, packets, byte_counts, resets, last_hit)
         cookie = self.arrangement.cookie[order[starts]]
-        sums = [np.add.reduceat(column[order], starts) for column in (packets, octets, resets)]
+        sums = [np.add.reduceat(column[order], starts) for column in (packets, byte_counts, resets)]
         whole = Counts(cookie, sums[0], sums[1], sums[2], np.maximum.reduceat(last_hit[order], starts))
         return whole.take((whole.packets > 0) | (whole.octets > 0) | (whole.resets > 0))
 

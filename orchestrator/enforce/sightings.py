@@ -63,9 +63,9 @@ class Lookout:
         self._number = int(clock() * 1e6)
         self._sending: Sightings | None = None
 
-    def seen(self, host: str, cookie: int, packet: Packet, octets: int) -> None:
+    def seen(self, host: str, cookie: int, packet: Packet, size: int) -> None:
         """A switch showed us a packet."""
-        sighting = Sighting(host, int(self._clock() * 1e6), cookie, packet, octets)
+        sighting = Sighting(host, int(self._clock() * 1e6), cookie, packet, size)
         with self._lock:
             if len(self._waiting) >= self._most_kept:
                 self._waiting.popleft()

@@ -8,7 +8,7 @@
     hosts.json         the domain's hosts
     refused.json       switches whose certificates were revoked
     program            a program, in its wire form, with a checksum behind it
-    deltas             what came after it: one such delta after the other, each behind its length (4 octets, big-endian)
+    deltas             what came after it: one such delta after the other, each behind its length (4 bytes, big-endian)
 
 Every file is for its owner alone and is replaced whole: written beside, flushed to the disk, renamed. So after a crash
 at any moment there is the old file or the new one. Only deltas are appended, so that remembering one changed rule costs
@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 _SUM_BYTES = 4
 LEAST_JOURNAL = 1 << 20
-"""Octets of deltas that may pile up behind a small program; behind a large one, as many as it has itself."""
+"""Bytes of deltas that may pile up behind a small program; behind a large one, as many as it has itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,20 +263,20 @@ class StateDir:
         write_file(self._path / name, data, 0o600)
 
 
-def _seal_bytes(octets: bytes) -> bytes:
+def _seal_bytes(data: bytes) -> bytes:
     """Append a checksum to bytes.
 
     A digest is of rows, and not of a generation.
     """
-    return octets + zlib.crc32(octets).to_bytes(_SUM_BYTES, "big")
+    return data + zlib.crc32(data).to_bytes(_SUM_BYTES, "big")
 
 
 def _open_sealed(sealed: bytes) -> bytes:
-    """The octets without their checksum. Raises BadInput where they are not what was written."""
-    octets = sealed[:-_SUM_BYTES]
-    if _seal_bytes(octets) != sealed:
+    """The bytes without their checksum. Raises BadInput where they are not what was written."""
+    data = sealed[:-_SUM_BYTES]
+    if _seal_bytes(data) != sealed:
         raise BadInput("the checksum is not that of what was written")
-    return octets
+    return data
 
 
 def _is_behind(program: Program, delta: Delta) -> bool:

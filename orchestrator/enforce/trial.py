@@ -122,10 +122,10 @@ def came_through(packets: Sequence[Packet]) -> tuple[bool, ...]:
 def _caught(catcher: socket.socket, count: int) -> Iterator[int]:
     """The numbers of the packets that arrive until none does for a while."""
     while select.select([catcher], [], [], _QUIET_S)[0]:
-        octets = catcher.recv(4096)
-        at = octets.find(_MAGIC)
-        if at >= 0 and len(octets) >= at + len(_MAGIC) + 4:
-            (index,) = struct.unpack_from("!I", octets, at + len(_MAGIC))
+        data = catcher.recv(4096)
+        at = data.find(_MAGIC)
+        if at >= 0 and len(data) >= at + len(_MAGIC) + 4:
+            (index,) = struct.unpack_from("!I", data, at + len(_MAGIC))
             if index < count:
                 yield index
 
@@ -157,11 +157,11 @@ def _build(routes: IPRoute) -> None:
     places = {name: routes.link_lookup(ifname=name)[0] for name in (_IN, _ENTRY, _EXIT, _OUT)}
     for name, place in places.items():
         if name in _MACS:
-            routes.link("set", index=place, address=frames.mac_octets(_MACS[name]).hex(":"))
+            routes.link("set", index=place, address=frames.mac_bytes(_MACS[name]).hex(":"))
         routes.link("set", index=place, state="up")
     for family, gateway in _NEXT_HOPS.items():
         exit_ = places[_EXIT]
-        mac = frames.mac_octets(_NEXT_HOP).hex(":")
+        mac = frames.mac_bytes(_NEXT_HOP).hex(":")
         routes.neigh("add", dst=gateway, lladdr=mac, ifindex=exit_, state="permanent", family=family)
         routes.route(
             "add", dst=_EVERYTHING[family], gateway=gateway, oif=exit_, flags=["onlink"], table=_TABLE, family=family

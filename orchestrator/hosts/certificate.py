@@ -51,7 +51,7 @@ Connect = Callable[[str, ssl.SSLContext | None], Office]
 
 @dataclass(frozen=True, slots=True)
 class SwitchCertificate:
-    """Who the switch of this machine is to be, and where its files are."""
+    """The identity that this machine's switch shall have, and the paths of its files."""
 
     domain: str
     host: str
@@ -71,8 +71,9 @@ class SwitchCertificate:
         return self.folder / "switch.pending"
 
     def obtain(self, url: str, token: str, authority: Path | None, connect: Connect, now: dt.datetime) -> bool:
-        """See to it that the switch has a certificate that holds for another third of its time; whether that took a new
-        one. `authority`: whom to believe where the token does not say.
+        """Obtain a switch certificate that holds for another third of its time.
+
+        Returns whether that took a new one. `authority`: the one to believe where the token does not say.
 
         Raises BadInput, Missing, Unauthenticated (the token is wrong or was used by somebody else, or pins an authority
         that the service does not have), TryAgain while the service is away.
@@ -117,7 +118,10 @@ class SwitchCertificate:
             raise Missing(f"cannot be read: {error.strerror}", place=str(authority)) from None
 
     def _asking_key(self) -> PrivateKey:
-        """The pending key; a new one where there is none, or where it has its certificate already."""
+        """Return the pending key, or a new one.
+
+        A new one is made where there is none, or where it has its certificate already.
+        """
         pending, held = _key(self.pending), _key(self.file)
         if pending is not None and (held is None or pending.public_key() != held.public_key()):
             return pending

@@ -243,7 +243,7 @@ def _maps(bridge: Bridge | None, known: Bridge, wanted: Wanted) -> Iterator[str]
 
 
 def prefix_tracking(bridge: str, tracked: Mapping[int, frozenset[str]]) -> Iterator[tuple[str, ...]]:
-    """The commands for the table that looks at the source of all that comes in by the uplink.
+    """Yield the commands for the table that checks uplink packets' source addresses.
 
     Of IPv6 Open vSwitch 3.1 would hold all 128 bits of a source otherwise: an entry of its cache for each stranger.
     """

@@ -1,4 +1,4 @@
-"""Files encrypted for whoever has a key, in the format of age (age-encryption.org/v1) with X25519 recipients.
+"""Encrypted files in the format of age (age-encryption.org/v1) with X25519 recipients.
 
     header     a line each: the version; for every recipient the file's key, wrapped with a key agreed by X25519;
                an HMAC over all of that
@@ -71,7 +71,10 @@ def read_identities(path: Path) -> tuple[X25519PrivateKey, ...]:
 
 
 class Sealing(io.RawIOBase):
-    """A stream that writes what it is given, sealed, to another; the last chunk when it is closed."""
+    """A stream that encrypts what is written to another.
+
+    The last chunk is written when it is closed.
+    """
 
     def __init__(self, onto: BinaryIO, recipients: Sequence[X25519PublicKey]) -> None:
         super().__init__()
@@ -85,13 +88,13 @@ class Sealing(io.RawIOBase):
         """Always."""
         return True
 
-    def write(self, octets: bytes) -> int:  # type: ignore[override]
-        """Take bytes; what fills a chunk goes on, once it is known not to be the last."""
-        self._buffer += octets
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        """Take bytes; full chunks go on once they are known not to be last."""
+        self._buffer += data
         while len(self._buffer) > _CHUNK:
             self._put(bytes(self._buffer[:_CHUNK]), last=False)
             del self._buffer[:_CHUNK]
-        return len(octets)
+        return len(data)
 
     def close(self) -> None:
         """Write the last chunk. The other stream stays open."""
@@ -228,8 +231,8 @@ def _mac(key: bytes, head: bytes) -> bytes:
     return hmac.digest(_derived(key, b"", b"header"), head, "sha256")
 
 
-def _encoded(octets: bytes) -> bytes:
-    return base64.b64encode(octets).rstrip(b"=")
+def _encoded(data: bytes) -> bytes:
+    return base64.b64encode(data).rstrip(b"=")
 
 
 def _decoded(text: bytes) -> bytes:
@@ -254,9 +257,9 @@ def _expanded(kind: str) -> list[int]:
     return [*(ord(letter) >> 5 for letter in kind), 0, *(ord(letter) & 31 for letter in kind)]
 
 
-def _bech32(kind: str, octets: bytes) -> str:
-    number = int.from_bytes(octets, "big") << -8 * len(octets) % 5
-    count = -(-8 * len(octets) // 5)
+def _bech32(kind: str, data: bytes) -> str:
+    number = int.from_bytes(data, "big") << -8 * len(data) % 5
+    count = -(-8 * len(data) // 5)
     values = [number >> 5 * place & 31 for place in reversed(range(count))]
     rest = _polymod([*_expanded(kind), *values, *[0] * 6]) ^ 1
     values += [rest >> 5 * place & 31 for place in reversed(range(6))]

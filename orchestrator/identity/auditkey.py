@@ -32,7 +32,9 @@ class AuditKey:
 
     @classmethod
     def open(cls, folder: Path) -> AuditKey:
-        """Return the key of a folder, made there where there is none; of two processes one makes it.
+        """Return the key of a folder, made there if there is none.
+
+        Of two processes one makes it.
 
         Raises Missing, BadInput.
         """

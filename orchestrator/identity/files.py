@@ -94,7 +94,9 @@ class AuthorityDir:
         return coming
 
     def take_over(self) -> Authority:
-        """Make the announced authority the one that signs; the one before stays believed, and its key is gone.
+        """Let the announced authority sign from now on.
+
+        The one before stays believed, and its key is gone.
 
         Cut off at any step, it is repeated. Raises Conflict where none is announced, Missing.
         """

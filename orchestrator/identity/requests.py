@@ -22,7 +22,7 @@ PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
 
 LONGEST_REQUEST = 8192
-"""Octets; one with an EC key has about 400."""
+"""Bytes; one with an EC key has about 400."""
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1)
 _HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)

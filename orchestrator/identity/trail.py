@@ -1,4 +1,4 @@
-"""Verify an audit trail: its chains entry by entry, and against anchors that the database has no hand in.
+"""Verify an audit trail: each chain's entries, and anchors kept outside the database.
 
     changed     an entry's hash is not that of its words after the entry before it
     deleted     numbers are missing between two entries
@@ -35,7 +35,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The result: what was looked at, what is wrong, and after which entry of each chain no anchor vouches."""
+    """The result: entries checked, faults, and each chain's last anchored entry."""
 
     entries: int
     chains: int

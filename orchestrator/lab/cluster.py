@@ -77,7 +77,10 @@ class Firewall:
         return [each for each in marked if _is_inside(each.pid, self.forwarder.namespace)]
 
     def show(self) -> dict[str, Any]:
-        """What `aclflow statesync show` says in it. Raises Unreachable where no member runs."""
+        """Return the output of `aclflow statesync show`.
+
+        Raises Unreachable where no member runs.
+        """
         try:
             found: dict[str, Any] = json.loads(self.forwarder.run(*_CLI, "statesync", "show", "--json"))
         except AclflowError as error:
@@ -154,7 +157,7 @@ def member(lab: Lab, name: str) -> Firewall:
 
 
 def revive(firewall: Firewall) -> None:
-    """Give a firewall that was killed its power back: it starts empty, and serves once it is whole."""
+    """Start a killed firewall again: it is empty, and serves once it is complete."""
     namespaces.inside(firewall.forwarder.namespace, partial(namespaces.set_kernel, {_FORWARDING: "1"}))
     run_member(firewall, members_of(firewall.lab), firewall.lab.layout.run_dir / "cluster.key")
 

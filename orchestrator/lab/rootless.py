@@ -1,4 +1,6 @@
-"""The demonstration without root: in a user namespace, whose root owns nothing but the namespaces made in it.
+"""The demonstration without root, in a user namespace.
+
+Its root owns nothing but the namespaces made in it.
 
     aclflow demo (nobody) ── unshare ──▶ user, network, mount and process namespaces ── aclflow demo (root in there)
 
@@ -37,7 +39,7 @@ _SWITCHES = (
 
 
 def is_confined() -> bool:
-    """Whether this process is in a user namespace, so that its root is not the machine's."""
+    """Return whether this process is in a user namespace, so its root is confined."""
     return _UID_MAP.read_text(encoding="ascii").split() != _WHOLE_MACHINE
 
 

@@ -155,7 +155,9 @@ class Router:
         return found
 
     def flood(self, seconds: float, *options: str) -> Flood:
-        """Have hping3 send to LEFT's only neighbour as fast as it can; options name the destination and its port.
+        """Have hping3 send to LEFT's neighbour at full speed.
+
+        Options name the destination and its port.
 
         Raises Missing where there is no hping3.
         """
@@ -169,7 +171,10 @@ class Router:
         return Flood(sent, came, seconds)
 
     def address_left(self, address: str, destination: str) -> None:
-        """Give LEFT an address, and make the router its neighbour for a destination: hping3 needs both."""
+        """Give LEFT an address, and make the router its neighbour for a destination.
+
+        hping3 needs both.
+        """
         mac = format_mac(_ROUTER_MACS[LEFT])
         for words in (
             ("address", "replace", f"{address}/32", "dev", INTERFACE),
@@ -223,7 +228,7 @@ class Flood(NamedTuple):
 
 
 class RouterMachine:
-    """The router's kernel as a classifier in user space sees it: its queues and its packet filter."""
+    """The router's kernel as a classifier sees it: its queues and packet filter."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -258,9 +263,9 @@ def _counted() -> tuple[int, int]:
     return int(fields[1]), int(fields[9])
 
 
-def ethernet(kind: int, octets: bytes) -> bytes:
+def ethernet(kind: int, payload: bytes) -> bytes:
     """A frame from the left to the router around what it carries."""
-    return frames.ethernet(_MACS[LEFT], _ROUTER_MACS[LEFT], kind, octets)
+    return frames.ethernet(_MACS[LEFT], _ROUTER_MACS[LEFT], kind, payload)
 
 
 def framed(packet: Packet, payload: bytes) -> bytes:

@@ -67,7 +67,7 @@ _LISTEN = "0A"
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What surrounds the processes of a control plane, where it is not simply this machine.
+    """The surroundings of a control plane's processes, where they are not simply this machine.
 
     `openflow_port` and `enforcers_url` are where the controller listens and where enforcement points find the service,
     if something stands between them; `service_port` is where the service listens. `environment` is for all processes.
@@ -397,7 +397,7 @@ def _is_listening(address: str, port: int) -> bool:
 
 
 def administrators_token(directory: Path, description: str, database_url: str = "") -> str:
-    """Make an administrator's token for the service with its state in a directory, or in a database elsewhere.
+    """Create an administrator's token for the service of a directory or database.
 
     Done before the service starts.
     """

@@ -1,4 +1,4 @@
-"""The tier that a rule earns: popularity, savings of a better place, and moves that keep the meaning.
+"""The tier that a rule earns: popularity, savings, and moves that keep the meaning.
 
 popularity.py   ACLFLOW's Algorithm 1, as printed and repaired
 savings.py      the other way to choose: by the work that a lift would save

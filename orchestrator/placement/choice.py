@@ -88,7 +88,9 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A rule to choose from: packets since the last round, seconds since its last packet (infinite: none), its place.
+    """A rule to choose from: packets since the last round, idle seconds, its place.
+
+    The idle seconds are infinite if no packet was ever seen.
 
     `lifted` is whether it was chosen before; a rule that is only pinned is not.
     """
@@ -111,7 +113,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A rule that goes up or down, the reason, and the CPU microseconds a second saved, if known."""
+    """A rule that goes up or down, the reason, and CPU saved, if known.
+
+    The saving is in CPU microseconds a second.
+    """
 
     rule: LiftedRule
     because: str
@@ -196,7 +201,7 @@ def _why_cooled(subject: Subject, settings: Settings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Worth:
-    """The savings of a lift a second, and the value used in ranking, which favours lifted rules."""
+    """The savings of a lift a second, and a ranking value that favours lifted rules."""
 
     subject: Subject
     saves: float
@@ -240,7 +245,7 @@ def _shortlist(subjects: Iterable[Subject], settings: Settings) -> list[Subject]
 
 
 def _worth(subject: Subject, settings: Settings, elapsed_s: float, prospects: Prospects) -> _Worth | str:
-    """Estimate the worth of lifting a rule, or return the reason why it is worth nothing."""
+    """Estimate the worth of lifting a rule, or return why it has none."""
     found = prospects(subject.rule)
     if isinstance(found, str):
         return found

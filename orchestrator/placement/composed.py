@@ -1,4 +1,4 @@
-"""The list that a packet meets: operator rules, one direction of a tenant's list, the ending.
+"""The list that a packet meets: operator rules, one direction of a list, ending.
 
     position        line                                what asks it
     0 .. m-1        the operator's rules                every packet, whichever way it goes
@@ -73,7 +73,9 @@ class Composed:
         return whole._replace(destination=home) if home else None
 
     def rows(self, within: Box, near: Iterable[int] | None = None) -> RuleList:
-        """Return the lines that packets of `within` may meet, and the default; `within` lies in the world.
+        """Return the lines that packets of `within` may meet, and the default.
+
+        `within` lies in the world.
 
         `near` are places in the tenant's list, ascending: all of rules that meet `within`, and perhaps of others. None:
         look through the whole list. A row's position is its line's.

@@ -1,4 +1,4 @@
-"""Choose the rules that bypass firewall servers: the busiest, as many as the edge has entries.
+"""Choose the busiest rules to bypass firewall servers, as many as the edge holds.
 
 Every so often the packets that each rule has decided since the last time are looked at. A rule is worth the packets of
 one entry, for entries are what there is little of; so rules are taken in the order of packets an entry until the budget

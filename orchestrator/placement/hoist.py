@@ -74,7 +74,10 @@ def _one(_: Box) -> int:
 
 
 def hoist(rows: RuleList, row: int, *, most_entries: int, cost: Cost = _one) -> Hoisted | Stays:
-    """Lift row `row` of a list in the cheapest form; narrowed, if both cost the same."""
+    """Lift row `row` of a list in the cheapest form.
+
+    If both forms cost the same, the narrowed one is taken.
+    """
     target = rows.rows[row]
     above = rows.overlapping(target.box, stop=row)
     if not above:
@@ -100,7 +103,7 @@ def arrange_entries(hoisted: Iterable[Hoisted]) -> tuple[Entry, ...]:
 
 
 def parts(rows: RuleList, box: Box, *, most_entries: int) -> tuple[Entry, ...] | None:
-    """Lift any packets: the part of every row that may answer for some of them; None if too many.
+    """Lift packets: the part of every row that may decide some; None if too many.
 
     For packets that are no rule's own, such as the replies to those of a rule.
     """
@@ -113,14 +116,17 @@ def parts(rows: RuleList, box: Box, *, most_entries: int) -> tuple[Entry, ...] |
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a proof: one packet set per non-empty entry, each decided as in the list."""
+    """A proof's result: one packet set per non-empty entry, each decided as in the list."""
 
     entries: int
     sets: int
 
 
 class NotTheSame(AclflowError):
-    """Entries that would decide some packets otherwise than the list: a defect, so nothing is lifted."""
+    """Entries would decide some packets otherwise than the list.
+
+    This is a defect, so nothing is lifted.
+    """
 
 
 def proof(rows: RuleList, entries: Sequence[Entry]) -> Proof:

@@ -72,7 +72,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The decision of a round: rules to lift and lower with reasons, shares of idle and unused rules."""
+    """A round's decision: rules to lift and lower with reasons, idle and unused shares."""
 
     lift: tuple[RuleId, ...]
     lower: tuple[RuleId, ...]
@@ -152,7 +152,10 @@ def _place_rules(
 
 
 def _since(sample: Sample) -> int:
-    """Return the packets since the last round; a counter that went backwards was reset to 0."""
+    """Return the packets since the last round.
+
+    A counter that went backwards was reset to 0.
+    """
     return sample.packets - sample.before if sample.packets >= sample.before else sample.packets
 
 

@@ -58,7 +58,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weight of each kind of load, and how far above its share a server may be."""
+    """The weight of each kind of load, and a server's tolerated share above average."""
 
     rules: float = 1.0
     traffic: float = 1.0
@@ -86,7 +86,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The server of every key, loads and limits of servers as shares of the whole, and the moves."""
+    """The server of every key, server loads and limits as shares, and the moves."""
 
     server_of: Mapping[str, str]
     load: Mapping[str, float]
@@ -160,7 +160,7 @@ class _Placing:
         return at
 
     def _server_for(self, key: str) -> str:
-        """Return the preferred server with room, or the server with the least load for its weight."""
+        """Return the preferred server with room, or the one with the least weighted load."""
         cost = self.cost[key]
         for name in preference(key, list(self.servers)):
             if self._load[name] + cost <= self._share[name] * (1 + self.slack):
@@ -169,7 +169,10 @@ class _Placing:
 
 
 def preference(key: str, servers: Sequence[str]) -> list[str]:
-    """Order servers by a key's preference; an added server leaves the order of the others unchanged."""
+    """Order servers by a key's preference.
+
+    An added server leaves the order of the others unchanged.
+    """
     return sorted(servers, key=lambda name: (blake2b(f"{key}\0{name}".encode(), digest_size=8).digest(), name))
 
 

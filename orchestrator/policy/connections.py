@@ -1,4 +1,4 @@
-"""What a policy decides where connections are tracked: a page of plain Python over a trace of packets.
+"""The oracle for tracked connections: plain Python over a trace of packets.
 
     connections = NONE
     for packet in trace:
@@ -48,14 +48,17 @@ NONE: Connections = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a packet, and which connections are known behind it."""
+    """A packet's verdict, and the connections that are known after it."""
 
     decision: Decision
     connections: Connections
 
 
 def decide_tracked(policy: Policy, packet: Packet, known: Connections, quoted: Packet | None = None) -> Verdict:
-    """The fate of one packet of a trace; `quoted` is the packet that an ICMP error speaks of."""
+    """Decide one packet of a trace.
+
+    `quoted` is the packet that an ICMP error speaks of.
+    """
     steps: dict[Step, None] = {}
     after = dict(known)
     for address, direction in ((packet.source, Direction.EGRESS), (packet.destination, Direction.INGRESS)):
@@ -77,14 +80,17 @@ def decide_tracked(policy: Policy, packet: Packet, known: Connections, quoted: P
 
 
 def _goes_on(packet: Packet, first: Packet, quoted: Packet | None) -> bool:
-    """Whether a packet goes in the direction of the one that opened its connection, and is whole."""
+    """Return whether a whole packet has the direction of its connection's first packet."""
     return quoted is None and not packet.later_fragment and packet.source == first.source
 
 
 def _asked_about(
     packet: Packet, known: Connections, address: int, direction: Direction, quoted: Packet | None
 ) -> Iterator[tuple[Packet, Direction]]:
-    """The packets, any of which one end's list may permit for this one to pass, and in which direction it is asked."""
+    """Yield packets, with a direction, of which one end's list must permit one.
+
+    If that list permits any of them, this packet may pass.
+    """
     if quoted is not None:
         yield from _asked_about_error(packet, known, address, direction, quoted)
         return
@@ -99,7 +105,7 @@ def _asked_about(
 def _asked_about_error(
     error: Packet, known: Connections, address: int, direction: Direction, quoted: Packet
 ) -> Iterator[tuple[Packet, Direction]]:
-    """The same for an ICMP error, which goes to the end that sent the quoted packet.
+    """Yield the same for an ICMP error, which goes to the quoted packet's sender.
 
     Its sender may be a router between the ends: then the list of that address is asked about the connection.
     """
@@ -114,7 +120,10 @@ def _asked_about_error(
 
 
 def _asked_of(policy: Policy, first: Packet, address: int, direction: Direction) -> Step:
-    """What the operator, or else one list of the tenant with an address, says of the packet that opens a connection."""
+    """Ask the operator, or one list of the tenant, about an opening packet.
+
+    The tenant is the one with the address.
+    """
     operator = next((rule for rule in policy.operator if matches(rule, first, {})), None)
     if operator is not None:
         return Step(None, None, operator.action, operator.id)
@@ -124,7 +133,7 @@ def _asked_of(policy: Policy, first: Packet, address: int, direction: Direction)
 
 
 def opening(packet: Packet) -> Packet | None:
-    """The packet as lists are asked about it, if it may open a connection; else None."""
+    """Return the packet as lists are asked about it; None if it opens no connection."""
     if packet.later_fragment or (packet.protocol in (TCP, UDP) and 0 in (packet.source_port, packet.destination_port)):
         return None
     if packet.protocol == TCP:
@@ -210,7 +219,7 @@ def _narrow_rule(rule: Rule) -> Rule | None:
 
 
 def _unfit(rule: Rule) -> str | None:
-    """What a rule looks at that a connection does not have."""
+    """Return the match of a rule that a connection does not have."""
     if rule.established or rule.tcp_flags is not None:
         return "TCP flags, which differ from packet to packet of a connection"
     if rule.fragments:

@@ -112,7 +112,7 @@ def change_json(change: Change) -> dict[str, object]:
 
 
 def judged_expectations(outcomes: Iterable[Outcome]) -> tuple[JudgedExpectation, ...]:
-    """What became of expectations, as the REST interface says it."""
+    """Return the outcomes of expectations as the documents of the REST interface."""
     return tuple(map(_judged, outcomes))
 
 

@@ -85,7 +85,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Boxes that hold all packets that a change permits or denies in one direction, and perhaps some more."""
+    """Boxes with all packets that a change permits or denies in one direction.
+
+    They may hold some more packets.
+    """
 
     permitted: tuple[Box, ...]
     denied: tuple[Box, ...]
@@ -243,12 +246,15 @@ class _Both:
 
 
 def count_spans(box: Box) -> int:
-    """Return how many spans the axes of a box have: what it costs to cut by it."""
+    """Return how many spans a box's axes have: the cost of cutting by it."""
     return len(box.source) + len(box.destination) + len(box.source_ports) + len(box.destination_ports)
 
 
 def count_combinations(box: Box) -> int:
-    """Return how many combinations of a span on each axis a box has: its flow entries are a multiple of that."""
+    """Return how many combinations of spans, one per axis, a box has.
+
+    Its flow entries are a multiple of that.
+    """
     return len(box.source) * len(box.destination) * len(box.source_ports) * len(box.destination_ports)
 
 

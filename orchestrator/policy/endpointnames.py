@@ -1,4 +1,6 @@
-"""Endpoints by name in rules: ``web1`` is kept as ``@endpoint:web1``, a group that follows the endpoint's addresses.
+"""Endpoints by name in rules: ``web1`` is stored as the group ``@endpoint:web1``.
+
+The group follows the endpoint's addresses.
 
 A rule that names an endpoint names an address group whose members the service keeps: they are the endpoint's addresses,
 in the same generation that changes them. So no compiler, format or proof knows of endpoints.
@@ -25,13 +27,13 @@ def endpoint_of_group(group: str) -> str | None:
 
 
 def reference_text(text: str) -> str:
-    """An address of a rule as people write it: ``web1`` for ``@endpoint:web1``, all else as it is."""
+    """Write a rule's address as people do: ``web1`` for ``@endpoint:web1``, else unchanged."""
     name = text.removeprefix(f"@{PREFIX}")
     return name if _BARE.fullmatch(name) else text
 
 
 def with_references(document: Mapping[str, object]) -> dict[str, object]:
-    """A rule's document whose sides may name endpoints as people do, with references to their groups instead."""
+    """Replace endpoint names in a rule's document by references to their groups."""
     return {name: _side(value) if name in _SIDES else value for name, value in document.items()}
 
 

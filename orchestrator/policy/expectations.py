@@ -66,7 +66,7 @@ _ECHO_REQUEST = {Family.IPV4: 8, Family.IPV6: 128}
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What is reached: a protocol, None for all, with the destination ports; `ping`: echo requests of either family."""
+    """A protocol (None: all) with destination ports, or echo requests of either family."""
 
     protocol: int | None = None
     ports: tuple[PortRange, ...] = EVERY_PORT
@@ -93,7 +93,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be reached: addresses and a service."""
+    """The target of an expectation: addresses and a service."""
 
     place: Place
     service: Service
@@ -116,7 +116,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a list is judged in: the tenant's prefixes, what names stand for, the operator's rules."""
+    """The context of a list: the tenant's prefixes, named addresses, the operator's rules."""
 
     own: tuple[Prefix, ...]
     names: Mapping[str, tuple[Prefix, ...]] = field(default_factory=lambda: MappingProxyType({}), hash=False)
@@ -126,7 +126,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Whether a list keeps an expectation; if not, a packet that is decided otherwise, and how it is decided."""
+    """Whether a list keeps an expectation, and if not, a packet with its decision.
+
+    That packet is decided otherwise than expected.
+    """
 
     expectation: Expectation
     witness: Packet | None
@@ -165,7 +168,9 @@ def judge(
     *,
     within: Sequence[Rule] | None = None,
 ) -> tuple[Outcome, ...]:
-    """Hold a list to expectations, in their order; with `within` only packets that these rules match are asked about.
+    """Check a list against expectations, in their order.
+
+    With `within`, only packets that these rules match are asked about.
 
     Raises BadInput for a name that stands for nothing, and for packets that the tenant's list does not decide;
     TooLarge for what is not decided within the limits. The place of both is that of the expectation.
@@ -269,7 +274,7 @@ def _spans(name: str, family: Family, lists: _Lists, setting: Setting) -> Spans:
 
 
 def _boxes(family: Family, source: Spans, destination: Spans, service: Service, *, reaches: bool) -> Iterator[Box]:
-    """The packets between two sets of addresses that open, or could open, what a service is."""
+    """Yield boxes of packets between two address sets that may open a service."""
     whole = Box(family, source=source, destination=destination)
     if service.ping:
         kinds = 1 << _ECHO_REQUEST[family]
@@ -308,7 +313,7 @@ def _some(box: Box) -> Iterator[Box]:
 
 
 class _Lists:
-    """A tenant's two lists as rows, the operator's rules in front of each; made when first asked for."""
+    """A tenant's two lists as rows behind the operator's rules, made when asked for."""
 
     def __init__(self, acl: Acl, setting: Setting) -> None:
         self.acl = acl
@@ -316,7 +321,10 @@ class _Lists:
         self._rows: dict[Direction, Mapping[Family, RuleList]] = {}
 
     def rows(self, box: Box, ways: Iterable[Direction]) -> Sequence[Row]:
-        """One list that decides the packets of a box as all lists of `ways` do together. Raises TooLarge."""
+        """Return one list that decides a box's packets as all lists of `ways` do.
+
+        Raises TooLarge.
+        """
         first, *more = [self._meeting(box, way) for way in ways]
         for other in more:
             first = _together(first, other)
@@ -337,7 +345,7 @@ class _Lists:
 
 
 def _cut_to(box: Box, rows: Iterable[Row]) -> list[Row]:
-    """What rows share with a box; nothing is decided behind one that holds all of it."""
+    """Cut rows to a box, up to the first row that covers all of it."""
     found = []
     for row in rows:
         share = row.box.intersect(box)
@@ -349,7 +357,10 @@ def _cut_to(box: Box, rows: Iterable[Row]) -> list[Row]:
 
 
 def _together(first: Sequence[Row], second: Sequence[Row]) -> Sequence[Row]:
-    """One list that permits what both permit: each permit of the first is replaced by its part of the second."""
+    """Return one list that permits what both lists permit.
+
+    Each permit of the first is replaced by its part of the second.
+    """
     found: list[Row] = []
     for row in first:
         found += _cut_to(row.box, second) if row.permit else (row,)
@@ -359,7 +370,10 @@ def _together(first: Sequence[Row], second: Sequence[Row]) -> Sequence[Row]:
 
 
 def _decided(rows: Sequence[Row], permit: bool, limits: Limits) -> Packet | None:
-    """A packet that a list decides with this answer, first match; None if there is none. Raises TooLarge."""
+    """Return a packet that a list decides as `permit`, by first match, or None.
+
+    Raises TooLarge.
+    """
     if all(row.permit is not permit for row in rows):
         return None
     cover = Cover([row.box for row in rows], limits)

@@ -56,7 +56,7 @@ _RESERVED = frozenset({*_EVERYBODY, "outside", "own", "and", "with", "from", "ex
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """The sentences of a text, the prefixes that it calls the tenant's own, and what its names stand for."""
+    """The sentences of a text, the tenant's own prefixes in it, and its names."""
 
     sentences: tuple[Expectation, ...]
     own: tuple[Prefix, ...] = ()
@@ -213,7 +213,7 @@ def _place(text: str) -> Place:
 
 
 def _word(text: str) -> str:
-    """A name, a prefix or a group, checked as far as it can be without knowing what names stand for."""
+    """Read a name, prefix or group, as far as possible without resolving names."""
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if bare.lower() == "outside":
         return "outside"

@@ -178,6 +178,9 @@ _SLOT_VALUES = {
 
 
 def slot_values(packet: Packet) -> tuple[int, int]:
-    """What a packet has in the two 16-bit words of its upper-layer header; zeros where that has none of `SLOTS`."""
+    """Return the two 16-bit words of a packet's upper-layer header that `SLOTS` reads.
+
+    They are zero where the header has none of these fields.
+    """
     values = _SLOT_VALUES[packet.family].get(packet.protocol)
     return (0, 0) if values is None or packet.later_fragment else values(packet)

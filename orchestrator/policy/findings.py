@@ -1,4 +1,4 @@
-"""What is wrong with an access list, found exactly: every finding holds, and none is missed.
+"""Find exactly the faults of an access list: every finding holds, none is missed.
 
     kind        said of a rule r                                              rules
     never       no packet can match it (an empty group, a contradiction)      r
@@ -58,7 +58,7 @@ Told = Callable[[int, int], None]
 
 
 class Kind(enum.Enum):
-    """What is said; the table above tells when."""
+    """The kind of a finding; the table above tells when it is reported."""
 
     NEVER = "never"
     DUPLICATE = "duplicate"
@@ -132,14 +132,14 @@ class Finding:
 
     @property
     def subject(self) -> Subject:
-        """What it is said of: the same after an edit of other rules."""
+        """The subject of the finding: the same after an edit of other rules."""
         about = self.rules if self.kind is Kind.CONFLICT else () if self.group else self.rules[:1]
         return Subject(self.kind, about, self.group)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kind of finding, and the rules (two of a conflict, else one) or the group that it is said of."""
+    """A kind of finding with its rule, a conflict's two rules, or its group."""
 
     kind: Kind
     rules: tuple[RuleId, ...] = ()
@@ -153,7 +153,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What a check needs to know beside the list.
+    """The settings of a check beside the list.
 
     `own`: the tenant's prefixes, if known; then `any` on its own side means these. `returns`: the domain's return
     traffic; EXPLICIT judges the list by itself. `now`: for expiry; None checks none.
@@ -167,7 +167,9 @@ class Checks:
 
 
 class Findings(Sequence[Finding]):
-    """All findings on a list, in the order of its rules (a conflict stands with its later rule), groups at the end.
+    """All findings on a list in rule order, then those on groups.
+
+    A conflict stands with its later rule.
 
     There may be a million conflicts: they are kept in columns (`conflicts`), and made into values when looked at. All
     others are in `placed`, with the position of the rule each stands with.
@@ -346,7 +348,7 @@ def check(
 
 
 def _among_rules(acl: Acl, direction: Direction, anomalies: Anomalies) -> Iterator[Finding]:
-    """What is said of rules for the sake of others, but for conflicts."""
+    """Yield findings that follow from other rules, except conflicts."""
     for rule in acl.rules:
         if rule.direction is direction and rule.id not in anomalies.places and anomalies.speaks_of(rule.id):
             yield Finding(Kind.NEVER, (rule.id,), None, why_never(rule, acl), _WEIGHTS[Kind.NEVER])
@@ -368,7 +370,7 @@ def _on_their_own(acl: Acl, direction: Direction, anomalies: Anomalies, checks: 
 
 
 def on_groups(acl: Acl) -> Iterator[Finding]:
-    """What is said of address groups."""
+    """Yield findings on address groups."""
     users: dict[str, list[Rule]] = {}
     for rule in acl.rules:
         for name in dict.fromkeys((*rule.source.groups, *rule.destination.groups)):

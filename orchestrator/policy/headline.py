@@ -1,4 +1,4 @@
-"""Say in a few sentences what a change of an access list does, the most dangerous first.
+"""Summarize a list's change in a few sentences, the most dangerous first.
 
     opens every port of every address to everyone                                      high
     closes rule 'web', which decided 12,000 packets in the last 24 hours               high
@@ -55,7 +55,7 @@ def headline(
     kept: Collection[str] = (),
     packets: Mapping[str, int] | None = None,
 ) -> tuple[Sentence, ...]:
-    """What a change does, worst first.
+    """Summarize a change, worst first.
 
     None for `changes`: the lists are too different to compare.
 
@@ -79,7 +79,7 @@ def headline(
 
 
 def counts_wanted(changes: Sequence[Json] | None) -> tuple[str, ...]:
-    """The rules whose counts `headline` has a use for: those that permitted what is denied now."""
+    """Return the rules that permitted packets which are denied now: `headline` shows their counts."""
     named = (rule for change in changes or () if change["becomes"] == "deny" for rule in change["before"])
     return tuple(dict.fromkeys(rule for rule in named if rule not in _DEFAULTS))
 
@@ -102,7 +102,10 @@ class _Opening:
 
 
 def _opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sentence]:
-    """One sentence for all boxes that differ in their protocols only; one for a direction that is thrown open."""
+    """Yield a sentence per set of boxes that differ only in protocols.
+
+    A direction that is thrown open gets one sentence.
+    """
     pairs = ((_opening(change, own), change["packets"]["protocols"]) for change in changes)
     told = sorted(pairs, key=lambda one: one[0])
     for _, direction in groupby(told, key=lambda one: one[0].direction):
@@ -116,7 +119,7 @@ def _opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sentence
 
 
 def _thrown_open(told: Sequence[tuple[_Opening, Sequence[str] | None]]) -> Sentence | None:
-    """The sentence for a direction whose wide openings together are of every protocol; None where they are not."""
+    """Return a sentence if a direction's wide openings cover every protocol, else None."""
     wide = [one for one in told if min(one[0].near_share, one[0].far_share, one[0].port_share) >= 0.5]
     protocols = _protocols([names for _, names in wide])
     if not wide or not protocols.every:

@@ -1,4 +1,4 @@
-"""Intersection first: what a change must hold back while some enforcement points already follow it and others do not.
+"""Intersection first: packets to hold back while only some enforcement points follow a change.
 
 A packet from one tenant to another passes two points: its sender's switch asks the egress list, its receiver's switch
 the ingress list. Each switch changes at once, but not both at the same moment. Of a packet, each list says yes or no
@@ -77,7 +77,10 @@ _MOST_STEPS = 64
 
 @dataclass(frozen=True, slots=True)
 class _Moves:
-    """What a change opens and closes in one direction of a tenant's list; all of it where that is not known."""
+    """Packets that a change opens and closes in one direction of a tenant's list.
+
+    All packets of the direction, where that is not known.
+    """
 
     tenant: Tenant
     opened: tuple[Box, ...]
@@ -192,7 +195,7 @@ _Opposed = tuple[_Moves, _Moves, tuple[Tenant, Tenant], Direction]
 
 
 def withheld(held: Iterable[Policy], target: Policy, known: Comparisons | None = None) -> Withheld:
-    """What must be held back before `target` may follow.
+    """Compute the packets to hold back before `target` may follow.
 
     `held` are the policies that enforcement points may hold, `known` is what other questions have found.
     """
@@ -211,7 +214,10 @@ def withheld(held: Iterable[Policy], target: Policy, known: Comparisons | None =
 
 
 def _answers_differently(held: Policy, target: Policy) -> bool:
-    """Whether one of two policies lets replies in by their connections, and the other by what they look like."""
+    """Return whether only one of two policies tracks connections for replies.
+
+    The other lets replies in by their header fields.
+    """
     were_tracked, are_tracked = (each.return_traffic is ReturnTraffic.TRACKED for each in (held, target))
     return were_tracked is not are_tracked and not held.holds_replies
 
@@ -237,7 +243,7 @@ def _all_opposed(policy: Policy, target: Policy, known: Comparisons) -> Iterator
 
 
 def _opposed_answers(moves: Sequence[_Moves], closing: Sequence[_Moves], direction: Direction) -> Iterator[_Opposed]:
-    """Pair each list that opens packets with each of the same direction that closes what may answer them."""
+    """Pair each opening list with same-direction lists that close possible answers."""
     closing = [replace(each, closed=tuple(map(_answering, each.closed))) for each in closing if each.closed]
     for one in moves:
         for other in closing if one.opened else ():
@@ -260,7 +266,9 @@ def _answering(box: Box) -> Box:
 
 
 def _opposed(egress: Iterable[_Moves], ingress: Iterable[_Moves]) -> Iterator[_Opposed]:
-    """Pair each sender with each receiver of whom one opens and the other closes: which opens, with its direction.
+    """Pair senders and receivers of whom one opens and the other closes.
+
+    Each pair says which side opens, with its direction.
 
     A tenant that is new opens and closes nothing: ten thousand of them make no pair.
     """
@@ -276,7 +284,7 @@ def _opposed(egress: Iterable[_Moves], ingress: Iterable[_Moves]) -> Iterator[_O
 
 
 def _moves(before: Policy, after: Policy, direction: Direction, known: Comparisons) -> list[_Moves]:
-    """What the step from one policy to another opens and closes, by tenant, for those whose lists differ."""
+    """Return the packets that a step opens and closes, by tenant whose lists differ."""
     gone, come = before.tenants, after.tenants
     if before.return_traffic is after.return_traffic:
         gone, come = map(tuple, find_replaced(gone, come))
@@ -299,7 +307,10 @@ def _moves(before: Policy, after: Policy, direction: Direction, known: Compariso
 
 
 def _count_parts(acl: Acl) -> int:
-    """Return how many rules, prefixes and port ranges a list has; those of a group for each rule that names it."""
+    """Return a list's count of rules, prefixes and port ranges.
+
+    A group's prefixes count for each rule that names it.
+    """
     sizes = {name: len(group.prefixes) for name, group in acl.groups.items()}
     return sum(
         1
@@ -311,7 +322,7 @@ def _count_parts(acl: Acl) -> int:
 
 
 def _only_closes(before: Acl, after: Acl, direction: Direction) -> bool:
-    """Return whether the actions of two lists show that the second permits nothing that the first denies.
+    """Return whether two lists' actions prove that the change permits nothing new.
 
     Without a deny, a list permits what any of its rules matches; with a default that denies, no more than that.
     """
@@ -330,7 +341,10 @@ def _opens_replies(before: Policy, after: Policy) -> bool:
 
 
 def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction) -> _Moves:
-    """Where a tenant's prefixes changed, anything may have been opened or closed, in what it has and what it had."""
+    """Return all packets of moved prefixes as possibly opened or closed.
+
+    They are those of the tenant's old and new prefixes.
+    """
     tenant = new or old
     assert tenant is not None
     owned = tuple({*(old.prefixes if old else ()), *(new.prefixes if new else ())})
@@ -344,7 +358,7 @@ def _everything(tenant: Tenant, direction: Direction) -> tuple[Box, ...]:
 
 
 def _one_way(acl: Acl, returns: ReturnTraffic, direction: Direction) -> Acl:
-    """One direction of a list, with the domain's return traffic as a rule like any other."""
+    """Return one direction of a list, with the domain's return traffic as a rule."""
     rules = [rule for rule in acl.rules if rule.direction is direction]
     taken = {rule.id for rule in rules}
     if returns is ReturnTraffic.ESTABLISHED:
@@ -356,7 +370,10 @@ def _one_way(acl: Acl, returns: ReturnTraffic, direction: Direction) -> Acl:
 def _meeting(
     opened: tuple[Box, ...], closed: tuple[Box, ...], ends: tuple[Tenant, Tenant], direction: Direction
 ) -> tuple[Rule, ...]:
-    """Rules that deny, in the list that opens it, what one point opens and the other closes between two tenants."""
+    """Return deny rules for packets that one point opens and another closes.
+
+    They go into the list that opens the packets, between the two tenants.
+    """
     if len(closed) * _spans(opened) + len(opened) * _spans(closed) <= MOST_SPANS:
         common = [one.intersect(other) for one in opened for other in closed]
         try:

@@ -62,7 +62,7 @@ def merge(base: Acl, mine: Acl, theirs: Acl) -> Merge:
 
 
 def take_mine(base: Acl, mine: Acl, theirs: Acl) -> Acl:
-    """Merge the two edits where they conflict too: what both sides touch is as `mine` has it.
+    """Merge two edits; where both touch the same thing, `mine` wins.
 
     Of two touched rules at one place, mine comes first. A group that one side removed stays while a rule of the other
     names it. Packets that no rule touched by mine matches are decided as `theirs` decides them.
@@ -165,7 +165,7 @@ def _untouched(base: Acl, ours: _Side, others: _Side) -> tuple[RuleId, ...]:
 def _merged(
     kept: Sequence[RuleId], ours: _Side, others: _Side, *, spare: Mapping[str, AddressGroup] = MappingProxyType({})
 ) -> Acl:
-    """The rules that nobody touched, in their order; after each, what the sides put behind it, the others' first.
+    """Put untouched rules in order, and behind each the sides' rules, the others' first.
 
     What both sides touched is as the others have it. Groups that rules name and that are gone are taken from `spare`.
     """

@@ -20,7 +20,10 @@ MOST_CHANGED = 16
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Two lists without rules far from any change, and the rules that are in one of them alone or stand elsewhere."""
+    """Two lists without rules far from a change, and the rules that differ.
+
+    These are in one list alone, or stand elsewhere.
+    """
 
     before: Acl
     after: Acl
@@ -37,7 +40,9 @@ def nearby(before: Acl, after: Acl) -> tuple[Acl, Acl]:
 
 
 def near_changes(before: Acl, after: Acl) -> Near | None:
-    """Return what is near the changed rules; None where it is not worth finding out, or groups or defaults changed.
+    """Return the rules near changed ones; None if that is not worth computing.
+
+    Also None where groups or defaults changed.
 
     All rules of either list that match a packet which a changed rule matches are near it, in both directions.
     """

@@ -1,4 +1,4 @@
-"""Findings on a list that differs little from one that was judged before: what the change came near is judged again.
+"""Findings on an edited list: only rules near the change are judged again.
 
     judged list ── change ──▶ touched: changed rules, and rules that may share a packet with one of them
                                  │ judged among all rules that may share a packet with a touched one
@@ -87,7 +87,7 @@ class _Change:
         return cls(before, acl, old, new, before.hulls.edited(old, new, len(acl.rules), fresh, come))
 
     def findings(self, checks: Checks) -> Findings | None:
-        """The findings on the other list; None where judging all of it is the better way."""
+        """Return the other list's findings; None if judging all of it is better."""
         dead = self._dead_before()
         touched = self._touched()
         again = self._judge(touched, dead, checks)
@@ -127,7 +127,7 @@ class _Change:
         return found.placed_in(tuple(rule.id for rule in self.acl.rules), places)
 
     def _turned(self, touched: Bits, dead: set[str], again: Findings) -> Places:
-        """The rules that stayed and decided packets, but do no more, or the other way round."""
+        """Return kept rules that began or ceased to decide packets."""
         now = {finding.rules[0] for _, finding in again.placed if finding.kind in _DEAD}
         stayed = self.new[touched[self.new]]
         names = (self.acl.rules[place].id for place in stayed.tolist())
@@ -145,7 +145,7 @@ class _Change:
 
 
 def _staying(findings: Findings, where: Places) -> Iterator[tuple[int, Finding]]:
-    """What was said of rules that nothing came near, in their new places (-1: of no such rule)."""
+    """Yield findings on untouched rules, in their new places (-1: the rule is gone)."""
     for place, finding in findings.placed:
         if place < len(where) and where[place] >= 0:
             yield int(where[place]), finding
@@ -174,7 +174,10 @@ def _only(acl: Acl, places: Places) -> Acl:
 
 
 def brought(before: Findings, after: Findings) -> Findings:
-    """The findings on a list that an earlier one did not have, of that severity, about the same rule, group or pair."""
+    """Return the findings that the earlier list did not have.
+
+    Same means same severity and same rule, group or pair.
+    """
     known = {(finding.subject, finding.severity) for _, finding in before.placed}
     singles = [placed for placed in after.placed if (placed[1].subject, placed[1].severity) not in known]
     numbers = {name: number for number, name in enumerate(dict.fromkeys((*before.rules, *after.rules)))}
@@ -186,6 +189,6 @@ def brought(before: Findings, after: Findings) -> Findings:
 
 
 def _pairs(conflicts: Conflicts, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """A number for each conflict, the same for the same two rules that permit and deny in the same order."""
+    """Number conflicts: equal for the same two rules in the same order."""
     pairs: npt.NDArray[np.int64] = numbers[conflicts.earlier] << 32 | numbers[conflicts.later] << 1
     return pairs | conflicts.earlier_permits

@@ -1,4 +1,4 @@
-"""Where a new rule goes in a list, so that it has an effect: before the rule that decides its packets otherwise now."""
+"""Find a place for a new rule, before the rule that decides its packets now."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from orchestrator.policy.space import boxes_of
 
 
 def suggest_place(acl: Acl, rule: Rule) -> tuple[int, RuleId | None]:
-    """The position for a new rule, and the rule that it goes before; None: it goes to the end.
+    """Return a new rule's position, and the rule after it (None: it goes last).
 
     That is the first rule of its direction that shares a packet with it and has the other action. Rules with the same
     action may stay before it: they change nothing for its packets. Raises KeyError for a group that the list has not.

@@ -46,7 +46,9 @@ class _Socket:
 
 
 def find(acl: Acl, text: str, own: Sequence[Prefix] = ()) -> Sequence[int]:
-    """The indices of the rules that a question finds, in the list's order; all of them where nothing is asked.
+    """Return the indices of rules that a search text finds, in list order.
+
+    All of them for an empty text.
 
     `own` are the tenant's prefixes, if known: then a connection to one of them is asked of ingress, any other of
     egress. Text that is no address or port is looked for as text, so nothing is wrong.
@@ -178,7 +180,10 @@ def _meets(addresses: Addresses, prefix: Prefix, groups: _Groups) -> bool:
 
 
 def _has_port(rule: Rule, own: Sequence[PortRange], asked: PortRange) -> bool:
-    """Whether the rule can match such a port; a rule for every protocol can, one for ICMP cannot."""
+    """Return whether the rule can match such a port.
+
+    A rule for every protocol can, one for ICMP cannot.
+    """
     if rule.fragments or (rule.protocol is not None and rule.protocol not in WITH_PORTS):
         return False
     return any(each.low <= asked.high and asked.low <= each.high for each in own)

@@ -1,4 +1,4 @@
-"""What is said of a rule or an address group without looking at other rules."""
+"""Findings on a rule or an address group that need no other rule."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _MOST_WORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Wide:
-    """When a permit is called too wide: its far side has at least this share of all addresses, as a prefix length, and
-    it admits at least so many destination ports of TCP or UDP."""
+    """The limits of a permit that is too wide.
+
+    Its far side has at least this share of all addresses, as a prefix length, and it admits at least so many
+    destination ports of TCP or UDP.
+    """
 
     prefix_length: int = 8
     ports: int = 1024
@@ -60,8 +63,10 @@ def expired(rule: Rule, boxes: Sequence[Box], now: dt.datetime | None) -> Remark
 
 
 def wide(rule: Rule, boxes: Iterable[Box], acl: Acl, settings: Wide | None) -> Remark | None:
-    """Said of a permit that lets a large part of the world open connections to many ports. Nothing is wide where the
-    default permits."""
+    """Report a permit that opens many ports to a large part of the world.
+
+    Nothing is wide where the default permits.
+    """
     if settings is None or rule.action is Action.DENY or acl.default(rule.direction) is Action.PERMIT:
         return None
     broad = next((box for box in boxes if _is_wide(box, rule.direction, settings)), None)
@@ -86,7 +91,10 @@ def _far_side(box: Box, direction: Direction) -> spans.Spans:
 
 
 def wordy(group: AddressGroup, users: Sequence[Rule], acl: Acl) -> Remark | None:
-    """Said of a group that could name the same addresses in fewer prefixes: some lie in others, or are two halves."""
+    """Report a group that could name the same addresses in fewer prefixes.
+
+    Some lie in others, or are two halves.
+    """
     fewest = aggregate(group.prefixes)
     if len(fewest) == len(group.prefixes):
         return None
@@ -102,7 +110,7 @@ def wordy(group: AddressGroup, users: Sequence[Rule], acl: Acl) -> Remark | None
 
 
 def _parts(wholes: Sequence[Prefix], prefixes: Iterable[Prefix]) -> Iterator[tuple[Prefix, list[Prefix]]]:
-    """Of sorted, disjoint prefixes each with those of the others, all inside one of them, that it holds."""
+    """Yield each of some disjoint prefixes with the given prefixes that lie inside it."""
     left = sorted(prefixes)
     start = 0
     for whole in wholes:
@@ -121,7 +129,7 @@ def _list_prefixes(prefixes: Sequence[Prefix]) -> str:
 
 
 def _examples(rule: Rule, group: AddressGroup, prefix: Prefix, acl: Acl) -> Iterator[Packet]:
-    """A packet of a rule that uses a group, with an address of one prefix of it."""
+    """Yield a packet of a rule with a group, with an address of one prefix."""
     block = (Span(prefix.network, prefix.last),)
     for box in boxes_of(rule, acl.groups):
         if box.family is prefix.family:

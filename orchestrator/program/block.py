@@ -19,7 +19,7 @@ from orchestrator.program.flows import Flow, FlowTable
 class Line(NamedTuple):
     """A row for sorting and comparing: canonical bytes, and the instructions they hash."""
 
-    octets: bytes
+    data: bytes
     instructions: bytes
 
     @classmethod
@@ -44,20 +44,20 @@ class Block:
         self._count = len(columns if columns is not None else lines or ())
 
     @classmethod
-    def of_columns(cls, rows: FlowTable, octets: bytes, longest: int) -> Block:
+    def of_columns(cls, rows: FlowTable, data: bytes, longest: int) -> Block:
         """Build a block of ordered rows.
 
-        `octets` are their canonical bytes, cut behind the `longest` match.
+        `data` are their canonical bytes, cut behind the `longest` match.
         """
-        return cls(_digest(octets, longest), len(octets), rows, None)
+        return cls(_digest(data, longest), len(data), rows, None)
 
     @classmethod
     def of_lines(cls, lines: Sequence[Line]) -> Block:
         """A block of lines that are in order."""
-        longest = longest_match([octets for octets, _ in lines])
+        longest = longest_match([data for data, _ in lines])
         width = HEAD_BYTES + longest
-        octets = b"".join([each.ljust(width, b"\0") for each, _ in lines])
-        return cls(_digest(octets, longest), len(octets), None, lines)
+        data = b"".join([each.ljust(width, b"\0") for each, _ in lines])
+        return cls(_digest(data, longest), len(data), None, lines)
 
     def __len__(self) -> int:
         return self._count
@@ -86,7 +86,7 @@ def lines_of(rows: FlowTable) -> list[Line]:
     """The lines of a table, in the table's order."""
     lists = rows.instruction_set
     pairs = zip(canonical(rows).tolist(), rows.instructions.tolist(), strict=True)
-    return [Line(octets, lists[index]) for octets, index in pairs]
+    return [Line(data, lists[index]) for data, index in pairs]
 
 
 def edit_lines(lines: Sequence[Line], gone: Iterable[Line], come: Iterable[Line]) -> list[Line]:
@@ -105,5 +105,5 @@ def edit_lines(lines: Sequence[Line], gone: Iterable[Line], come: Iterable[Line]
     return kept
 
 
-def _digest(octets: bytes, longest: int) -> bytes:
-    return hash_bytes(longest.to_bytes(1, "big") + octets)
+def _digest(data: bytes, longest: int) -> bytes:
+    return hash_bytes(longest.to_bytes(1, "big") + data)

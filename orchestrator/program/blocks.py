@@ -96,17 +96,19 @@ class _Tenant:
 
 
 class _Digests:
-    """The digests of all tenants' shelves, one behind the other in the order of their numbers. Never changes.
+    """The digests of all tenants' blocks, one behind the other, by tenant number.
+
+    Never changes.
 
     A change of a few tenants copies arrays of numbers, whatever many others there are.
     """
 
-    __slots__ = ("ends", "octets", "tenants")
+    __slots__ = ("data", "ends", "tenants")
 
-    def __init__(self, tenants: U32, ends: npt.NDArray[np.int64], octets: bytes) -> None:
+    def __init__(self, tenants: U32, ends: npt.NDArray[np.int64], data: bytes) -> None:
         self.tenants = tenants
         self.ends = ends
-        self.octets = octets
+        self.data = data
 
     @classmethod
     def of(cls, tenants: Mapping[int, _Tenant]) -> _Digests:
@@ -117,20 +119,20 @@ class _Digests:
 
     def after(self, changed: Mapping[int, _Tenant | None]) -> _Digests:
         """Return the digests with a few tenants exchanged; None takes one out."""
-        tenants, ends, octets = self.tenants, self.ends.copy(), bytearray(self.octets)
+        tenants, ends, data = self.tenants, self.ends.copy(), bytearray(self.data)
         for number, tenant in changed.items():
             place = int(tenants.searchsorted(np.uint32(number)))
             is_there = place < len(tenants) and int(tenants[place]) == number
             start = int(ends[place - 1]) if place else 0
             end = int(ends[place]) if is_there else start
             new = b"" if tenant is None else tenant.digests
-            octets[start:end] = new
+            data[start:end] = new
             ends[place:] += len(new) - (end - start)
             if tenant is None and is_there:
                 tenants, ends = np.delete(tenants, place), np.delete(ends, place)
             elif tenant is not None and not is_there:
                 tenants, ends = np.insert(tenants, place, number), np.insert(ends, place, start + len(new))
-        return _Digests(tenants, ends, bytes(octets))
+        return _Digests(tenants, ends, bytes(data))
 
 
 class Blocks:
@@ -156,7 +158,7 @@ class Blocks:
         """Whether a row is among them."""
         line = Line.of(flow)
         parts = self._of_bucket((flow.tenant, flow.cookie >> COOKIE_BITS))
-        block = parts.get(WHOLE) or parts.get(part_of(line.octets))
+        block = parts.get(WHOLE) or parts.get(part_of(line.data))
         return block is not None and block.holds(line)
 
     def __iter__(self) -> Iterator[Block]:
@@ -165,7 +167,7 @@ class Blocks:
 
     def digest(self, ports: tuple[str, ...]) -> bytes:
         """The 16-byte digest of the rows together with what their symbols stand for."""
-        return hash_bytes(hash_bytes("\0".join(ports).encode()) + self._digests.octets)
+        return hash_bytes(hash_bytes("\0".join(ports).encode()) + self._digests.data)
 
     def joined(self) -> FlowTable:
         """Return all rows as one table, in one order for the same rows.
@@ -294,7 +296,7 @@ def _after_by_part(parts: Parts, gone: list[Line], come: list[Line]) -> Parts:
     changes: dict[int, tuple[list[Line], list[Line]]] = {}
     for which, lines in enumerate((gone, come)):
         for line in lines:
-            changes.setdefault(part_of(line.octets), ([], []))[which].append(line)
+            changes.setdefault(part_of(line.data), ([], []))[which].append(line)
     after = dict(parts)
     for part, change in changes.items():
         kept = edit_lines(parts[part].lines if part in parts else (), *change)

@@ -42,9 +42,9 @@ def is_divided(rows: int) -> bool:
     return rows > MOST_ROWS
 
 
-def part_of(octets: bytes) -> int:
+def part_of(data: bytes) -> int:
     """The part of a divided bucket in which a line lies."""
-    return zlib.crc32(octets) % PARTS
+    return zlib.crc32(data) % PARTS
 
 
 def parts_of(lines: Sequence[Line]) -> Parts:
@@ -53,7 +53,7 @@ def parts_of(lines: Sequence[Line]) -> Parts:
         return {WHOLE: Block.of_lines(lines)} if lines else {}
     divided: dict[int, list[Line]] = {}
     for line in lines:
-        divided.setdefault(part_of(line.octets), []).append(line)
+        divided.setdefault(part_of(line.data), []).append(line)
     return {part: Block.of_lines(each) for part, each in divided.items()}
 
 
@@ -84,7 +84,7 @@ def _parts(ordered: FlowTable, rows: Rows) -> Iterator[tuple[int, Block]]:
     if not is_divided(len(rows)):
         yield WHOLE, _block(ordered, rows)
         return
-    part = np.array([part_of(octets) for octets in rows.tolist()], np.intp)
+    part = np.array([part_of(data) for data in rows.tolist()], np.intp)
     order = np.argsort(part, kind="stable")
     starts = np.flatnonzero(np.diff(part[order])) + 1
     for chosen in np.split(order, starts):
@@ -92,6 +92,6 @@ def _parts(ordered: FlowTable, rows: Rows) -> Iterator[tuple[int, Block]]:
 
 
 def _block(ordered: FlowTable, rows: Rows) -> Block:
-    octets = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
+    data = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
     longest = int(ordered.match_length.max())
-    return Block.of_columns(ordered, octets[:, : HEAD_BYTES + longest].tobytes(), longest)
+    return Block.of_columns(ordered, data[:, : HEAD_BYTES + longest].tobytes(), longest)

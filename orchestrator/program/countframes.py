@@ -1,7 +1,7 @@
 """Counts from an enforcement point to the service: a frame a device.
 
     | whole u8 | notes u8 | host u16 | counts u32 | chunk u32 | sequence u64 | now i64 |          little-endian; sizes
-    | notes x (loss u8, entries u32, within_s f64) | host, UTF-8 | counts (`counts.py`) | chunk |     are in octets
+    | notes x (loss u8, entries u32, within_s f64) | host, UTF-8 | counts (`counts.py`) | chunk |     are in bytes
 
 `sequence` grows by one from frame to frame of a device, so that each counts once. The last hits in the counts are times
 of the sender's own monotonic clock, and so is `now`: how long ago a packet came is their difference, whatever anybody's
@@ -85,13 +85,13 @@ class CountClaim:
     chunks: tuple[bytes, ...] | None
 
     def to_bytes(self) -> bytes:
-        """The octets."""
+        """The bytes."""
         chunks = (len(chunk).to_bytes(4, "little") + chunk for chunk in self.chunks or ())
         return _CLAIM.pack(self.sequence, self.silent_s, self.chunks is not None) + b"".join(chunks)
 
     @classmethod
     def of(cls, data: bytes) -> CountClaim:
-        """From the octets. Raises BadInput."""
+        """From the bytes. Raises BadInput."""
         if len(data) < _CLAIM.size:
             raise BadInput("a claim's answer is cut off", place="counts")
         sequence, silent_s, known = _CLAIM.unpack_from(data)
@@ -106,7 +106,7 @@ class CountClaim:
 
 
 def encode_frames(frames: Iterable[CountFrame], now_us: int) -> bytes:
-    """The octets of frames that are sent now."""
+    """The bytes of frames that are sent now."""
     parts: list[bytes] = []
     for frame in frames:
         host, counts = frame.host.encode(), frame.counts.to_bytes()

@@ -5,9 +5,9 @@ cookie, in any order, and the result does not depend on the order. So an enforce
 counted, the service adds up what enforcement points report, minutes are sums of moments and hours sums of minutes, all
 by the one function `joined`.
 
-Octets: the first cookie (u64), the latest hit (i64), and packed columns (`packing.py`): how far each cookie is from the
-one before, packets, octets, resets, and how long before the latest the last hit was, plus 1 (0: there was none). A row
-takes some ten octets.
+Bytes: the first cookie (u64), the latest hit (i64), and packed columns (`packing.py`): how far each cookie is from the
+one before, packets, bytes, resets, and how long before the latest the last hit was, plus 1 (0: there was none). A row
+takes some ten bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Counts:
         return Counts(cookies, *columns)
 
     def to_bytes(self) -> bytes:
-        """The octets."""
+        """The bytes."""
         latest = self.last_hit.max(initial=0)
         ago = np.where(self.last_hit > 0, latest - self.last_hit + 1, 0)
         signed = (self.packets, self.octets, self.resets, ago)
@@ -71,7 +71,7 @@ class Counts:
 
 
 def counts_of(data: bytes) -> Counts:
-    """Counts from their octets. Raises BadInput for octets that are none."""
+    """Counts from their bytes. Raises BadInput for bytes that are none."""
     if len(data) < _HEAD.size:
         raise BadInput("counts are cut off", place="counts")
     first, latest = _HEAD.unpack_from(data)
@@ -82,9 +82,9 @@ def counts_of(data: bytes) -> Counts:
         raise BadInput("cookies must ascend, each of them once", place="counts")
     if any((column > MOST).any() for column in counted) or (counted[3] > latest).any():
         raise BadInput("a count is above 2^63-1, or a time before all times", place="counts")
-    packets, octets, resets, ago = (column.astype(np.int64) for column in counted)
+    packets, byte_counts, resets, ago = (column.astype(np.int64) for column in counted)
     cookie = np.uint64(first) + np.cumsum(steps, dtype=np.uint64)
-    return Counts(cookie, packets, octets, resets, np.where(ago > 0, latest - ago + 1, 0))
+    return Counts(cookie, packets, byte_counts, resets, np.where(ago > 0, latest - ago + 1, 0))
 
 
 def joined(parts: Iterable[Counts]) -> Counts:
@@ -103,14 +103,14 @@ def joined(parts: Iterable[Counts]) -> Counts:
     )
 
 
-def summed(cookie: U64, packets: I64, octets: I64, resets: I64, last_hit: I64) -> Counts:
+def summed(cookie: U64, packets: I64, byte_counts: I64, resets: I64, last_hit: I64) -> Counts:
     """Counts from rows in any order, in which a cookie may come several times."""
     if not len(cookie):
         return NO_COUNTS
     order = np.argsort(cookie, kind="stable")
     ordered = cookie[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    added = (_add_runs(column[order], starts) for column in (packets, octets, resets))
+    added = (_add_runs(column[order], starts) for column in (packets, byte_counts, resets))
     return Counts(ordered[starts], next(added), next(added), next(added), np.maximum.reduceat(last_hit[order], starts))
 
 

@@ -214,7 +214,7 @@ class FlowTable:
 
 
 def _with_used_sets(tables: Sequence[FlowTable]) -> list[FlowTable]:
-    """Give tables sets of their own where the set that some of them share is larger than all their rows.
+    """Give tables their own sets where a shared set exceeds all their rows.
 
     Every block of a program carries the set of the compilation that made it.
     """

@@ -1,6 +1,6 @@
 """Columns of numbers as bytes, each column as wide as its largest number.
 
-| columns x width in octets: u8 | rows: u32 | column | column | ... |         little-endian; widths are 1, 2, 4 or 8
+| columns x width in bytes: u8 | rows: u32 | column | column | ... |         little-endian; widths are 1, 2, 4 or 8
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WIDTHS = (1, 2, 4, 8)
 
 
 def pack(columns: Sequence[U64]) -> bytes:
-    """Columns of one length as octets."""
+    """Columns of one length as bytes."""
     widths = [np.min_scalar_type(int(column.max(initial=0))).itemsize for column in columns]
     parts = [column.astype(f"<u{width}").tobytes() for column, width in zip(columns, widths, strict=True)]
     return b"".join((bytes(widths), _ROWS.pack(len(columns[0])), *parts))

@@ -12,7 +12,7 @@
 
 A small body, as that of one changed rule, goes as it is: unpacking it would cost more than its way.
 
-A stream of these is each behind its length (4 octets, big-endian); a length of 0 says only that the stream is alive.
+A stream of these is each behind its length (4 bytes, big-endian); a length of 0 says only that the stream is alive.
 
 Numbers are little-endian. Whatever cannot be read whole and consistent is BadInput; nothing is trusted, least of all
 lengths.
@@ -72,7 +72,7 @@ def encode_program(program: Program) -> bytes:
     body.text(program.domain)
     body.number(_TIERS[program.tier])
     body.number(program.generation)
-    body.octets(program.digest)
+    body.blob(program.digest)
     body.texts(program.ports)
     body.flows(program.flows)
     return body.sealed(_PROGRAM)
@@ -88,8 +88,8 @@ def encode_delta(delta: Delta) -> bytes:
     if delta.wire is not None:
         return delta.wire
     body = _Writer()
-    body.octets(delta.base)
-    body.octets(delta.target)
+    body.blob(delta.base)
+    body.blob(delta.target)
     body.number(delta.generation)
     body.texts(delta.ports)
     body.number(0 if delta.base_ports is None else 1)
@@ -148,12 +148,12 @@ def _read_program(body: _Reader) -> Program:
     tier = _TIER_OF.get(body.number())
     if tier is None:
         raise BadInput("the program is for a tier that we do not know", place="tier")
-    generation, digest, ports = body.number(), body.octets(), body.texts()
+    generation, digest, ports = body.number(), body.blob(), body.texts()
     return Program(domain, tier, generation, digest, Blocks.of(body.flows()), ports)
 
 
 def _read_delta(body: _Reader) -> Delta:
-    base, target, generation, ports = body.octets(), body.octets(), body.number(), body.texts()
+    base, target, generation, ports = body.blob(), body.blob(), body.number(), body.texts()
     moved, base_ports = body.number(), body.texts()
     return Delta(base, target, generation, body.flows(), body.flows(), ports, base_ports if moved else None)
 
@@ -204,16 +204,16 @@ class _Writer:
     def number(self, value: int) -> None:
         self._pieces.append(_NUMBER.pack(value))
 
-    def octets(self, value: bytes) -> None:
+    def blob(self, value: bytes) -> None:
         self.number(len(value))
         self._pieces.append(value)
 
     def text(self, value: str) -> None:
-        self.octets(value.encode())
+        self.blob(value.encode())
 
     def texts(self, values: tuple[str, ...]) -> None:
         self.number(len(values))
-        self.octets("\0".join(values).encode())
+        self.blob("\0".join(values).encode())
 
     def flows(self, table: FlowTable) -> None:
         flows = table.compacted()
@@ -222,7 +222,7 @@ class _Writer:
         self.number(width)
         self.number(len(flows.instruction_set))
         for each in flows.instruction_set:
-            self.octets(each)
+            self.blob(each)
         for name, kind in _COLUMNS.items():
             self._pieces.append(getattr(flows, name).astype(f"<{kind}", copy=False).tobytes())
         self._pieces.append(flows.match[:, :width].T.tobytes())
@@ -254,12 +254,12 @@ class _Reader:
         (value,) = _NUMBER.unpack(self.take(_NUMBER.size))
         return int(value)
 
-    def octets(self) -> bytes:
+    def blob(self) -> bytes:
         return bytes(self.take(self.number()))
 
     def text(self) -> str:
         try:
-            return self.octets().decode()
+            return self.blob().decode()
         except UnicodeDecodeError:
             raise BadInput("holds text that is not UTF-8") from None
 
@@ -274,7 +274,7 @@ class _Reader:
         count, width, lists = self.number(), self.number(), self.number()
         if width > 255 or lists > count:
             raise BadInput(f"{count} rows cannot have {lists} instruction lists and matches of {width} bytes")
-        instruction_set = tuple(self.octets() for _ in range(lists))
+        instruction_set = tuple(self.blob() for _ in range(lists))
         if count <= FEW_ROWS:
             return self._few_flows(count, width, instruction_set)
         columns = {name: self._column(count, np.dtype(f"<{kind}")) for name, kind in _COLUMNS.items()}
@@ -298,14 +298,14 @@ class _Reader:
         match = bytes(self.take(count * width))
         rows = []
         for row, (table, priority, cookie, tenant, length, index) in enumerate(zip(*columns, strict=True)):
-            octets = match[row::count]
+            data = match[row::count]
             if index >= len(instruction_set):
                 raise BadInput(_NO_LIST)
-            if length > width or octets[length:].strip(b"\0"):
+            if length > width or data[length:].strip(b"\0"):
                 raise BadInput(_NO_MATCH)
-            rows.append(Flow(table, priority, octets[:length], instruction_set[index], cookie, tenant))
+            rows.append(Flow(table, priority, data[:length], instruction_set[index], cookie, tenant))
         return FewFlows.of(rows)
 
     def _column(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """One column, in this machine's order of octets."""
+        """One column, in this machine's order of bytes."""
         return np.frombuffer(self.take(count * dtype.itemsize), dtype).astype(dtype.newbyteorder("="))

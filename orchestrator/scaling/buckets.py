@@ -63,7 +63,7 @@ def count_moved(before: Owners, after: Owners) -> int:
 
 
 def _quotas(weights: Mapping[str, float], held: Mapping[str, int]) -> dict[str, int]:
-    """Return the bucket count of each member: largest remainders, 256 in all, at least one each."""
+    """Return each member's bucket count by largest remainders: 256 in all, at least one."""
     total = math.fsum(weights.values())
     exact = {name: BUCKETS * weight / total for name, weight in weights.items()}
     quotas = {name: max(1, math.floor(part)) for name, part in exact.items()}

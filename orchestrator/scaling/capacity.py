@@ -1,6 +1,6 @@
 """Capacity of one firewall VNF: a model of the time per packet, fitted to measurements.
 
-A packet costs a VNF some time, whatever it is; more for every rule that it is compared with, and for every octet that
+A packet costs a VNF some time, whatever it is; more for every rule that it is compared with, and for every byte that
 is copied. One core that is busy all the time therefore carries
 
     rate = 1 / (base + per_rule * rules + per_octet * size)          [packets/s]
@@ -26,7 +26,10 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measurement: a VNF with this many rules carried at most `pps` packets of `octets` bytes a second."""
+    """A measurement: with this many rules a VNF carried at most `pps` packets a second.
+
+    Each packet had `octets` bytes.
+    """
 
     rules: int
     octets: int
@@ -56,17 +59,17 @@ class CapacityModel:
         if min(self.base_s, self.per_rule_s, self.per_octet_s) < 0 or self.base_s + self.per_octet_s <= 0:
             raise BadInput("a packet takes some time, and nothing takes less than none")
 
-    def rate_pps(self, rules: int, octets: float) -> float:
+    def rate_pps(self, rules: int, size: float) -> float:
         """Packets a second that one VNF carries, of packets of `octets` on average."""
-        return 1.0 / (self.base_s + self.per_rule_s * rules + self.per_octet_s * octets)
+        return 1.0 / (self.base_s + self.per_rule_s * rules + self.per_octet_s * size)
 
-    def safe_rate_pps(self, rules: int, octets: float) -> float:
+    def safe_rate_pps(self, rules: int, size: float) -> float:
         """Return the rate that holds even if the model errs by its known error."""
-        return self.rate_pps(rules, octets) * (1.0 - min(self.error or 0.0, 0.9))
+        return self.rate_pps(rules, size) * (1.0 - min(self.error or 0.0, 0.9))
 
-    def busy(self, pps: float, rules: int, octets: float) -> float:
-        """The share of its time that one VNF needs for a load; 1 is its capacity."""
-        return pps / self.rate_pps(rules, octets)
+    def busy(self, pps: float, rules: int, size: float) -> float:
+        """Return the share of its time that one VNF needs; 1 is its capacity."""
+        return pps / self.rate_pps(rules, size)
 
     def is_beyond(self, rules: int) -> bool:
         """Whether so many rules were never measured, so that the model only extends its line."""
@@ -84,7 +87,7 @@ def fit(measured: Sequence[Measured], *, version: int) -> CapacityModel:
 
 
 def _times(measured: Sequence[Measured]) -> tuple[float, float, float]:
-    """Fit times, none negative: the best fit among all subsets of times without a negative one."""
+    """Fit times, none negative: the best fit among subsets without a negative time."""
     columns = np.array([(1.0, each.rules, each.octets) for each in measured])
     rates = np.array([each.pps for each in measured])
     weighted = columns * rates[:, None]  # relative errors: rate * time should be 1

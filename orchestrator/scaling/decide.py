@@ -122,7 +122,7 @@ def decide(load: Load, fleet: Fleet, model: CapacityModel, limits: Limits, histo
 
 
 def storm(history: History, limits: Limits, now_s: float) -> str | None:
-    """Return the reason to wait after too many changes or failures; None while the breaker is closed."""
+    """Return why to wait after too many changes or failures, or None."""
     start = now_s - limits.storm_window_s
     for times, most, what in (
         (history.failed_s, limits.most_failures, "failed"),
@@ -168,6 +168,9 @@ def _rate(pps: float) -> str:
     return f"{pps / 1000:.3g} kpps" if pps >= 1000 else f"{pps:.3g} pps"
 
 
-def needed(pps: float, model: CapacityModel, rules: int, octets: float, target: float = 1.0) -> int:
-    """Return the VNFs for a steady load, without limits; target 1 is the paper's estimate (FW-VNF, section IV)."""
-    return max(1, math.ceil(pps / (model.rate_pps(rules, octets) * target) - 1e-9))
+def needed(pps: float, model: CapacityModel, rules: int, size: float, target: float = 1.0) -> int:
+    """Return the VNFs for a steady load, without limits.
+
+    Target 1 is the paper's estimate (FW-VNF, section IV).
+    """
+    return max(1, math.ceil(pps / (model.rate_pps(rules, size) * target) - 1e-9))

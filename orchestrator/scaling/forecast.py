@@ -17,7 +17,7 @@ _FEWEST = 4
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An observed load: `pps` packets a second at `at_s`, seconds of any clock that never goes back."""
+    """An observed load: `pps` packets a second at `at_s` of a monotonic clock."""
 
     at_s: float
     pps: float

@@ -1,4 +1,4 @@
-"""Judge a VNF's health from look to look: sick at once, well only after a while. Pure.
+"""Judge a VNF's health: sick at once, well only after a while. Pure.
 
     well ──looks bad──▶ sick ──looks good for `steady_s`──▶ well
                           ▲  └──looks bad meanwhile: the while begins anew
@@ -15,7 +15,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Times of a VNF's health: sick since (None: well), looking well since, and its recent falls."""
+    """Times of a VNF's health: sick since, looking well since, and recent failures.
+
+    Sick since is None while it is well.
+    """
 
     sick_since_s: float | None = None
     looks_well_since_s: float | None = None
@@ -26,7 +29,7 @@ class Health:
         return self.sick_since_s is None
 
     def sick_for_s(self, now_s: float) -> float:
-        """Return how long it has been sick; the present while of looking well does not count."""
+        """Return how long it was sick, without the present time of looking well."""
         if self.sick_since_s is None:
             return 0.0
         until_s = now_s if self.looks_well_since_s is None else self.looks_well_since_s

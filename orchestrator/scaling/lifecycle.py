@@ -1,4 +1,4 @@
-"""The life of one firewall VNF as a state machine, with the reason of every step. Pure.
+"""The life of a firewall VNF as a state machine, with reasons. Pure.
 
     requested ─▶ building ─▶ enrolled ─▶ loaded ─▶ proven ─▶ serving ─▶ draining ─▶ leaving ─▶ gone
         │            │           │          │         │          │          │           ▲        ▲
@@ -155,7 +155,7 @@ class Step:
 
 
 def step(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> Step | None:
-    """Return the next state of a VNF that has been in a state for a time; None: no change."""
+    """Return the next state of a VNF after a time in its state, or None."""
     if state in ENDING:
         return Step(_S.GONE, "the cloud has it no more") if seen.sight is Sight.ABSENT else None
     if seen.autonomous and seen.sight in (Sight.ABSENT, Sight.LEAVING):
@@ -166,7 +166,7 @@ def step(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> St
 
 
 def _step_of_removed(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> Step | None:
-    """Return the next state of a VNF that its cloud removes: it drains while it exists."""
+    """Return a removed VNF's next state: it drains while its cloud has it."""
     if state is _S.SERVING:
         return Step(_S.DRAINING, "its cloud takes it away")
     if state is _S.DRAINING and seen.sight is Sight.LEAVING:

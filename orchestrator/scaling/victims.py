@@ -10,8 +10,10 @@ from orchestrator.scaling.lifecycle import COMING, MemberState
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A VNF that could leave: progress, health, connections, packets a second, and a number that grows with age of
-    order."""
+    """A VNF that could leave: progress, health, connections, load and age order.
+
+    The load is in packets a second; the number grows with the age of the order.
+    """
 
     name: str
     number: int

@@ -57,7 +57,7 @@ Parameters = Mapping[str, object] | Sequence[Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class HistorySettings:
-    """How much is kept of what rules decided: seconds of each resolution, and octets of a domain in all."""
+    """How much is kept of what rules decided: seconds of each resolution, and bytes of a domain in all."""
 
     moments_s: float = 900.0
     minutes_s: float = 2 * 86400.0

@@ -75,7 +75,7 @@ def test_tables_that_are_too_large_are_not_made() -> None:
     ]
     with pytest.raises(TooLarge, match=r"the first table would have 441 cells"):
         recursive(bit_vectors(rows), len(rows), 100)
-    assert recursive(bit_vectors(rows), len(rows), 1 << 20).octets > 0
+    assert recursive(bit_vectors(rows), len(rows), 1 << 20).memory_bytes > 0
 
 
 @given(st.integers(0, 65535), st.integers(0, 65535))

@@ -137,7 +137,7 @@ def test_floods_are_for_whom_they_are_for(world: World) -> None:
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
 def test_frames_are_those_that_are_made_one_by_one(destinations: list[int]) -> None:
     for found, destination in zip(frames_to(np.array(destinations, np.uint32)), destinations, strict=True):
-        alone = datagram(IPV4, destination, octets=PAYLOAD_OCTETS)
+        alone = datagram(IPV4, destination, size=PAYLOAD_OCTETS)
         assert found[:40] == alone[:40]
         assert found[40:42] == b"\0\0"
         assert found[42:] == alone[42:]

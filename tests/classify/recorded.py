@@ -63,13 +63,13 @@ def icmp(kind: int = 8, code: int = 0) -> bytes:
     return struct.pack(">BBHI", kind, code, 0, 0)
 
 
-def extension(following: int, octets: int = 8) -> bytes:
+def extension(following: int, size: int = 8) -> bytes:
     """A header of options or routing."""
-    return bytes((following, octets // 8 - 1)) + bytes(octets - 2)
+    return bytes((following, size // 8 - 1)) + bytes(size - 2)
 
 
-def authentication(following: int, octets: int = 24) -> bytes:
-    return bytes((following, octets // 4 - 2)) + bytes(octets - 2)
+def authentication(following: int, size: int = 24) -> bytes:
+    return bytes((following, size // 4 - 2)) + bytes(size - 2)
 
 
 def fragment(following: int, offset: int = 0, *, more: bool = False) -> bytes:

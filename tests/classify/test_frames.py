@@ -157,16 +157,16 @@ def _frames(*given: tuple[bytes, int, int]) -> Frames:
 
 @st.composite
 def _damaged(draw: st.DrawFn) -> tuple[bytes, int, int]:
-    """A frame with some octets changed, cut somewhere, of which the capture has some."""
+    """A frame with some bytes changed, cut somewhere, of which the capture has some."""
     data, link, _ = draw(st.sampled_from([*FOUND.values(), *NOT_FOUND.values()]))
-    octets = bytearray(data)
+    frame = bytearray(data)
     for _ in range(draw(st.integers(0, 3))):
-        if octets:
-            octets[draw(st.integers(0, len(octets) - 1))] = draw(st.sampled_from((0, 1, 4, 6, 17, 44, 51, 58, 60, 255)))
-    wire = draw(st.integers(0, len(octets) + 3)) if draw(st.booleans()) else len(octets)
-    kept = draw(st.integers(0, len(octets))) if draw(st.booleans()) else len(octets)
+        if frame:
+            frame[draw(st.integers(0, len(frame) - 1))] = draw(st.sampled_from((0, 1, 4, 6, 17, 44, 51, 58, 60, 255)))
+    wire = draw(st.integers(0, len(frame) + 3)) if draw(st.booleans()) else len(frame)
+    kept = draw(st.integers(0, len(frame))) if draw(st.booleans()) else len(frame)
     kind = draw(st.sampled_from((*map(int, Link), 105))) if draw(st.integers(0, 3)) == 0 else link
-    return bytes(octets[:kept]), wire, kind
+    return bytes(frame[:kept]), wire, kind
 
 
 @pytest.mark.skipif(reading.extension is None, reason="the extension was not built")

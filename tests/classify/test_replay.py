@@ -172,7 +172,7 @@ def test_the_smallest_flows_are_forgotten_and_that_is_told() -> None:
 
 
 def _flows(addresses: list[int]) -> FlowCounts:
-    """A packet of 60 octets from each of some addresses."""
+    """A packet of 60 bytes from each of some addresses."""
     packets = [Packet(Family.IPV4, address, 1, TCP, 40000, 80) for address in addresses]
     ones = np.ones(len(packets), np.int64)
     numbers = np.zeros(len(packets), np.int32)

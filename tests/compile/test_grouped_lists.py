@@ -148,7 +148,7 @@ def decider(flows: FlowTable) -> int:
 
 
 def renamed(flows: FlowTable, at: int, value: int) -> FlowTable:
-    """A clause that names something else: octet `at` of its first action is `value`."""
+    """A clause that names something else: byte `at` of its first action is `value`."""
     row = clause(flows)
     octets = bytearray(flows.row(row).instructions)
     octets[8 + at] = value if octets[8 + at] != value else value ^ 1

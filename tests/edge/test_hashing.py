@@ -1,4 +1,4 @@
-"""The hash of Open vSwitch, computed for arrays, against its definition, octet by octet."""
+"""The hash of Open vSwitch, computed for arrays, against its definition, byte by byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rotated(word: int, bits: int) -> int:
 
 
 def lookup3(octets: bytes, basis: int) -> int:
-    """Bob Jenkins' lookup3, as published, of up to twelve octets."""
+    """Bob Jenkins' lookup3, as published, of up to twelve bytes."""
     a, b, c = (
         (0xDEADBEEF + len(octets) + basis + int.from_bytes(octets[at : at + 4], "little")) & WORD for at in (0, 4, 8)
     )

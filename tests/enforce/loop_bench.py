@@ -136,7 +136,7 @@ class Bench:
     def flows(self) -> set[tuple[int, int, bytes, int]]:
         """What the switch holds of programs."""
         return {
-            (entry.table, entry.priority, entry.match_octets, entry.cookie)
+            (entry.table, entry.priority, entry.match_bytes, entry.cookie)
             for entry in self.switch.entries()
             if is_of_a_program(entry.cookie)
         }

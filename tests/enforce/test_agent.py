@@ -39,7 +39,7 @@ def program(policy: Policy, generation: int) -> Program:
 
 def passing(machine: FakeNft) -> list[bool]:
     ruleset = machine.ruleset  # of one moment
-    return [ruleset.send(packet, octets=100).accepted for packet in PACKETS]
+    return [ruleset.send(packet, size=100).accepted for packet in PACKETS]
 
 
 def permitted(policy: Policy) -> list[bool]:

@@ -132,7 +132,7 @@ class Machine:
 
     def passing(self) -> tuple[bool, ...]:
         ruleset = self.nft.ruleset
-        return tuple(self.is_forwarding and ruleset.send(packet, octets=100).accepted for packet in PACKETS)
+        return tuple(self.is_forwarding and ruleset.send(packet, size=100).accepted for packet in PACKETS)
 
     def live(self, life: Life, holds: Callable[[], bool]) -> None:
         """Run an agent until something holds, or until it is killed."""

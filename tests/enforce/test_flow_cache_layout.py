@@ -1,4 +1,4 @@
-"""Rows of a flow cache as octets of a map: what is packed is read back, and a flow is what the rows can tell apart."""
+"""Rows of a flow cache as bytes of a map: what is packed is read back, and a flow is what the rows can tell apart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchestrator.policy.model import Packet
 laws = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 STAMP = Stamp(17, bytes(range(16)))
 LOOKED = {Family.IPV4: (48, "<IIHHBB"), Family.IPV6: (64, "<QQQQHHBB")}
-"""Where a set's octets say which bits of a packet its rows look at."""
+"""Where a set's bytes say which bits of a packet its rows look at."""
 
 
 @laws

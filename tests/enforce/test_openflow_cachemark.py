@@ -152,7 +152,7 @@ def test_there_is_one_and_another_one_after_each_change(kind: type[OpenFlowDrive
         for removed, added in (([], [ALL]), ([ALL], [NONE]), ([NONE], [ALL])):
             driver.apply(change(removed, added), Stamp(1, bytes(16)))
             (mark,) = [entry for entry in switch.entries() if entry.priority == cachemark.PRIORITY]
-            seen.append(mark.match_octets)
+            seen.append(mark.match_bytes)
     assert all(one != next_one for one, next_one in itertools.pairwise(seen))
 
 
@@ -170,7 +170,7 @@ def test_where_connections_are_looked_up_there_is_one_in_each_table_in_which_pac
             driver.apply(change(removed, added), Stamp(1, bytes(16)))
             marks = [entry for entry in switch.entries() if entry.priority == cachemark.PRIORITY]
             assert {entry.table for entry in marks} == {0, Table.STATE, Table.LIFTED, Table.SEND}, first
-            assert len({entry.match_octets for entry in marks}) == 1
+            assert len({entry.match_bytes for entry in marks}) == 1
     driver.apply(change([state], []), Stamp(1, bytes(16)))
     assert not driver.observe().flows.rows()
     driver.apply(change([], [ALL]), Stamp(1, bytes(16)))

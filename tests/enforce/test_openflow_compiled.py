@@ -163,9 +163,9 @@ def test_both_switches_do_the_same_with_compiled_programs(switch: RealSwitch, fi
         assert twins.hold(before)
         twins.apply(between(before, after))
         assert twins.hold(after)
-        for port, octets in frames_of(placed(second), rng):
-            ours, theirs = twins.fake.forward(octets, port), switch.forward(octets, port)
-            assert sorted(ours) == sorted(theirs), (port, octets.hex())
+        for port, sent in frames_of(placed(second), rng):
+            ours, theirs = twins.fake.forward(sent, port), switch.forward(sent, port)
+            assert sorted(ours) == sorted(theirs), (port, sent.hex())
             answers += [out for out, _ in ours if out == port]
         assert len(answers) >= 2 * min(len(second.endpoints), len(LOCAL)), "ARP and neighbours are answered"
         switch.settle()

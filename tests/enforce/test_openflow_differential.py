@@ -263,7 +263,7 @@ FRAMES = [frame for sample in SAMPLES for frame in (sample.hit, sample.miss) if 
 
 
 def some_frame(rng: random.Random) -> bytes:
-    """A sample's frame, often cut, tagged, padded or with a header octet changed."""
+    """A sample's frame, often cut, tagged, padded or with a header byte changed."""
     frame = rng.choice(FRAMES)
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
         kind = rng.randrange(5)

@@ -41,7 +41,7 @@ def test_real_frames_go_where_they_went(switch: RealSwitch, drawn: Policy) -> No
     try:
         before = cache.compiled(policy, domain="d", generation=1)
         twins.apply(Delta(b"", before.digest, 1, NOTHING, before.flows, before.ports))
-        answers = [sorted(switch.forward(octets, port)) for port, octets in frames]
+        answers = [sorted(switch.forward(sent, port)) for port, sent in frames]
         for generation, lifted in ((2, every), (3, [])):
             program = cache.compiled(policy, domain="d", generation=generation, lifted=lifted)
             assert cache.change is not None
@@ -49,7 +49,7 @@ def test_real_frames_go_where_they_went(switch: RealSwitch, drawn: Policy) -> No
             assert changed <= {int(Table.LIFTED)}
             twins.apply(cache.change)
             assert twins.hold(program)
-            again = [sorted(switch.forward(octets, port)) for port, octets in frames]
+            again = [sorted(switch.forward(sent, port)) for port, sent in frames]
             assert again == answers, generation
     finally:
         twins.close()

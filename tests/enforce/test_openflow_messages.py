@@ -45,7 +45,7 @@ DATAPATH = ProtocolDesc(version=ofproto.OFP_VERSION)
 
 
 def written(message: object, xid: int) -> bytes:
-    """os-ken's octets of one of its messages."""
+    """os-ken's bytes of one of its messages."""
     message.set_xid(xid)  # type: ignore[attr-defined]
     message.serialize()  # type: ignore[attr-defined]
     return bytes(message.buf)  # type: ignore[attr-defined]

@@ -58,7 +58,7 @@ def holds(test: Callable[..., None], argument: Sample | str | None, route: type[
 
 
 def spoil_octets(find: bytes, put: bytes) -> Callable[..., Encoded]:
-    """An encoder that writes some octets wrong."""
+    """An encoder that writes some bytes wrong."""
 
     def spoiled(command: Command, flows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
         encoded = bundled(command, flows, bundle=bundle, first_xid=first_xid)
@@ -94,7 +94,7 @@ def no_removals(command: Command, flows: FlowTable, *, bundle: int, first_xid: i
 
 
 def wrong_mask(flows: FlowTable) -> FlowTable:
-    """Every second match loses the last bit of its last octet, which is a mask's where there is one."""
+    """Every second match loses the last bit of its last byte, which is a mask's where there is one."""
     match = flows.match.copy()
     for row in range(0, len(flows), 2):
         if flows.match_length[row]:

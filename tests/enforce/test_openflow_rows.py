@@ -1,4 +1,4 @@
-"""Row by row is what it is by column: the same octets go to a switch, and the same rows come back."""
+"""Row by row is what it is by column: the same bytes go to a switch, and the same rows come back."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def reset(sock: socket.socket) -> None:
 def test_a_connection_that_ends_while_somebody_reads_it_ends_for_everybody(
     observer: Observer, end: Callable[[socket.socket], None]
 ) -> None:
-    """The end comes as the other side's last octet, which wakes only who reads; or as the reset of who was killed."""
+    """The end comes as the other side's last byte, which wakes only who reads; or as the reset of who was killed."""
     launcher = Launcher(Listen(HOME, 0), observer, patience_s=2 * PATIENCE_S)
     launcher.start()
     silent = raw_switch(launcher.port)

@@ -1,4 +1,4 @@
-"""Packets that switches show us: read from their octets, told once, thrown away rather than waited for."""
+"""Packets that switches show us: read from their bytes, told once, thrown away rather than waited for."""
 
 from __future__ import annotations
 

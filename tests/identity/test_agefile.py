@@ -29,34 +29,34 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return file, recipient
 
 
-def sealed(octets: bytes, *recipients: str) -> bytes:
+def sealed(data: bytes, *recipients: str) -> bytes:
     file = io.BytesIO()
     with Sealing(file, [read_recipient(each) for each in recipients]) as stream:
-        for start in range(0, len(octets), 50_000):
-            stream.write(octets[start : start + 50_000])
+        for start in range(0, len(data), 50_000):
+            stream.write(data[start : start + 50_000])
     return file.getvalue()
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_what_was_sealed_is_read_back_from_any_place(size: int, key: tuple[Path, str]) -> None:
-    octets = os.urandom(size)
-    raw = io.BytesIO(sealed(octets, new_identity()[1], key[1]))
+    data = os.urandom(size)
+    raw = io.BytesIO(sealed(data, new_identity()[1], key[1]))
     assert is_sealed(raw)
     plain = unsealed(raw, read_identities(key[0]))
-    assert plain.read() == octets
+    assert plain.read() == data
     for place in (size // 2, 0):
         plain.seek(place)
-        assert plain.read() == octets[place:]
+        assert plain.read() == data[place:]
 
 
 @pytest.mark.skipif(shutil.which("age") is None, reason="needs age: apt-get install age")
 @pytest.mark.parametrize("size", SIZES)
 def test_age_reads_what_we_write_and_we_what_age_writes(size: int, key: tuple[Path, str], tmp_path: Path) -> None:
-    octets, file = os.urandom(size), tmp_path / "file"
-    file.write_bytes(sealed(octets, key[1]))
-    assert subprocess.run(["age", "-d", "-i", key[0], file], capture_output=True, check=True).stdout == octets
-    theirs = subprocess.run(["age", "-r", key[1]], input=octets, capture_output=True, check=True).stdout
-    assert unsealed(io.BytesIO(theirs), read_identities(key[0])).read() == octets
+    data, file = os.urandom(size), tmp_path / "file"
+    file.write_bytes(sealed(data, key[1]))
+    assert subprocess.run(["age", "-d", "-i", key[0], file], capture_output=True, check=True).stdout == data
+    theirs = subprocess.run(["age", "-r", key[1]], input=data, capture_output=True, check=True).stdout
+    assert unsealed(io.BytesIO(theirs), read_identities(key[0])).read() == data
 
 
 @settings(suppress_health_check=list(HealthCheck), deadline=None)

@@ -116,7 +116,7 @@ def test_no_octet_of_a_request_may_be_changed(at: int, change: int) -> None:
 
 
 def serialization_pem(encoded: bytes) -> str:
-    """Octets as PEM would hold a request: 64 letters a line."""
+    """Bytes as PEM would hold a request: 64 letters a line."""
     letters = base64.b64encode(encoded).decode()
     lines = "\n".join(textwrap.wrap(letters, 64))
     return f"-----BEGIN CERTIFICATE REQUEST-----\n{lines}\n-----END CERTIFICATE REQUEST-----\n"

@@ -219,7 +219,7 @@ def test_a_backup_is_for_its_owner_and_replaces_the_one_before(file: Path, tmp_p
 
 
 def test_damage_anywhere_is_noticed_and_changes_nothing(file: Path, tmp_path: Path) -> None:
-    """Every octet of the lines in turn, and every length: cut off, one octet more, one turned over."""
+    """Every byte of the lines in turn, and every length: cut off, one byte more, one turned over."""
     address, whole = f"sqlite:///{tmp_path / 'target.db'}", gzip.decompress(file.read_bytes())
     damaged = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), 97)]
     damaged += [whole[:at] for at in range(0, len(whole), 211)] + [whole + b"\n"]
@@ -272,7 +272,7 @@ def test_a_backup_of_an_older_schema_is_brought_to_this_one(tmp_path: Path) -> N
 def test_a_disk_that_is_full_leaves_the_backup_before(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Full when the last octets are to go to the disk: what is there stays, and nothing is left over."""
+    """Full when the last bytes are to go to the disk: what is there stays, and nothing is left over."""
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -33,7 +33,7 @@ def cookie(kind: Kind, number: int, tier: Tier = Tier.HOST) -> int:
 
 
 def counts(*rows: tuple[int, int]) -> Counts:
-    """Rows of cookie and packets, 100 octets each, hit at the moment."""
+    """Rows of cookie and packets, 100 bytes each, hit at the moment."""
     columns = [np.array(column, np.int64) for column in zip(*((p, p * 100, 0, 1) for _, p in rows), strict=True)]
     return summed(np.array([c for c, _ in rows], np.uint64), *columns) if rows else NO_COUNTS
 

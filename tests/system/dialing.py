@@ -14,7 +14,7 @@ from orchestrator.lab.service import ControlPlane
 
 _PATIENCE_S = 60.0
 _HELLO = bytes([6, 0, 0, 8, 0, 0, 0, 1])
-"""OpenFlow 1.5, hello, 8 octets."""
+"""OpenFlow 1.5, hello, 8 bytes."""
 
 
 def is_answered(there: tuple[str, int], trust: ssl.SSLContext | None) -> bool:

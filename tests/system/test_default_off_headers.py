@@ -36,7 +36,7 @@ from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP
 def fragment(
     sender: str, receiver: str, family: Family, protocol: int, offset: int, *, more: bool, body: bytes
 ) -> Shot:
-    """A fragment that starts `offset` octets into the packet; its payload is `body` and the marker."""
+    """A fragment that starts `offset` bytes into the packet; its payload is `body` and the marker."""
     source, destination = ADDRESS[sender, family], ADDRESS[receiver, family]
     if family is F4:
         word = offset >> 3 | (frames.MORE_FRAGMENTS if more else 0)

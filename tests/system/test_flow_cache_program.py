@@ -177,7 +177,7 @@ def v6(body: bytes, protocol: int = TCP) -> bytes:
 
 
 def changed(frame: bytes, at: int, octets: bytes, *, mend: bool = False) -> bytes:
-    """The frame with octets replaced, its IPv4 checksum made right again if asked."""
+    """The frame with bytes replaced, its IPv4 checksum made right again if asked."""
     frame = frame[:at] + octets + frame[at + len(octets) :]
     if not mend:
         return frame

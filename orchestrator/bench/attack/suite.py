@@ -129,7 +129,7 @@ def _round(found: _Found, sizes: Sizes, place: _Place, flooded: list[int] | None
         sent = attacking.end()
         links.settle()
         leaked = place.wan.arrived().attack.since(before)
-        found.octets_s.append(leaked.octets / sent.seconds)
+        found.octets_s.append(leaked.bytes / sent.seconds)
         found.share.append(leaked.packets / sent.sent)
         in_turn = [flooded[index % len(flooded)] for index in range(sent.sent)]
         found.expected.append(expected_share(place.world, in_turn, place.misdirect))

@@ -1,4 +1,4 @@
-"""Tuple-space explosion: a tenant's own short list and a slow flood that make the switch's cache slow for others.
+"""Tuple-space explosion: a tenant's short list and slow flood make the switch's cache slow.
 
 Csikor et al. (TSE, 2018; TSE 2.0, 2020): an entry of Open vSwitch's cache holds as few bits as tell a packet from the
 rules that it did not meet. A packet that differs from a rule's address and ports first in bit i, j and k makes an entry
@@ -129,7 +129,10 @@ def _packet(source: int, destination: int, source_port: int, port: int) -> Packe
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How often all is measured, for how long in seconds of the daemon's processor time, and after how long a flood."""
+    """The repetitions, the seconds of each measurement and of the flood before it.
+
+    Seconds are of the daemon's processor time.
+    """
 
     rounds: int = 3
     cpu_s: float = 1.0
@@ -187,7 +190,7 @@ class Victim:
         self._frames = _frames(lab, "client", packets)
 
     def packets_per_cpu_s(self, cpu_s: float) -> float:
-        """Send until the daemon has taken so much processor time; return what arrived for each second of it."""
+        """Send until the daemon used that CPU time; return packets arrived per second of it."""
         self._arrived()
         began, used, arrived = time.monotonic(), self._used(), 0
         while self._used() - used < cpu_s and time.monotonic() - began < _MOST_S:

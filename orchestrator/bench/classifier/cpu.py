@@ -1,4 +1,4 @@
-"""Searching on one core beside DPDK's rte_acl: the same lists and packets, pass by pass in turn, on the same core.
+"""Search on one core beside DPDK's rte_acl: same lists and packets, taking turns.
 
 The clock of a pass covers finding the rows of all packets of a trace, of several passes the fastest; that of building
 begins at the list as columns (ours) and as an array of rules (rte_acl's). Ours is asked about everything that a list
@@ -43,7 +43,10 @@ _OURS, _THEIRS = "aclflow", "rte_acl"
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What was measured of a list: nanoseconds a packet by round, seconds of building, bytes; ours and the peer's."""
+    """The figures of a list: ns a packet by round, build seconds, bytes.
+
+    Ours and the peer's.
+    """
 
     ours_ns: tuple[float, ...]
     theirs_ns: tuple[float, ...]
@@ -60,7 +63,10 @@ class Sides:
 
 
 def measure(results: Results, *, quick: bool, progress: Progress) -> None:
-    """Measure lists of 1,000 and 10,000 rules of three kinds and, unless quick, one of 100,000 rules."""
+    """Measure lists of 1,000 and 10,000 rules of three kinds.
+
+    Unless `quick`, also one of 100,000 rules.
+    """
     names = [f"cpu_ns_vs_rte_acl_{kind}_{rules // 1000}k" for rules in RULES for kind in KINDS]
     rounds = 5 if quick else 15
     progress(f"a rule changed, of {RULES[-1]}")
@@ -109,7 +115,10 @@ def _sides(results: Results, program: Path, key: tuple[str, int], made: Listed, 
 
 
 def check(boxes: Sequence[Box], packets: Packets, theirs: peer.Peer) -> None:
-    """Raises Drifted unless both find the same row for every packet, in the list without flags."""
+    """Check that both find the same row for every packet, without flags.
+
+    Raises Drifted.
+    """
     ours = Search(Family.IPV4, [peer.five_fields(box) for box in boxes]).first(packets)
     wrong = np.flatnonzero(ours != theirs.rows())
     if len(wrong):
@@ -137,7 +146,7 @@ def best_ns(call: Callable[[], object], packets: int) -> float:
 
 
 def _updates_us(made: Listed) -> Iterator[float]:
-    """Microseconds of changing a rule of a list, one after the other, without building the list anew.
+    """Yield microseconds of changing one rule after another without a rebuild.
 
     The change ends when packets are asked about the new rule. Raises Drifted where it is not what is found.
     """

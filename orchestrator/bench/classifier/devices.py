@@ -1,4 +1,6 @@
-"""The models of *Parallel Firewalls on GPGPU* on a device: its figures 5 and 6, what copies and launches add, and ours.
+"""The models of *Parallel Firewalls on GPGPU* on a device, and ours.
+
+Its figures 5 and 6, and the cost of copies and launches.
 
     figure 5    delay a packet against the number of rules, 64 items           all models, and the list in order in C
     figure 6    delay a packet against the number of items, 2,048 rules        all models
@@ -87,7 +89,7 @@ class Sample:
 
 
 def sample(rules: int, packets: int = 4_096) -> Sample:
-    """A list of a seed, with packets of its rules in an order of their own."""
+    """Draw a list from a seed, with packets of its rules in random order."""
     boxes = tuple(row.box for row in rule_rows(synthetic(rules), Direction.INGRESS)[Family.IPV4])
     draw = random.Random(7)  # noqa: S311 -- the same packets in every run
     chosen = [boxes[place * (len(boxes) - 1) // packets] for place in range(packets)]
@@ -221,7 +223,10 @@ def by_group(device: Device, sizes: Sizes) -> list[Series]:
 
 
 def resident_figures(results: Results, device: Device, sizes: Sizes) -> None:
-    """Nanoseconds a packet with 2,048 rules: of each model with packets on the device, and with copies."""
+    """Add ns a packet with 2,048 rules: each model with and without copies.
+
+    Without copies, packets are on the device already.
+    """
     made = sample(RULES)
     count = _RESIDENT if device.is_accelerator else _RESIDENT // 16
     best: dict[str, list[float]] = {}
@@ -255,7 +260,7 @@ def overlapped(device: Device, made: Sample, count: int, rounds: int) -> list[fl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InOrder:
-    """Goes through a list in C, row by row, for each packet: the paper's sequential firewall."""
+    """Searches a list in C row by row, as the paper's sequential firewall does."""
 
     search: Search
 
@@ -275,7 +280,7 @@ def _delays_us(device: Device, model: Model, made: Sample, items: int, count: in
 
 
 def _timed(call: Callable[[], object], rounds: int, scale: float) -> list[float]:
-    """What each of some rounds took, less a first one that warms everything up."""
+    """Time each of some rounds, after one that warms everything up."""
     call()
     spent = []
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""Lists and packets to measure classifiers with: ClassBench's sets where they are, else lists like them from a seed.
+"""Lists and packets for classifiers: ClassBench's sets, or similar ones from a seed.
 
     acl    access lists of providers: hosts on both sides, one port of the destination
     fw     firewalls: wildcards on one side or the other, ranges of ports on both, TCP flags
@@ -50,7 +50,7 @@ class Listed:
 
 
 def listed(kind: str, rules: int) -> Listed:
-    """ClassBench's set of a kind and a size where it is there, else one of that kind from a seed."""
+    """Return ClassBench's set of this kind and size, or a similar one from a seed."""
     name = f"{kind}1_{rules // 1000}k"
     text = _text(name, "rules")
     if text is None:
@@ -61,8 +61,10 @@ def listed(kind: str, rules: int) -> Listed:
 
 
 def trace(kind: str, rules: int, boxes: Sequence[Box], packets: int) -> Packets:
-    """Packets for a list: ClassBench's own trace where there is one, else drawn from the boxes; as many as are asked
-    for, the same ones again where there are fewer."""
+    """Return `packets` packets for a list: ClassBench's trace, or drawn from the boxes.
+
+    Where there are fewer, the same ones come again.
+    """
     text = _text(f"{kind}1_{rules // 1000}k", "trace")
     found = drawn(boxes, packets) if text is None else _records([each.packet for each in read_trace(text.decode())])
     return np.ascontiguousarray(np.resize(found, packets))
@@ -163,7 +165,7 @@ def generated(kind: str, rules: int, seed: int = 1) -> Acl:
 
 
 def _pool(draw: random.Random, count: int) -> list[int]:
-    """Addresses in clusters: a few networks of 16 bits, in each some of 24, in each some hosts."""
+    """Draw addresses in clusters: a few /16 networks, in each some /24, with hosts."""
     wide = [draw.getrandbits(16) << 16 for _ in range(max(4, int(count**0.4)))]
     narrow = [draw.choice(wide) | int(256 * draw.random() ** 2) << 8 for _ in range(max(8, count // 6))]
     return [draw.choice(narrow) | draw.getrandbits(8) for _ in range(count)]

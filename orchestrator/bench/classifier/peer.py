@@ -1,4 +1,4 @@
-"""DPDK's rte_acl as a peer: a list without flags and fragments, in a process of its own, asked pass by pass."""
+"""DPDK's rte_acl as a peer in its own process, without flags and fragments."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def built(folder: Path) -> Path:
 def running(
     program: Path, boxes: Sequence[Box], packets: Packets, *, core: int, passes: int, limit: int = 0
 ) -> Iterator[Peer]:
-    """A list in rte_acl, on one core, tables of `limit` bytes at most (0 for its own default). Raises Missing."""
+    """Run a list in rte_acl on one core.
+
+    Its tables have `limit` bytes at most (0: its own default). Raises Missing.
+    """
     with tempfile.TemporaryDirectory() as name:
         lines, tuples = Path(name) / "lines", Path(name) / "tuples"
         lines.write_bytes(_lines(boxes).tobytes())
@@ -116,7 +119,7 @@ def five_fields(box: Box) -> Box:
 
 
 def _lines(boxes: Sequence[Box]) -> npt.NDArray[Any]:
-    """The rules of some boxes: of each, every combination of its prefixes, ranges of ports and protocols."""
+    """Return the rules of boxes: each combination of prefixes, port ranges and protocols."""
     rows: list[tuple[Any, ...]] = []
     for row, box in enumerate(boxes):
         protocols = [(0, 0)] if box.protocols == ALL_BYTES else _protocols(box.protocols)

@@ -1,4 +1,4 @@
-"""A firewall in user space between two ends: what queueing adds to a packet, and how many packets it carries.
+"""A user-space firewall between two ends: latency that queueing adds, and packet rate.
 
     left ── router: FORWARD ─▶ queue ─▶ classifier of this process ─▶ FORWARD ── right
 
@@ -60,7 +60,10 @@ class Side:
 
 
 def measure(results: Results, *, quick: bool, progress: Progress) -> None:
-    """Measure what queues add to a packet, beside no filter and beside iptables with the same list. Needs root."""
+    """Measure what queues add to a packet, beside no filter and iptables.
+
+    iptables has the same list. Needs root.
+    """
     if os.geteuid():
         results.absent.update(dict.fromkeys(NAMES, "needs root: network namespaces and NFQUEUE"))
         return
@@ -115,7 +118,7 @@ def _bring(driver: FilterDriver, policy: Policy, plane: Plane) -> None:
 
 
 def _compare(results: Results, sides: dict[str, Side], policy: Policy, rounds: int, progress: Progress) -> None:
-    """Latency of single packets and CPU time of the mix, side by side in each round."""
+    """Compare single-packet latency and CPU time of the mix, in each round."""
     acl = policy.tenants[0].acl
     boxes = [row.box for row in rule_rows(acl, Direction.INGRESS)[Family.IPV4]]
     packets = [packet_of(each) for each in drawn(boxes, 4 * _MIX)]
@@ -144,7 +147,7 @@ def _compare(results: Results, sides: dict[str, Side], policy: Policy, rounds: i
 
 
 def _added(found: dict[str, list[float]], name: str) -> list[float]:
-    """What a side adds to no filter, round by round."""
+    """Return a side's latency above no filter, round by round."""
     return [ours - bare for ours, bare in zip(found[name], found["no filter"], strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Suite classifier: what it costs to find the first rule of a packet in user space."""
+"""Suite classifier: the cost of finding a packet's first rule in user space."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Recursive:
     tables: tuple[U32, ...]
 
     @property
-    def octets(self) -> int:
+    def memory_bytes(self) -> int:
         """The size in bytes."""
         return sum(table.nbytes for table in self.tables)
 
@@ -86,8 +86,8 @@ def _build_pair_table(left: U64, right: U64, rows: int) -> Node:
 
 
 def _bits(vectors: U64, rows: int) -> npt.NDArray[np.float64]:
-    octets = vectors.astype("<u8").view(np.uint8)
-    return np.unpackbits(octets, axis=1, count=rows, bitorder="little").astype(np.float64)
+    packed = vectors.astype("<u8").view(np.uint8)
+    return np.unpackbits(packed, axis=1, count=rows, bitorder="little").astype(np.float64)
 
 
 def _rows(left: U64, right: U64, rows: int) -> U32:

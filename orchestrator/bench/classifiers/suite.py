@@ -206,12 +206,12 @@ def check(way: Way, made: Rows, name: str) -> None:
 def sizes(name: str, made: Rows) -> str:
     """Describe each search's size for a list in one line."""
     asked = statistics.mean(made.space.first(packet)[1] for packet in made.packets[:_CHECKED])
-    octets = sum(axis.vectors.nbytes for axis in made.vectors.axes)
+    size = sum(axis.vectors.nbytes for axis in made.vectors.axes)
     tables = made.combined
-    combined = f"{tables.octets / 1e6:.1f} MB" if isinstance(tables, Recursive) else f"not made ({tables})"
+    combined = f"{tables.memory_bytes / 1e6:.1f} MB" if isinstance(tables, Recursive) else f"not made ({tables})"
     took = made.seconds
     return (
-        f"{name}, {len(made.rows):,} rows: vectors {octets / 1e6:.1f} MB, made in {took[VECTORS]:.1f} s; tuple space "
+        f"{name}, {len(made.rows):,} rows: vectors {size / 1e6:.1f} MB, made in {took[VECTORS]:.1f} s; tuple space "
         f"{len(made.space.shapes):,} shapes, {len(made.space.entries):,} entries, made in {took[TUPLES]:.1f} s, "
         f"{asked:.0f} look-ups a packet; recursive {combined}, made in {took[CLASSES]:.1f} s"
     )

@@ -63,8 +63,8 @@ class Way:
 
     def __init__(self, loaded: libbpf.Loaded, packets: Sequence[Masked]) -> None:
         self._loaded = loaded
-        octets = b"".join(_PACKET.pack(*packet) for packet in packets)
-        libbpf.put_all(loaded.maps["packets"], _places(len(packets)), octets, len(packets))
+        data = b"".join(_PACKET.pack(*packet) for packet in packets)
+        libbpf.put_all(loaded.maps["packets"], _places(len(packets)), data, len(packets))
 
     def row(self, place: int) -> int:
         """The row that is found for the packet of a place."""

@@ -1,1 +1,1 @@
-"""Suite console: pages of a list of 20,000 rules in a browser, and twenty open dashboards."""
+"""Suite console: pages of 20,000 rules in a browser, and twenty open dashboards."""

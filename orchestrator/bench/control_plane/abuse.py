@@ -1,4 +1,4 @@
-"""One tenant's single rules while another tenant sends the worst lists that its ceiling lets pass.
+"""One tenant's single rules while another sends the worst lists under its ceiling.
 
 The parts of a service run in a process of its own (``python -m orchestrator.bench.control_plane.abuse CHANGES``), on
 SQLite and without HTTP; one host is simulated and reads back at once what it is given. The lists are those that took
@@ -111,14 +111,14 @@ class _World:
         return taken
 
     def _insist(self, work: Callable[[Unit], object]) -> None:
-        """Carry out a write, again and again where its turn does not come: that counts as waiting."""
+        """Write, repeatedly if its turn does not come; the wait counts."""
         while True:
             with suppress(Busy):
                 self._control.carry_out(work, payer=_OTHER)
                 return
 
     def put_list(self, acl: Acl) -> float:
-        """Put the abuser's list, and let its host read back what is published; seconds of the write."""
+        """Put the abuser's list and have its host enforce it; return the write's seconds."""
         started = time.perf_counter()
         is_large = self._control.ceilings.check_list(acl)
         self._control.carry_out(
@@ -153,7 +153,7 @@ def _deleting(name: RuleId) -> Callable[[Unit], object]:
 
 
 def worst_lists() -> Iterator[Acl]:
-    """Yield the lists that cost most, each with one that differs from it as much as can be."""
+    """Yield the most expensive lists, each with the list that differs most from it."""
     for rules, ports in ((2_000, 16), (500, 60)):
         yield from (_crossing(rules, ports, flipped=flipped) for flipped in (False, True))
     odd = _odd(30)
@@ -176,7 +176,10 @@ def worst_lists() -> Iterator[Acl]:
 
 
 def _crossing(rules: int, ports: int, *, flipped: bool) -> Acl:
-    """Rules of many source ports and rules of many destination ports: every pair of them shares packets."""
+    """Return rules whose port ranges cross: every pair of them shares packets.
+
+    Some have many source ports, some many destination ports.
+    """
     made = []
     for number in range(rules):
         some = _odd(ports, number * ports)

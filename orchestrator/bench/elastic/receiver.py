@@ -38,8 +38,8 @@ class _Echo(socketserver.ThreadingTCPServer):
 def missing(seen: Collection[bytes]) -> list[tuple[int, int]]:
     """Return flow and number of missing datagrams, up to each flow's last one."""
     came: dict[int, set[int]] = {}
-    for octets in seen:
-        flow, number = NUMBER.unpack(octets)
+    for datagram in seen:
+        flow, number = NUMBER.unpack(datagram)
         came.setdefault(flow, set()).add(number)
     return [(flow, number) for flow, numbers in came.items() for number in range(max(numbers)) if number not in numbers]
 
@@ -63,8 +63,8 @@ def main() -> None:
     say("ready")
     began = time.monotonic()
     while True:
-        octets = datagrams.recv(2048)
-        seen.add(octets[: NUMBER.size])
+        datagram = datagrams.recv(2048)
+        seen.add(datagram[: NUMBER.size])
         arrived[int(time.monotonic() - began)] += 1
 
 

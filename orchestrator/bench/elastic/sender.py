@@ -19,10 +19,10 @@ NUMBER = struct.Struct("!IQ")
 """A datagram begins with the number of its flow and its own number in the flow, from 0."""
 
 
-def send(address: str, port: int, octets: int, flows: int, rates: list[float]) -> list[int]:
+def send(address: str, port: int, size: int, flows: int, rates: list[float]) -> list[int]:
     """Send all of it; how many in each second."""
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(flows)]
-    padding, began = bytes(octets - NUMBER.size), time.monotonic()
+    padding, began = bytes(size - NUMBER.size), time.monotonic()
     sent, total, due = [0] * (int(len(rates) * STEP_S) + 1), 0, 0.0
     for step, rate in enumerate(rates):
         due += rate * STEP_S
@@ -50,8 +50,8 @@ def _pace(until: float) -> None:
 
 def main() -> None:
     """See the module."""
-    address, port, octets, flows, rates = sys.argv[1:]
-    sent = send(address, int(port), int(octets), int(flows), json.loads(rates))
+    address, port, size, flows, rates = sys.argv[1:]
+    sent = send(address, int(port), int(size), int(flows), json.loads(rates))
     say(json.dumps({"sent": sent, "total": sum(sent)}))
 
 

@@ -31,7 +31,7 @@ class Growth:
 
     count: int
     load_s: float
-    octets: float | None
+    memory_bytes: float | None
     one_us: float | None
     batch_us: float | None
     typed_ms: float
@@ -42,10 +42,10 @@ def hash_set(router: Router, held: HashSet, count: int, sizes: Sizes) -> Growth:
     router.run("nft", "-f", "-", text=MARKED_ONLY)
     router.inside(ROUTER, held.create)
     keys = pairs(count)
-    octets, load_s = grown_by(lambda: router.inside(ROUTER, lambda: held.load(keys)))
+    memory_bytes, load_s = grown_by(lambda: router.inside(ROUTER, lambda: held.load(keys)))
     one_us = router.inside(ROUTER, lambda: _singles_us(held, count, sizes.singles))
     batch_us = router.inside(ROUTER, lambda: _batch_us(held, count, sizes.batch))
-    return Growth(count, load_s, octets, one_us, batch_us, _typed_ms(router, map(typed_pair, range(sizes.typed))))
+    return Growth(count, load_s, memory_bytes, one_us, batch_us, _typed_ms(router, map(typed_pair, range(sizes.typed))))
 
 
 def interval_set(router: Router, count: int, sizes: Sizes) -> Growth:

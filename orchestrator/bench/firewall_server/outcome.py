@@ -24,9 +24,9 @@ def conclude_growth(results: Results, hashed: Mapping[int, Sequence[Growth]], ra
     """Figures 14 and 15: memory, and the time to add one."""
     most = max(hashed)
     largest = hashed[most]
-    results.figures[f"gb_{most}"] = Figure.of([(each.octets or 0.0) / 1e9 for each in largest], "GB", _GB)
+    results.figures[f"gb_{most}"] = Figure.of([(each.memory_bytes or 0.0) / 1e9 for each in largest], "GB", _GB)
     results.figures[f"octets_an_element_{most}"] = Figure.of(
-        [(each.octets or 0.0) / most for each in largest], "octets"
+        [(each.memory_bytes or 0.0) / most for each in largest], "octets"
     )
     results.figures[f"load_s_{most}"] = Figure.of([each.load_s for each in largest], "s", _LOADED_S)
     for count, runs in hashed.items():
@@ -36,7 +36,7 @@ def conclude_growth(results: Results, hashed: Mapping[int, Sequence[Growth]], ra
     for count, each in ranged.items():
         results.figures[f"interval_set_add_one_ms_{count}"] = Figure.of([each.typed_ms], "ms")
     results.series += [
-        _line("hash set", hashed, "figure 14 memory (GB)", lambda each: (each.octets or 0.0) / 1e9),
+        _line("hash set", hashed, "figure 14 memory (GB)", lambda each: (each.memory_bytes or 0.0) / 1e9),
         _line("hash set, our messages", hashed, _ADDING, lambda each: (each.one_us or 0) / 1e3),
         _line("hash set, the nft command", hashed, _ADDING, lambda each: each.typed_ms),
         _line(

@@ -50,8 +50,8 @@ def bandwidth(line: Line, address: str, seconds: int, beside: Iterable[Process] 
     before, machine = _seconds(taking_part) + _childrens(), _machine()
     rate = _run(line, address, seconds, "tcp_bw")
     spent, (busy, total) = _seconds(taking_part) + _childrens() - before, _machine()
-    octets = rate * seconds
-    return Bandwidth(rate, spent * 1e9 / octets, (busy - machine[0]) / (total - machine[1]))
+    transferred = rate * seconds
+    return Bandwidth(rate, spent * 1e9 / transferred, (busy - machine[0]) / (total - machine[1]))
 
 
 def latency_us(line: Line, address: str, seconds: int) -> float:

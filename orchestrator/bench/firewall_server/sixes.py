@@ -1,6 +1,6 @@
 """IPv6 pairs in a hash set, few and many: memory, loading, adding, look-up cost.
 
-A key has 32 octets instead of 8, so an element takes more memory and a look-up hashes and compares more; that it costs
+A key has 32 bytes instead of 8, so an element takes more memory and a look-up hashes and compares more; that it costs
 the same at any size is asked as for IPv4, with the same packets through both sets in turn.
 """
 
@@ -39,7 +39,7 @@ _PORTS = (40_000, 9)
 class Sixes:
     """Results by number of pairs: bytes, loading seconds, microseconds to add, nanoseconds a packet."""
 
-    octets: dict[int, float] = field(default_factory=dict)
+    memory_bytes: dict[int, float] = field(default_factory=dict)
     load_s: dict[int, float] = field(default_factory=dict)
     one_us: dict[int, list[float]] = field(default_factory=dict)
     packet_ns: dict[int, list[float]] = field(default_factory=dict)
@@ -87,8 +87,8 @@ def steps(sizes: Sizes) -> int:
 def record(results: Results, found: Sixes, sizes: Sizes) -> None:
     """Put the figures among a suite's."""
     least, most = min(sizes.sixes), max(sizes.sixes)
-    results.figures[f"ipv6_gb_{most}"] = Figure.of([found.octets[most] / 1e9], "GB")
-    results.figures[f"ipv6_octets_an_element_{most}"] = Figure.of([found.octets[most] / most], "octets")
+    results.figures[f"ipv6_gb_{most}"] = Figure.of([found.memory_bytes[most] / 1e9], "GB")
+    results.figures[f"ipv6_octets_an_element_{most}"] = Figure.of([found.memory_bytes[most] / most], "octets")
     results.figures[f"ipv6_load_s_{most}"] = Figure.of([found.load_s[most]], "s")
     for count, taken in found.one_us.items():
         results.figures[f"ipv6_add_one_us_{count}"] = Figure.of([statistics.median(taken)], "us")
@@ -101,7 +101,9 @@ def _load(found: Sixes, router: Router, count: int, singles: int) -> None:
     table = PairTable()
     router.inside(ROUTER, table.create)
     keys = pairs(count)
-    found.octets[count], found.load_s[count] = grown_by(lambda: router.inside(ROUTER, lambda: table.load(HOSTS6, keys)))
+    found.memory_bytes[count], found.load_s[count] = grown_by(
+        lambda: router.inside(ROUTER, lambda: table.load(HOSTS6, keys))
+    )
     found.one_us[count] = router.inside(ROUTER, lambda: _singles_us(table, pairs(singles, count)))
 
 

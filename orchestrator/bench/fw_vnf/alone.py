@@ -48,8 +48,8 @@ def unload(line: Line) -> None:
         filters.clear(line, kind)
 
 
-def measure_firewall(line: Line, *, octets: int, seconds: int, rate: int = 0) -> Rates:
+def measure_firewall(line: Line, *, size: int, seconds: int, rate: int = 0) -> Rates:
     """Send datagrams of a size at `rate` Mb/s, or at full speed."""
-    found = iperf.flood(line, seconds=seconds, octets=octets, bits_per_s=rate * MEGABIT)
-    bits = octets * 8 / found.seconds / MEGABIT
+    found = iperf.flood(line, seconds=seconds, size=size, bits_per_s=rate * MEGABIT)
+    bits = size * 8 / found.seconds / MEGABIT
     return Rates(found.sent * bits, found.arrived * bits, found.per_s)

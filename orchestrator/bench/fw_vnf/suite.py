@@ -44,16 +44,16 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
                     steps.next(f"round {turn + 1} of {sizes.rounds}: one VNF, {rules} rules")
                     alone.load(line, rules)
                     for octets in sizes.octets:
-                        found = alone.measure_firewall(line, octets=octets, seconds=sizes.seconds)
+                        found = alone.measure_firewall(line, size=octets, seconds=sizes.seconds)
                         values.by_size.setdefault((rules, octets), []).append(found)
                     for rate in sizes.rates:
-                        found = alone.measure_firewall(line, octets=PAPER_OCTETS, seconds=sizes.seconds, rate=rate)
+                        found = alone.measure_firewall(line, size=PAPER_OCTETS, seconds=sizes.seconds, rate=rate)
                         values.by_rate.setdefault((rules, rate), []).append(found)
                 for rules in sizes.lists:
                     steps.next(f"round {turn + 1} of {sizes.rounds}: one VNF with nftables, {rules} rules")
                     alone.load(line, rules, Filter.NFTABLES)
                     for octets in sizes.octets:
-                        found = alone.measure_firewall(line, octets=octets, seconds=sizes.seconds)
+                        found = alone.measure_firewall(line, size=octets, seconds=sizes.seconds)
                         values.nftables.setdefault((rules, octets), []).append(found)
         with yard(place, max(sizes.vnfs)) as ground:
             ground.load(max(sizes.rules), sizes.cap)

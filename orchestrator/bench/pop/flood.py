@@ -1,6 +1,6 @@
 """Many packets from outside at a steady rate: `python -m orchestrator.bench.pop.flood SECONDS PER_S ADDRESSES`.
 
-The file ADDRESSES holds destinations of IPv4, four octets each, which are sent to in turn, over and over. When it
+The file ADDRESSES holds destinations of IPv4, four bytes each, which are sent to in turn, over and over. When it
 begins to send it says so in a line. It ends by itself after SECONDS, and prints how many packets it sent and how long
 it took.
 """
@@ -91,7 +91,7 @@ def frames_to(addresses: npt.NDArray[np.uint32]) -> list[bytes]:
 
     UDP's checksum is left out, as IPv4 allows.
     """
-    first = bytearray(datagram(IPV4, 0, octets=PAYLOAD_OCTETS))
+    first = bytearray(datagram(IPV4, 0, size=PAYLOAD_OCTETS))
     first[_UDP_CHECKSUM : _UDP_CHECKSUM + 2] = bytes(2)
     made = np.tile(np.frombuffer(bytes(first), np.uint8), (len(addresses), 1))
     made[:, _DESTINATION : _DESTINATION + 4] = addresses.astype(">u4").view(np.uint8).reshape(-1, 4)

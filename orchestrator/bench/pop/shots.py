@@ -27,12 +27,12 @@ _BATCH = 64
 _POLL_S = 0.0005
 _PATIENCE_S = 30.0
 _QUEUED = 6
-"""The column of /proc/net/packet that says how many octets wait in a socket."""
+"""The column of /proc/net/packet that says how many bytes wait in a socket."""
 
 
-def datagram(grid: Grid, destination: int, *, octets: int = 18) -> bytes:
+def datagram(grid: Grid, destination: int, *, size: int = 18) -> bytes:
     """A frame from outside to the edge that nobody permits."""
-    return _datagram(grid, grid.stranger, destination, ATTACKED_PORT, octets)
+    return _datagram(grid, grid.stranger, destination, ATTACKED_PORT, size)
 
 
 def permitted(grid: Grid, destination: int) -> bytes:
@@ -40,9 +40,9 @@ def permitted(grid: Grid, destination: int) -> bytes:
     return _datagram(grid, grid.client.network, destination, PERMITTED_PORT, 18)
 
 
-def _datagram(grid: Grid, source: int, destination: int, port: int, octets: int) -> bytes:
+def _datagram(grid: Grid, source: int, destination: int, port: int, size: int) -> bytes:
     packet = Packet(grid.family, source, destination, UDP, 40_000, port)
-    return frames.frame(packet, src_mac=SENDER_MAC, dst_mac=EDGE_MAC, payload=bytes(octets))
+    return frames.frame(packet, src_mac=SENDER_MAC, dst_mac=EDGE_MAC, payload=bytes(size))
 
 
 def fire(links: Links, switch: EdgeSwitch, shots: Sequence[bytes]) -> None:

@@ -16,13 +16,13 @@ _TABLE = "aclbench"
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Packets and octets, with their IP headers."""
+    """Packets and bytes, with their IP headers."""
 
     packets: int
-    octets: int
+    bytes: int
 
     def since(self, before: Counted) -> Counted:
-        return Counted(self.packets - before.packets, self.octets - before.octets)
+        return Counted(self.packets - before.packets, self.bytes - before.bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""The suite: a small and a large domain in turns, and how many times as much the same change costs in the large one."""
+"""The suite: a small and a large domain in turns, and their cost ratios.
+
+The ratio says how many times as much the same change costs in the large one.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def measure(sizes: Sizes, progress: Progress) -> Results:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One kind of change: which cost of a world it is, and how many times as much it may be in the large one."""
+    """One kind of change: its cost in a world, and the largest allowed ratio."""
 
     name: str
     of: Callable[[Cost], float]
@@ -82,7 +85,7 @@ def _agent_parts(agents: int) -> tuple[_Part, ...]:
 
 
 def _compare(results: Results, steps: Steps, rounds: int, small: Size, large: Size, parts: tuple[_Part, ...]) -> None:
-    """Measure both sizes in turns, and add the ratio and the cost in the large one of each part."""
+    """Measure both sizes in turns; add each part's ratio and large-domain cost."""
     pairs: list[tuple[Cost, Cost]] = []
     for turn in range(rounds):
         costs: dict[Size, Cost] = {}

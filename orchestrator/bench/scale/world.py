@@ -1,4 +1,4 @@
-"""A domain of any size with simulated enforcement points, and what each kind of change costs the service.
+"""A domain of any size with simulated enforcement points, to measure changes' costs.
 
 The parts of a service run here, on SQLite and without HTTP: store, control, publisher, reports. Enforcement points are
 simulated: each reports what it would have read back, once for every program that it is given. A world is measured in a
@@ -52,7 +52,10 @@ _LOOK_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a domain is; `rules` are those of each tenant, `hosts` share one controller, `agents` speak alone."""
+    """The size of a domain.
+
+    `rules` are those of each tenant, `hosts` share one controller, `agents` speak alone.
+    """
 
     tenants: int
     rules: int
@@ -62,7 +65,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Medians of CPU seconds by kind of change, without and with the reports that follow, and what a start takes."""
+    """Median CPU seconds by kind of change, without and with reports, and of a start."""
 
     add_tenant: float
     add_endpoint: float
@@ -156,7 +159,10 @@ class World:
                 self._agents[name] = unit.enforcers.enrol(token, name=name, kind=kind).enforcer.id
 
     def _read_back(self) -> None:
-        """Let every point report until the newest generation is enforced, and no switch's cache may hold an older."""
+        """Let every point report until the newest generation is enforced.
+
+        No switch's cache may hold an older one then.
+        """
         _wait_until(self._reach_newest)
         time.sleep(CACHE_FOLLOWS_S)
         self._report_all()
@@ -169,7 +175,7 @@ class World:
         return program is not None and program.generation == newest and self._enforcement.enforced(_DOMAIN, newest).done
 
     def _report_all(self) -> None:
-        """Report the current programs: the controller all of its hosts at once, every agent by itself."""
+        """Report current programs: all hosts in one controller's report, every agent by itself."""
         self._sequence += 1
         hosts, servers = self._publisher.program(_DOMAIN), self._tiers.publisher(Tier.SERVER).program(_DOMAIN)
         if hosts is not None and self._switches:

@@ -1,1 +1,1 @@
-"""A client, a server and a cluster of firewalls between them, in network namespaces, for tests and measurements."""
+"""A client, a server and a firewall cluster in namespaces, for tests and measurements."""

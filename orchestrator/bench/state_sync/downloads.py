@@ -1,4 +1,4 @@
-"""Downloads of one byte through the firewalls: how long connections took to set up, and what processor time they cost.
+"""One-byte downloads through the firewalls: connection set-up times and CPU time.
 
 Client and server run on one processor, so their processor time is nearly all that a download costs: on virtual cables
 the sender's kernel carries a packet through every firewall, and messages between members with it.
@@ -27,7 +27,10 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Downloads:
-    """One run: processor time in all, the median set-up time; `failed` counts downloads without their byte."""
+    """One run: CPU time in all, and the median set-up time.
+
+    `failed` counts downloads without their byte.
+    """
 
     count: int
     cpu_us: float

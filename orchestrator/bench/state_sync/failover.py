@@ -1,4 +1,4 @@
-"""A firewall of a cluster dies under load: when the switch notices, when packets pass again, what is lost.
+"""A firewall dies under load: detection time, recovery time and losses.
 
 A lab with a spreading switch, three firewalls that share their connections, and real processes: each run opens its
 connections, kills a firewall, and looks. It is revived before the next run, empty, and serves once it is whole.
@@ -69,7 +69,7 @@ FIGURES: Mapping[str, tuple[str, Target | None]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One failover, in ms from the kill: when the switch noticed, and when the last flow had its first answer."""
+    """One failover, in ms from the kill: detection, and the last flow's first answer."""
 
     detect_ms: float
     gap_ms: float

@@ -1,4 +1,4 @@
-"""Runs inside a client or a server of a lab: connections that are held open while a firewall dies.
+"""Runs in a lab's client or server: connections kept open while a firewall dies.
 
     python -m orchestrator.bench.state_sync.holding serve ADDRESS PORT
     python -m orchestrator.bench.state_sync.holding hold ADDRESS PORT CONNECTIONS SOURCE...
@@ -64,7 +64,7 @@ def _echo(links: dict[int, socket.socket], number: int) -> None:
 
 @dataclass(slots=True)
 class Load:
-    """What a client holds and sends."""
+    """The connections that a client holds, and the data that it sends."""
 
     address: str
     port: int

@@ -1,4 +1,6 @@
-"""The paper's matrix: levels, contexts and confirmations, in clusters of 3, 6 and 9, with 25 and 100 downloads at once.
+"""The paper's matrix: levels, contexts and confirmations, in clusters of 3, 6 and 9.
+
+With 25 and 100 downloads at once.
 
 Levels that are compared with each other are run one after the other, in an order that changes from round to round; a
 ratio is always one of such neighbours, so that what else the machine does meets both.
@@ -32,7 +34,7 @@ _ADDED_TARGET = Target(10.0)
 
 @dataclass(slots=True)
 class Matrix:
-    """Every run, by setting and downloads at once, in the order of the rounds; and what programs ran for."""
+    """Every run by setting and parallel downloads, in round order, and programs' CPU time."""
 
     runs: dict[tuple[Sharing, int], list[Downloads]] = field(default_factory=dict)
     spent: dict[Sharing, list[Spent]] = field(default_factory=dict)
@@ -134,7 +136,7 @@ def conclude(results: Results, found: Matrix) -> None:
 
 
 def _conclude_paper(results: Results, found: Matrix) -> None:
-    """What the paper reports, and its oddities: ratios of set-up times."""
+    """Add the paper's ratios of set-up times, and its oddities."""
     first = MEMBERS[0]
     for at_once in AT_ONCE:
         for context in Context:

@@ -1,4 +1,4 @@
-"""What others offer: conntrackd beside the kernel's own connection tracking, and a store that firewalls share.
+"""The alternatives: conntrackd beside kernel tracking, and a store that firewalls share.
 
 conntrack      the kernel's connection tracking alone, in member 1: what the others add to
 ftfw, notrack  conntrackd in members 1 and 2, which tells of connections reliably, or without asking back

@@ -45,7 +45,7 @@ class Spent:
     others_us: float
 
     def less(self, before: Spent) -> Spent:
-        """What was spent since then."""
+        """Return the CPU time spent since `before`."""
         return Spent(self.owner_us - before.owner_us, self.others_us - before.others_us)
 
 
@@ -82,11 +82,11 @@ class Programs:
         owner.configure(settings)
 
     def counters(self) -> dict[str, int]:
-        """What the owner has counted."""
+        """Return the owner's counters."""
         return self._kernels[OWNER].counters()
 
     def spent(self) -> Spent:
-        """What the programs have run for while statistics were on."""
+        """Return the programs' run time while statistics were on."""
         owner = _run_us(self._kernels[OWNER])
         return Spent(owner, sum(map(_run_us, self._kernels.values())) - owner)
 

@@ -1,4 +1,4 @@
-"""The suite: what it costs that firewalls share their connections, beside what others offer, and what that saves."""
+"""The suite: cost and gain of shared connections, beside the alternatives."""
 
 from __future__ import annotations
 

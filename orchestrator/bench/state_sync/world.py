@@ -1,4 +1,4 @@
-"""A client, a server, and firewalls between them in network namespaces, whose connections may move by a route.
+"""A client, a server, and firewalls between them in namespaces, with movable routes.
 
 client ──c──▶ member 1 ──s──▶ server        each member has a link to both, and one (x) to the members' own network:
 client ──c──▶ member 2 ──s──▶ server        a bridge, a router where members are not neighbours, or a cable (x1, x2 ...)
@@ -80,7 +80,7 @@ class World:
         return f"{self._prefix}{name}"
 
     def inside(self, name: str | int, call: Callable[[], Result]) -> Result:
-        """What `call` returns when run in one of the namespaces."""
+        """Run `call` in one of the namespaces and return its result."""
         return namespaces.inside(self.namespace(name), call)
 
     def ip(self, name: str | int, lines: Sequence[str]) -> None:
@@ -134,7 +134,7 @@ class World:
         return tuple(f"{MIDDLE}{other}" for other in self.members if other != member)
 
     def dialler(self, member: int) -> Callable[[str, int, str], socket.socket]:
-        """What connects from a member's namespace, whichever thread calls it."""
+        """Return a function that connects from a member's namespace in any thread."""
 
         def dial(address: str, port: int, own: str) -> socket.socket:
             return self.inside(

@@ -45,7 +45,7 @@ def read(text: str) -> tuple[int, float]:
         raise Refused(f"iperf3 reported something else: {error}: {text.strip()[:200]!r}") from None
 
 
-def flood(line: Line, *, seconds: int, octets: int = DATAGRAM_OCTETS, bits_per_s: int = 0) -> Datagrams:
+def flood(line: Line, *, seconds: int, size: int = DATAGRAM_OCTETS, bits_per_s: int = 0) -> Datagrams:
     """Send datagrams of one size in one flow, at the maximum or at a rate.
 
     Raises Missing, Refused; Unreachable if nothing arrives.
@@ -54,7 +54,7 @@ def flood(line: Line, *, seconds: int, octets: int = DATAGRAM_OCTETS, bits_per_s
     text = line.run(
         CLIENT,
         *("iperf3", "--client", SERVER_ADDRESS, "--port", str(THROUGHPUT), "--bind", Clients.ONE.address),
-        *("--udp", "--length", str(octets), "--bitrate", str(bits_per_s), "--time", str(seconds), "--json"),
+        *("--udp", "--length", str(size), "--bitrate", str(bits_per_s), "--time", str(seconds), "--json"),
     )
     sent, took = read(text)
     arrived = _count_received(line) - before

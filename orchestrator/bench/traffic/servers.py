@@ -1,6 +1,6 @@
 """The servers of a line: lighttpd for httperf, iperf3's own, a UDP echo for netcat.
 
-lighttpd serves a page of one octet from one event loop in C, so that what stands in the middle is what limits; Python's
+lighttpd serves a page of one byte from one event loop in C, so that what stands in the middle is what limits; Python's
 own HTTP server would be what is measured.
 """
 

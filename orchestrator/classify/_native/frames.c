@@ -14,13 +14,13 @@ enum protocols { HOP_BY_HOP = 0, ICMP = 1, TCP = 6, UDP = 17, ROUTING = 43, FRAG
 
 struct frame {
     const uint8_t *data;
-    uint64_t captured, end; /* octets that are there; where what is looked at ends */
+    uint64_t captured, end; /* bytes that are there; where what is looked at ends */
 };
 
-static uint32_t number(const uint8_t *at, int octets)
+static uint32_t number(const uint8_t *at, int count)
 {
     uint32_t found = 0;
-    while (octets--)
+    while (count--)
         found = found << 8 | *at++;
     return found;
 }
@@ -30,7 +30,7 @@ static uint64_t half(const uint8_t *at)
     return (uint64_t)number(at, 4) << 32 | number(at + 4, 4);
 }
 
-/* A header of `whole` octets must have been there, and its first `read` be captured. */
+/* A header of `whole` bytes must have been there, and its first `read` be captured. */
 static enum unread need(const struct frame *frame, uint64_t start, uint64_t whole, uint64_t read)
 {
     if (start + whole > frame->end)
@@ -262,7 +262,7 @@ void let_parts_go(Py_buffer *parts)
 }
 
 /* read(data, starts, captured, wire, links, out): the packet of each frame into `out`, one record each. starts: int64 places
- * in data; captured and wire: uint32 octets that are there and that there were; links: uint32 LINKTYPE numbers. */
+ * in data; captured and wire: uint32 bytes that are there and that there were; links: uint32 LINKTYPE numbers. */
 static PyObject *read_many(PyObject *self, PyObject *arguments)
 {
     (void)self;

@@ -15,7 +15,7 @@ static size_t room_for(size_t members)
 }
 
 /* The number of groups; -1 where there is no memory. */
-static int64_t group_all(const uint8_t *records, size_t size, size_t octets, int64_t count, int64_t *first, int32_t *group)
+static int64_t group_all(const uint8_t *records, size_t size, size_t prefix, int64_t count, int64_t *first, int32_t *group)
 {
     size_t room = room_for(count);
     int32_t *table = malloc(room * sizeof *table);
@@ -25,8 +25,8 @@ static int64_t group_all(const uint8_t *records, size_t size, size_t octets, int
     memset(table, 0xFF, room * sizeof *table);
     for (int64_t i = 0; i < count; i++) {
         const uint8_t *record = records + i * size;
-        size_t slot = hash_of(seed, record, octets) & (room - 1);
-        while (table[slot] >= 0 && memcmp(records + first[table[slot]] * size, record, octets))
+        size_t slot = hash_of(seed, record, prefix) & (room - 1);
+        while (table[slot] >= 0 && memcmp(records + first[table[slot]] * size, record, prefix))
             slot = (slot + 1) & (room - 1);
         if (table[slot] < 0) {
             first[found] = i;
@@ -38,18 +38,18 @@ static int64_t group_all(const uint8_t *records, size_t size, size_t octets, int
     return found;
 }
 
-/* groups(records, size, octets) -> (first, group): of records of `size` octets, those whose first `octets` are the same: the
+/* groups(records, size, prefix) -> (first, group): of records of `size` bytes, those whose first `prefix` bytes are the same: the
  * first record of each group (int64, ascending) and the group of each record (int32). */
 static PyObject *groups(PyObject *self, PyObject *arguments)
 {
     (void)self;
     Py_buffer records;
-    Py_ssize_t size, octets;
+    Py_ssize_t size, prefix;
     PyObject *told = NULL;
-    if (!PyArg_ParseTuple(arguments, "y*nn", &records, &size, &octets))
+    if (!PyArg_ParseTuple(arguments, "y*nn", &records, &size, &prefix))
         return NULL;
     Py_ssize_t count = size > 0 ? records.len / size : 0;
-    if (size <= 0 || records.len != count * size || octets <= 0 || octets > size || count > INT32_MAX / 4) {
+    if (size <= 0 || records.len != count * size || prefix <= 0 || prefix > size || count > INT32_MAX / 4) {
         PyErr_SetString(PyExc_ValueError, "these are no records of that size");
         PyBuffer_Release(&records);
         return NULL;
@@ -58,7 +58,7 @@ static PyObject *groups(PyObject *self, PyObject *arguments)
     int32_t *group = malloc((count + 1) * sizeof *group);
     if (first && group) {
         Py_BEGIN_ALLOW_THREADS
-        found = group_all(records.buf, size, octets, count, first, group);
+        found = group_all(records.buf, size, prefix, count, first, group);
         Py_END_ALLOW_THREADS
     }
     if (found < 0)

@@ -1,6 +1,6 @@
 /* Kinds of packets: frames that no rule can tell apart, as one, with sums. `replay.py` asks a list about kinds alone.
  *
- *   frames ──▶ packets of a batch ──▶ hashes ──▶ table ──▶ kinds, each with its packets, its octets and its first frame
+ *   frames ──▶ packets of a batch ──▶ hashes ──▶ table ──▶ kinds, each with its packets, its bytes and its first frame
  *
  * A batch goes through each step together: what a step needs of memory is on its way while the others of the batch are read.
  * The table begins small and doubles, so that a piece with few kinds stays in the processor's cache.
@@ -124,8 +124,8 @@ static int take_all(const struct frames *all, struct found *found)
     return 0;
 }
 
-/* kinds(data, starts, captured, wire, links) -> (records, packets, octets, first, group): each kind once, in the order of its
- * first frame, as a record of PACKET; the packets and octets of each and its first frame (int64); each frame's kind (int32). */
+/* kinds(data, starts, captured, wire, links) -> (records, packets, bytes, first, group): each kind once, in the order of its
+ * first frame, as a record of PACKET; the packets and bytes of each and its first frame (int64); each frame's kind (int32). */
 PyObject *kinds(PyObject *self, PyObject *arguments)
 {
     (void)self;

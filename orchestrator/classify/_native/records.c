@@ -52,7 +52,7 @@ static void add(struct run *run, Py_ssize_t start, uint32_t captured, uint32_t w
     run->link[run->count++] = link;
 }
 
-/* pcap: 16 octets in front of each packet, of which the last eight say how long it is and was. */
+/* pcap: 16 bytes in front of each packet, of which the last eight say how long it is and was. */
 static void records_in(struct run *run, uint32_t most, uint32_t link, uint32_t tick)
 {
     while (run->size - run->place >= 16) {
@@ -65,7 +65,7 @@ static void records_in(struct run *run, uint32_t most, uint32_t link, uint32_t t
     }
 }
 
-/* pcapng: blocks of type 6, with 28 octets in front of each packet and 4 behind it and what fills it up. */
+/* pcapng: blocks of type 6, with 28 bytes in front of each packet and 4 behind it and what fills it up. */
 static void blocks_in(struct run *run, uint32_t most, const struct interface *of, Py_ssize_t interfaces)
 {
     while (run->size - run->place >= 32 && word(run, run->place) == 6) {
@@ -82,7 +82,7 @@ static void blocks_in(struct run *run, uint32_t most, const struct interface *of
     }
 }
 
-/* Room for the most packets that there can be, `least` octets each. */
+/* Room for the most packets that there can be, `least` bytes each. */
 static int make_room(struct run *run, Py_ssize_t least)
 {
     size_t room = (run->size - run->place) / least + 1;
@@ -133,7 +133,7 @@ static PyObject *gone_through(Py_buffer *data, Py_ssize_t place, int swapped, ui
 }
 
 /* records(data, place, swapped, most, link, tick) -> (place, starts, captured, wire, links, times): the packets of pcap from
- * `place` on, at most `most` octets long, up to where something else stands, as int64, three times uint32, and int64. `tick`:
+ * `place` on, at most `most` bytes long, up to where something else stands, as int64, three times uint32, and int64. `tick`:
  * nanoseconds that the second word of a time counts. */
 static PyObject *records(PyObject *self, PyObject *arguments)
 {
@@ -149,7 +149,7 @@ static PyObject *records(PyObject *self, PyObject *arguments)
     return told;
 }
 
-/* blocks(data, place, swapped, most, interfaces) -> as `records`, of pcapng: packet blocks at most `most` octets long, of
+/* blocks(data, place, swapped, most, interfaces) -> as `records`, of pcapng: packet blocks at most `most` bytes long, of
  * interfaces as `struct interface` says them. */
 static PyObject *blocks(PyObject *self, PyObject *arguments)
 {

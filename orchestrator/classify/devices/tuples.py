@@ -53,7 +53,7 @@ def tuples_of(space: Space) -> U32:
 
 
 def _fields(words: U64, family: Family) -> U32:
-    """Return masks or keys of a space in 32-bit words, (n, 2 * words + 2)."""
+    """Return masks or keys in 32-bit words, as (n, 2 * words + 2)."""
     width = words_of(family)
     last = words[:, _ADDRESSES]
     ports, protocol = last >> np.uint64(32), last >> np.uint64(24) & np.uint64(0xFF)

@@ -125,7 +125,7 @@ def plainly(chain: Chain, rows: FlowTable) -> Plain:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A conjunction: a rule in one IP version, its priority, and its sides that are clauses."""
+    """A conjunction of one rule in one IP version: priority and clauses by side."""
 
     rule: Rule
     family: Family
@@ -237,7 +237,7 @@ def _check_clauses(chain: Chain, units: Mapping[int, Unit], clauses: FlowTable) 
     for number, unit in units.items():
         for clause in range(unit.clauses):
             place[Clause(number, clause, unit.clauses)] = len(place)
-    named = [[place.get(each, -1) for each in named_clauses(octets)] or [-1] for octets in clauses.instruction_set]
+    named = [[place.get(each, -1) for each in named_clauses(data)] or [-1] for data in clauses.instruction_set]
     of_row = [named[index] for index in clauses.instructions.tolist()]
     row = np.repeat(np.arange(len(clauses)), [len(each) for each in of_row])
     group = np.array([each for several in of_row for each in several], np.int64)
@@ -287,10 +287,10 @@ class Clause(NamedTuple):
     clauses: int
 
 
-def named_clauses(octets: bytes) -> list[Clause]:
+def named_clauses(data: bytes) -> list[Clause]:
     """The clauses that an instruction list names; none if it does anything else."""
-    actions = octets[8:]
-    if octets[:8] != struct.pack(">HHI", 4, len(octets), 0) or len(actions) % 16:
+    actions = data[8:]
+    if data[:8] != struct.pack(">HHI", 4, len(data), 0) or len(actions) % 16:
         return []
     found = []
     for at in range(0, len(actions), 16):

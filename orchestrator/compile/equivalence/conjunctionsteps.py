@@ -222,7 +222,7 @@ def _by_clause(rows: FlowTable, chain: Chain) -> dict[Clause, Items]:
     """The items of entries by the clauses that they name."""
     entries = rows.take(names_clauses(rows))
     items = checked_rows(entries, chain)
-    named = [named_clauses(octets) for octets in entries.instruction_set]
+    named = [named_clauses(data) for data in entries.instruction_set]
     places: defaultdict[Clause, list[int]] = defaultdict(list)
     for row, which in enumerate(entries.instructions.tolist()):
         if not named[which]:

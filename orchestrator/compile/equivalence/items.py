@@ -145,7 +145,10 @@ class _Test(NamedTuple):
 
 
 def reference_decode(flows: FlowTable, items: Items, registers: npt.NDArray[Any]) -> tuple[int, int]:
-    """The same, a row at a time: the row that is not understood (-1: none) and why."""
+    """Decode row by row: the row that is not understood (-1: none), and why.
+
+    The reference for the decoder by columns.
+    """
     for row in range(len(flows)):
         try:
             _fill(items[row], registers[row], _tests(flows.row(row).match))

@@ -3,7 +3,7 @@
     base ──── the items of the whole list when it was last proven from scratch, indexed; which of them are `gone` since
     since ─── the rules that were looked at since then, as a whole or in part, and all items that came
 
-The base is never copied: whatever changes is as large as what came and went, and an octet for each item of the base.
+The base is never copied: whatever changes is as large as what came and went, and a byte for each item of the base.
 """
 
 from __future__ import annotations

@@ -80,7 +80,10 @@ class Proof:
     lifted: LiftedProof
 
     def must_begin_anew(self, policy: Policy, removed: FlowTable, added: FlowTable) -> bool:
-        """Whether the next program must be proven whole: other rows that track connections, or none any more."""
+        """Return whether the next program must be proven whole.
+
+        It must if other rows track connections than before, or none do any more.
+        """
         were_tracked = self.policy.return_traffic is ReturnTraffic.TRACKED
         if were_tracked is not (policy.return_traffic is ReturnTraffic.TRACKED):
             return True
@@ -116,7 +119,7 @@ class Proof:
         return Proof(policy, lists, owners, lifted)
 
     def _changed_chains(self, policy: Policy, numbers: Set[int]) -> tuple[dict[str, Chain], Set[str]]:
-        """Return the lists that changed or bear some number, and the names of those that went."""
+        """Return the lists that changed or have one of `numbers`, and the removed lists' names."""
         old, new = self.policy, policy
         if new.return_traffic is old.return_traffic:
             left, come = find_replaced(old.tenants, new.tenants)
@@ -144,7 +147,10 @@ def prove(policy: Policy, flows: FlowTable) -> Proof:
 
 
 def _lists_of(policy: Policy, rows: FlowTable) -> FlowTable:
-    """Return the deciding rows of one number; nobody's, which is the operator's, are with those that track."""
+    """Return the deciding rows of one list number.
+
+    Rows of nobody, which are the operator's, are with those that track.
+    """
     if policy.return_traffic is ReturnTraffic.TRACKED:
         is_tenants = len(rows) and rows.tenant[0]
         rows = read_rows(rows) if is_tenants else read_whole(rows, holds_replies=policy.holds_replies)

@@ -1,4 +1,4 @@
-"""Programs that track connections: their rows of rules read as rows about packets, and the rows that track held exact.
+"""Programs that track connections: rules read as rows about packets, tracking rows held exactly.
 
 A rule's row asks for the packet that opened the connection (`ct_nw_src`, `ct_tp_dst`, ...). Read as if it asked for a
 packet's own header it is a row as all others are, and the proof of lists is about the packets that open connections:
@@ -46,7 +46,7 @@ _NOTHING_KNOWN = 0xFFFF
 
 
 class _Term(NamedTuple):
-    """A field of a match: class, number, and value with its mask, if it has one, as bytes."""
+    """A field of a match: class, number, and value with an optional mask, as bytes."""
 
     oxm_class: int
     number: int
@@ -92,7 +92,10 @@ def _set(register: int, value: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _wanted(zone: int, holds_replies: bool) -> frozenset[Flow]:
-    """The rows that track connections in a zone; where replies are held, these and what is aside are dropped."""
+    """Return the exact rows that track connections in a zone.
+
+    Where replies are held, these and packets that belong to no connection are dropped.
+    """
     aside = b"" if holds_replies else goto(Table.OPERATOR)
     reply = b"" if holds_replies else apply_actions(_set(6, 1)) + goto(Table.LOCAL)
     rows = [
@@ -133,7 +136,10 @@ def _asks_again() -> tuple[bytes, ...]:
 
 
 def tracks(flows: FlowTable) -> npt.NDArray[np.bool_]:
-    """Which rows may be some that track: those of nobody in the tables where such rows stand."""
+    """Return a mask of the rows that may track connections.
+
+    They are the rows of nobody in the tables where such rows stand.
+    """
     tables = [*_OWN_TABLES, Table.LOCAL, Table.INGRESS]
     of_nobody = (flows.tenant == 0) & (flows.cookie >> np.uint64(40) == np.uint64(_STRUCTURE >> 40))
     found: npt.NDArray[np.bool_] = of_nobody & np.isin(flows.table, tables)
@@ -141,7 +147,7 @@ def tracks(flows: FlowTable) -> npt.NDArray[np.bool_]:
 
 
 def read_whole(flows: FlowTable, *, holds_replies: bool) -> FlowTable:
-    """All rows of a program that tracks connections, but those that track, with those of rules read as about packets.
+    """Return all rows of a program except those that track, as rows about packets.
 
     `holds_replies` as in the policy. Raises NotEquivalent.
     """
@@ -216,7 +222,7 @@ def _read(match: bytes, flows: FlowTable, place: int) -> bytes:
 
 
 def _about_packets(asked: dict[int, _Term], flows: FlowTable, place: int) -> list[bytes]:
-    """The terms about a packet's own header, in the order in which rows of rules have them."""
+    """Return the terms about a packet's own header, in the order that rules use."""
     found = [
         _Term(0x8000, number, asked[known].masked, asked[known].body).packed()
         for known, number in ((120, 11), (121, 12), (122, 26), (123, 27))
@@ -233,7 +239,10 @@ def _about_packets(asked: dict[int, _Term], flows: FlowTable, place: int) -> lis
 
 
 def _port(term: _Term, protocol: int | None, flows: FlowTable, place: int) -> bytes:
-    """A port of the first packet as that of its protocol's header; of ICMP, as its type or code."""
+    """Read a port of the first packet as its protocol's port field.
+
+    With ICMP it is the type or the code.
+    """
     second = term.number == 125
     if protocol in _WITH_PORTS:
         return _Term(0x8000, _WITH_PORTS[protocol] + second, term.masked, term.body).packed()

@@ -122,12 +122,12 @@ def _one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str
         fragments = int(rule.fragments), int(not whole_only)
         two, family = (2 * place, 2 * place + 1), only_family(rule.protocol) or 0
         rows.append(_WANT_OCTETS.pack(*two, *two, place, *_protocols(rule), *fragments, family, at))
-    spans_wanted = b"".join([_octets(span) for each in addresses for span in each])
+    spans_wanted = b"".join([_span_bytes(span) for each in addresses for span in each])
     pool = Pool(_starts(addresses), np.frombuffer(spans_wanted, _SPAN))
     return Wanted(np.frombuffer(b"".join(rows), WANT), pool, _pool(ports, np.uint16), _pool(flags, np.uint8))
 
 
-def _octets(span: Span) -> bytes:
+def _span_bytes(span: Span) -> bytes:
     """A row of `_SPAN`."""
     return (span.low | span.high << 128).to_bytes(_SPAN.itemsize, "little")
 

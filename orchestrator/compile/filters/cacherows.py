@@ -4,14 +4,14 @@ A flow cache (`enforce/drivers/bpf`) asks its rows in order, and the first that 
 unfragmented packets only. A row is one interval on each axis, so a box takes one row for each combination of its spans;
 ICMP's type and code stand where others have their ports, and TCP flags are looked at under a mask.
 
-    octets   IPv4                                              octets   IPv6
+    bytes   IPv4                                              bytes   IPv6
     0        source, its span (last - first)      4 + 4       0        source, first and last       16 + 16
     8        destination, its span                4 + 4       32       destination, first and last  16 + 16
     16       source port, its span                2 + 2       64       the same as from 16 on       12
     20       destination port, its span           2 + 2       76       zero                         4
     24       protocol, its span, flags, mask      1 + 1 + 1 + 1
 
-A row of a program has these octets as its match (little-endian; of an address of 128 bits the upper 64 first), the
+A row of a program has these bytes as its match (little-endian; of an address of 128 bits the upper 64 first), the
 verdict and the cookies of whom it counts for as its instructions, and a priority that falls from row to row.
 """
 
@@ -103,7 +103,7 @@ class CacheRow:
 
     @property
     def match(self) -> bytes:
-        """The row's octets."""
+        """The row's bytes."""
         ports = (*_span_of(self.source_ports), *_span_of(self.destination_ports))
         upper = (*ports, *_span_of(self.protocols), *self.flags)
         if self.family is Family.IPV4:
@@ -113,7 +113,7 @@ class CacheRow:
 
     @classmethod
     def of(cls, match: bytes, verdict: Verdict, counts: tuple[int, ...]) -> CacheRow:
-        """The row of some octets. Raises BadInput."""
+        """The row of some bytes. Raises BadInput."""
         family = _FAMILIES.get(len(match))
         if family is None:
             raise BadInput(f"{len(match)} octets are no row of a flow cache", place="match")
@@ -172,11 +172,11 @@ def _instructions(row: CacheRow) -> bytes:
     return struct.pack(f"<B{len(row.counts)}Q", row.verdict, *row.counts)
 
 
-def _read_instructions(octets: bytes) -> tuple[Verdict, tuple[int, ...]]:
-    counted, rest = divmod(len(octets) - 1, 8)
-    if rest or counted > MOST_COUNTED or octets[0] not in _VERDICTS:
-        raise BadInput(f"{octets.hex()} says nothing to a flow cache", place="instructions")
-    verdict, *counts = struct.unpack(f"<B{counted}Q", octets)
+def _read_instructions(data: bytes) -> tuple[Verdict, tuple[int, ...]]:
+    counted, rest = divmod(len(data) - 1, 8)
+    if rest or counted > MOST_COUNTED or data[0] not in _VERDICTS:
+        raise BadInput(f"{data.hex()} says nothing to a flow cache", place="instructions")
+    verdict, *counts = struct.unpack(f"<B{counted}Q", data)
     return Verdict(verdict), tuple(counts)
 
 

@@ -9,7 +9,7 @@ everything pass, for the filter speaks of forwarded packets only. Nothing here t
 `filterlists`): every list is enforced.
 
 Later fragments have chains of their own (`_later`), in which only lines stand that can match them. ip6tables has no
-other way to say "not a later fragment" of any protocol; and iptables over nftables takes the octets of a later fragment
+other way to say "not a later fragment" of any protocol; and iptables over nftables takes the bytes of a later fragment
 for a header (seen with 1.8.9 on Linux 6.18), where the kernel's own iptables does not.
 """
 
@@ -110,7 +110,10 @@ def _chains(lists: Sequence[FilterList], family: Family, limit: LogLimit) -> Map
 
 
 def _by_leg(lists: Sequence[FilterList], family: Family) -> Iterator[str]:
-    """Yield rules that drop names which a packet's leg does not bear; none where a tenant owns every address."""
+    """Yield rules that drop source addresses which the packet's leg does not have.
+
+    None where one tenant owns every address.
+    """
     owned = [prefix for _, prefix in _owned_prefixes(lists, Stage.EGRESS, family)]
     if any(not prefix.length for prefix in owned):
         return

@@ -1,4 +1,4 @@
-"""The queue compiler: a policy as rows for a classifier in user space, each with the packets that it holds.
+"""The queue compiler: a policy as rows for a classifier in user space.
 
     ingress_7 rule 17     the list and whom the row counts for: the object's name
     order 4 permit log 10 20
@@ -59,7 +59,7 @@ _FRAGMENTS = {WHOLE: "whole", LATER: "later"}
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A row of a classifier: when it is asked, what it holds, what becomes of a packet, whom it counts for.
+    """A classifier row: when it is asked, its matches, verdict and counted rule.
 
     `tenant` is the number of the list's tenant, 0 for the operator's; `log` the measure of reports of a row that logs.
     """
@@ -74,7 +74,7 @@ class QueueRow:
 
     @property
     def name(self) -> str:
-        """What its object is called."""
+        """The name of its object."""
         owner = f"_{self.tenant}" if self.tenant else ""
         return f"{self.stage.value}{owner} {self.comment}"
 
@@ -91,7 +91,10 @@ def queue_objects(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...
 
 
 def _by_leg(policy: Policy, family: Family) -> Iterator[str]:
-    """Yield rules that drop names which a packet's leg does not bear; none where a tenant owns every address."""
+    """Yield rows that drop source addresses which the packet's leg does not have.
+
+    None where one tenant owns every address.
+    """
     owned = [prefix for tenant in policy.tenants for prefix in tenant.prefixes if prefix.family is family]
     if any(not prefix.length for prefix in owned):
         return
@@ -158,7 +161,7 @@ def _orders(
 
 
 def write_row(row: QueueRow) -> tuple[str, ...]:
-    """A row as lines: its order and verdict, and a line for each field that it looks at."""
+    """Write a row as lines: order and verdict, then each field that it matches."""
     log = f" log {row.log.rate} {row.log.burst}" if row.log else ""
     return (f"order {row.order} {'permit' if row.permit else 'deny'}{log}", *_box_lines(row.box))
 
@@ -186,7 +189,7 @@ def read_row(family: Family, name: str, lines: Sequence[str]) -> QueueRow:
 
 
 def read_name(name: str) -> tuple[Stage, int, str] | None:
-    """The stage and the tenant of a row's list, and whom it counts for; None for what names no row."""
+    """Return stage, tenant and counted rule of a row's name, or None."""
     found = _NAME.match(name)
     if found is None or read_comment(found[3]) is None:
         return None

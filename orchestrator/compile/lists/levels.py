@@ -125,10 +125,10 @@ def packed(table: RuleTable) -> Atoms:
 
 def few_packed(atoms: Iterable[Atom]) -> Atoms:
     """The same for a few, which come as values."""
-    return np.frombuffer(b"".join([_octets(each) for each in atoms]), np.uint64).reshape(-1, ATOM_WORDS)
+    return np.frombuffer(b"".join([_atom_bytes(each) for each in atoms]), np.uint64).reshape(-1, ATOM_WORDS)
 
 
-def _octets(atom: Atom) -> bytes:
+def _atom_bytes(atom: Atom) -> bytes:
     kind, code = atom.icmp_type, atom.icmp_code
     return _ATOM_OCTETS.pack(
         atom.src_hi, atom.src_lo, atom.dst_hi, atom.dst_lo,

@@ -43,10 +43,10 @@ class ListTable:
 
         Its last byte is read.
         """
-        octets = {**_HEADER_OCTETS, ICMP_NAME[self.family]: _ICMP_OCTETS}
-        for name, size in octets.items():
+        headers = {**_HEADER_OCTETS, ICMP_NAME[self.family]: _ICMP_OCTETS}
+        for name, size in headers.items():
             self.declared.chain(f"{name}_header", [f"@th,{8 * size - 8},8 >= 0 return", "drop"])
-        self.declared.map("headers", ["meta l4proto"], [f"{name} : jump {name}_header" for name in octets])
+        self.declared.map("headers", ["meta l4proto"], [f"{name} : jump {name}_header" for name in headers])
 
     def list_chain(self, each: FilterList, world: World, suffix: str = "", first: Sequence[str] = ()) -> None:
         """The chain of a list, behind some rules."""
@@ -62,7 +62,10 @@ class ListTable:
         self.declared.chain(name, rules)
 
     def operators(self, world: World, suffix: str = "") -> list[str]:
-        """Return the jump to the operator's rules, if any; with a suffix they do not count."""
+        """Return the jump to the operator's rules, if any.
+
+        With a suffix, the rules do not count.
+        """
         jumps = []
         for each in self.operator:
             if len(each.rows(world).rules):

@@ -96,7 +96,10 @@ class _Table(ListTable):
             self.declared.chain(name, [hook, *self._by_leg(), later, "meta l4proto >= 0 goto whole", "drop"])
 
     def _by_leg(self) -> list[str]:
-        """Rules for names that a packet's leg does not bear; none where a tenant owns every address."""
+        """Return rules that drop source addresses which the packet's leg does not have.
+
+        None where one tenant owns every address.
+        """
         source = f"{IP[self.family]} saddr"
         owned = [prefix for each in self.tenants for prefix in each.prefixes if prefix.family is self.family]
         if any(not prefix.length for prefix in owned):

@@ -103,7 +103,10 @@ class _Frame(ListTable):
         self.declared.chain("misdirects", [_BEFORE, f'iifname "{REHOME}" accept', f"{field} vmap @directory"])
 
     def _by_leg(self) -> list[str]:
-        """Rules for names of tenants served here, which come from nowhere outside, nor over another server."""
+        """Return rules that drop packets with source addresses of tenants served here.
+
+        Such packets come neither from outside nor over another server.
+        """
         ours = [prefix for each in self.tenants for prefix in self.prefixes(each)]
         if any(prefix.endswith("/0") for prefix in ours):
             return []

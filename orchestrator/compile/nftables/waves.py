@@ -41,7 +41,10 @@ def waves(space: Space, rows: Rows, kinds: Rows) -> list[Wave]:
 
 
 def row_turns(space: Space, rows: Rows, kinds: Rows, classes: int) -> Rows:
-    """Return every row's turn; class i has turns i, i + classes, i + 2 classes, ..."""
+    """Return every row's turn.
+
+    Class i has the turns i, i + classes, i + 2 classes, and so on.
+    """
     boxes = np.zeros((len(rows), 2, 8), np.int32)
     boxes[:, 0, : len(Axis)], boxes[:, 1, : len(Axis)] = space.low[:, rows].T, space.high[:, rows].T
     source, destination = (space.low[axis, rows] for axis in (Axis.SOURCE, Axis.DESTINATION))

@@ -1,7 +1,7 @@
 """OpenFlow groups of buckets as rows of a program, in the form of flow entries.
 
 A group is kept where flow entries are, so that digests, deltas, the wire and reading back know it without being told.
-Its table is `GROUPS`, which no switch has for flows; its match is its number, four octets; in place of instructions
+Its table is `GROUPS`, which no switch has for flows; its match is its number, four bytes; in place of instructions
 stands one structure, as Open vSwitch describes the group (OpenFlow 1.5.1, 7.3.4.2), behind a head of our own:
 
     ┌ head ─────────────────────────────────────┐┌ bucket ──────────────────────────────────────────────┐┌ properties
@@ -74,9 +74,9 @@ def group(number: int) -> bytes:
     return struct.pack(">HHI", _GROUP, 8, number)
 
 
-def is_group_body(octets: bytes) -> bool:
+def is_group_body(data: bytes) -> bool:
     """Whether this stands in place of instructions."""
-    return len(octets) >= HEAD.size and octets[0] == _KIND >> 8
+    return len(data) >= HEAD.size and data[0] == _KIND >> 8
 
 
 def taken_apart(body: bytes) -> tuple[int, bytes, bytes]:
@@ -86,7 +86,7 @@ def taken_apart(body: bytes) -> tuple[int, bytes, bytes]:
 
 
 def each_bucket(buckets: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and actions of every bucket. Raises struct.error for octets that are no buckets."""
+    """Number and actions of every bucket. Raises struct.error for bytes that are no buckets."""
     return ((number, actions) for number, actions, _ in each_watched_bucket(buckets))
 
 

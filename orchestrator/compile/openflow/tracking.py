@@ -1,4 +1,4 @@
-"""What a switch knows of connections: the Nicira action `ct`, as Open vSwitch writes it back.
+"""Open vSwitch's connection tracking: the Nicira action `ct`, as the switch writes it back.
 
     ┌ head: type, length, vendor, subtype, flags 2, zone's source 4, zone 2, table 1, pad 3, helper 2 ┐┌ actions ...
 
@@ -37,18 +37,23 @@ class State(enum.IntFlag):
 
 
 def track(zone: int, table: int) -> bytes:
-    """Go on in a table with what is known in a zone of the packet's connection: its mark, 0 where there is none."""
+    """Go to a table with the mark of the packet's connection (0: none)."""
     return _ct(0, zone, table, b"")
 
 
 def begin(zone: int, mark: int) -> bytes:
-    """Remember the packet's connection in a zone, under a mark above 0; one that is known gets the mark. What is no
-    connection (a broken checksum, flags that nothing begins with) is not remembered."""
+    """Remember the packet's connection in a zone, under a mark above 0.
+
+    A known connection gets the mark. Packets that belong to no connection (a broken checksum, flags that nothing begins
+    with) are not remembered.
+    """
     return _ct(_COMMIT, zone, _NO_TABLE, set_field(CT_MARK, mark))
 
 
 def open_with(zone: int, mark: int, table: int) -> bytes:
-    """Remember a connection that the packet opens, and go on in a table; there the mark is 0 if there was no room.
+    """Remember a connection that the packet opens, and go on in a table.
+
+    There the mark is 0 if there was no room.
 
     One that is known, but the other way round, is forgotten: this packet opens it.
     """

@@ -1,4 +1,4 @@
-"""The pipeline of an edge switch, declared as data: tables, registers, what each looks at and where it sends packets.
+"""An edge switch's pipeline as data: tables, registers, matched fields and next tables.
 
 `edge.py` makes the rows, a test holds them to what is declared, and `docs/edge-pipeline.md` is written from here.
 """

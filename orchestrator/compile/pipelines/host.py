@@ -1,4 +1,4 @@
-"""The host tier's pipeline, declared as data: tables, registers, what each table looks at and where it sends packets.
+"""The host tier's pipeline as data: tables, registers, matched fields and next tables.
 
 Whatever has to agree on a table's number or a register's meaning takes it from here. `structure.py` and `host.py` make
 the rows, a test holds them to what is declared, and `docs/pipeline.md` is written from here (`pipeline_page`).
@@ -84,7 +84,7 @@ ALL_REGISTERS = (SOURCE_TENANT, DESTINATION_TENANT, FROM_UPLINK, OPERATOR_PERMIT
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A table: what it is for, the fields its rows may match, the tables they may send packets on to, and a miss."""
+    """A table: purpose, fields that its rows may match, next tables, and its miss."""
 
     table: enum.IntEnum
     purpose: str

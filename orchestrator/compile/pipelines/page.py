@@ -93,7 +93,7 @@ def _declared_sections(
 
 
 def _fields_of_rules(stages: Sequence[Stage]) -> Iterator[str]:
-    """What is meant by them, where some table looks at them."""
+    """Explain the fields of rules, where some table matches them."""
     if any(set(RULE_FIELDS) <= set(stage.looks_at) for stage in stages):
         yield f"*The fields of rules* are {', '.join(_names(RULE_FIELDS))}.\n"
 

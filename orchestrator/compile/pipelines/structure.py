@@ -52,7 +52,10 @@ class _Order:
 
 
 def _prefix_priority(prefix: Prefix) -> int:
-    """On `sources` and `local` the longest prefix decides; one below is left for the same prefix being elsewhere."""
+    """Return a prefix's priority: the longest decides on `sources` and `local`.
+
+    One below is left free for the row that says that the same prefix is elsewhere.
+    """
     return 1001 + 2 * prefix.length
 
 
@@ -83,7 +86,9 @@ def endpoint_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
 
 
 def elsewhere_rows(endpoints: Iterable[Endpoint], tenant: int) -> list[Flow]:
-    """Where an endpoint's prefix lies inside another's: it is not the outer one's on switches that lack the inner.
+    """Return rows for prefixes of endpoints that lie inside another endpoint's prefix.
+
+    On switches that lack the inner endpoint, such addresses do not belong to the outer one.
 
     There its packets leave by the uplink, and those that bear its address come in by it.
 
@@ -276,7 +281,9 @@ def _sender_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) ->
 
 
 def _impostor_row(prefix: Prefix, tenant: int, symbol: int) -> Flow:
-    """Packets from the uplink in the endpoint's name end here; its port is written down, so that the row needs it.
+    """Drop packets from the uplink with the endpoint's source address.
+
+    The endpoint's port is written down, so that the row needs it.
 
     The prefix of all addresses is nobody's name: whoever has it (a router) hears from everybody by the uplink.
     """

@@ -1,4 +1,4 @@
-"""The host tier's rows where connections are tracked: those that look them up, and rules as they ask for them.
+"""Host rows that track connections: connection look-up, and rules that read its result.
 
     opens one, or goes    lifted ─ look up ─▶ state ─▶ lifted ─▶ operator ─▶ egress ─▶ local ─▶ ingress ─▶ output
     in its direction
@@ -62,7 +62,9 @@ class _Order:
 
 
 def zone_of(domain: str) -> int:
-    """Where the switches of a domain's hosts remember connections: one zone, apart from that of its spreading switch.
+    """Return the zone where the switches of a domain's hosts remember connections.
+
+    It differs from the zone of the domain's spreading switch.
 
     Several bridges of one daemon may share it, for a remembered connection permits nothing by itself.
     """
@@ -78,13 +80,19 @@ class Tracking:
 
 
 def tracking_rows(tracking: Tracking, sends: tuple[Flow, ...]) -> list[Flow]:
-    """The rows that look connections up and remember them; `sends` are those by which table `output` sends packets."""
+    """Return the rows that look connections up and remember them.
+
+    `sends` are the rows by which table `output` sends packets.
+    """
     states = (_held(row) if tracking.holds_replies else row for row in _states())
     return [*_looks_up(tracking.zone), *states, *_second_pass(), *_remembers(tracking.zone), *_sent(sends)]
 
 
 def _held(row: Flow) -> Flow:
-    """A row of `state`; what goes against its connection's direction, or shows nothing of it, is dropped."""
+    """Return a row of `state` that drops packets which do not fit their connection.
+
+    They go against its direction, or show nothing of it.
+    """
     return replace(row, instructions=DROP) if row.priority in (_Order.REPLY, _Order.ASIDE) else row
 
 
@@ -182,7 +190,9 @@ _KEPT = frozenset(
 
 
 def about_connections(flows: FlowTable) -> FlowTable:
-    """Rows of a program, those of rules asking for the packet that opened a connection in place of the packet itself.
+    """Rewrite rules' rows so that they match the packet that opened the connection.
+
+    The rows matched the packet itself.
 
     A fragment has the ports of its connection, so there no row asks whether it shows any.
     """

@@ -145,10 +145,10 @@ def _merge_intervals(starts: Sequence[int], vectors: U64) -> Axis:
 
 def _pack_bits(bits: Bits, words: int) -> U64:
     """Rows of bits as words, the lowest bit first."""
-    octets = np.zeros((len(bits), words * 8), np.uint8)
+    matrix = np.zeros((len(bits), words * 8), np.uint8)
     packed = np.packbits(bits, axis=1, bitorder="little")
-    octets[:, : packed.shape[1]] = packed
-    return octets.view("<u8").astype(np.uint64)
+    matrix[:, : packed.shape[1]] = packed
+    return matrix.view("<u8").astype(np.uint64)
 
 
 def in_order(rows: Sequence[CacheRow]) -> Iterator[tuple[Family, Sequence[CacheRow]]]:

@@ -8,7 +8,7 @@ which leaves a pair in its list rather than lift one that a deny is about. What 
 for verdicts it makes no difference where it stands. Pairs are not counted rule by rule: hosts, which hold the
 whole list, count them.
 
-    key     source, destination (network order), and for services the protocol and the port, each padded to 4 octets
+    key     source, destination (network order), and for services the protocol and the port, each padded to 4 bytes
 
 is the element of a set of nftables as the kernel holds it, and the match of a row of a program.
 """
@@ -31,7 +31,7 @@ from orchestrator.program.program import Tier
 from orchestrator.program.rules import ANY_BYTE, FRAG_ANY, FRAG_NOT_LATER, PERMIT, RuleTable
 
 Keys = npt.NDArray[np.uint8]
-"""(n, key_bytes) octets."""
+"""(n, key_bytes) bytes."""
 Bits = npt.NDArray[np.bool_]
 
 
@@ -39,19 +39,19 @@ Bits = npt.NDArray[np.bool_]
 class PairSet:
     """One set: its name, its table in a program, and its elements' fields.
 
-    `octets`: the size of an element that is not an address pair; 0: it follows from what it names.
+    `element_bytes`: the size of an element that is not an address pair; 0: it follows from what it names.
     """
 
     name: str
     table: int
     family: Family
     names_service: bool
-    octets: int = 0
+    element_bytes: int = 0
 
     @property
     def key_bytes(self) -> int:
-        """Octets of an element."""
-        return self.octets or self.family.bits // 4 + (8 if self.names_service else 0)
+        """Bytes of an element."""
+        return self.element_bytes or self.family.bits // 4 + (8 if self.names_service else 0)
 
 
 HOSTS4 = PairSet("hosts", 6, Family.IPV4, names_service=False)
@@ -179,7 +179,7 @@ def _unmet(rules: RuleTable, mine: Bits) -> Bits:
 
 
 def _halves(prefix: Prefix) -> tuple[int, int]:
-    """Return the halves of a network as the columns have them: the leading 64 bits first."""
+    """Return both halves of a network as columns, the leading 64 bits first."""
     network = prefix.network << (128 - prefix.family.bits)
     return network >> 64, network & ((1 << 64) - 1)
 
@@ -200,17 +200,17 @@ def _keys(rules: RuleTable, kind: PairSet) -> Keys:
         parts = [(high >> np.uint64(32)).astype(">u4") for high, _ in sides]
     else:
         parts = [half.astype(">u8") for side in sides for half in side]
-    octets = [part.view(np.uint8).reshape(len(rules), -1) for part in parts]
+    columns = [part.view(np.uint8).reshape(len(rules), -1) for part in parts]
     if kind.names_service:
         service = np.zeros((len(rules), 8), np.uint8)
         service[:, 0] = rules.protocol
         service[:, 4:6] = rules.dp_lo.astype(">u2").view(np.uint8).reshape(-1, 2)
-        octets.append(service)
-    return np.concatenate(octets, axis=1)
+        columns.append(service)
+    return np.concatenate(columns, axis=1)
 
 
 def _mix_keys(keys: Keys) -> npt.NDArray[np.uint64]:
-    """A number for each key whose upper bits depend on all octets."""
+    """A number for each key whose upper bits depend on all bytes."""
     words = np.ascontiguousarray(keys).view("<u4").astype(np.uint64)
     found = np.zeros(len(keys), np.uint64)
     for column in words.T:

@@ -1,7 +1,7 @@
 /* Chunks drawn at random against lines: what `edge/sampling.py` asks a thousand million times.
  *
  * The chunk of draw i is the upper bits of splitmix64(seed, i), so any part of a run can be repeated by itself. Its bits in
- * a line are hashed one after the other (lookup3 over six octets, as in `edge/hashing.py`), and the rows of these bits
+ * a line are hashed one after the other (lookup3 over six bytes, as in `edge/hashing.py`), and the rows of these bits
  * are ANDed as in matches.c; most draws have no line left after half a dozen.
  */
 #define PY_SSIZE_T_CLEAN
@@ -32,7 +32,7 @@ static uint32_t rotated(uint32_t word, int bits)
     return word << bits | word >> (32 - bits);
 }
 
-/* lookup3's final mix over the six octets of a key in network order, read as little-endian words. */
+/* lookup3's final mix over the six bytes of a key in network order, read as little-endian words. */
 static uint32_t hashed(uint64_t key, uint32_t basis)
 {
     uint64_t swapped = __builtin_bswap64(key);

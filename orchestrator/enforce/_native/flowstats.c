@@ -3,7 +3,7 @@
  *     0        2   4       5   6          8 ...            16        24             24 + m            + s
  *     | length | 0 | table | 0 | priority | times and flags | cookie | match (OXM) m | stats (OXS) s   | instructions |
  *
- * Match and statistics begin with four octets of type and length and are padded to eight. Keys are those of
+ * Match and statistics begin with four bytes of type and length and are padded to eight. Keys are those of
  * `orchestrator/program/entrykeys.py`; `drivers/openflow/flowstats.py` does the same in Python where this was not built.
  */
 
@@ -50,11 +50,11 @@ static uint64_t key_of(const uint8_t *entry, const uint8_t *match, size_t length
     uint64_t place = (uint64_t)length << 32 | (uint64_t)entry[4] << 16 | big16(entry + 6);
     uint64_t total = mixed(place, 1) + mixed(big64(entry + COOKIE_AT), 2);
     for (size_t at = 0, index = 3; at < length; at += 8, index++) {
-        uint8_t octets[8] = {0};
+        uint8_t padded[8] = {0};
         uint64_t word = 0;
-        memcpy(octets, match + at, length - at < 8 ? length - at : 8);
+        memcpy(padded, match + at, length - at < 8 ? length - at : 8);
         for (int i = 7; i >= 0; i--) {
-            word = word << 8 | octets[i];
+            word = word << 8 | padded[i];
         }
         total += mixed(word, index);
     }
@@ -183,7 +183,7 @@ done:
 static PyMethodDef methods[] = {
     {"counters", counters, METH_VARARGS,
      "counters(replies, skip): key, cookie, packets, bytes, idle_s (u32), age_s (f64) of the entries in replies, which begin after "
-     "`skip` octets. Raises ValueError for octets that are no entries."},
+     "`skip` bytes. Raises ValueError for bytes that are no entries."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,4 @@
-"""The fault matrix, as data: what befalls a lab, how it begins, and for how long it lasts.
+"""The fault matrix, as data: each fault's target, its beginning and its duration.
 
 Everything is undone in one way (`Stage.heal`), whatever it was.
 """
@@ -95,7 +95,7 @@ _WAYS: dict[str, Callable[[Stage], Relay]] = {
 
 
 def deck(faults: tuple[Fault, ...], shuffle: Callable[[list[Fault]], None]) -> Iterator[Fault]:
-    """Yield faults for ever: all of them in a drawn order, then all again in another one."""
+    """Yield faults for ever: all in a drawn order, then all in another."""
     while True:
         order = list(faults)
         shuffle(order)

@@ -1,4 +1,4 @@
-"""Which versions of the policy may be in force at which moment, and what that says about packets that arrived.
+"""The versions that may be in force at a moment, checked against arrivals.
 
 Moments are numbers: each event (a write begins, all hosts hold a version) begins the next one. A packet carries the
 moment in which it was sent; its catcher notes the moment in which it came.
@@ -20,7 +20,7 @@ from enum import Enum
 
 
 class Fate(Enum):
-    """What is known about a version."""
+    """The outcome of a version's write, as far as it is known."""
 
     UNKNOWN = "unknown"
     COMMITTED = "committed"
@@ -42,14 +42,17 @@ class Version:
     over: int | None = None
 
     def meets(self, sent: int, seen: int) -> bool:
-        """Return whether it may have decided a packet that was on the way between two moments."""
+        """Return whether it may have decided a packet that was under way between two moments."""
         is_late = self.over is not None and self.over <= sent
         return self.fate is Fate.COMMITTED and self.begun <= seen and not is_late
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Packets of one kind that arrived at a node, sent in one moment and seen in another."""
+    """Packets of one kind that arrived at a node.
+
+    They were sent in one moment and seen in another.
+    """
 
     kind: int
     node: str
@@ -93,7 +96,10 @@ class Ledger:
             self._versions[number] = replace(self._versions[number], fate=Fate.NEVER)
 
     def enforce(self, generation: int) -> None:
-        """All hosts were read back at a generation, and none decides by an older one any more."""
+        """Note that all hosts were read back at a generation.
+
+        None decides by an older one any more.
+        """
         with self._lock:
             if generation > self._enforced:
                 self._enforced = generation
@@ -123,7 +129,7 @@ class Ledger:
             return permits
 
     def wrong(self, arrivals: Mapping[Arrival, int], receivers: Mapping[int, str]) -> dict[Arrival, int]:
-        """Return the arrivals that no version explains, or that came to another node than their receiver."""
+        """Return the arrivals that no version explains, or at a wrong node."""
         found, known = {}, {}
         for arrival, count in arrivals.items():
             span = arrival.sent, arrival.seen

@@ -1,4 +1,4 @@
-"""Packets on the wire without a pause: each carries its kind and the moment in which it was sent.
+"""Packets on the wire without a pause, each with its kind and time of sending.
 
 A batch sends every kind once, and waits until the packets that every list permits have arrived, or for a moment. So
 nothing is lost by haste where all is well, and where it is not, packets go on at a slower pace.
@@ -29,7 +29,7 @@ _LONGEST_FRAME = 2048
 
 
 def mark(kind: int, moment: int, batch: int) -> bytes:
-    """Return the bytes that a packet carries at its end; their checksum is that of as many zeros."""
+    """Return the bytes at a packet's end; their checksum equals that of zeros."""
     without = _MARK.pack(_MAGIC, kind, moment, batch, 0)
     total = sum(struct.unpack(f"!{_MARK.size // 2}H", without))
     return _MARK.pack(_MAGIC, kind, moment, batch, (0xFFFF - total % 0xFFFF) % 0xFFFF)
@@ -102,14 +102,14 @@ class Prober:
         self.batches[moment] += 1
 
     def _collect(self, until: float, batch: int | None) -> None:
-        """Take what arrives until then, or until all of a batch came that every list permits."""
+        """Receive until a time, or until a batch's certainly permitted packets arrived."""
         missing = self._always
         while missing and (left_s := until - time.monotonic()) > 0:
             for key, _ in self._selector.select(left_s):
                 missing -= self._take(key.data, batch)
 
     def _take(self, node: str, batch: int | None) -> int:
-        """Note all that has come to a node; return how many of a batch's certain packets were among it."""
+        """Note a node's arrivals; return how many of a batch's certain packets were among them."""
         found = 0
         while True:
             try:

@@ -20,7 +20,7 @@ Address = tuple[str, int]
 
 
 class Mode(Enum):
-    """What a relay does with what it is given."""
+    """The treatment of what a relay is given."""
 
     CARRY = "carry"
     CUT = "cut"

@@ -1,4 +1,4 @@
-"""Rounds of writes and faults with packets on the wire all the while, and what came of it.
+"""Rounds of writes and faults with packets on the wire, and their outcome.
 
     a round    a few writes begin ── a fault strikes, and lasts ── it is undone, what has ended starts again
                ── all hosts hold the last write ── the lists are as acknowledged ── packets fare exactly as they say
@@ -67,7 +67,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What is asked of a run."""
+    """The settings of a run."""
 
     seed: int
     seconds: float
@@ -98,7 +98,7 @@ def run(layout: Layout, wishes: Wishes, told: Told, progress: Progress = lambda 
 
 
 class Observer:
-    """Tells the ledger when all hosts hold a version and have forgotten what they decided before."""
+    """Tells the ledger when all hosts hold a version and forgot earlier decisions."""
 
     def __init__(self, stage: Stage, world: World, ledger: Ledger) -> None:
         self._stage = stage
@@ -152,7 +152,7 @@ class Story:
         self._receivers = {kind.number: kind.receiver for kind in world.kinds}
 
     def tell(self, told: Told) -> Report:
-        """Carry out rounds until the time is over or something is wrong that no later round can mend."""
+        """Carry out rounds until the time is over or a fault cannot be mended."""
         wishes = self._wishes
         report = Report(wishes.seed, wishes.store)
         chosen = tuple(each for each in faults.matrix() if wishes.only in each.name)
@@ -223,7 +223,7 @@ class Story:
             time.sleep(_LOOK_S)
 
     def _settle(self, report: Report) -> None:
-        """All hosts hold the last write; the lists are as acknowledged; packets fare exactly as they say."""
+        """Check that hosts hold the last write, lists are as acknowledged, packets as decided."""
         newest = self._ledger.newest
         self._stage.plane.wait_enforced(self._client, newest.generation, _PATIENCE_S)
         lost = self._writer.check(self._client)

@@ -1,4 +1,4 @@
-"""The surroundings of a chaos run: a lab whose disk can fill, whose clock can jump, and whose database can go.
+"""A chaos run's surroundings: a filling disk, a jumping clock, a stopping database.
 
 run directory/service      a small disk (tmpfs); `fill` leaves nothing free on it
 run directory/controller   another one
@@ -184,7 +184,10 @@ class Stage:
 def raised(
     layout: Layout, world: World, store: str, progress: Progress, command: Sequence[str] = STEPPED
 ) -> Iterator[Stage]:
-    """Bring a lab up with its surroundings, every tenant at its first list; remove it at the end."""
+    """Bring a lab up with its surroundings, every tenant at its first list.
+
+    It is removed at the end.
+    """
     if store == POSTGRESQL:
         _programs()
     with ExitStack() as stack:

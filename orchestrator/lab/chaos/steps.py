@@ -1,4 +1,4 @@
-"""Runs `aclflow` so that it can be made to end itself at a named step, as a crash would end it.
+"""Run `aclflow` so that it can end itself at a named step like a crash.
 
     python -m orchestrator.lab.chaos.steps serve ...
 

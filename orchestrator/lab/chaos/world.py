@@ -1,4 +1,4 @@
-"""The point of presence of a chaos run: its nodes, the kinds of packets, and lists drawn from a seed."""
+"""A chaos run's point of presence: nodes, kinds of packets, and lists from a seed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class World:
     # -------------------------------------------------------------------------------------------------------- lists
 
     def acl(self, before: Acl) -> Acl:
-        """Draw a list to follow another one: rules moved to the other direction, edited, or all anew."""
+        """Draw a list's successor: rules moved to the other direction, edited, or all new."""
         draw = self.draw.random()
         rules = [rule for rule in before.rules if rule.id.startswith("r")]
         if rules and draw < 0.35:
@@ -133,7 +133,10 @@ class World:
         )
 
     def _side(self, is_ours: bool) -> Addresses:
-        """Draw one side of a rule: anybody; for the other side also single nodes of any tenant."""
+        """Draw one side of a rule: anybody.
+
+        For the other side also single nodes of any tenant.
+        """
         if is_ours or self.draw.random() < 0.4:
             return ANY
         return Addresses(self.spec.node(self.draw.choice([node.name for node in self.spec.nodes])).addresses)

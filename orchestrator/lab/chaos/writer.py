@@ -1,4 +1,6 @@
-"""Changes lists over REST until each change has a known fate, and never forgets one that was acknowledged.
+"""Change lists over REST until each change's outcome is known.
+
+It never forgets one that was acknowledged.
 
 A write goes out with the ETag of the list that it was made for. If its answer is lost, it is sent again, or another one
 is sent in its place: the first of them that comes through makes the ETag stale for the others. So at most one of them
@@ -34,7 +36,10 @@ class Writer:
     """One writer for all tenants, so that versions have one order."""
 
     def __init__(self, connect: Callable[[], Client], world: World, ledger: Ledger, gives_up: float) -> None:
-        """Prepare. `gives_up` is the part of the unanswered writes that another one takes the place of."""
+        """Prepare.
+
+        `gives_up` is the share of unanswered writes that another write replaces.
+        """
         self._gives_up = gives_up
         self._connect = connect
         self._world = world
@@ -46,7 +51,7 @@ class Writer:
         self.errors: list[str] = []
 
     def write(self) -> None:
-        """Draw a list for a tenant, and send it until it is known what became of it."""
+        """Draw a list for a tenant, and send it until its outcome is known."""
         tenant = self._world.draw.choice(TENANTS)
         gives_up = self._world.draw.random() < self._gives_up
         tries = [self._begin(tenant, self._world.acl(self._lists[tenant]))]

@@ -1,4 +1,4 @@
-"""A list as one of the tenant's endpoints sees it: for systems that attach lists to single machines.
+"""A list as one endpoint sees it, for systems that attach lists to single machines.
 
 A security group is attached to a port, so the near side is the port itself and only the far side is named:
 
@@ -22,7 +22,7 @@ from orchestrator.policy.protocols import only_family
 
 
 def list_of_endpoint(acl: Acl, prefixes: tuple[Prefix, ...]) -> Acl:
-    """The rules of a list that decide packets of an endpoint, without its own addresses where they hold for all."""
+    """Return a list's rules for an endpoint, without its own addresses where all match."""
     rules = [found for rule in acl.rules if (found := _at_endpoint(rule, acl, prefixes)) is not None]
     named = {name for rule in rules for side in (rule.source, rule.destination) for name in side.groups}
     return replace(acl, rules=tuple(rules), groups={name: acl.groups[name] for name in acl.groups if name in named})

@@ -40,7 +40,9 @@ def json_document(raw: bytes) -> object:
 
 
 def refuse_repeated_keys(raw: bytes) -> None:
-    """Refuse JSON with a key twice in one object, of which readers would take one each as they like. Raises BadInput.
+    """Refuse JSON with a key twice in one object, which readers would read differently.
+
+    Raises BadInput.
 
     `raw` is known to be JSON. The parser of the standard library makes nothing of it: it only shows the keys.
     """

@@ -1,4 +1,4 @@
-"""The origin that a text states: the tenant and the version of its list that it was written from.
+"""The origin that a text states: the tenant and the list version behind it.
 
 A text of a JSON format states it as a member of its outermost object, all others in a comment on a line of its own:
 

@@ -258,7 +258,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType({found.name: found for found in
 def read(
     text: str | bytes, format_name: str | None = None, *, name: str = "-", options: Options = DEFAULT_OPTIONS
 ) -> Imported:
-    """Read a list; `format_name` None guesses.
+    """Read a list from text.
+
+    `format_name` None guesses the format.
 
     `name` is the file's, for errors and losses.
 

@@ -90,7 +90,7 @@ class Exported:
 
 
 def account(title: str, exported: Exported) -> str:
-    """What a text could not say of a list, as a text to keep beside it: a line for each loss and each note."""
+    """Write a line for each loss and each note of an export."""
     lines = [f"{title}: {len(exported.losses)} places could not be said exactly; less is permitted, more is denied"]
     lines += [f"rule {loss.line}, '{loss.text}': {loss.effect.value}: {loss.reason}" for loss in exported.losses]
     lines += [f"note: {note}" for note in exported.notes]

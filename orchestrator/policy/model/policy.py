@@ -1,4 +1,4 @@
-"""A security domain: its tenants with their lists, its endpoints, and what its operator says of all."""
+"""A security domain: tenants with their lists, endpoints, and the operator's rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EMPTY = Acl()
 
 
 class ReturnTraffic(enum.Enum):
-    """How replies get back in: by what they look like, as parts of connections, or by the tenant's own rules."""
+    """How replies get back in: by header fields, by connections, or by rules."""
 
     ESTABLISHED = "established"
     """By a last rule of each list, for TCP segments with ACK or RST. Nothing is remembered."""
@@ -51,7 +51,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A tenant's network port: where its packets leave and arrive, and the addresses it may use (no others)."""
+    """A tenant's network port: where packets leave and arrive, and its only addresses."""
 
     name: str
     tenant: TenantId
@@ -79,7 +79,7 @@ T = TypeVar("T")
 
 
 def find_replaced(old: Sequence[T], new: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """Return the objects that only `old` holds and those that only `new` holds, told apart by identity.
+    """Return the objects that only `old` holds and those only `new` holds, by identity.
 
     Neither changes. Both may be a domain's ten thousand tenants: what they begin and end with alike is passed over in
     C, and of one step, which several ask about, the answer is remembered.

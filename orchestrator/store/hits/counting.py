@@ -1,7 +1,7 @@
 """Counts on their way in: who counts which host, and each report once.
 
 A host is counted by one enforcement point at a time. It claims the host with its epoch and gets the bookmark: how far
-the counting before it came (`enforce/bookmark.py`; only octets here). From then on each report bears the next
+the counting before it came (`enforce/bookmark.py`; only bytes here). From then on each report bears the next
 number and comes with the next piece of the bookmark, and both are kept in one transaction with the sums. A report that
 was taken already changes nothing, one of somebody who was replaced, or with a number missing before it, is refused:
 whoever sent it claims the host again and goes on from the bookmark. So nothing is counted twice or left out.

@@ -4,7 +4,7 @@
                    └──────every minute──▶ totals
 
 A stretch is one row that holds the counts of every cookie that moved in it, as columns (`program/counts.py`): what did
-not move costs nothing, what did some ten octets, and a report is one insertion however many rules it is about. Totals
+not move costs nothing, what did some ten bytes, and a report is one insertion however many rules it is about. Totals
 are kept in chunks of neighbouring cookies and brought up to date once a minute; whoever asks adds the moments since.
 
 Times are taken from the transaction and grow with every report. Where the clock was set back by more than a minute the

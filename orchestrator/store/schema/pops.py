@@ -2,7 +2,7 @@
 
     pops ──┬── pop_servers    one row a firewall server, by its number, which is never used again
            ├── pop_places     which server serves each tenant
-           ├── pop_lines      the lines that stand, in each IP version (octets of `edge/upkeep.py`)
+           ├── pop_lines      the lines that stand, in each IP version (bytes of `edge/upkeep.py`)
            └── pop_heavy      the rules whose packets go past the servers
 
 An edge switch is a row of `hosts` whose `plane` is EDGE: its reports are kept and waited for like every host's.

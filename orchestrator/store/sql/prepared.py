@@ -3,7 +3,7 @@
 SQLAlchemy takes forty microseconds to carry out what SQLite does in three, and a change of one rule asks fifteen
 things. So the statements on that way are written with SQLAlchemy as all others are, but of what it makes of them only
 the text is kept. What a driver cannot be given as it is (lists of values, types that are converted) does not belong
-here; numbers, texts and octets do.
+here; numbers, texts and bytes do.
 """
 
 from __future__ import annotations

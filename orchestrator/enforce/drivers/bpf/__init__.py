@@ -4,7 +4,7 @@ It runs before the kernel's IP stack.
 
     _native/    the program, in C, and what its maps hold
     libbpf.py   the few calls of libbpf that are needed, by ctypes
-    layout.py   rows of a cache as the octets of a map, and back
+    layout.py   rows of a cache as the bytes of a map, and back
     kernel.py   the program in the kernel: found or loaded, attached, given a set of rows, read, its counters
     around.py   what else on the machine the cache would pass by
     front.py    the cache as the agent's loop sees it

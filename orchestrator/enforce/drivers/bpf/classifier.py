@@ -117,8 +117,8 @@ def _fill(made: dict[str, dict[int, int]], half: int, place: int, family: Family
             made["intervals"][half * _ADDRESSES + number] = _table("intervals", layout.intervals(axis))
 
 
-def _table(name: str, octets: bytes) -> int:
+def _table(name: str, data: bytes) -> int:
     """A map with one value."""
-    made = libbpf.new_array(name, len(octets))
-    libbpf.put(made, ONLY, octets)
+    made = libbpf.new_array(name, len(data))
+    libbpf.put(made, ONLY, data)
     return made

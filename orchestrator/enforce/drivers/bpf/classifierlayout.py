@@ -1,7 +1,7 @@
-"""Bit vectors and outcomes as the octets of maps: the structures of `_native/classifier.h`.
+"""Bit vectors and outcomes as the bytes of maps: the structures of `_native/classifier.h`.
 
-intervals    count, zero, MOST_INTERVALS starts (4 octets, or 16 for addresses of IPv6), as many classes
-classes      VALUES classes (2 octets)
+intervals    count, zero, MOST_INTERVALS starts (4 bytes, or 16 for addresses of IPv6), as many classes
+classes      VALUES classes (2 bytes)
 vectors      for each class a summary and a vector
 outcomes     MOST_RULES times three counters, the verdict, padding
 rule set     the head of a flow set (`layout.py`), then which half of the maps of maps it uses
@@ -35,14 +35,14 @@ def rule_set(held: FlowSet, serial: int, half: int, *, remembers: bool) -> bytes
     return head + b"".join(looked_at(family, held.of(family)) for family in Family)
 
 
-def serial_of(octets: bytes) -> int:
+def serial_of(data: bytes) -> int:
     """Which set it is."""
-    return int(_HEAD.unpack_from(octets)[0])
+    return int(_HEAD.unpack_from(data)[0])
 
 
-def half_of(octets: bytes) -> int:
+def half_of(data: bytes) -> int:
     """The half of the maps of maps that a set uses."""
-    return int(_HEAD.unpack_from(octets)[-1])
+    return int(_HEAD.unpack_from(data)[-1])
 
 
 def intervals(axis: Axis) -> bytes:

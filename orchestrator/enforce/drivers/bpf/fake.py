@@ -38,7 +38,7 @@ class FakeKernel:
         columns = np.array([(cookie, *counts) for cookie, counts in self._counts.items()], np.uint64).reshape(-1, 3)
         return Counted(1, columns[:, 0], columns[:, 1], columns[:, 2])
 
-    def decide(self, packet: Packet, octets: int) -> Verdict:
+    def decide(self, packet: Packet, size: int) -> Verdict:
         """Return the verdict for a packet to be forwarded; DEFER leaves it to the filter."""
         rows = self._held.rows if self._held is not None else ()
         row = next((row for row in rows if row.holds(packet)), None)
@@ -46,5 +46,5 @@ class FakeKernel:
             return Verdict.DEFER
         for cookie in row.counts:
             packets, total = self._counts[cookie]
-            self._counts[cookie] = (packets + 1, total + octets)
+            self._counts[cookie] = (packets + 1, total + size)
         return row.verdict

@@ -123,7 +123,7 @@ class BpfFront:
 
     @property
     def _source_check(self) -> int:
-        """How sources are held to the interface that they come in by: as the kernel does, or by declared legs."""
+        """Return how sources are checked against interfaces: by the kernel, or by declared legs."""
         return BY_LEG if self._legs.names else self._around.source_check
 
     def _look_again(self) -> None:

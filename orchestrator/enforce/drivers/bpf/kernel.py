@@ -31,10 +31,10 @@ class KernelCache(KernelProgram):
     def open(self, held: FlowSet) -> None:
         """Decide by these rows from now on, at every interface. Raises Refused, Missing, Unreachable."""
         loaded = self._make_room(cookie for row in held.rows for cookie in row.counts)
-        octets = pack(held, int.from_bytes(os.urandom(8), "little") | 1, self._place)
+        data = pack(held, int.from_bytes(os.urandom(8), "little") | 1, self._place)
         filled = libbpf.new_array("flow_set", SET_BYTES)
         try:
-            libbpf.put(filled, ONLY, octets)
+            libbpf.put(filled, ONLY, data)
             libbpf.put(loaded.maps[_ROOT], ONLY, filled.to_bytes(4, sys.byteorder))
         finally:
             os.close(filled)

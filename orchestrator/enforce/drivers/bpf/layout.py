@@ -12,7 +12,7 @@ The layout is `struct flow_set` of `_native/flowcache.h`.
     7272    MOST_ROWS rows of IPv6                    80 each
     27752   outcomes of IPv4, then of IPv6            8 each: three counters, the verdict, padding
 
-A row's octets are those of its match (`compile/filters/cacherows.py`). Whom it counts for are cookies in a program, and
+A row's bytes are those of its match (`compile/filters/cacherows.py`). Whom it counts for are cookies in a program, and
 places in the array of counters here.
 """
 
@@ -33,7 +33,7 @@ from orchestrator.program.digest import DIGEST_BYTES
 
 MOST_COUNTERS = 16384
 COUNTER = struct.Struct("<QQ")
-"""Packets and octets."""
+"""Packets and bytes."""
 
 _HEAD = struct.Struct(f"<QQ{DIGEST_BYTES}sIIB7x")
 _LOOKED = {Family.IPV4: struct.Struct("<IIHHBB2x"), Family.IPV6: struct.Struct("<QQQQHHBB2x")}
@@ -88,12 +88,12 @@ def pack(held: FlowSet, serial: int, counter: Callable[[int], int]) -> bytes:
     return b"".join((head, *looked, *matches, *outcomes))
 
 
-def unpack(octets: bytes, cookies: Mapping[int, int]) -> FlowSet:
+def unpack(data: bytes, cookies: Mapping[int, int]) -> FlowSet:
     """Unpack a set.
 
     `cookies` are those of the counters. Raises ValueError for other bytes.
     """
-    _, generation, digest, *sizes, source_check = _HEAD.unpack_from(octets)
+    _, generation, digest, *sizes, source_check = _HEAD.unpack_from(data)
     if max(sizes) > MOST_ROWS:
         raise ValueError(f"{max(sizes)} rows of one IP version")
     rows: list[CacheRow] = []
@@ -101,10 +101,10 @@ def unpack(octets: bytes, cookies: Mapping[int, int]) -> FlowSet:
     outcome_at = match_at + MOST_ROWS * sum(_ROW_BYTES.values())
     for size, width in zip(sizes, _ROW_BYTES.values(), strict=True):
         for place in range(size):
-            *counters, verdict = _OUTCOME.unpack_from(octets, outcome_at + place * OUTCOME_BYTES)
+            *counters, verdict = _OUTCOME.unpack_from(data, outcome_at + place * OUTCOME_BYTES)
             start = match_at + place * width
             counts = tuple(cookies.get(each, 0) for each in counters if each != MOST_COUNTERS)
-            rows.append(CacheRow.of(octets[start : start + width], Verdict(verdict), counts))
+            rows.append(CacheRow.of(data[start : start + width], Verdict(verdict), counts))
         match_at += MOST_ROWS * width
         outcome_at += MOST_ROWS * OUTCOME_BYTES
     return FlowSet(tuple(rows), Stamp(generation, digest), source_check)

@@ -249,7 +249,7 @@ def map_name(descriptor: int) -> str:
 
 
 def new_array(name: str, size: int) -> int:
-    """An array map with one value of `size` octets."""
+    """An array map with one value of `size` bytes."""
     return int(_call("bpf_map_create", _MAP_ARRAY, name.encode(), 4, size, 1, None))
 
 

@@ -4,7 +4,7 @@ Nothing is kept in files. What is attached to an interface holds the program, th
 comes next (this process after a kill) finds all of it by asking tc what is attached:
 
     interface ── tc ──▶ program ──▶ root        one place: what it decides by, or nothing
-                                    counters    packets and octets, for each CPU
+                                    counters    packets and bytes, for each CPU
                                     owners      whose counter is at which place
                                     flows4, flows6
 """
@@ -85,8 +85,8 @@ class KernelProgram:
             nothing = np.empty(0, np.uint64)
             return Counted(0, nothing, nothing, nothing)
         used, cpus = len(self._places), libbpf.processors()
-        octets = libbpf.first_values(loaded.maps["counters"], used, COUNTER.size * cpus)
-        sums = np.frombuffer(octets, "<u8").reshape(used, cpus, 2).sum(axis=1)
+        data = libbpf.first_values(loaded.maps["counters"], used, COUNTER.size * cpus)
+        sums = np.frombuffer(data, "<u8").reshape(used, cpus, 2).sum(axis=1)
         epoch = libbpf.identity(loaded.maps["counters"])
         return Counted(epoch, np.array(list(self._places), np.uint64), sums[:, 0], sums[:, 1])
 

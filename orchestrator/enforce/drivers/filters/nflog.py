@@ -29,7 +29,7 @@ from orchestrator.program.program import Tier
 log = structlog.get_logger()
 
 Seen = Callable[[int, Packet, int], None]
-"""Gets the cookie of what reported a packet, the packet, and its length in octets."""
+"""Gets the cookie of what reported a packet, the packet, and its length in bytes."""
 
 _NETLINK_NETFILTER = 12
 _ULOG = 4 << 8
@@ -90,8 +90,8 @@ class PacketReports:
                     return
                 log.warning("packets.lost_in_kernel")
                 continue
-            for cookie, packet, octets in reports_in(message):
-                self._seen(cookie, packet, octets)
+            for cookie, packet, data in reports_in(message):
+                self._seen(cookie, packet, data)
 
 
 def reports_in(message: bytes) -> Iterator[tuple[int, Packet, int]]:
@@ -106,14 +106,14 @@ def reports_in(message: bytes) -> Iterator[tuple[int, Packet, int]]:
             yield Cookie(Tier.SERVER, *owner).pack(), *found
 
 
-def _packet(octets: bytes) -> tuple[Packet, int] | None:
+def _packet(data: bytes) -> tuple[Packet, int] | None:
     """A packet from its beginning, and its whole length."""
-    ethernet = _ETHERNET.get(octets[0] >> 4) if len(octets) >= 20 else None
+    ethernet = _ETHERNET.get(data[0] >> 4) if len(data) >= 20 else None
     if ethernet is None:
         return None
-    version_4 = octets[0] >> 4 == 4
-    whole = int.from_bytes(octets[2:4] if version_4 else octets[4:6], "big") + (0 if version_4 else 40)
-    packet = headers.packet_of(headers.parse(ethernet + octets.ljust(whole, b"\0")))
+    version_4 = data[0] >> 4 == 4
+    whole = int.from_bytes(data[2:4] if version_4 else data[4:6], "big") + (0 if version_4 else 40)
+    packet = headers.packet_of(headers.parse(ethernet + data.ljust(whole, b"\0")))
     return None if packet is None else (packet, whole)
 
 

@@ -57,9 +57,9 @@ def read_saved(text: str) -> SavedTable:
             if policy != "-":
                 table.policies[name] = policy
         elif inside and line.startswith("["):
-            packets, octets, chain, rule = _take_words(_RULE, line)
+            packets, byte_count, chain, rule = _take_words(_RULE, line)
             words, comment = normal_rule(rule)
-            table.chains[chain].append(SavedRule(words, comment, int(packets), int(octets)))
+            table.chains[chain].append(SavedRule(words, comment, int(packets), int(byte_count)))
     return table
 
 

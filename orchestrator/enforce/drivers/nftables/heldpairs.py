@@ -49,7 +49,7 @@ class _Held:
             width = self.keys.shape[1]
             come, gone = (_column(keys, width) for keys in (self.added, self.gone))
             left = np.setdiff1d(_whole(np.concatenate([self.keys, come])), _whole(gone))
-            self.keys = _octets(left, width)
+            self.keys = _key_bytes(left, width)
             self.added, self.gone = set(), set()
         return self.keys
 
@@ -141,7 +141,7 @@ class HeldPairs:
             self._know(known, label)
 
     def _know(self, found: Change, label: bytes | None) -> None:
-        self._held = {kind: _Held(_octets(np.unique(_whole(keys)), kind.key_bytes)) for kind, keys in found.items()}
+        self._held = {kind: _Held(_key_bytes(np.unique(_whole(keys)), kind.key_bytes)) for kind, keys in found.items()}
         self.label = label
         self._generation = self._table.generation()
 
@@ -151,7 +151,7 @@ def _whole(keys: Keys) -> npt.NDArray[np.void]:
     return np.ascontiguousarray(keys).view(f"V{keys.shape[1]}").ravel()
 
 
-def _octets(whole: npt.NDArray[np.void], width: int) -> Keys:
+def _key_bytes(whole: npt.NDArray[np.void], width: int) -> Keys:
     return np.frombuffer(whole.tobytes(), np.uint8).reshape(-1, width)
 
 

@@ -6,7 +6,7 @@ whatever the set holds. Messages of a batch are one transaction, all or nothing.
     socket ── batch: BEGIN | message ... message (acknowledged) | END ──▶ kernel
            ◀── an error for each message that was refused, and the acknowledgement of the last ──
 
-Numbers in attributes have the highest octet first; lengths and types are in the machine's order.
+Numbers in attributes have the highest byte first; lengths and types are in the machine's order.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class NotThere(Refused):
     """The kernel has no such table, chain, set or element."""
 
 
-def attribute(kind: int, octets: bytes) -> bytes:
+def attribute(kind: int, data: bytes) -> bytes:
     """An attribute, padded."""
-    return struct.pack("=HH", 4 + len(octets), kind) + octets + bytes(-len(octets) % 4)
+    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
 
 
 def nest_attributes(kind: int, *inside: bytes) -> bytes:
@@ -97,10 +97,10 @@ class Netlink:
         if messages:
             self.send(batch(messages), len(messages))
 
-    def send(self, octets: bytes, last: int) -> None:
+    def send(self, data: bytes, last: int) -> None:
         """A batch that is ready; `last` is the number of its last message."""
         try:
-            self._socket.send(octets)
+            self._socket.send(data)
             refused = 0
             while True:
                 received = self._socket.recv(_RECEIVED_BYTES)
@@ -179,21 +179,21 @@ def tables() -> list[tuple[str, str]]:
         link.close()
 
 
-def attributes(octets: bytes) -> Iterator[tuple[int, bytes]]:
+def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Attributes one after the other: kind and content."""
     place = 0
-    while place + 4 <= len(octets):
-        length, kind = struct.unpack_from("=HH", octets, place)
-        yield kind & 0x3FFF, octets[place + 4 : place + length]
+    while place + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, place)
+        yield kind & 0x3FFF, data[place + 4 : place + length]
         place += (length + 3) & ~3
 
 
-def replies(octets: bytes) -> Iterator[tuple[int, int, bytes]]:
+def replies(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Kind, number and body of each message of a datagram."""
     place = 0
-    while place + 16 <= len(octets):
-        length, kind, _flags, sequence = struct.unpack_from("=IHHI", octets, place)
-        yield kind, sequence, octets[place + 16 : place + length]
+    while place + 16 <= len(data):
+        length, kind, _flags, sequence = struct.unpack_from("=IHHI", data, place)
+        yield kind, sequence, data[place + 16 : place + length]
         place += (length + 3) & ~3
 
 

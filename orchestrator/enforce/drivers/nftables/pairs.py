@@ -74,7 +74,7 @@ _PROTOCOL_TYPE, _SERVICE_TYPE = 12, 13
 """nft's numbers of types, six bits each in a concatenation: only for whoever lists the table."""
 
 LABEL_BYTES = 40
-LABEL = PairSet("label", 0, Family.IPV4, names_service=False, octets=LABEL_BYTES)
+LABEL = PairSet("label", 0, Family.IPV4, names_service=False, element_bytes=LABEL_BYTES)
 """A set with one element, which says what all the others are: it changes in the same transaction as they do."""
 
 _END_BYTES = 20
@@ -145,9 +145,9 @@ class PairTable:
                 messages += [each for part in _batches(self.name, verb, flags, kind, keys) for each in part]
         parts = [messages[start : start + _MESSAGES_A_BATCH] for start in range(0, len(messages), _MESSAGES_A_BATCH)]
         labels = [
-            _message(self.name, verb, flags, LABEL, np.frombuffer(octets, np.uint8).reshape(1, -1))
-            for verb, flags, octets in ((DELSETELEM, 0, before), (NEWSETELEM, CREATE, label))
-            if octets is not None
+            _message(self.name, verb, flags, LABEL, np.frombuffer(data, np.uint8).reshape(1, -1))
+            for verb, flags, data in ((DELSETELEM, 0, before), (NEWSETELEM, CREATE, label))
+            if data is not None
         ]
         if labels:
             parts = [*parts[:-1], [*(parts[-1] if parts else ()), *labels]]
@@ -186,7 +186,7 @@ class PairTable:
         found: list[Keys] = []
         try:
             for _, answer in self._netlink().ask(GETSETELEM, DUMP, _FAMILIES[kind.family], body):
-                found += [_read_elements(octets, kind) for name, octets in attributes(answer) if name == 3 and octets]
+                found += [_read_elements(data, kind) for name, data in attributes(answer) if name == 3 and data]
                 if sum(map(len, found)) > most:
                     self._netlink().reopen()
                     return None
@@ -326,24 +326,24 @@ def _message(table: str, verb: int, flags: int, kind: PairSet, keys: Keys) -> by
     """One message about some elements, which all take the same room."""
     length = kind.key_bytes
     head = struct.pack("=HHHHHH", length + 12, 1 | NESTED, length + 8, 1 | NESTED, length + 4, 1)
-    octets = np.empty((len(keys), len(head) + length), np.uint8)
-    octets[:, : len(head)] = np.frombuffer(head, np.uint8)
-    octets[:, len(head) :] = keys
-    body = text(1, table) + text(2, kind.name) + attribute(3 | NESTED, octets.tobytes())
+    data = np.empty((len(keys), len(head) + length), np.uint8)
+    data[:, : len(head)] = np.frombuffer(head, np.uint8)
+    data[:, len(head) :] = keys
+    body = text(1, table) + text(2, kind.name) + attribute(3 | NESTED, data.tobytes())
     return message(verb, flags, _FAMILIES[kind.family], body)
 
 
-def _read_elements(octets: bytes, kind: PairSet) -> Keys:
+def _read_elements(data: bytes, kind: PairSet) -> Keys:
     """Read the elements of one answer.
 
     They are all alike, so one look at the first says where the keys are.
     """
-    first = struct.unpack_from("=H", octets)[0]
+    first = struct.unpack_from("=H", data)[0]
     stride = (first + 3) & ~3
-    whole = np.frombuffer(octets[: len(octets) // stride * stride], np.uint8).reshape(-1, stride)
+    whole = np.frombuffer(data[: len(data) // stride * stride], np.uint8).reshape(-1, stride)
     heads = whole[:, :12]
-    if len(octets) % stride or (heads != heads[0]).any():
-        return np.array([_key(each) for _, each in attributes(octets)], np.uint8).reshape(-1, kind.key_bytes)
+    if len(data) % stride or (heads != heads[0]).any():
+        return np.array([_key(each) for _, each in attributes(data)], np.uint8).reshape(-1, kind.key_bytes)
     return whole[:, 12 : 12 + kind.key_bytes].copy()
 
 

@@ -1,7 +1,7 @@
 """The OpenFlow application: turns os-ken's (or ryu's) connections into announced channels.
 
 os-ken shakes hands, answers echoes and keeps the list of ports. Everything that answers an exchange of ours goes to the
-channel as raw octets, in the thread that reads the connection: os-ken's message objects are 12 to 25 times slower than
+channel as raw bytes, in the thread that reads the connection: os-ken's message objects are 12 to 25 times slower than
 decoding columns, and its event queues are two more threads to wait for.
 
     switch ── Stream ── Connection (who reads) ──┬─ answers one of our exchanges ──▶ StreamChannel.deliver

@@ -1,7 +1,7 @@
 """The boundary between OpenFlow driver and connection: raw messages out, raw answers back.
 
 The driver says what to write and what the answer meant; a channel says how bytes travel. One channel is one live
-connection to one switch, after hello and features. It knows no OpenFlow beyond the eight header octets:
+connection to one switch, after hello and features. It knows no OpenFlow beyond the eight header bytes:
 
     0        1        2                 4                                   8
     | version|  type  |     length      |                xid                |

@@ -1,11 +1,11 @@
 """Flow entries on their way back: the parts of a flow-desc reply become columns.
 
-One entry (sizes in octets, everything big-endian; lengths in the entry say where each piece ends):
+One entry (sizes in bytes, everything big-endian; lengths in the entry say where each piece ends):
 
     0        2   4       5   6          8 ...            16        24             24 + m            + s
     | length | 0 | table | 0 | priority | times and flags | cookie | match (OXM) m | stats (OXS) s   | instructions |
 
-Match and statistics begin with four octets of type and length and are padded to eight. The walk from entry to entry is
+Match and statistics begin with four bytes of type and length and are padded to eight. The walk from entry to entry is
 the only loop over rows; everything else is gathered column by column. Statistics are TLVs like match fields: rows whose
 statistics are equally long are taken to have the same fields in the same order, which is then checked. The few entries
 that a small change is read back by are taken apart one by one (`entries`), without their statistics.
@@ -87,18 +87,18 @@ def entries(replies: Sequence[bytes]) -> list[Flow]:
         raise Drifted(_GARBLED) from None
 
 
-def _entries(octets: memoryview) -> Iterator[Flow]:
+def _entries(data: memoryview) -> Iterator[Flow]:
     at = 0
-    while at < len(octets):
-        length, table, priority, cookie, match_size = _ENTRY.unpack_from(octets, at)
+    while at < len(data):
+        length, table, priority, cookie, match_size = _ENTRY.unpack_from(data, at)
         match_at = at + _HEAD.itemsize
         stats_at = at + _MATCH_AT + (match_size + 7) // 8 * 8
-        (stats_size,) = struct.unpack_from("!H", octets, stats_at + 2)
+        (stats_size,) = struct.unpack_from("!H", data, stats_at + 2)
         instructions_at, end = stats_at + (stats_size + 7) // 8 * 8, at + length
-        if match_size < 4 or not at < instructions_at <= end <= len(octets):
+        if match_size < 4 or not at < instructions_at <= end <= len(data):
             raise Drifted(_GARBLED)
-        match = bytes(octets[match_at : match_at + match_size - 4])
-        yield Flow(table, priority, match, bytes(octets[instructions_at:end]), cookie)
+        match = bytes(data[match_at : match_at + match_size - 4])
+        yield Flow(table, priority, match, bytes(data[instructions_at:end]), cookie)
         at = end
 
 
@@ -110,11 +110,11 @@ def decode(replies: Sequence[bytes]) -> FlowStats:
     whole = b"".join([reply[MULTIPART_BODY:] for reply in replies])
     starts = _starts(whole)
     # Rows are gathered with a fixed width that may reach behind the last entry: hence the padding.
-    octets = np.frombuffer(whole + bytes(_LONGEST_MATCH + 64), np.uint8)
-    head = _gather(octets, starts, _HEAD.itemsize).view(_HEAD).ravel()
+    data = np.frombuffer(whole + bytes(_LONGEST_MATCH + 64), np.uint8)
+    head = _gather(data, starts, _HEAD.itemsize).view(_HEAD).ravel()
     match_length = head["match_size"].astype(np.intp) - 4
     stats_at = starts + _MATCH_AT + _round_sizes(match_length + 4)
-    stats_size = _gather(octets, stats_at, 4)[:, 2:].copy().view(">u2").ravel().astype(np.intp)
+    stats_size = _gather(data, stats_at, 4)[:, 2:].copy().view(">u2").ravel().astype(np.intp)
     instructions_at = stats_at + _round_sizes(stats_size)
     ends = starts + head["length"]
     _check(head, (match_length < 0) | (match_length > _LONGEST_MATCH) | (instructions_at > ends))
@@ -125,11 +125,11 @@ def decode(replies: Sequence[bytes]) -> FlowStats:
         cookie=head["cookie"].astype(np.uint64),
         tenant=np.zeros(len(starts), np.uint32),
         match_length=match_length.astype(np.uint8),
-        match=_matches(octets, starts + _HEAD.itemsize, match_length),
+        match=_matches(data, starts + _HEAD.itemsize, match_length),
         instructions=indices,
         instruction_set=instruction_set,
     )
-    counters = _counters(octets, stats_at, stats_size)
+    counters = _counters(data, stats_at, stats_size)
     return FlowStats(flows, *counters)
 
 
@@ -158,20 +158,20 @@ def _starts(whole: bytes) -> npt.NDArray[np.intp]:
     return np.array(starts, np.intp)
 
 
-def _gather(octets: U8, starts: npt.NDArray[np.intp], width: int) -> U8:
-    """`width` octets from each start, as a matrix of its own."""
-    return np.lib.stride_tricks.sliding_window_view(octets, width)[starts]
+def _gather(data: U8, starts: npt.NDArray[np.intp], width: int) -> U8:
+    """`width` bytes from each start, as a matrix of its own."""
+    return np.lib.stride_tricks.sliding_window_view(data, width)[starts]
 
 
 def _round_sizes(sizes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     return (sizes + 7) // 8 * 8
 
 
-def _matches(octets: U8, starts: npt.NDArray[np.intp], lengths: npt.NDArray[np.intp]) -> U8:
+def _matches(data: U8, starts: npt.NDArray[np.intp], lengths: npt.NDArray[np.intp]) -> U8:
     width = int(lengths.max(initial=0))
     if not width:
         return np.zeros((len(starts), 0), np.uint8)
-    matches = _gather(octets, starts, width)
+    matches = _gather(data, starts, width)
     matches[np.arange(width) >= lengths[:, None]] = 0
     return matches
 
@@ -187,14 +187,14 @@ def _instructions(
     return np.array(indices, np.uint32), tuple(known)
 
 
-def _counters(octets: U8, starts: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp]) -> tuple[U64, U64, U32, F64]:
+def _counters(data: U8, starts: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp]) -> tuple[U64, U64, U32, F64]:
     """Packets, bytes, idle seconds and age in seconds of every row."""
     packets, volume = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.uint64)
     idle_s = np.full(len(starts), UNKNOWN_IDLE_S, np.uint32)
     age_s = np.full(len(starts), np.nan)
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
-        stats = _gather(octets, starts[rows], size)
+        stats = _gather(data, starts[rows], size)
         places = _places(stats)
         packets[rows] = _column(stats, places.get(_PACKET_COUNT), ">u8")
         volume[rows] = _column(stats, places.get(_BYTE_COUNT), ">u8")

@@ -1,6 +1,6 @@
 """Encode columns of flow entries as bundle messages, without a loop over rows.
 
-A bundle-add message holds one flow-mod, so a row becomes these octets (sizes in octets, everything big-endian):
+A bundle-add message holds one flow-mod, so a row becomes these bytes (sizes in bytes, everything big-endian):
 
     ┌ bundle-add ─────────────┐┌ flow-mod ──────────────────────────────────────────────────────────────────┐
     │ header 8 │ id 4 │ 0 │ fl ││ header 8 │ cookie 8 │ mask 8 │ ... │ match 4 + n │ to 8 │ instructions     │
@@ -142,7 +142,7 @@ def _fill_constants(group: npt.NDArray[np.void], match_length: int) -> None:
 
 
 def _instruction_matrix(flows: FlowTable, rows: npt.NDArray[np.intp]) -> U8:
-    """The instruction octets of rows whose instruction lists are equally long."""
+    """The instruction bytes of rows whose instruction lists are equally long."""
     used, position = np.unique(flows.instructions[rows], return_inverse=True)
     lists = [flows.instruction_set[index] for index in used.tolist()]
     return np.frombuffer(b"".join(lists), np.uint8).reshape(len(lists), len(lists[0]))[position]

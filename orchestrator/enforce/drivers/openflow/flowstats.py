@@ -27,5 +27,5 @@ def read_counters(replies: Sequence[bytes]) -> Hits:
         columns = _flowstats.counters(list(replies), MULTIPART_BODY)
     except ValueError as error:
         raise Drifted(f"the switch's flow description is {error}") from None
-    key, cookie, packets, octets, idle_s, age_s = map(np.frombuffer, columns, _KINDS)
-    return Hits(key, cookie, packets, octets, idle_s, np.where(age_s < 0, np.nan, age_s))
+    key, cookie, packets, byte_counts, idle_s, age_s = map(np.frombuffer, columns, _KINDS)
+    return Hits(key, cookie, packets, byte_counts, idle_s, np.where(age_s < 0, np.nan, age_s))

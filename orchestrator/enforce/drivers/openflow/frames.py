@@ -26,10 +26,10 @@ EXTENSION_HEADERS = frozenset({HOP_BY_HOP, ROUTING, IPV6_FRAGMENT, AUTHENTICATIO
 """IPv6 headers behind which the upper layer follows."""
 
 MORE_FRAGMENTS = 0x2000
-"""IPv4's flag, in the 16 bits that it shares with the offset (in units of 8 octets)."""
+"""IPv4's flag, in the 16 bits that it shares with the offset (in units of 8 bytes)."""
 
 LATER_OFFSET = 185
-"""The offset that `frame` gives later fragments, in units of 8 octets: behind a first one of 1480."""
+"""The offset that `frame` gives later fragments, in units of 8 bytes: behind a first one of 1480."""
 
 ARP_REQUEST, ARP_REPLY = 1, 2
 SOLICITATION, ADVERTISEMENT = 135, 136
@@ -80,14 +80,14 @@ def _upper(packet: Packet, payload: bytes, pseudo: Pseudo) -> bytes:
     return payload
 
 
-def mac_octets(mac: int) -> bytes:
+def mac_bytes(mac: int) -> bytes:
     """A MAC address on the wire."""
     return mac.to_bytes(6, "big")
 
 
 def ethernet(src_mac: int, dst_mac: int, kind: int, payload: bytes) -> bytes:
     """A frame, not padded."""
-    return mac_octets(dst_mac) + mac_octets(src_mac) + kind.to_bytes(2, "big") + payload
+    return mac_bytes(dst_mac) + mac_bytes(src_mac) + kind.to_bytes(2, "big") + payload
 
 
 def vlan(number: int, untagged: bytes) -> bytes:
@@ -116,7 +116,7 @@ def ipv6(source: int, destination: int, next_header: int, payload: bytes) -> byt
 
 
 def extension(next_header: int, size: int = 8) -> bytes:
-    """An IPv6 extension header (hop-by-hop, routing or destination options) of `size` octets, filled with padding."""
+    """An IPv6 extension header (hop-by-hop, routing or destination options) of `size` bytes, filled with padding."""
     return struct.pack("!BBBB", next_header, size // 8 - 1, 1, size - 4).ljust(size, b"\0")
 
 
@@ -163,9 +163,7 @@ def icmp(kind: int, code: int, rest: bytes, pseudo: Pseudo | None = None) -> byt
 def arp(operation: int, sender_mac: int, sender: int, target_mac: int, target: int) -> bytes:
     """An ARP packet for IPv4 over Ethernet."""
     head = struct.pack("!HHBBH", 1, IPV4, 6, 4, operation)
-    return (
-        head + mac_octets(sender_mac) + sender.to_bytes(4, "big") + mac_octets(target_mac) + target.to_bytes(4, "big")
-    )
+    return head + mac_bytes(sender_mac) + sender.to_bytes(4, "big") + mac_bytes(target_mac) + target.to_bytes(4, "big")
 
 
 def neighbour(kind: int, flags: int, target: int, options: bytes, pseudo: Pseudo) -> bytes:
@@ -175,7 +173,7 @@ def neighbour(kind: int, flags: int, target: int, options: bytes, pseudo: Pseudo
 
 def link_address(option: int, mac: int) -> bytes:
     """The option of neighbour discovery that carries a MAC."""
-    return bytes((option, 1)) + mac_octets(mac)
+    return bytes((option, 1)) + mac_bytes(mac)
 
 
 def pseudo_v4(source: int, destination: int) -> Pseudo:
@@ -189,9 +187,9 @@ def pseudo_v6(source: int, destination: int) -> Pseudo:
     return lambda protocol, length: addresses + struct.pack("!II", length, protocol)
 
 
-def checksum(octets: bytes) -> int:
+def checksum(data: bytes) -> int:
     """The Internet checksum (RFC 1071)."""
-    even = octets + b"\0" * (len(octets) % 2)
+    even = data + b"\0" * (len(data) % 2)
     total: int = sum(struct.unpack(f"!{len(even) // 2}H", even))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -203,10 +201,10 @@ def _with_checksum(whole: bytes, at: int, pseudo: Pseudo, protocol: int) -> byte
     return whole[:at] + value.to_bytes(2, "big") + whole[at + 2 :]
 
 
-def _crc32c(octets: bytes) -> int:
+def _crc32c(data: bytes) -> int:
     """SCTP's checksum (RFC 9260, appendix A)."""
     crc = 0xFFFFFFFF
-    for octet in octets:
+    for octet in data:
         crc ^= octet
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)

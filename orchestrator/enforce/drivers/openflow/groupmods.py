@@ -82,13 +82,13 @@ def decode(replies: Sequence[bytes], tier: Tier) -> FlowTable:
         raise Drifted("the switch's description of groups is cut off or garbled") from None
 
 
-def _rows(octets: bytes, tier: Tier) -> Iterator[Flow]:
+def _rows(data: bytes, tier: Tier) -> Iterator[Flow]:
     at = 0
-    while at < len(octets):
-        length, kind, number, size = _DESCRIPTION.unpack_from(octets, at)
-        if not _DESCRIPTION.size + size <= length <= len(octets) - at:
+    while at < len(data):
+        length, kind, number, size = _DESCRIPTION.unpack_from(data, at)
+        if not _DESCRIPTION.size + size <= length <= len(data) - at:
             raise struct.error("a group's length is wrong")
         buckets_at = at + _DESCRIPTION.size
-        buckets, properties = octets[buckets_at : buckets_at + size], octets[buckets_at + size : at + length]
+        buckets, properties = data[buckets_at : buckets_at + size], data[buckets_at + size : at + length]
         yield groups.group_row(tier, number, groups.group_body(kind, buckets, properties))
         at += length

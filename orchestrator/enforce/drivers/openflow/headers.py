@@ -35,7 +35,7 @@ _PORTS = {TCP: ("tcp", 20), UDP: ("udp", 8), SCTP: ("sctp", 12)}
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """The fields of one frame and the octets that hold them."""
+    """The fields of one frame and the bytes that hold them."""
 
     values: Mapping[str, int]
     places: Mapping[str, slice]
@@ -51,7 +51,7 @@ class Headers:
 class _Reader:
     """A frame, how far it was read, and what was found."""
 
-    octets: bytes
+    data: bytes
     at: int = 0
     end: int = 0
     values: dict[str, int] = field(default_factory=dict)
@@ -64,20 +64,20 @@ class _Reader:
         return self.end - self.at
 
     def note(self, name: str, at: int, size: int) -> int:
-        """Read a whole field of `size` octets."""
+        """Read a whole field of `size` bytes."""
         place = slice(at, at + size)
-        value = int.from_bytes(self.octets[place], "big")
+        value = int.from_bytes(self.data[place], "big")
         self.values[name], self.places[name] = value, place
         return value
 
     def word(self, at: int) -> int:
-        return int.from_bytes(self.octets[at : at + 2], "big")
+        return int.from_bytes(self.data[at : at + 2], "big")
 
 
-def parse(octets: bytes) -> Headers:
+def parse(data: bytes) -> Headers:
     """Read a frame. Never fails: what cannot be read is not there."""
-    reader = _Reader(octets, end=len(octets))
-    if len(octets) >= 14:
+    reader = _Reader(data, end=len(data))
+    if len(data) >= 14:
         _read_ethernet(reader)
         kind = reader.values["eth_type"]
         if kind == frames.IPV4:
@@ -117,7 +117,7 @@ def _read_ethernet(reader: _Reader) -> None:
     reader.note("eth_src", 6, 6)
     reader.values["vlan_vid"] = 0
     reader.at = 12
-    if reader.word(12) in _TAGS and len(reader.octets) >= 18:
+    if reader.word(12) in _TAGS and len(reader.data) >= 18:
         tag = reader.word(14)
         reader.values["vlan_vid"], reader.values["vlan_pcp"] = 0x1000 | tag & 0xFFF, tag >> 13
         reader.at = 16
@@ -130,7 +130,7 @@ def _read_ethernet(reader: _Reader) -> None:
 
 def _read_length_encapsulation(reader: _Reader) -> int:
     """IEEE 802.3 with a length: only a SNAP header tells a type."""
-    snap = reader.octets[reader.at : reader.at + 8]
+    snap = reader.data[reader.at : reader.at + 8]
     if len(snap) < 8 or snap[:6] != b"\xaa\xaa\x03\0\0\0" or reader.word(reader.at + 6) < 0x0600:
         return NO_TYPE
     reader.at += 8
@@ -139,7 +139,7 @@ def _read_length_encapsulation(reader: _Reader) -> int:
 
 def _read_arp(reader: _Reader) -> None:
     at = reader.at
-    if reader.left < 28 or reader.octets[at : at + 6] != struct.pack("!HHBB", 1, frames.IPV4, 6, 4):
+    if reader.left < 28 or reader.data[at : at + 6] != struct.pack("!HHBB", 1, frames.IPV4, 6, 4):
         return
     if reader.word(at + 6) <= 0xFF:
         reader.note("arp_op", at + 6, 2)
@@ -153,14 +153,14 @@ def _read_ipv4(reader: _Reader) -> None:
     at = reader.at
     if reader.left < 20:
         return
-    length, total = (reader.octets[at] & 15) * 4, reader.word(at + 2)
+    length, total = (reader.data[at] & 15) * 4, reader.word(at + 2)
     if length < 20 or not length <= total <= reader.left:
         return
     reader.network_at, reader.end = at, at + total
     reader.note("ipv4_src", at + 12, 4)
     reader.note("ipv4_dst", at + 16, 4)
     reader.note("ip_proto", at + 9, 1)
-    _note_service(reader, reader.octets[at + 1], reader.octets[at + 8])
+    _note_service(reader, reader.data[at + 1], reader.data[at + 8])
     fragment = reader.word(at + 6)
     later = fragment & 0x1FFF
     reader.values["ip_frag"] = FRAGMENT | LATER if later else FRAGMENT if fragment & frames.MORE_FRAGMENTS else 0
@@ -182,12 +182,12 @@ def _read_ipv6(reader: _Reader) -> None:
     reader.note("ipv6_src", at + 8, 16)
     reader.note("ipv6_dst", at + 24, 16)
     reader.at = at + 40
-    found = _walk_extensions(reader, reader.octets[at + 6])
+    found = _walk_extensions(reader, reader.data[at + 6])
     if found is None:
         return
-    (first,) = struct.unpack_from("!I", reader.octets, at)
+    (first,) = struct.unpack_from("!I", reader.data, at)
     reader.values["ipv6_label"] = first & 0xFFFFF
-    _note_service(reader, first >> 20 & 0xFF, reader.octets[at + 7])
+    _note_service(reader, first >> 20 & 0xFF, reader.data[at + 7])
     reader.values["ip_proto"], reader.values["ip_frag"] = found
     if not found[1] & LATER:
         _read_transport(reader)
@@ -200,7 +200,7 @@ def _walk_extensions(reader: _Reader, protocol: int) -> tuple[int, int] | None:
         if reader.left < 8:
             return None
         at, kind = reader.at, protocol
-        protocol, length = reader.octets[at], reader.octets[at + 1]
+        protocol, length = reader.data[at], reader.data[at + 1]
         if kind == IPV6_FRAGMENT:
             size, word = 8, reader.word(at + 2)
             fragment |= FRAGMENT if word else 0
@@ -219,7 +219,7 @@ def _read_transport(reader: _Reader) -> None:
     protocol = reader.values["ip_proto"]
     if protocol in _PORTS:
         name, shortest = _PORTS[protocol]
-        if reader.left < shortest or (protocol == TCP and not 20 <= (reader.octets[at + 12] >> 4) * 4 <= reader.left):
+        if reader.left < shortest or (protocol == TCP and not 20 <= (reader.data[at + 12] >> 4) * 4 <= reader.left):
             return
         reader.note(f"{name}_src", at, 2)
         reader.note(f"{name}_dst", at + 2, 2)
@@ -247,7 +247,7 @@ def _read_neighbour_discovery(reader: _Reader) -> None:
     reader.at += 16
     names = {frames.SOURCE_LINK_ADDRESS: "nd_sll", frames.TARGET_LINK_ADDRESS: "nd_tll"}
     while reader.left >= 8:
-        option, length = reader.octets[reader.at], reader.octets[reader.at + 1] * 8
+        option, length = reader.data[reader.at], reader.data[reader.at + 1] * 8
         if not length or length > reader.left:
             return
         name = names.get(option)

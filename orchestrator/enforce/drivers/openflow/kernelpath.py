@@ -81,5 +81,5 @@ def is_refusal(error: ErrorMessage) -> bool:
     return (error.type, error.code) == (_BAD_ACTION, _BAD_SET_ARGUMENT)
 
 
-def _writes_unknown(octets: bytes) -> bool:
-    return any(field in octets for field in _UNKNOWN)
+def _writes_unknown(data: bytes) -> bool:
+    return any(field in data for field in _UNKNOWN)

@@ -44,7 +44,7 @@ PATIENCE_S = 3.0
 """A switch that has said nothing for so long is dead..."""
 
 PATIENT_BYTES_PER_S = 1_000_000
-"""...but one that was just given a lot to do may take a second longer for every so many octets of it."""
+"""...but one that was just given a lot to do may take a second longer for every so many bytes of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,10 @@ class OwnRows:
         self._tables = np.array((cachemark.TABLE, *self._behind), np.uint8)
 
     def change(self, stamp: Stamp, tables: Iterable[int], *, marked: bool) -> Own:
-        """To a new stamp, and where it is `marked` to another mark; `tables` are those of rows that come."""
+        """Return the change to a new stamp, and to another mark if `marked`.
+
+        `tables` are the tables of rows that come.
+        """
         self._looks_up = self._looks_up or (bool(self._behind) and self._behind[0] in tables)
         comes = [self.stamp(stamp)]
         if marked:
@@ -67,7 +70,7 @@ class OwnRows:
         self.remember(own.added[1:])
 
     def observed(self, marks: Sequence[Flow], tables: Iterable[int]) -> None:
-        """All of a switch was read: the marks that it holds, and the tables of its other rows."""
+        """Take a full reading: the marks that a switch holds, and other rows' tables."""
         self._looks_up = bool(self._behind) and self._behind[0] in tables
         self.remember(marks)
 

@@ -166,11 +166,11 @@ def _port_places(instructions: bytes) -> tuple[int, ...]:
     return tuple(places)
 
 
-def _walk(octets: bytes, at: int, end: int) -> list[tuple[int, int, int]]:
+def _walk(data: bytes, at: int, end: int) -> list[tuple[int, int, int]]:
     """(start, type, end) of each type-length structure between two places."""
     found = []
     while at + 4 <= end:
-        kind, length = struct.unpack_from("!HH", octets, at)
+        kind, length = struct.unpack_from("!HH", data, at)
         found.append((at, kind, at + length))
         at += max(length, 4)
     return found

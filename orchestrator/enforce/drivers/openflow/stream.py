@@ -39,7 +39,7 @@ READ_BYTES = 1 << 18
 """What is read at a time at most."""
 
 Take = Callable[[bytes], None]
-"""What is done with octets that have arrived."""
+"""What is done with bytes that have arrived."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A firewall that classifies in user space: packets by NFQUEUE, in batches, on the processor or a GPU.
+"""A firewall in user space: NFQUEUE batches, classified on the processor or a GPU.
 
     kernel ── NFQUEUE ──▶ machine.py: batches ──▶ engine.py: workers ──▶ lists.py: verdicts ──▶ kernel
                                                       ▲

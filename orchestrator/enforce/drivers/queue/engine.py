@@ -1,4 +1,6 @@
-"""Workers that judge what the kernel queues: a thread a queue, all by the same lists, which change between two batches.
+"""Workers that classify queued packets: a thread per queue, all with the same lists.
+
+The lists change between two batches.
 
     write ──▶ other lists beside those in force ──▶ one reference changes ──▶ wait until no batch is of the old ones
                                                           ▲
@@ -104,7 +106,9 @@ class Engine:
         return all(worker.is_alive() and worker.fault is None for worker in self._workers)
 
     def put(self, lists: Lists) -> None:
-        """Judge by other lists from now on; at the return no packet is judged by the old ones any more.
+        """Classify by other lists from now on.
+
+        At the return no packet is judged by the old ones any more.
 
         Raises Unreachable where a batch does not end; later batches are judged by the new lists.
         """
@@ -140,7 +144,7 @@ class Engine:
         return found
 
     def trouble(self) -> str | None:
-        """What is wrong, in words: queues without a worker, packets that were lost, a device that gave way to C."""
+        """Describe queues without a worker, lost packets, and a device replaced by C."""
         said = [worker.fault for worker in self._workers if worker.fault is not None]
         said += [words for each in self._counted if (words := each.look(time.monotonic())) is not None]
         searches = [rows.search for rows in self._lists.rows.values()]

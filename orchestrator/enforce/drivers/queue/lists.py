@@ -43,7 +43,7 @@ _PLACES: tuple[Place, ...] = tuple((family, stage) for family in Family for stag
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """What becomes of a batch: whether each packet passes, and the rows that count it."""
+    """The result of a batch: whether each packet passes, and the rows that count it."""
 
     permitted: Bools
     counted: tuple[tuple[I32, npt.NDArray[np.intp]], ...]
@@ -107,12 +107,12 @@ class Lists:
         return replace(self, rows=MappingProxyType(rows))
 
     def carried_over(self, since: Lists, rebuilt: Lists) -> Lists:
-        """These lists over `rebuilt`, which was made of `since`, from which these have come by changes."""
+        """Apply to `rebuilt`, made from `since`, the changes made since then."""
         rows = {place: each.carried_over(since.rows[place], rebuilt.rows[place]) for place, each in self.rows.items()}
         return replace(self, rows=MappingProxyType(rows))
 
     def judge(self, packets: Packets) -> Judged:
-        """What becomes of packets."""
+        """Decide packets."""
         kinds = packets["family"], packets["unread"]
         if len(packets) and all((kind == kind[0]).all() for kind in kinds) and kinds[1][0] == Unread.READ.value:
             permitted, found = self._judge(packets, Family(int(kinds[0][0])))
@@ -129,7 +129,10 @@ class Lists:
         return Judged(permitted, tuple(counted), len(packets) - int(np.count_nonzero(is_read)))
 
     def _judge(self, packets: Packets, family: Family) -> tuple[Bools, list[tuple[I32, npt.NDArray[np.intp]]]]:
-        """Packets of one IP version: which pass, and the rows of each list that were found."""
+        """Decide one IP version's packets: a mask of those that pass, and the rows found.
+
+        The rows are by list.
+        """
         counted = []
         permitted = np.zeros(len(packets), np.bool_)
         left = np.arange(len(packets))
@@ -159,7 +162,7 @@ def _logged(row: QueueRow) -> Logged | None:
 def _by_place(
     removed: Mapping[int, QueueRow], added: Mapping[int, QueueRow]
 ) -> dict[Place, tuple[list[int], list[Placed]]]:
-    """What changes at each place.
+    """Sort a change by place.
 
     A number's row stays at one place: the place is a part of what it is called.
     """

@@ -1,4 +1,4 @@
-"""A machine whose kernel queues packets to user space: the queues themselves, and how many packets they lost.
+"""The kernel's queues to user space, and how many packets they lost.
 
     kernel ── queue 0 ──▶ socket ──▶ receive: a batch of packets ──▶ answer: a verdict each ──▶ kernel goes on, or drops
            ── queue 1 ──▶ ...
@@ -50,7 +50,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What a queue has dropped since it was opened."""
+    """Packets that a queue has dropped since it was opened."""
 
     full: int
     """Because as many packets waited as may."""
@@ -69,7 +69,7 @@ class PacketQueue(Protocol):
         ...
 
     def answer(self, batch: Batch, verdicts: U32) -> None:
-        """Say what becomes of each packet of a batch.
+        """Return the verdict of each packet of a batch to the kernel.
 
         What was never answered is dropped with the next answer.
 
@@ -78,7 +78,10 @@ class PacketQueue(Protocol):
         ...
 
     def close(self) -> None:
-        """Give it back. What waits in it is dropped."""
+        """Close the queue.
+
+        Packets that wait in it are dropped.
+        """
         ...
 
 
@@ -110,7 +113,7 @@ class Machine(Protocol):
         ...
 
     def lost(self) -> Mapping[int, Lost]:
-        """What each queue has dropped, by number."""
+        """Return the packets dropped by each queue, by its number."""
         ...
 
 
@@ -160,7 +163,7 @@ _MESSAGE_BYTES = 1 << 13
 
 
 class KernelQueue:
-    """A queue of the kernel, with packets whole where it would cut them into segments (GSO)."""
+    """A queue of the kernel that gives whole packets, without cutting them into GSO segments."""
 
     def __init__(self, queue: int, batching: Batching) -> None:
         """Raises Missing."""

@@ -1,4 +1,4 @@
-"""Reports of packets that rules log: each with its rule's cookie, within the measure of the list's tenant.
+"""Reports of logged packets with their rules' cookies, limited for each tenant.
 
 A measure is a bucket of tokens: it fills by `rate` a second up to `burst`, and a report takes one. Tenants have a
 measure each, whatever the worker, so a flood of one never hides the packets of another.

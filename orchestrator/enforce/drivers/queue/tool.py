@@ -1,4 +1,4 @@
-"""The driver's hands: rows to the engine in this process, and the kernel's rule that leads packets to it.
+"""The queue driver's tool: rows for the engine, and the kernel rule that queues packets.
 
     program's rows  ingress_7 rule 17, ...  ──▶ the engine's lists, which are gone with this process
     FORWARD         policy DROP, -j QUEUE   ──▶ iptables -A FORWARD -j NFQUEUE --queue-balance 0:1
@@ -91,7 +91,7 @@ class QueueTool:
         return Holding(objects, self.engine.lists.stamp, tuple(self._counts()))
 
     def write(self, before: Objects, after: Objects, stamp: Stamp) -> None:  # noqa: ARG002
-        """Make new lists, change the kernel's rule where it is not as it should be, then put the lists in force.
+        """Make new lists, correct the kernel's rule, then enforce the lists.
 
         Raises Refused for objects that cannot be read or would forward what no rule permits; then nothing is changed.
         """
@@ -115,22 +115,22 @@ class QueueTool:
         return "\n".join(line if line == CLOSED else normal_rule(line)[0] for line in text.splitlines())
 
     def _numbered(self, rows: Mapping[Key, QueueRow]) -> dict[int, QueueRow]:
-        """Rows by number.
+        """Number the rows.
 
         What a key counts goes on when it comes back, so numbers are never given away.
         """
         return {self._numbers.setdefault(key, len(self._numbers)): row for key, row in rows.items()}
 
     def _counts(self) -> Iterator[Count]:
-        """What each row counted in this life of the process."""
-        packets, octets = self.engine.counts().tolist()
+        """Yield the counts of each row since this process started."""
+        packets, byte_counts = self.engine.counts().tolist()
         for (of, name), number in self._numbers.items():
             counted = number < len(packets)
             yield Count(
                 f"{self._life} {of} {name}",
                 name.partition(" ")[2],
                 packets[number] if counted else 0,
-                octets[number] if counted else 0,
+                byte_counts[number] if counted else 0,
             )
 
     # ------------------------------------------------------------------------------------------ the kernel's rule
@@ -139,7 +139,10 @@ class QueueTool:
         return read_saved(self._run((f"{self._programs[family]}-save", "-c", "-t", "filter"), ""))
 
     def _forward(self, table: SavedTable) -> str:
-        """FORWARD as the program would say it: its policy and rules, with QUEUE for our queues while they are heard."""
+        """Write FORWARD as the program has it.
+
+        Its policy and rules, with QUEUE for our queues while they are heard.
+        """
         rules = [rule.words for rule in table.chains.get(FORWARD, [])]
         if rules and self.engine.listens:
             rules = [re.sub(f"{re.escape(self._target)}\\Z", QUEUE, rule) for rule in rules]
@@ -183,7 +186,7 @@ class QueueDriver(FilterDriver):
         return self._engine.lists.changed_rows == 0
 
     def trouble(self) -> str | None:
-        """What is wrong, in words."""
+        """Describe faults in words."""
         return self._engine.trouble()
 
     def report_to(self, seen: Seen) -> None:

@@ -5,7 +5,7 @@
  * what is done here must come out as it would there.
  *
  *     read(documents)   a dict ──▶ Rule      keys, words and numbers as most lists have them; any doubt ──▶ None
- *     write(rules)      a Rule ──▶ text      the same octets as orjson makes of `rule_to_json`
+ *     write(rules)      a Rule ──▶ text      the same bytes as orjson makes of `rule_to_json`
  *
  * What both need of Python (classes, members of enumerations, readers) is handed over once, by `setup`. Fields of
  * slotted classes are read and written in place. */

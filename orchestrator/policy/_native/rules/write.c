@@ -5,25 +5,25 @@
 enum { ROOM = 1 << 16 };
 
 struct text {
-    char octets[ROOM];
+    char bytes[ROOM];
     Py_ssize_t length;
     int is_whole;
 };
 
 static void
-put(struct text *text, const char *octets, Py_ssize_t length)
+put(struct text *text, const char *from, Py_ssize_t length)
 {
     text->is_whole = text->is_whole && text->length + length <= ROOM;
     if (text->is_whole) {
-        memcpy(text->octets + text->length, octets, (size_t)length);
+        memcpy(text->bytes + text->length, from, (size_t)length);
         text->length += length;
     }
 }
 
 static void
-put_text(struct text *text, const char *octets)
+put_text(struct text *text, const char *from)
 {
-    put(text, octets, (Py_ssize_t)strlen(octets));
+    put(text, from, (Py_ssize_t)strlen(from));
 }
 
 static void
@@ -220,7 +220,7 @@ write_rules(PyObject *module, PyObject *rules)
         if (text->is_whole)
             put_rule(text, rule);
         if (text->is_whole && !PyErr_Occurred())
-            written = PyUnicode_DecodeASCII(text->octets, text->length, NULL);
+            written = PyUnicode_DecodeASCII(text->bytes, text->length, NULL);
         PyErr_Clear(); /* the plain writer meets it again, and says it */
         PyList_SET_ITEM(found, row, written ? written : Py_NewRef(Py_None));
     }

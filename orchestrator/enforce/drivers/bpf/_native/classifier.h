@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-/* What the maps of the classifier hold: `classifierlayout.py` packs the same octets. All numbers are in the machine's
+/* What the maps of the classifier hold: `classifierlayout.py` packs the same bytes. All numbers are in the machine's
  * order.
  *
  * Every axis is cut where some row begins or ends. An interval has a class, and intervals that the same rows reach into

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-/* What a flow cache's maps hold. `layout.py` packs and unpacks the same octets; `device.py` refuses a program whose maps
+/* What a flow cache's maps hold. `layout.py` packs and unpacks the same bytes; `device.py` refuses a program whose maps
  * are of another size than it packs. All numbers are in the machine's order.
  *
  * A range on an axis is its lowest value and its span: value - low <= span, in the axis' width, is one comparison. */

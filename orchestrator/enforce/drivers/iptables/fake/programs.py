@@ -24,9 +24,9 @@ class FakeIptables:
         self.tables = {Family.IPV4: Table.fresh(), Family.IPV6: Table.fresh()}
         self.fails: list[str] = []
 
-    def forward(self, packet: Packet, octets: int = 100, *, came_by: str = "") -> bool:
+    def forward(self, packet: Packet, size: int = 100, *, came_by: str = "") -> bool:
         """Whether a packet that came by an interface comes through."""
-        return self.tables[packet.family].send(packet, octets=octets, came_by=came_by).accepted
+        return self.tables[packet.family].send(packet, size=size, came_by=came_by).accepted
 
     def run(self, command: Sequence[str], text: str) -> str:
         """Run a command for the driver (`filters.command.Run`)."""

@@ -1,6 +1,6 @@
 """A packet through the FORWARD chain of a filter table.
 
-Where a line asks for a header that a later fragment does not have, iptables over nftables may take whatever octets are
+Where a line asks for a header that a later fragment does not have, iptables over nftables may take whatever bytes are
 there; so such a line is an error, as is one that asks for the header of another protocol.
 """
 
@@ -57,7 +57,7 @@ class Journey:
 
 
 class Queues(NamedTuple):
-    """The target NFQUEUE: the first and the last queue, and whether packets pass where nobody listens."""
+    """The target NFQUEUE: first and last queue, and whether unheard packets pass."""
 
     first: int
     last: int
@@ -77,23 +77,23 @@ class Table:
         own = ("INPUT", "FORWARD", "OUTPUT")
         return cls(dict.fromkeys(own, "ACCEPT"), {name: [] for name in own})
 
-    def send(self, packet: Packet, hidden_protocol: int = UDP, octets: int = 0, *, came_by: str = "") -> Journey:
+    def send(self, packet: Packet, hidden_protocol: int = UDP, size: int = 0, *, came_by: str = "") -> Journey:
         """Forward a packet that came by an interface.
 
         `hidden_protocol`: the protocol that a later IPv6 fragment names.
         """
         journey = Journey(came_by=came_by)
-        verdict = self._walk("FORWARD", packet, hidden_protocol, journey, octets) or self.policies["FORWARD"]
+        verdict = self._walk("FORWARD", packet, hidden_protocol, journey, size) or self.policies["FORWARD"]
         journey.accepted = verdict == "ACCEPT"
         return journey
 
-    def _walk(self, chain: str, packet: Packet, hidden: int, journey: Journey, octets: int) -> str | None:
+    def _walk(self, chain: str, packet: Packet, hidden: int, journey: Journey, size: int) -> str | None:
         for rule in self.chains[chain]:
             journey.lines += 1
             line = _Line(rule.words, packet, hidden, journey.came_by)
             if not line.holds():
                 continue
-            rule.packets, rule.bytes = rule.packets + 1, rule.bytes + octets
+            rule.packets, rule.bytes = rule.packets + 1, rule.bytes + size
             if line.comment is not None:
                 journey.comments.append(line.comment)
             if line.target == "NFLOG":
@@ -107,7 +107,7 @@ class Table:
                 return line.target
             if line.target == "RETURN":
                 return None
-            found = self._walk(line.target, packet, hidden, journey, octets)
+            found = self._walk(line.target, packet, hidden, journey, size)
             if found is not None or line.goto:
                 return found
         return None
@@ -163,7 +163,7 @@ class _Line:
         return self._packet.later_fragment
 
     def _comes_from(self, word: str) -> bool:
-        """The matches that ask for an interface, or for where a packet is from or for."""
+        """Evaluate the matches for interfaces, and for local or routed addresses."""
         if word == "-i":
             return self._came_by == next(self._words)
         packet = self._packet

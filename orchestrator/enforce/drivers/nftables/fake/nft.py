@@ -22,9 +22,9 @@ class FakeNft:
         self.ruleset = Ruleset()
         self.fails: list[str] = []
 
-    def forward(self, packet: Packet, octets: int = 100, *, came_by: str = "") -> bool:
+    def forward(self, packet: Packet, size: int = 100, *, came_by: str = "") -> bool:
         """Whether a packet that came by an interface comes through."""
-        return self.ruleset.send(packet, octets=octets, came_by=came_by).accepted
+        return self.ruleset.send(packet, size=size, came_by=came_by).accepted
 
     def run(self, command: Sequence[str], text: str) -> str:
         """Run a command for the driver (`filters.command.Run`)."""

@@ -29,10 +29,10 @@ class Counted:
     packets: int = 0
     bytes: int = 0
 
-    def count(self, octets: int) -> None:
+    def count(self, size: int) -> None:
         """One more packet."""
         self.packets += 1
-        self.bytes += octets
+        self.bytes += size
 
 
 @dataclass(slots=True)

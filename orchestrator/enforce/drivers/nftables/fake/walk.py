@@ -1,7 +1,7 @@
 """Send a packet through the hooks of our tables: routing, then forwarding.
 
 A rule that looks at what a packet does not have is broken off, as in the kernel. Asking for ports where a packet has
-none is an error of whoever wrote the rule: the kernel would compare whatever octets are there.
+none is an error of whoever wrote the rule: the kernel would compare whatever bytes are there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Ruleset:
     ways: dict[int, str] = field(default_factory=dict)
 
     def send(
-        self, packet: Packet, hidden_protocol: int = UDP, octets: int = 0, *, mark: int = 0, came_by: str = ""
+        self, packet: Packet, hidden_protocol: int = UDP, size: int = 0, *, mark: int = 0, came_by: str = ""
     ) -> Journey:
         """Send a packet through the hooks.
 
@@ -79,7 +79,7 @@ class Ruleset:
             if family is packet.family and chain.hook is not None
         ]
         for _, _, policy, table, chain in sorted(hooked, key=lambda each: (_HOOKS.index(each[0]), each[1])):
-            walk = _Walk(table, packet, hidden_protocol, octets, journey, self.ways)
+            walk = _Walk(table, packet, hidden_protocol, size, journey, self.ways)
             if (walk.chain(chain, 0) or policy) == "drop":
                 return journey
         journey.accepted = True
@@ -91,7 +91,7 @@ class _Walk:
     table: Table
     packet: Packet
     hidden_protocol: int
-    octets: int
+    size: int
     journey: Journey
     ways: Mapping[int, str]
 
@@ -146,7 +146,7 @@ class _Walk:
                 continue
             place += 1
         if counted:
-            rule.count(self.octets)
+            rule.count(self.size)
             if comment is not None:
                 self.journey.comments.append(comment)
         return verdict
@@ -199,7 +199,7 @@ class _Walk:
         where = self.table.set(name.removeprefix("@"))
         found = where.find(values)
         if found is not None and where.is_counting:
-            found.count(self.octets)
+            found.count(self.size)
             if found.comment is not None:
                 self.journey.comments.append(found.comment)
         return found

@@ -1,4 +1,4 @@
-"""Instructions as the fake switch knows them: apply-actions and goto-table, and the actions that our programs use.
+"""Instructions of the fake switch: apply-actions, goto-table, and our programs' actions.
 
 A flow's instructions are read in whole before they are checked against its match and table, as Open vSwitch does; when
 there are several mistakes, that decides which one is complained about.
@@ -70,7 +70,7 @@ class SetField:
 
 @dataclass(frozen=True, slots=True)
 class CopyField:
-    """Copy `bits` bits of one field, from bit `source_at` on, into another one from `target_at` on."""
+    """Copy `bits` bits of a field from bit `source_at` to another's bit `target_at`."""
 
     source: str
     source_at: int
@@ -81,7 +81,10 @@ class CopyField:
 
 @dataclass(frozen=True, slots=True)
 class Multipath:
-    """Write a hash of the packet, modulo a number, into `bits` lower bits of a register (`multipath.py`)."""
+    """Write a packet's hash, modulo a number, into a register's `bits` lower bits.
+
+    See `multipath.py`.
+    """
 
     fields: int
     basis: int
@@ -101,17 +104,17 @@ class Conjunction:
 
 @dataclass(frozen=True, slots=True)
 class Resubmit:
-    """Look the packet up in a table as it is now, do what is found there, and go on."""
+    """Look the packet up in a table, apply what it finds, and go on."""
 
     table: int
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Show the first `octets` octets of the packet to the controller, as often as a meter allows."""
+    """Show the packet's first `size` bytes to the controller, limited by a meter."""
 
     meter: int
-    octets: int
+    size: int
 
 
 Action = Output | ToGroup | OutputRegister | SetField | CopyField | Conjunction | Multipath | Resubmit | Report | Track
@@ -119,26 +122,26 @@ Action = Output | ToGroup | OutputRegister | SetField | CopyField | Conjunction 
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What to do with a packet; `octets` is how the switch describes it.
+    """The instructions for a packet; `data` is how the switch describes them.
 
     `conjunctions` are the clauses that it meets: who has some does nothing else.
     """
 
     actions: tuple[Action, ...]
     goto: int | None
-    octets: bytes
+    data: bytes
     conjunctions: tuple[Conjunction, ...] = ()
 
 
-def read_instructions(octets: bytes, *, match: Match, table: int) -> Instructions:
+def read_instructions(data: bytes, *, match: Match, table: int) -> Instructions:
     """Take instructions apart; `match` and `table` are the flow's own, for what must agree.
 
     Raises Complaint.
     """
-    if len(octets) % 8:
+    if len(data) % 8:
         raise Complaint(Reason.BAD_LENGTH)
     found: dict[int, bytes] = {}
-    for kind, whole in _structures(octets, Reason.BAD_INSTRUCTION_LENGTH):
+    for kind, whole in _structures(data, Reason.BAD_INSTRUCTION_LENGTH):
         if kind not in (GOTO_TABLE, APPLY_ACTIONS):
             raise Complaint(_UNKNOWN_INSTRUCTIONS.get(kind, Reason.UNKNOWN_INSTRUCTION))
         if kind in found:
@@ -161,9 +164,9 @@ def read_instructions(octets: bytes, *, match: Match, table: int) -> Instruction
     return Instructions(tuple(actions), goto, _describe_instructions(listed, goto), conjunctions)
 
 
-def read_actions(octets: bytes) -> tuple[Action, ...]:
+def read_actions(data: bytes) -> tuple[Action, ...]:
     """Take a list of actions apart, as a group's bucket has one. Raises Complaint."""
-    return tuple(_read_action(kind, whole) for kind, whole in _structures(octets, Reason.BAD_ACTION_LENGTH))
+    return tuple(_read_action(kind, whole) for kind, whole in _structures(data, Reason.BAD_ACTION_LENGTH))
 
 
 def _describe_instructions(actions: Sequence[tuple[int, bytes]], goto: int | None) -> bytes:
@@ -173,14 +176,14 @@ def _describe_instructions(actions: Sequence[tuple[int, bytes]], goto: int | Non
     return applied + (struct.pack("!HHB3x", GOTO_TABLE, 8, goto) if goto is not None else b"")
 
 
-def _structures(octets: bytes, wrong: Reason) -> Iterator[tuple[int, bytes]]:
-    """(type, whole structure) of everything with a type and a length, multiples of eight octets."""
+def _structures(data: bytes, wrong: Reason) -> Iterator[tuple[int, bytes]]:
+    """(type, whole structure) of everything with a type and a length, multiples of eight bytes."""
     at = 0
-    while at < len(octets):
-        kind, length = struct.unpack_from("!HH", octets, at)
-        if length < 8 or length % 8 or at + length > len(octets):
+    while at < len(data):
+        kind, length = struct.unpack_from("!HH", data, at)
+        if length < 8 or length % 8 or at + length > len(data):
             raise Complaint(wrong)
-        yield kind, octets[at : at + length]
+        yield kind, data[at : at + length]
         at += length
 
 
@@ -264,10 +267,10 @@ def _read_resubmit(whole: bytes) -> Resubmit:
 
 def _read_report(whole: bytes) -> Report:
     """Of all properties that Open vSwitch knows, those that our programs have, in its order."""
-    octets_property, _, octets, metered, length, meter = struct.unpack_from("!HHH2xHHI", whole, 16)
-    if any(whole[10:16]) or (octets_property, metered, length) != (0, 5, 8):
+    size_property, _, size, metered, length, meter = struct.unpack_from("!HHH2xHHI", whole, 16)
+    if any(whole[10:16]) or (size_property, metered, length) != (0, 5, 8):
         raise Complaint(Reason.BAD_ARGUMENT)
-    return Report(meter, octets)
+    return Report(meter, size)
 
 
 def _read_conjunction(whole: bytes) -> Conjunction:

@@ -56,7 +56,7 @@ class Field:
 
     @property
     def whole(self) -> int:
-        """Every bit of the octets: the mask that is left out."""
+        """Every bit of the bytes: the mask that is left out."""
         return (1 << 8 * self.size) - 1
 
 
@@ -162,9 +162,9 @@ def parts(field: Field, bits: Bits) -> list[tuple[str, Bits]]:
     ]
 
 
-def read_header(octets: bytes) -> tuple[Field, bool] | None:
+def read_header(data: bytes) -> tuple[Field, bool] | None:
     """Return the field that a 4-byte OXM header names, and whether a mask follows."""
-    header = int.from_bytes(octets[:4], "big")
+    header = int.from_bytes(data[:4], "big")
     field = _BY_TYPE.get((header >> 16, header >> 9 & 0x7F))
     masked = bool(header & 0x100)
     if field is None or header & 0xFF != field.size * (2 if masked else 1):
@@ -172,18 +172,18 @@ def read_header(octets: bytes) -> tuple[Field, bool] | None:
     return field, masked
 
 
-def read_match(octets: bytes) -> Match:
-    """Take OXM octets apart as Open vSwitch does. Raises Complaint."""
+def read_match(data: bytes) -> Match:
+    """Take OXM bytes apart as Open vSwitch does. Raises Complaint."""
     match: dict[str, Bits] = {}
     at = 0
-    while at < len(octets):
-        if len(octets) - at < 4 or len(octets) - at - 4 < octets[at + 3]:
+    while at < len(data):
+        if len(data) - at < 4 or len(data) - at - 4 < data[at + 3]:
             raise Complaint(Reason.BAD_MATCH_LENGTH)
-        known = read_header(octets[at:])
+        known = read_header(data[at:])
         if known is None:
             raise Complaint(Reason.BAD_FIELD)
         field, masked = known
-        body = octets[at + 4 : at + 4 + octets[at + 3]]
+        body = data[at + 4 : at + 4 + data[at + 3]]
         _add(match, field, _read_bits(field, body, masked))
         at += 4 + len(body)
     return match
@@ -217,7 +217,10 @@ def _add(match: dict[str, Bits], field: Field, bits: Bits) -> None:
 
 
 def _is_of_connection(match: Match) -> bool:
-    """Whether a match asks for a state that only packets of connections have, or for any that is not invalid."""
+    """Return whether a match asks for a state that only tracked packets have.
+
+    Or for any state that is not invalid.
+    """
     state = match.get("ct_state", Bits(0, 0))
     looked_up, invalid, of_connection = 0x20, 0x10, 0x01 | 0x02 | 0x04 | 0x08 | 0x40 | 0x80
     valid = state.value & looked_up and state.mask & invalid and not state.value & invalid
@@ -236,12 +239,12 @@ def is_of_one_version(match: Match) -> bool:
 
 
 def is_there(field: Field, values: Mapping[str, int]) -> bool:
-    """Return whether a packet, or all packets of a match, with these values has the field."""
+    """Return whether a packet with these values, or a match's packets, have the field."""
     return all(values.get(need.field, 0) in need.values for need in field.needs)
 
 
 def write_match(match: Match) -> bytes:
-    """The octets in which the switch describes a match."""
+    """The bytes in which the switch describes a match."""
     values = {name: bits.value for name, bits in match.items()}
     found = _with_packet_registers(match)
     hidden = () if values.get("ct_nw_proto") else ("ct_nw_proto", "ct_tp_src", "ct_tp_dst")
@@ -267,5 +270,5 @@ def _with_packet_registers(match: Match) -> dict[Field, Bits]:
 def _write(field: Field, bits: Bits) -> bytes:
     exact = bits.mask == field.whole
     header = field.oxm_class << 16 | field.number << 9 | (0 if exact else 0x100) | field.size * (1 if exact else 2)
-    octets = header.to_bytes(4, "big") + bits.value.to_bytes(field.size, "big")
-    return octets if exact else octets + bits.mask.to_bytes(field.size, "big")
+    data = header.to_bytes(4, "big") + bits.value.to_bytes(field.size, "big")
+    return data if exact else data + bits.mask.to_bytes(field.size, "big")

@@ -32,7 +32,7 @@ class Group:
     number: int
     kind: int
     buckets: tuple[tuple[Action, ...], ...]
-    octets: bytes
+    data: bytes
     properties: bytes
 
     def chosen(self, values: Mapping[str, int]) -> tuple[Action, ...]:
@@ -44,9 +44,9 @@ class Group:
 
     def describe(self) -> bytes:
         """Its part of a description."""
-        length = 16 + len(self.octets) + len(self.properties)
-        head = struct.pack("!HBxIH6x", length, self.kind, self.number, len(self.octets))
-        return head + self.octets + self.properties
+        length = 16 + len(self.data) + len(self.properties)
+        head = struct.pack("!HBxIH6x", length, self.kind, self.number, len(self.data))
+        return head + self.data + self.properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +79,21 @@ def read_group_mod(raw: bytes) -> GroupMod:
         raise Complaint(Reason.INVALID_GROUP)
     if kind != SELECT:
         raise Complaint(Reason.BAD_GROUP_TYPE)
-    octets, properties = raw[24 : 24 + size], raw[24 + size :]
-    return GroupMod(command, number, Group(number, kind, _buckets(octets), octets, properties))
+    data, properties = raw[24 : 24 + size], raw[24 + size :]
+    return GroupMod(command, number, Group(number, kind, _buckets(data), data, properties))
 
 
-def _buckets(octets: bytes) -> tuple[tuple[Action, ...], ...]:
+def _buckets(data: bytes) -> tuple[tuple[Action, ...], ...]:
     found = []
     numbers: set[int] = set()
     at = 0
-    while at < len(octets):
-        length, size, number = struct.unpack_from("!HHI", octets, at)
-        if length < 8 + size or length % 8 or at + length > len(octets):
+    while at < len(data):
+        length, size, number = struct.unpack_from("!HHI", data, at)
+        if length < 8 + size or length % 8 or at + length > len(data):
             raise Complaint(Reason.BAD_BUCKET)
         if number in numbers:
             raise Complaint(Reason.BUCKET_EXISTS)
         numbers.add(number)
-        found.append(read_actions(octets[at + 8 : at + 8 + size]))
+        found.append(read_actions(data[at + 8 : at + 8 + size]))
         at += length
     return tuple(found)

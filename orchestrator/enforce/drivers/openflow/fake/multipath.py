@@ -1,7 +1,7 @@
 """The hashes of Open vSwitch's multipath action, version 3.1 without SSE 4.2.
 
 A symmetric hash takes in the two addresses and the two ports exclusive-or'ed, so that it is the same for both
-directions: MurmurHash3's mixing over 32-bit words in this machine's (little-endian) order of octets. Of a single field
+directions: MurmurHash3's mixing over 32-bit words in this machine's (little-endian) order of bytes. Of a single field
 it is Bob Jenkins' hash, as in `orchestrator/edge/hashing.py`.
 """
 
@@ -49,9 +49,9 @@ def _symmetric_l3l4(basis: int, values: Mapping[str, int]) -> int:
 
 
 def _words(value: int, size: int) -> list[int]:
-    """A field's octets, which lie in network order, as words of this machine."""
-    octets = value.to_bytes(size, "big")
-    return [int.from_bytes(octets[at : at + 4], "little") for at in range(0, size, 4)]
+    """A field's bytes, which lie in network order, as words of this machine."""
+    data = value.to_bytes(size, "big")
+    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, size, 4)]
 
 
 def _mix_word(state: int, word: int) -> int:

@@ -25,9 +25,10 @@ from orchestrator.enforce.drivers.openflow.headers import Headers
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How a frame went: the entry met in each table, in order, and the frames sent, by port number. `reports` are the
-    entries that show it to controllers, and how many octets of it; `known` is what has become of
-    connections, None of one that is over and forgotten.
+    """The way of a frame: entries met by table, and frames sent by port.
+
+    `reports` are the entries that show it to controllers, and how many bytes of it; `known` is the new state of
+    connections, None for one that is over and forgotten.
 
     The last table had no entry for it if `missed`; then it was dropped there.
     """
@@ -45,7 +46,7 @@ class Trace:
 
 
 class Journey:
-    """One frame under way: its header fields and registers as they are now, and what was sent so far."""
+    """A frame on its way: current header fields and registers, and frames sent so far."""
 
     def __init__(
         self,
@@ -78,7 +79,10 @@ class Journey:
         )
 
     def _visit(self, table: int | None) -> bool:
-        """From a table to the end of the way from there; False where a table had no entry for the packet."""
+        """Walk from a table to the end.
+
+        False where a table had no entry for the packet.
+        """
         while table is not None:
             entry = self._tables[table].look_up(self._values) if table in self._tables else None
             if entry is None:
@@ -108,12 +112,12 @@ class Journey:
         elif isinstance(action, Resubmit):
             self._visit(action.table)
         elif isinstance(action, Report):
-            self._reports.append((self._met[-1], action.octets))
+            self._reports.append((self._met[-1], action.size))
         elif isinstance(action, Track):
             self._track(action)
 
     def _track(self, action: Track) -> None:
-        """Have a copy of the packet go on with what is known of its connection, or have the connection remembered."""
+        """Look up a copy's connection and go on with it, or remember the connection."""
         if action.mark is not None:
             self._remember(action)
         if action.table is not None:
@@ -162,7 +166,10 @@ class Journey:
         self._values[action.register] = kept | found
 
     def _send(self, port: int) -> None:
-        """A packet never goes back by its own port, unless told so by the reserved number."""
+        """Send by a port, but never back by the packet's own.
+
+        The reserved number for the own port is the exception.
+        """
         if port == actions.IN_PORT:
             port = self._in_port
         elif port == self._in_port:

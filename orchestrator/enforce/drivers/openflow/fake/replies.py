@@ -13,7 +13,7 @@ from orchestrator.enforce.drivers.openflow.fake.table import Entry
 from orchestrator.enforce.drivers.openflow.messages import BundleControl, Multipart, Type
 
 LONGEST_BODY = 60_000
-"""Octets of descriptions in one part of a multipart reply; a message has no more than 65,535 in all."""
+"""Bytes of descriptions in one part of a multipart reply; a message has no more than 65,535 in all."""
 
 SHOWN_OF_REQUEST = 64
 """How much of a refused message comes back with the error."""
@@ -59,8 +59,8 @@ def multipart(request: bytes, kind: Multipart, items: Sequence[bytes]) -> bytes:
 
 def flow_description(entry: Entry, now: float) -> bytes:
     """An entry with its counters."""
-    match = struct.pack("!HH", 1, 4 + len(entry.match_octets)) + entry.match_octets
-    rest = _pad_bytes(match) + _statistics(entry, now) + entry.instructions.octets
+    match = struct.pack("!HH", 1, 4 + len(entry.match_bytes)) + entry.match_bytes
+    rest = _pad_bytes(match) + _statistics(entry, now) + entry.instructions.data
     head = struct.pack("!HxxBxHHHHHQ", 24 + len(rest), entry.table, entry.priority, 0, 0, entry.flags, 0, entry.cookie)
     return head + rest
 
@@ -85,11 +85,11 @@ def _statistics(entry: Entry, now: float) -> bytes:
         (_DURATION, struct.pack("!II", int(duration), int(duration % 1 * 1e9))),
         (_IDLE_TIME, struct.pack("!II", int(idle), 0)),
         (_PACKET_COUNT, struct.pack("!Q", entry.packets)),
-        (_BYTE_COUNT, struct.pack("!Q", entry.octets)),
+        (_BYTE_COUNT, struct.pack("!Q", entry.byte_count)),
     )
     body = b"".join(struct.pack("!HBB", _STATISTICS, number << 1, len(value)) + value for number, value in values)
     return _pad_bytes(struct.pack("!HH", 0, 4 + len(body)) + body)
 
 
-def _pad_bytes(octets: bytes) -> bytes:
-    return octets.ljust((len(octets) + 7) // 8 * 8, b"\0")
+def _pad_bytes(data: bytes) -> bytes:
+    return data.ljust((len(data) + 7) // 8 * 8, b"\0")

@@ -26,21 +26,21 @@ _FIRST_OPTION = 24
 
 def written(frame: bytes, headers: Headers, values: Mapping[str, int]) -> bytes:
     """The frame with `values` in place of those that `headers` found in it."""
-    octets = bytearray(frame)
+    data = bytearray(frame)
     for name in _LINK:
-        _put(octets, headers, values, name)
+        _put(data, headers, values, name)
     if values.get("arp_op") or values.get("ip_proto"):  # the switch takes 0 to mean that there is no such layer
         for name in _ARP:
-            _put(octets, headers, values, name)
+            _put(data, headers, values, name)
         for name in _NETWORK:
-            if _put(octets, headers, values, name):
-                _mend_network(octets, headers, name)
+            if _put(data, headers, values, name):
+                _mend_network(data, headers, name)
         if headers.transport_at is not None and headers.values.get("ip_proto") == ICMPV6:
-            _write_icmpv6(octets, headers, values, headers.transport_at)
-    return bytes(octets)
+            _write_icmpv6(data, headers, values, headers.transport_at)
+    return bytes(data)
 
 
-def _put(octets: bytearray, headers: Headers, values: Mapping[str, int], name: str) -> bool:
+def _put(data: bytearray, headers: Headers, values: Mapping[str, int], name: str) -> bool:
     """Write one field; return whether it changed.
 
     A field that the frame lacks cannot be written.
@@ -48,51 +48,51 @@ def _put(octets: bytearray, headers: Headers, values: Mapping[str, int], name: s
     place = headers.places.get(name)
     if place is None or values.get(name) == headers.values.get(name):
         return False
-    octets[place] = values.get(name, 0).to_bytes(place.stop - place.start, "big")
+    data[place] = values.get(name, 0).to_bytes(place.stop - place.start, "big")
     return True
 
 
-def _write_icmpv6(octets: bytearray, headers: Headers, values: Mapping[str, int], at: int) -> None:
+def _write_icmpv6(data: bytearray, headers: Headers, values: Mapping[str, int], at: int) -> None:
     """Write fields of the message at a place.
 
     Those of neighbour discovery only where there is room for them.
     """
-    before = bytes(octets[at:])
+    before = bytes(data[at:])
     if headers.end - at >= _FIRST_OPTION:
-        _write_discovery(octets, headers, values, at)
+        _write_discovery(data, headers, values, at)
     for name in ("icmpv6_type", "icmpv6_code"):
-        _put(octets, headers, values, name)
-    after = bytes(octets[at:])
+        _put(data, headers, values, name)
+    after = bytes(data[at:])
     if headers.end - at >= _FIRST_OPTION and _differ(headers, values, "nd_reserved", "nd_options_type"):
-        _renew_checksum(octets, headers, at)
+        _renew_checksum(data, headers, at)
     elif after != before:
-        _mend(octets, at + _CHECKSUM_AT[ICMPV6], before, after)
+        _mend(data, at + _CHECKSUM_AT[ICMPV6], before, after)
 
 
-def _write_discovery(octets: bytearray, headers: Headers, values: Mapping[str, int], at: int) -> None:
+def _write_discovery(data: bytearray, headers: Headers, values: Mapping[str, int], at: int) -> None:
     option = headers.places.get("nd_options_type")
     kind = values.get("nd_options_type", 0)
-    if kind != headers.values.get("nd_options_type", 0) and at + _FIRST_OPTION < len(octets):
+    if kind != headers.values.get("nd_options_type", 0) and at + _FIRST_OPTION < len(data):
         option = slice(at + _FIRST_OPTION, at + _FIRST_OPTION + 1)
-        octets[option] = bytes((kind,))
+        data[option] = bytes((kind,))
     if option is not None and option.start + 8 <= headers.end:
-        name = _ADDRESS_OPTIONS.get(bytes(octets[option.start : option.start + 2]))
+        name = _ADDRESS_OPTIONS.get(bytes(data[option.start : option.start + 2]))
         if name is not None and _differ(headers, values, "nd_target", "nd_sll", "nd_tll"):
-            octets[option.start + 2 : option.start + 8] = frames.mac_octets(values.get(name, 0))
+            data[option.start + 2 : option.start + 8] = frames.mac_bytes(values.get(name, 0))
     for each in ("nd_reserved", "nd_target"):
-        _put(octets, headers, values, each)
+        _put(data, headers, values, each)
 
 
-def _renew_checksum(octets: bytearray, headers: Headers, at: int) -> None:
+def _renew_checksum(data: bytearray, headers: Headers, at: int) -> None:
     """Recompute an ICMPv6 message's checksum.
 
     The switch does so too, so that a wrong one becomes right.
     """
-    addresses = (int.from_bytes(octets[headers.places[name]], "big") for name in ("ipv6_src", "ipv6_dst"))
+    addresses = (int.from_bytes(data[headers.places[name]], "big") for name in ("ipv6_src", "ipv6_dst"))
     place = slice(at + _CHECKSUM_AT[ICMPV6], at + _CHECKSUM_AT[ICMPV6] + 2)
-    octets[place] = bytes(2)
-    message = bytes(octets[at : headers.end])
-    octets[place] = frames.checksum(frames.pseudo_v6(*addresses)(ICMPV6, len(message)) + message).to_bytes(2, "big")
+    data[place] = bytes(2)
+    message = bytes(data[at : headers.end])
+    data[place] = frames.checksum(frames.pseudo_v6(*addresses)(ICMPV6, len(message)) + message).to_bytes(2, "big")
 
 
 def _differ(headers: Headers, values: Mapping[str, int], *names: str) -> bool:
@@ -103,27 +103,27 @@ _ADDRESS_OPTIONS: Mapping[bytes, str] = {
     bytes((frames.SOURCE_LINK_ADDRESS, 1)): "nd_sll",
     bytes((frames.TARGET_LINK_ADDRESS, 1)): "nd_tll",
 }
-"""By kind and length, the latter in units of eight octets."""
+"""By kind and length, the latter in units of eight bytes."""
 
 
-def _mend_network(octets: bytearray, headers: Headers, name: str) -> None:
+def _mend_network(data: bytearray, headers: Headers, name: str) -> None:
     """Bring the checksums up to date that cover an IP address."""
     assert headers.network_at is not None
     place = headers.places[name]
     old = headers.values[name].to_bytes(place.stop - place.start, "big")
-    new = bytes(octets[place])
+    new = bytes(data[place])
     if name.startswith("ipv4"):
-        _mend(octets, headers.network_at + 10, old, new)
+        _mend(data, headers.network_at + 10, old, new)
     transport = headers.values.get("ip_proto", 0)
     if headers.transport_at is not None and transport in _CHECKSUM_AT:
         at = headers.transport_at + _CHECKSUM_AT[transport]
-        absent = transport == UDP and octets[at : at + 2] == b"\0\0"
-        if at + 2 <= len(octets) and not absent and not (transport == ICMPV6 and name.startswith("ipv4")):
-            _mend(octets, at, old, new)
+        absent = transport == UDP and data[at : at + 2] == b"\0\0"
+        if at + 2 <= len(data) and not absent and not (transport == ICMPV6 and name.startswith("ipv4")):
+            _mend(data, at, old, new)
 
 
-def _mend(octets: bytearray, at: int, old: bytes, new: bytes) -> None:
+def _mend(data: bytearray, at: int, old: bytes, new: bytes) -> None:
     """Update the checksum at a place for a change of its data (RFC 1624)."""
-    before = int.from_bytes(octets[at : at + 2], "big")
+    before = int.from_bytes(data[at : at + 2], "big")
     pieces = (before ^ 0xFFFF, frames.checksum(old), frames.checksum(new) ^ 0xFFFF)
-    octets[at : at + 2] = frames.checksum(b"".join(piece.to_bytes(2, "big") for piece in pieces)).to_bytes(2, "big")
+    data[at : at + 2] = frames.checksum(b"".join(piece.to_bytes(2, "big") for piece in pieces)).to_bytes(2, "big")

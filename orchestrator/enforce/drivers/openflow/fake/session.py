@@ -224,10 +224,10 @@ class Session:
             return lambda undo: switch.delete_strict(what, priority, undo)
         raise Complaint(Reason.BAD_COMMAND)
 
-    def _read_add(self, what: FlowFilter, priority: int, flags: int, octets: bytes) -> Change:
+    def _read_add(self, what: FlowFilter, priority: int, flags: int, data: bytes) -> Change:
         if what.table == ALL_TABLES:
             raise Complaint(Reason.BAD_TABLE)
-        instructions = read_instructions(octets, match=what.match, table=what.table)
+        instructions = read_instructions(data, match=what.match, table=what.table)
         if what.table >= TABLES:
             raise Complaint(Reason.NOT_PERMITTED)
         if self.switch.in_kernel and not _UNKNOWN_TO_LINUX.isdisjoint(_written(instructions)):

@@ -82,14 +82,14 @@ class FakeSwitch:
             trace = self.trace(frame, in_port)
             for entry in trace.entries:
                 entry.packets += 1
-                entry.octets += len(frame)
+                entry.byte_count += len(frame)
                 entry.used = self.clock()
             self.connections.update((name, known) for name, known in trace.known.items() if known is not None)
             for name in [name for name, known in trace.known.items() if known is None]:
                 self.connections.pop(name, None)
-            for entry, octets in trace.reports:
+            for entry, size in trace.reports:
                 for tell in list(self.report_watchers):
-                    tell(entry, frame[:octets])
+                    tell(entry, frame[:size])
             names = {number: name for name, number in self.ports.items()}
             return [(names[port], sent) for port, sent in trace.sent if port in names]
 
@@ -137,7 +137,7 @@ class FakeSwitch:
         if old is None and len(table) >= self.limits.get(entry.table, len(table) + 1):
             raise Complaint(Reason.TABLE_FULL)
         if old is not None and not entry.flags & RESET_COUNTS:
-            entry.packets, entry.octets, entry.used = old.packets, old.octets, old.used
+            entry.packets, entry.byte_count, entry.used = old.packets, old.byte_count, old.used
         table.put(entry)
         undo.append(lambda: table.put(old) if old is not None else table.remove(entry))
 

@@ -39,12 +39,12 @@ class Entry:
     created: float
     used: float
     packets: int = 0
-    octets: int = 0
-    match_octets: bytes = field(init=False)
+    byte_count: int = 0
+    match_bytes: bytes = field(init=False)
     """The match as the switch describes it."""
 
     def __post_init__(self) -> None:
-        self.match_octets = fields.write_match(self.match)
+        self.match_bytes = fields.write_match(self.match)
 
     def __str__(self) -> str:
         return f"table {self.table} priority {self.priority} cookie {self.cookie:#018x}"
@@ -156,7 +156,7 @@ class FlowTable:
                     clauses.append(entry)
                 elif best is None or priority > best.priority:
                     best, rival = entry, None
-                elif priority == best.priority and entry.instructions.octets != best.instructions.octets:
+                elif priority == best.priority and entry.instructions.data != best.instructions.data:
                     rival = entry
         if best is not None and rival is not None:
             raise Ambiguous(f"{best} and cookie {rival.cookie:#018x} both match {dict(packet)}")
@@ -186,7 +186,7 @@ def _the_one(best: Entry, other: Entry | None, packet: Mapping[str, int]) -> Ent
     """
     if other is None or other.priority < best.priority:
         return best
-    if other.instructions.octets != best.instructions.octets:
+    if other.instructions.data != best.instructions.data:
         raise Ambiguous(f"{best} and cookie {other.cookie:#018x} both match {dict(packet)}")
     return best
 

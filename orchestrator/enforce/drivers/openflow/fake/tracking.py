@@ -1,4 +1,4 @@
-"""Connections as the fake switch tracks them: the Nicira action `ct`, as far as our programs use it.
+"""The fake switch's connection tracking: the Nicira action `ct`, as our programs use it.
 
 A connection is remembered in a zone by its two ends, so both directions of it are the same one, together with the
 packet that began it and how far each end has come. This follows Open vSwitch 3.1's datapath in the daemon as measured:
@@ -40,7 +40,9 @@ _ERRORS = {_ICMP: (3, 4, 5, 11, 12), _ICMPV6: (1, 2, 3, 4)}
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Look the packet's connection up in a zone and go on in `table`, or remember it under `mark`, or both.
+    """Look a packet's connection up and go on, remember it, or both.
+
+    The look-up goes on in `table`; the mark is `mark`.
 
     `force`: as opened by this packet, even if it is known the other way round.
     """
@@ -52,7 +54,7 @@ class Track:
 
 
 class Way(NamedTuple):
-    """Where a packet comes from and goes to: addresses and ports, or of ICMP its type and code."""
+    """A packet's source and destination: addresses and ports, or ICMP type and code."""
 
     eth_type: int
     protocol: int
@@ -85,7 +87,7 @@ class Stage(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is remembered of a connection: its first packet, its mark, and how far its opener and answerer have come.
+    """A known connection: first packet, mark, and the progress of both sides.
 
     Of what is not TCP only whether the answerer has sent anything counts.
     """
@@ -97,7 +99,7 @@ class Known:
 
 
 class Found(NamedTuple):
-    """What a look-up says: the bits of the state, the connection's first packet, its mark, and what is known now."""
+    """A look-up's result: state bits, the connection's first packet, mark and new state."""
 
     state: int
     first: Way | None
@@ -119,7 +121,7 @@ def read_track(whole: bytes) -> Track:
 
 
 def _written_mark(actions: bytes) -> int:
-    """What the one set-field action behind the head writes."""
+    """Return the mark that the one set-field action behind the head writes."""
     if len(actions) < 8:
         raise Complaint(Reason.BAD_ARGUMENT)
     kind, length = struct.unpack_from("!HH", actions)
@@ -186,7 +188,10 @@ def quoted_way(frame: bytes, transport_at: int | None, values: Mapping[str, int]
 
 
 def look_up(values: Mapping[str, int], known: Known | None) -> Found:
-    """What is known of a packet that is no error; `known` is what is remembered of its connection."""
+    """Look up a packet that is no ICMP error.
+
+    `known` is the state of its connection.
+    """
     way = way_of(values)
     flags = values.get("tcp_flags", 0) if way.protocol == _TCP else 0
     asks = _REQUESTS.get(way.protocol, {})
@@ -220,7 +225,10 @@ def _answered(known: Known, reply: bool) -> Found:
 
 
 def _followed(known: Known, flags: int, reply: bool) -> Found | None:
-    """A segment of a known connection; None if it may begin another one in its place."""
+    """Return a known connection's next state for a segment.
+
+    None if the segment may begin another connection in its place.
+    """
     sender, receiver = (known.answerer, known.opener) if reply else (known.opener, known.answerer)
     syn = flags & (_SYN | _ACK) == _SYN
     if syn and min(sender, receiver) >= Stage.CLOSED:
@@ -246,7 +254,10 @@ def _found(known: Known, *, new: bool, reply: bool) -> Found:
 
 
 def look_up_error(quoted: Way, known: Known | None) -> Found:
-    """What is known of an ICMP error about a packet; `known` is what is remembered of that one's connection."""
+    """Look up an ICMP error about a packet.
+
+    `known` is the state of that packet's connection.
+    """
     if known is None:
         return _INVALID
     backwards = quoted == known.first
@@ -254,7 +265,7 @@ def look_up_error(quoted: Way, known: Known | None) -> Found:
 
 
 def begun(values: Mapping[str, int], action: Track, known: Known | None) -> Known | None:
-    """What is remembered of a connection once a packet begins it; None: it can begin none."""
+    """Return the state of a connection that a packet begins, or None."""
     assert action.mark is not None
     way = way_of(values)
     if known is not None and not (action.force and _is_reply(way, known.first)):
@@ -263,7 +274,7 @@ def begun(values: Mapping[str, int], action: Track, known: Known | None) -> Know
 
 
 def fields_of(found: Found) -> dict[str, int]:
-    """What the packet shows of its connection to the tables behind the look-up."""
+    """Return the fields that show the connection to the tables behind the look-up."""
     shown = {"ct_state": found.state, MARK: found.mark}
     if found.first is None:
         return shown

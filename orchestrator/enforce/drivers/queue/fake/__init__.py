@@ -28,7 +28,7 @@ class _Waiting:
     """A packet in a queue, and what became of it."""
 
     packet: Packet
-    octets: int
+    size: int
     done: threading.Event = field(default_factory=threading.Event)
     verdict: int = DROP
 
@@ -58,18 +58,18 @@ class FakeMachine:
         """See `Machine.lost`."""
         return dict(self._lost)
 
-    def forward(self, packets: Sequence[Packet], octets: int = 100) -> list[bool]:
+    def forward(self, packets: Sequence[Packet], size: int = 100) -> list[bool]:
         """Which of some packets come through.
 
         They are all under way before the first is answered.
         """
-        sent = [self.send(packet, octets) for packet in packets]
+        sent = [self.send(packet, size) for packet in packets]
         return [self.passed(each) for each in sent]
 
-    def send(self, packet: Packet, octets: int = 100) -> _Waiting:
+    def send(self, packet: Packet, size: int = 100) -> _Waiting:
         """A packet to be forwarded; `passed` says what became of it."""
-        journey = self.iptables.tables[packet.family].send(packet, octets=octets, came_by="left")
-        waiting = _Waiting(packet, octets)
+        journey = self.iptables.tables[packet.family].send(packet, size=size, came_by="left")
+        waiting = _Waiting(packet, size)
         if journey.queues is None:
             waiting.end(ACCEPT if journey.accepted else DROP)
             return waiting
@@ -90,7 +90,7 @@ class FakeMachine:
         queue = self._queues.get(waiting.verdict >> 16)
         if queue is None:
             return False
-        again = _Waiting(waiting.packet, waiting.octets)
+        again = _Waiting(waiting.packet, waiting.size)
         queue.put(again)
         return self.passed(again)
 
@@ -139,7 +139,7 @@ class FakeQueue:
             taken = [self._coming.popleft() for _ in range(most)]
         if not taken:
             return None
-        packets = np.array([record(each.packet, each.octets) for _, each in taken], PACKET)
+        packets = np.array([record(each.packet, each.size) for _, each in taken], PACKET)
         return Batch(np.array([number for number, _ in taken], np.uint32), packets)
 
     def answer(self, batch: Batch, verdicts: U32) -> None:
