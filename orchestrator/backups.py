@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from orchestrator.bootstrap import alone
 from orchestrator.errors import BadInput, Conflict
-from orchestrator.identity.agefile import Sealing, is_sealed, read_identities, read_recipient, unsealed
+from orchestrator.identity.agefile import Sealing, is_sealed, read_identities, read_recipient, unseal_stream
 from orchestrator.identity.authority import Authority, fingerprint_of
 from orchestrator.identity.files import AuthorityDir, encoded_key, read_certificate
 from orchestrator.settings import Settings
@@ -98,8 +98,8 @@ def back_up_service(
         made=now,
         authority=kept,
         progress=progress,
-        wrap=partial(_sealed, keys=keys),
-        sign=partial(_signed, authority=found),
+        wrap=partial(_seal_stream, keys=keys),
+        sign=partial(_sign_digest, authority=found),
     )
     return Written(contents, found is not None, len(keys), note_backup(settings.database_url, now))
 
@@ -124,8 +124,8 @@ def restore_service(
     """
     place = AuthorityDir(settings.authority_dir)
     identities = read_identities(identity) if identity is not None else ()
-    with alone(settings), open_backup(file, partial(_opened, identities=identities)) as backup:
-        unverified = _unverified(backup, settings, signed_by)
+    with alone(settings), open_backup(file, partial(_open_sealed, identities=identities)) as backup:
+        unverified = _list_unverified(backup, settings, signed_by)
         authority = backup.contents.authority
         if authority is not None and not replace:
             _check_same(place, authority)
@@ -150,29 +150,29 @@ def _recipient(text: str) -> X25519PublicKey:
         raise BadInput(f"'{text[:80]}': {error.reason}", place="recipient") from None
 
 
-def _sealed(raw: BinaryIO, keys: Sequence[X25519PublicKey]) -> BinaryIO:
+def _seal_stream(raw: BinaryIO, keys: Sequence[X25519PublicKey]) -> BinaryIO:
     return cast("BinaryIO", Sealing(raw, keys)) if keys else raw
 
 
-def _opened(raw: BinaryIO, identities: Sequence[X25519PrivateKey]) -> BinaryIO:
+def _open_sealed(raw: BinaryIO, identities: Sequence[X25519PrivateKey]) -> BinaryIO:
     if not is_sealed(raw):
         return raw
     if not identities:
         raise BadInput("the backup is encrypted: name the file with your key (--identity)")
-    return unsealed(raw, identities)
+    return unseal_stream(raw, identities)
 
 
 # ----------------------------------------------------------------------------------------------------- signature
 
 
-def _signed(digest: bytes, authority: Authority | None) -> Signature | None:
+def _sign_digest(digest: bytes, authority: Authority | None) -> Signature | None:
     if authority is None:
         return None
     signature = authority.key.sign(_ABOUT + digest, ec.ECDSA(hashes.SHA256()))
     return Signature(authority.fingerprint.hex(), signature)
 
 
-def _unverified(backup: Backup, settings: Settings, signed_by: Path | None) -> tuple[str, ...]:
+def _list_unverified(backup: Backup, settings: Settings, signed_by: Path | None) -> tuple[str, ...]:
     """Return what cannot be verified of a backup.
 
     Raises BadInput where what was asked for, or what is claimed, is not so.

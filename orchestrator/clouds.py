@@ -31,11 +31,11 @@ def open_cloud(path: Path) -> Cloud:
             case "lab":
                 from orchestrator.lab import cloud as lab  # noqa: PLC0415 -- most services need neither of them
 
-                return lab.opened(document)
+                return lab.open_lab(document)
             case "heat":
                 from orchestrator.cloud import heat  # noqa: PLC0415
 
-                return heat.opened(document)
+                return heat.open_cloud(document)
             case other:
                 raise BadInput(f"{other!r} is no kind of cloud: say lab or heat", place="kind")
     except AclflowError as error:

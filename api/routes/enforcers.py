@@ -37,7 +37,7 @@ from api.threads import in_thread
 from orchestrator.control.publisher import AnswerKind, Held
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.program.program import Tier
-from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, STREAM_MEDIA_TYPE, framed
+from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, STREAM_MEDIA_TYPE, frame_body
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Gone, Page
@@ -162,7 +162,7 @@ async def follow_program(
         tier=Tier(tier),
         server=server,
     )
-    return stream((framed(each.body if each is not None else b"") async for each in found), STREAM_MEDIA_TYPE)
+    return stream((frame_body(each.body if each is not None else b"") async for each in found), STREAM_MEDIA_TYPE)
 
 
 @reports.post("/domains/{domain}/enforcers/{enforcer}/report", status_code=204, openapi_extra=takes(ReportBody))

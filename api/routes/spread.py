@@ -14,7 +14,7 @@ from api.schemas.spread import SpreadBody, SpreadDocument, SpreadReport, SpreadW
 from api.streams import stream
 from orchestrator.control.publisher import Held
 from orchestrator.errors import NotFound
-from orchestrator.program.wire import STREAM_MEDIA_TYPE, framed
+from orchestrator.program.wire import STREAM_MEDIA_TYPE, frame_body
 from orchestrator.store.firewalls.spreads import SpreadRecord
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["spread"], route_class=SmallBody)
@@ -63,7 +63,7 @@ async def follow_spread(
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.spreading.follow(domain, held, lasts_s, heartbeat_s=services.heartbeat_s)
-    return stream((framed(each.body if each is not None else b"") async for each in found), STREAM_MEDIA_TYPE)
+    return stream((frame_body(each.body if each is not None else b"") async for each in found), STREAM_MEDIA_TYPE)
 
 
 @router.put("/enforcers/{enforcer}/spread", status_code=204)

@@ -103,12 +103,12 @@ class _Polls:
             hits = device.hits()
             took_s = time.monotonic() - began
             made_up = time.thread_time()
-            hits = self._moved(host, hits, share)
+            hits = self._grow_counters(host, hits, share)
             made_up_s += time.thread_time() - made_up
             self._counts.polled(host, hits, took_s)
         return made_up_s
 
-    def _moved(self, host: str, hits: Hits, share: float) -> Hits:
+    def _grow_counters(self, host: str, hits: Hits, share: float) -> Hits:
         """Return the counters with a share of them grown."""
         self.entries = len(hits)
         more = (self._dice.random(len(hits)) < share).astype(np.uint64)

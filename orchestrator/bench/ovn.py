@@ -172,7 +172,7 @@ class Ovn:
             for name, port in zip(names, _PORTS, strict=True)
         ]
         row = {"name": SWITCH, "ports": ["set", [["named-uuid", name] for name in names]]}
-        _until(lambda: self._reached() >= 0, "northd did not begin its work")
+        _until(lambda: self._read_progress() >= 0, "northd did not begin its work")
         self._change([*ports, {"op": "insert", "table": "Logical_Switch", "row": row}])
 
     def replace(self, acl: Acl) -> float:
@@ -206,10 +206,10 @@ class Ovn:
         following = {"op": "update", "table": "NB_Global", "where": [], "row": {"nb_cfg": self._turn}}
         started = time.perf_counter()
         self._database.transact([*operations, following])
-        _until(lambda: self._reached() >= self._turn, "the hypervisor did not follow")
+        _until(lambda: self._read_progress() >= self._turn, "the hypervisor did not follow")
         return time.perf_counter() - started
 
-    def _reached(self) -> int:
+    def _read_progress(self) -> int:
         """How far the hypervisors are; -1 before northd has made the row that says so."""
         asked = {"op": "select", "table": "NB_Global", "where": [], "columns": ["hv_cfg"]}
         rows = self._database.transact([asked])[0]["rows"]

@@ -74,26 +74,26 @@ class Capture:
 
         Raises BadInput with the packet and its offset.
         """
-        for data, found, _ in self._walked(PIECE):
+        for data, found, _ in self._walk_pieces(PIECE):
             if len(found):
                 yield found.piece(data)
 
     def marks(self, every: int) -> Iterator[Mark]:
         """Yield marks in a plain capture at least `every` bytes apart, except its beginning."""
         last = self._since.offset
-        for _, _, (offset, walk) in self._walked(min(PIECE, every)):
+        for _, _, (offset, walk) in self._walk_pieces(min(PIECE, every)):
             if offset - last >= every:
                 yield Mark(offset, self._frames, pickle.dumps(walk))
                 last = offset
 
-    def _walked(self, size: int) -> Iterator[tuple[bytes, Found, tuple[int, Walk]]]:
+    def _walk_pieces(self, size: int) -> Iterator[tuple[bytes, Found, tuple[int, Walk]]]:
         """Yield each piece of about `size` bytes with its content.
 
         Each comes with the place and the reader of the next one.
         """
         start = self._take(4)
         is_packed = start[:2] == GZIP and not self._since.walk
-        read = _together(self._unpacked(start) if is_packed else self._read_on(start, size), size)
+        read = _together(self._decompress(start) if is_packed else self._read_on(start, size), size)
         data, offset = next(read, b""), self._since.offset
         walk: Walk = pickle.loads(self._since.walk) if self._since.walk else walk_of(data, self.name)  # noqa: S301
         while True:
@@ -101,7 +101,7 @@ class Capture:
             try:
                 used = walk.walk(data, found)
             except Damaged as damage:
-                raise self._damaged(self._frames + len(found), offset + damage.place, damage.reason) from None
+                raise self._damage_at(self._frames + len(found), offset + damage.place, damage.reason) from None
             self._frames += len(found)
             offset += used
             yield data, found, (offset, walk)
@@ -137,7 +137,7 @@ class Capture:
             yield piece
             piece = self._take(size)
 
-    def _unpacked(self, start: bytes) -> Iterator[bytes]:
+    def _decompress(self, start: bytes) -> Iterator[bytes]:
         """Decompress gzip, member by member.
 
         Raises BadInput.
@@ -170,7 +170,7 @@ class Capture:
             f"{self.name} is cut off: it ends at octet {offset} inside what would be packet {self._frames + 1}"
         )
 
-    def _damaged(self, packets: int, offset: int, reason: str) -> AclflowError:
+    def _damage_at(self, packets: int, offset: int, reason: str) -> AclflowError:
         return BadInput(f"packet {packets + 1}, at octet {offset}: {reason}", place=self.name)
 
 

@@ -98,7 +98,7 @@ def replay_on(
     cannot do it, and what `Capture.pieces` raises.
     """
     found = Replay.of(*question.lists())
-    with _connected(scheduler) as client:
+    with _connect_scheduler(scheduler) as client:
         paths = [str(Path(name).absolute()) for name in captures]
         marks = [client.submit(_marks, path, share_bytes, pure=False, retries=_RETRIES) for path in paths]
         shares = [
@@ -117,7 +117,7 @@ def replay_on(
 
 
 @contextmanager
-def _connected(scheduler: str) -> Iterator[Any]:
+def _connect_scheduler(scheduler: str) -> Iterator[Any]:
     """A client of a scheduler. Raises Missing without Dask, and Unreachable."""
     try:
         from distributed import Client  # noqa: PLC0415 -- optional

@@ -96,7 +96,7 @@ class Deciding:
 
     def verdicts(self, packets: Packets) -> Verdicts:
         """The fate of packets that were read."""
-        asked = {direction: self._asked(packets, direction) for direction in self._ways}
+        asked = {direction: self._asked_packets(packets, direction) for direction in self._ways}
         decider = np.full(len(packets), NOBODY, np.int32)
         let_out = decider.copy()
         for direction in self._ways:
@@ -121,7 +121,7 @@ class Deciding:
                 known &= (found.decider == first.decider) & (found.let_out == first.let_out)
         return known
 
-    def _asked(self, packets: Packets, direction: Direction) -> npt.NDArray[np.bool_]:
+    def _asked_packets(self, packets: Packets, direction: Direction) -> npt.NDArray[np.bool_]:
         """Return which packets a direction decides."""
         if not self._worlds:
             return np.ones(len(packets), np.bool_)

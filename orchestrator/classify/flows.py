@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.classify.grouping import I32, I64, groups
-from orchestrator.classify.packets import ADDRESS, Packets, joined
+from orchestrator.classify.packets import ADDRESS, Packets, join_halves
 from orchestrator.policy.addresses import Family, format_address
 from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.protocols import WITH_PORTS, format_protocol
@@ -173,8 +173,8 @@ class Flows:
             family = Family(int(record["family"]))
             yield Flow(
                 family=family,
-                source=joined(family, *map(int, record["source"])),
-                destination=joined(family, *map(int, record["destination"])),
+                source=join_halves(family, *map(int, record["source"])),
+                destination=join_halves(family, *map(int, record["destination"])),
                 protocol=int(record["protocol"]),
                 port=int(record["port"]),
                 answers=bool(record["answers"]),

@@ -66,7 +66,7 @@ def halves(family: Family, address: int) -> tuple[int, int]:
     return aligned >> 64, aligned & _HALF
 
 
-def joined(family: Family, upper: int, lower: int) -> int:
+def join_halves(family: Family, upper: int, lower: int) -> int:
     """The address that two halves say."""
     return (upper << 64 | lower) >> (128 - family.bits)
 
@@ -90,8 +90,8 @@ def packet_of(found: Any) -> Packet:
     family = Family(int(found["family"]))
     return Packet(
         family=family,
-        source=joined(family, *map(int, found["source"])),
-        destination=joined(family, *map(int, found["destination"])),
+        source=join_halves(family, *map(int, found["source"])),
+        destination=join_halves(family, *map(int, found["destination"])),
         protocol=int(found["protocol"]),
         source_port=int(found["source_port"]),
         destination_port=int(found["destination_port"]),

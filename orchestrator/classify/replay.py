@@ -196,7 +196,7 @@ def _part(piece: Piece, lists: Sequence[Deciding]) -> _Part:
     is_read = why == Unread.READ.value
     kinds = found if is_read.all() else found.take(is_read)
     verdicts = [each.verdicts(kinds.packets) for each in lists]
-    tallies = tuple(_listed(each, found, kinds) for each, found in zip(lists, verdicts, strict=True))
+    tallies = tuple(_count_list(each, found, kinds) for each, found in zip(lists, verdicts, strict=True))
     asked = verdicts[0].decider != NOBODY
     permitted = [asked & each.permits[found.decider] for each, found in zip(lists, verdicts, strict=True)]
     now, before = permitted[0], permitted[-1]
@@ -243,7 +243,7 @@ def _fates(asked: _Bools, now: _Bools, before: _Bools) -> npt.NDArray[np.uint8]:
     return fates
 
 
-def _listed(deciding: Deciding, verdicts: Verdicts, kinds: Kinds) -> Listed:
+def _count_list(deciding: Deciding, verdicts: Verdicts, kinds: Kinds) -> Listed:
     asked = verdicts.decider != NOBODY
     permitted = asked & deciding.permits[verdicts.decider]
     packets, octets = np.zeros((2, len(deciding.deciders)), np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.classify.devices.choice import Listed, listed
+from orchestrator.classify.devices.choice import Listed, list_devices
 from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark
@@ -18,7 +18,7 @@ def devices(shown: Shown) -> None:
 
     The first column is what `--device` takes; c, the classifier that runs on the processor, is there always.
     """
-    found = listed()
+    found = list_devices()
     document = {
         "devices": [*_documents(found)],
         "missing": {each.library: each.missing for each in found if each.missing},

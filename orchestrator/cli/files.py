@@ -23,7 +23,7 @@ from orchestrator.cli.options import Judging, Reading
 from orchestrator.cli.terminal import complain, remark
 from orchestrator.errors import AclflowError, BadInput, Missing, NotExpressible, NotFound, TooLarge
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.formats.registry import decode, guess, named, read_all
+from orchestrator.policy.formats.registry import decode, format_named, guess, read_all
 from orchestrator.policy.formats.registry import read as read_text
 from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Imported, Loss, TakenFrom
 from orchestrator.policy.model import Acl, ReturnTraffic
@@ -95,7 +95,7 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
             found.append(read_file(name, reading))
             continue
         shown, text, chosen = _open_list(name, reading)
-        if named(chosen).read_all is not None and not reading.access_list:
+        if format_named(chosen).read_all is not None and not reading.access_list:
             lists = read_all(text, chosen, name=shown, options=reading.options())
             if len(lists) > 1:
                 found += [Read(f"{shown}, list {each}", chosen, imported) for each, imported in lists.items()]
@@ -154,7 +154,7 @@ def _open_list(name: str, reading: Reading) -> tuple[str, str, str]:
     """A file's name for people, its text and its format."""
     shown = "standard input" if name == STDIN else name
     text = decode(_bytes_of(name), name=shown, max_bytes=DEFAULT_OPTIONS.max_bytes)
-    found = named(reading.format) if reading.format else guess(text, shown)
+    found = format_named(reading.format) if reading.format else guess(text, shown)
     return shown, text, found.name
 
 

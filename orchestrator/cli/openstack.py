@@ -14,7 +14,7 @@ from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import at_work, say, say_json
-from orchestrator.cloud.heat import connected
+from orchestrator.cloud.heat import connect_openstack
 from orchestrator.cloud.heat.alarms import TEMPLATE as ALARMS
 from orchestrator.cloud.heat.alarms import AlarmGroups, AlarmLimits
 from orchestrator.cloud.heat.api import OpenStack
@@ -141,7 +141,7 @@ def opened_openstack(cloud: Path | None, entry: str | None = None) -> Iterator[t
         settings = HeatSettings.read(described).patient()
     except AclflowError as error:
         raise error.within(str(path)) from None
-    openstack = connected(settings if entry is None else replace(settings, cloud=entry))
+    openstack = connect_openstack(settings if entry is None else replace(settings, cloud=entry))
     try:
         yield settings, openstack
     finally:

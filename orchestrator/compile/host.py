@@ -86,7 +86,7 @@ class CompileCache:
     def compiled(self, policy: Policy, *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()) -> Program:
         """The program of a policy; see `compile_host`. Parts that the policy lacks are forgotten."""
         sites = self._sites.after(self._policy, policy)
-        gone, come = self._touched(policy)
+        gone, come = self._touched_tenants(policy)
         dropped = [(kind, tenant.id) for tenant in gone for kind in _OF_TENANTS]
         moved = sites.moved - {tenant.id for tenant in (*gone, *come)}
         is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
@@ -101,7 +101,7 @@ class CompileCache:
             made[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
         steps: list[_Step] = [(self._parts.get(name), part) for name, part in made.items()]
         steps += [(self._parts[name], None) for name in dropped]
-        change = self._exchanged(steps, tracked=is_tracked)
+        change = self._exchange_rows(steps, tracked=is_tracked)
         before = self._program
         blocks = Blocks.of(change.added) if before is None else before.blocks.replaced(change.removed, change.added)
         program = Program.of(domain, Tier.HOST, generation, blocks, sites.ports)
@@ -112,7 +112,7 @@ class CompileCache:
         self._sites, self._logging, self._program, self._policy = sites, logging, program, policy
         return program
 
-    def _exchanged(self, steps: Sequence[_Step], *, tracked: bool) -> RowChange:
+    def _exchange_rows(self, steps: Sequence[_Step], *, tracked: bool) -> RowChange:
         """Return the rows of the last program that go, and the next program's that come."""
         were_tracked = self._policy.return_traffic is ReturnTraffic.TRACKED
         if tracked is not were_tracked and self._program is not None:
@@ -125,7 +125,7 @@ class CompileCache:
         sides = together(each.removed for each in changes), together(each.added for each in changes)
         return RowChange(*((about_connections(each) if tracked else each).compacted() for each in sides))
 
-    def _touched(self, policy: Policy) -> tuple[list[Tenant], Sequence[Tenant]]:
+    def _touched_tenants(self, policy: Policy) -> tuple[list[Tenant], Sequence[Tenant]]:
         """Return the tenants that went, and those that are not the same objects as before."""
         before = self._policy
         if policy.return_traffic is before.return_traffic:

@@ -143,7 +143,7 @@ class _Ways:
         """Yield rows that send packets from a firewall to the other side."""
         for member in self.spread.members:
             for side, onwards in ((member.left, OUTSIDE_PORT), (member.right, INSIDE_PORT)):
-                yield from self._admitted(side.port, instructions([output(self.symbol[onwards])]), member.number)
+                yield from self._admit_packets(side.port, instructions([output(self.symbol[onwards])]), member.number)
 
     def hashed(self) -> Iterator[Flow]:
         """Stateless or synchronised: a group for each direction."""
@@ -158,14 +158,14 @@ class _Ways:
                 for index, owner in enumerate(self.spread.owners)
             )
             yield groups.select_group(Tier.SPREAD, number, buckets, symmetric=watches)
-            yield from self._admitted(port, instructions([groups.group(number)]))
+            yield from self._admit_packets(port, instructions([groups.group(number)]))
 
     def tracked(self) -> Iterator[Flow]:
         """Yield rows by a connection's mark, or its bucket's owner by symmetric hash."""
         for port, which in ((OUTSIDE_PORT, 0), (INSIDE_PORT, 1)):
             side = set_field(FROM_INSIDE.field, which)
-            yield from self._admitted(port, instructions([side, track(self.zone, SpreadTable.KNOWN)]))
-            yield from self._admitted(port, instructions([side], goto=SpreadTable.KNOWN), also=_FRAGMENTS)
+            yield from self._admit_packets(port, instructions([side, track(self.zone, SpreadTable.KNOWN)]))
+            yield from self._admit_packets(port, instructions([side], goto=SpreadTable.KNOWN), also=_FRAGMENTS)
         yield from _ip_packets(SpreadTable.BEGUN, (), instructions(goto=SpreadTable.DELIVERY), also=_FRAGMENTS)
         hashed = [multipath(HashFields.SYMMETRIC_L3L4, _BASIS, BUCKETS, BUCKET.field)]
         yield _row(SpreadTable.KNOWN, (), instructions(hashed, goto=SpreadTable.OWNERS), Kind.STRUCTURE)
@@ -189,7 +189,7 @@ class _Ways:
             terms = [Term(FROM_INSIDE.field, which), Term(OWNER.field, number)]
             yield _row(SpreadTable.DELIVERY, terms, instructions(self._to(side)), Kind.MEMBER, number)
 
-    def _admitted(
+    def _admit_packets(
         self, port: str, what: bytes, member: int | None = None, *, also: tuple[Term, ...] = ()
     ) -> Iterator[Flow]:
         """IP packets that come in by a port."""

@@ -36,7 +36,7 @@ from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.filters.nflog import PacketReports, Seen
 from orchestrator.enforce.ending import AskedToEnd
-from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
+from orchestrator.enforce.enrolment import Membership, kept_fresh, obtain_admission
 from orchestrator.enforce.gap import stamp_of
 from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.legguard import leg_guard
@@ -167,7 +167,7 @@ class Agent:
         self._device = settings.device()
         domain, name = credentials.domain, credentials.name or settings.membership.name
         self._of = f"{domain}/{name}" if settings.is_server else domain
-        kept = self._remembered()
+        kept = self._read_program()
         self._keeper = Keeper(state, kept)
         self._reporter = Reporter(service, domain, credentials.enforcer, self._take_over)
         self._counts = CountReporter(service, domain, credentials.enforcer, self._take_over)
@@ -237,7 +237,7 @@ class Agent:
 
     # -------------------------------------------------------------------------------------------------------- steps
 
-    def _remembered(self) -> Program | None:
+    def _read_program(self) -> Program | None:
         """The program on the disk, if it is sound and ours."""
         program = self._state.program()
         if program is None:
@@ -313,13 +313,13 @@ class Agent:
         before, now = self._reading, load.read(time.monotonic(), self._settings.interfaces)
         self._reading = now
         self._say("interfaces", _absent(self._settings.interfaces))
-        self._say("legs", self._guarded())
+        self._say("legs", self._check_guard())
         self._say("packets", self._device.trouble() if isinstance(self._device, Troubled) else None)
         trouble = "; ".join(self._trouble.copy().values()) or None
         known = self._credentials
         self._service.report_load(known.domain, known.enforcer, load.load_between(before, now, trouble))
 
-    def _guarded(self) -> str | None:
+    def _check_guard(self) -> str | None:
         """Look at the table that guards the legs; in words what was wrong with it."""
         try:
             return LEGS_CHANGED if self._guard.look() else None
@@ -360,14 +360,15 @@ def run_agent(settings: AgentSettings) -> None:
 
     To be called in the main thread.
 
-    Raises what `admitted` and `Agent.start` raise, Missing for a directory that cannot be used, and Conflict where an
-    agent that runs has it: a second one would take the name of the first, and nobody would hear that one any more.
+    Raises what `obtain_admission` and `Agent.start` raise, Missing for a directory that cannot be used, and Conflict
+    where an agent that runs has it: a second one would take the name of the first, and nobody would hear that one any
+    more.
     """
     stopping = AskedToEnd()
     membership = settings.membership
     state = StateDir(membership.state_dir)
     state.hold()
-    admission = admitted(membership, settings.kind, state, stopping)
+    admission = obtain_admission(membership, settings.kind, state, stopping)
     if admission is None:
         return
     agent = Agent(settings, state, admission.credentials, admission.service)

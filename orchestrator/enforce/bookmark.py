@@ -76,7 +76,7 @@ def encode_chunk(moved: Marks, gone: U64) -> bytes:
     return pack([getattr(moved, name) for name in _COLUMNS]) + pack([gone])
 
 
-def replayed(chunks: Iterable[bytes]) -> Marks:
+def replay_chunks(chunks: Iterable[bytes]) -> Marks:
     """Return the marks of a checkpoint's chunks.
 
     Raises BadInput for other bytes.

@@ -27,7 +27,7 @@ from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
 from orchestrator.enforce.edging import EdgeService
 from orchestrator.enforce.ending import AskedToEnd
-from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
+from orchestrator.enforce.enrolment import Membership, kept_fresh, obtain_admission
 from orchestrator.enforce.fleet import Fleet
 from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.report import Reporter, ReportSink
@@ -213,17 +213,18 @@ def run_controller(settings: ControllerSettings) -> None:
 
     To be called in the main thread.
 
-    Raises what `admitted` and `Controller.start` raise, and Missing for a directory or an address that cannot be used.
+    Raises what `obtain_admission` and `Controller.start` raise, and Missing for a directory or an address that cannot
+    be used.
     """
     stopping = AskedToEnd()
     membership = settings.membership
     state = StateDir(membership.state_dir)
-    admission = admitted(membership, KIND, state, stopping)
+    admission = obtain_admission(membership, KIND, state, stopping)
     if admission is None:
         return
     service, credentials = admission.service, admission.credentials
     settings = _listening(settings, state, credentials)
-    controller = Controller(settings, state, credentials, _asked(settings, service))
+    controller = Controller(settings, state, credentials, _service_of_controller(settings, service))
     interpreter.prepare()
     keep_gathered()
     controller.start()
@@ -234,7 +235,7 @@ def run_controller(settings: ControllerSettings) -> None:
     controller.stop()
 
 
-def _asked(settings: ControllerSettings, service: Client) -> Service:
+def _service_of_controller(settings: ControllerSettings, service: Client) -> Service:
     """The service as a controller of these switches asks it."""
     if settings.spreads is not None:
         return SpreadService(service, settings.spreads)

@@ -39,7 +39,7 @@ from orchestrator.enforce.bookmark import NO_MARKS, Marks, encode_chunk
 from orchestrator.enforce.driver import Hits
 from orchestrator.enforce.reading import Arrangement, Places, Reading, Rows, are_counted
 from orchestrator.program.countframes import Loss, Note
-from orchestrator.program.counts import I64, Counts, joined, summed
+from orchestrator.program.counts import I64, Counts, join_counts, sum_rows
 from orchestrator.program.flows import U64
 
 AGE_SLACK_S = 0.1
@@ -229,7 +229,7 @@ class Tally:
         if whole:
             self._journal = 0
         chunk = encode_chunk(self._marks.take(there), _NO_KEYS) if whole else self._chunk(gone)
-        letter = Letter(joined(self._grown), tuple(self._notes.values()), chunk, whole)
+        letter = Letter(join_counts(self._grown), tuple(self._notes.values()), chunk, whole)
         self._dirty = np.zeros(len(self._marks), bool)
         for each in (self._gone, self._grown, self._notes):
             each.clear()
@@ -269,7 +269,7 @@ class Tally:
         """Keep what was counted; while nobody takes it, it does not pile up."""
         self._grown.append(counts)
         if len(self._grown) > MOST_PARTS:
-            self._grown = [joined(self._grown)]
+            self._grown = [join_counts(self._grown)]
 
     def _note(self, loss: Loss, entries: int, at: float) -> None:
         """Keep a note; several of the same kind are one."""
@@ -286,7 +286,7 @@ class Tally:
         counted = marks.take(has_counted & (marks.cookie > 0))
         if len(counted):
             zero = np.zeros(len(counted), np.int64)
-            self._add(summed(counted.cookie, zero, zero, np.ones(len(counted), np.int64), zero))
+            self._add(sum_rows(counted.cookie, zero, zero, np.ones(len(counted), np.int64), zero))
 
 
 def _find_keys(marks: Marks, keys: U64) -> Places:

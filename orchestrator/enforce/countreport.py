@@ -19,7 +19,7 @@ from typing import Protocol
 
 import structlog
 
-from orchestrator.enforce.bookmark import replayed
+from orchestrator.enforce.bookmark import replay_chunks
 from orchestrator.enforce.counting import Change, Tally
 from orchestrator.enforce.driver import Hits
 from orchestrator.enforce.watch import Patience
@@ -160,7 +160,7 @@ class CountReporter:
             try:
                 self._take_over()
                 claim = self._sink.claim_counts(self._domain, self._enforcer, host)
-                before = None if claim.chunks is None else replayed(claim.chunks)
+                before = None if claim.chunks is None else replay_chunks(claim.chunks)
             except (TryAgain, Unauthenticated):
                 raise
             except AclflowError as error:

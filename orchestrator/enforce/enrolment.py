@@ -72,7 +72,7 @@ Connect = Callable[[str, ssl.SSLContext | None], Office]
 """Opens a way to the service at a URL; None: HTTP without TLS."""
 
 
-def enrolled(
+def obtain_credentials(
     membership: Membership, kind: str, state: StateDir, connect: Connect, stopping: Stopping
 ) -> Credentials | None:
     """Return the credentials from the disk, else by enrolling.
@@ -141,16 +141,16 @@ class Admission:
         return Chore("certificate", renewal.look, LOOK_EVERY_S)
 
 
-def admitted(membership: Membership, kind: str, state: StateDir, stopping: Stopping) -> Admission | None:
+def obtain_admission(membership: Membership, kind: str, state: StateDir, stopping: Stopping) -> Admission | None:
     """Return credentials and a client, enrolling if needed.
 
-    None when told to stop. Raises as `enrolled`.
+    None when told to stop. Raises as `obtain_credentials`.
     """
 
     def connect(url: str, trust: ssl.SSLContext | None) -> Client:
         return Client(url, trust=trust)
 
-    credentials = enrolled(membership, kind, state, connect, stopping)
+    credentials = obtain_credentials(membership, kind, state, connect, stopping)
     if credentials is None:
         return None
     identity = Identity(state)
@@ -187,7 +187,7 @@ class _Applicant:
     def enrol(self) -> Credentials:
         """Enrol and store the credentials.
 
-        Raises as `enrolled`, TryAgain while the service is away.
+        Raises as `obtain_credentials`, TryAgain while the service is away.
         """
         if not self.membership.url.startswith("https://"):
             if self.token.pin is not None:

@@ -61,7 +61,7 @@ def step(held: Program, program: Program, trail: Sequence[Delta], place: Place) 
     """
     if not _same_meaning(held.ports, program.ports):
         return _moved_ports(held, program, place)
-    delta = chained(since(held.digest, program.digest, trail)) or between(held, program)
+    delta = chain_deltas(since(held.digest, program.digest, trail)) or between(held, program)
     removed = place(delta.removed, delta.removed_ports)
     added = place(delta.added, delta.ports)
     return Delta(held.digest, program.digest, program.generation, removed, added, ())
@@ -74,7 +74,7 @@ def small_step(held: Program | None, program: Program, trail: Sequence[Delta]) -
     """
     if held is None:
         return None
-    delta = chained(since(held.digest, program.digest, trail))
+    delta = chain_deltas(since(held.digest, program.digest, trail))
     if delta is None or len(delta.removed) + len(delta.added) > FEW_ROWS:
         return None
     if any(row.table in (GROUPS, Table.METERS) for rows in (delta.removed, delta.added) for row in rows.rows()):
@@ -89,7 +89,7 @@ def since(base: bytes, target: bytes, trail: Sequence[Delta]) -> Sequence[Delta]
     return next((trail[index:] for index in reversed(range(len(trail))) if trail[index].base == base), ())
 
 
-def chained(deltas: Sequence[Delta]) -> Delta | None:
+def chain_deltas(deltas: Sequence[Delta]) -> Delta | None:
     """Join successive deltas; None if there are none, or joining costs too much."""
     if len(deltas) == 1:
         return deltas[0]
@@ -114,13 +114,13 @@ def chained(deltas: Sequence[Delta]) -> Delta | None:
     )
 
 
-def touched(delta: Delta) -> U64:
+def touched_cookies(delta: Delta) -> U64:
     """The cookies of all that a delta removes or adds, sorted."""
     cookies: U64 = np.union1d(delta.removed.cookie, delta.added.cookie)
     return cookies
 
 
-def expected(program: Program, cookies: U64, place: Place) -> FlowTable:
+def expected_rows(program: Program, cookies: U64, place: Place) -> FlowTable:
     """Return a program's rows of some cookies on a device."""
     return place(program.blocks.of_cookies(cookies), program.ports)
 

@@ -126,12 +126,12 @@ class Identity:
         Where a token has pinned the authority that we enrolled with, that one is believed instead. Raises Missing,
         BadInput.
         """
-        context = client_context(self._believed(authority))
+        context = client_context(self._believed_authorities(authority))
         if self.exists:
             self.show(context)
         return context
 
-    def _believed(self, authority: Path | None) -> str | None:
+    def _believed_authorities(self, authority: Path | None) -> str | None:
         """Return the authorities (PEM) by which we know the service; None: the machine's.
 
         Where the one that was given is among those that the service told us, we believe all of these: it is being
@@ -154,7 +154,7 @@ class Identity:
 
         Raises Missing, BadInput.
         """
-        believed = self._believed(authority)
+        believed = self._believed_authorities(authority)
         if believed is not None:
             context.load_verify_locations(cadata=believed)
 

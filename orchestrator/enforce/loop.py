@@ -115,7 +115,7 @@ class Loop:
             self._standing = standing = replace(self._standing, goal=goal, retry_at=0.0, failures=0)
             is_near = gap.small_step(standing.held, goal.program, goal.trail) is not None
             if is_near and not self._acting and self._next() is Act.ADVANCE:
-                return self._begun(Act.ADVANCE)
+                return self._begin_step(Act.ADVANCE)
             self._changed.notify()
             return None
 
@@ -182,7 +182,7 @@ class Loop:
                     return work
                 step = Rest() if self._acting else self._next()
                 if isinstance(step, Act):
-                    return self._begun(step)
+                    return self._begin_step(step)
                 self._held_up = self._acting
                 self._changed.wait(None if step.until == NEVER else max(0.0, step.until - self._clock()))
         return None
@@ -190,7 +190,7 @@ class Loop:
     def _next(self) -> Act | Rest:
         return next_step(self._standing, self._clock())
 
-    def _begun(self, act: Act) -> Work:
+    def _begin_step(self, act: Act) -> Work:
         """Begin one step from the present standing.
 
         Nobody else begins one before it is done. To be called with the lock.
@@ -240,16 +240,16 @@ class Loop:
         clock = self._stage_clock(goal)
         small = gap.small_step(held, goal.program, goal.trail)
         if small is not None:
-            changed = yield from writing.changed(device, small, goal.program, clock)
-            self._reached(standing, goal.program, clock)
-            self._counting.changed(self._host, lambda: writing.recounted(device, small, changed.last))
+            changed = yield from writing.change_rows(device, small, goal.program, clock)
+            self._note_reached(standing, goal.program, clock)
+            self._counting.changed(self._host, lambda: writing.recount_change(device, small, changed.last))
         else:
             change = gap.step(held, goal.program, goal.trail, device.resolve)
             clock.lap("plan")
             if device.counter_keys(change.removed) is None:  # some counters begin anew, and nobody knows which
                 self._poll(standing, device)
             self._write(change, goal.program, device, clock)
-            self._reached(standing, goal.program, clock)
+            self._note_reached(standing, goal.program, clock)
 
     def _poll(self, standing: Standing, device: Device) -> None:
         """Read the counters.
@@ -306,7 +306,7 @@ class Loop:
             self._write(change, goal.program, device, clock, device.hits() if unknown else None)
         self._told = None  # said again although nothing is new: a sign of life, and a remedy for reports gone astray
         again_at = self._later(began, self._timing.observe_every_s)
-        self._reached(standing, goal.program, clock, observed.ports, observe_at=again_at)
+        self._note_reached(standing, goal.program, clock, observed.ports, observe_at=again_at)
 
     def _later(self, began: float, period_s: float) -> float:
         """Return the next time of a periodic step, later if it takes long."""
@@ -330,11 +330,11 @@ class Loop:
         rows = len(change.removed) + len(change.added)
         if rows > TAKES_A_WHILE:
             self._tell(replace(self._point, state=PointState.APPLYING, error=None))
-        writing.applied(device, change, program, clock)
-        self._counting.changed(self._host, lambda: writing.recounted(device, change, last))
+        writing.apply_change(device, change, program, clock)
+        self._counting.changed(self._host, lambda: writing.recount_change(device, change, last))
         self._log.debug("device.written", generation=program.generation, rows=rows, took_s=clock.seconds)
 
-    def _reached(
+    def _note_reached(
         self,
         standing: Standing,
         program: Program,

@@ -164,7 +164,7 @@ class StateDir:
         """Return the last program stored; None where there is none that is whole."""
         try:
             data = self._read("program")
-            return self._replayed(decode_program(_open_sealed(data))) if data else None
+            return self._replay_deltas(decode_program(_open_sealed(data))) if data else None
         except AclflowError as error:
             log.warning("state.damaged", file="program", error=str(error))
             return None
@@ -226,7 +226,7 @@ class StateDir:
         except OSError as error:
             raise Missing(f"cannot be written: {error.strerror}", place=str(self._path / "deltas")) from None
 
-    def _replayed(self, program: Program) -> Program:
+    def _replay_deltas(self, program: Program) -> Program:
         """Return a program after the stored deltas.
 
         The last may be cut off, as by a loss of power. Raises BadInput for one that is damaged before others: then what

@@ -134,7 +134,7 @@ class Watch:
         while not self._stopping.is_set():
             try:
                 began = time.monotonic()
-                for _ in self._followed():
+                for _ in self._follow_answers():
                     failures = 0
                 if time.monotonic() - began < self._patience.retry_s:  # it ended at once: the service is stopping
                     self._stopping.wait(self._patience.delay_s(1))
@@ -149,7 +149,7 @@ class Watch:
                 log.exception("program.watch_fault")  # of ours; without a watch no policy would ever arrive again
                 self._stopping.wait(self._patience.delay_s(failures))
 
-    def _followed(self) -> Iterator[None]:
+    def _follow_answers(self) -> Iterator[None]:
         """Follow for a while: one step for each answer."""
         held = self._copy.held if self._copy is not None and not self._whole_wanted else None
         for answer in self._source.follow_program(self._domain, held, lasts_s=shortened(self._patience.watch_s)):

@@ -22,7 +22,9 @@ from orchestrator.program.program import Program
 from orchestrator.stages import StageClock
 
 
-def changed(device: Device, change: Delta, program: Program, clock: StageClock) -> Generator[Waiting, None, Changed]:
+def change_rows(
+    device: Device, change: Delta, program: Program, clock: StageClock
+) -> Generator[Waiting, None, Changed]:
     """Change a few rows of a program, with symbols, so that the device holds it."""
     stamp = gap.stamp_of(program)
     changing = device.change(change, stamp)
@@ -33,18 +35,18 @@ def changed(device: Device, change: Delta, program: Program, clock: StageClock) 
     return found
 
 
-def applied(device: Device, change: Delta, program: Program, clock: StageClock) -> None:
+def apply_change(device: Device, change: Delta, program: Program, clock: StageClock) -> None:
     """Apply a change of resolved rows, so that the device holds a program."""
     stamp = gap.stamp_of(program)
     device.apply(change, stamp)
     clock.lap("wire")
-    cookies = gap.touched(change)
+    cookies = gap.touched_cookies(change)
     observed = device.observe(cookies)
-    _refuse(gap.mismatch(observed, gap.expected(program, cookies, device.resolve), stamp))
+    _refuse(gap.mismatch(observed, gap.expected_rows(program, cookies, device.resolve), stamp))
     clock.lap("readback")
 
 
-def recounted(device: Device, change: Delta, last: Hits | None) -> Change:
+def recount_change(device: Device, change: Delta, last: Hits | None) -> Change:
     """Return a change's effect on a device's counters."""
     gone = device.counter_keys(device.resolve(change.removed, change.removed_ports))
     added = device.resolve(change.added, change.ports)

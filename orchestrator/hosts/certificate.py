@@ -88,7 +88,7 @@ class SwitchCertificate:
             raise BadInput(
                 "only a service that speaks TLS gives out certificates: say its https:// address", place="url"
             )
-        believed = self._believed(url, asked.pin, authority, connect)
+        believed = self._believed_authority(url, asked.pin, authority, connect)
         key = self._asking_key()
         office = connect(url, client_context(believed))
         try:
@@ -107,7 +107,7 @@ class SwitchCertificate:
             return False
         return self._uri() in _names(held) and not is_due(held, now)
 
-    def _believed(self, url: str, pin: bytes | None, authority: Path | None, connect: Connect) -> str | None:
+    def _believed_authority(self, url: str, pin: bytes | None, authority: Path | None, connect: Connect) -> str | None:
         if pin is not None:
             return pinned_authority(url, pin, connect)
         if authority is None:

@@ -98,14 +98,14 @@ class AnsibleInstaller:
     def _play(self, asked: Onboarding, extra: Mapping[str, Any], tell: Tell) -> None:
         with self._files(asked, extra) as (inventory, variables):
             command = [self.program, "-i", str(inventory), "-e", f"@{variables}", "aclflow.cloud.host"]
-            with self._started(command) as running:
+            with self._start_command(command) as running:
                 failed, rest = _follow_tasks(running, tell)
         if failed is not None:
             raise _error(failed, asked)
         if running.returncode:
             raise Refused(f"{self.program} {_end(running.returncode)}: {_cause(rest)}")
 
-    def _started(self, command: Sequence[str]) -> subprocess.Popen[str]:
+    def _start_command(self, command: Sequence[str]) -> subprocess.Popen[str]:
         environment = {**os.environ, **_ENVIRONMENT}
         try:
             return subprocess.Popen(

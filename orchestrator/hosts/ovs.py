@@ -47,7 +47,7 @@ class LocalSwitch:
             tls = Tls(row["private_key"], row["certificate"], row["ca_cert"])
         place = self._run(["ovs-vsctl", *self._database(), "iface-to-br", uplink], may_fail=True).strip() or None
         found = self._bridge(bridge) if bridge in self._vsctl("list-br").split() else None
-        configured = self._configured(uplink) if place else {}
+        configured = self._read_configured(uplink) if place else {}
         return Seen(version, system["other_config"], tls, found, place if uplink else None, configured)
 
     def configure(self, wanted: Wanted, *, check: bool = False) -> Change:
@@ -128,15 +128,15 @@ class LocalSwitch:
             frozenset(self._vsctl("list-ports", name).split()),
             controllers,
             self._strange_flows(name),
-            self._tracked(row["flow_tables"]),
+            self._read_tracked(row["flow_tables"]),
         )
 
-    def _configured(self, interface: str) -> dict[str, str]:
+    def _read_configured(self, interface: str) -> dict[str, str]:
         """The type and MAC address that an interface is configured with."""
         [row] = self._rows("interface", "type,mac", interface)
         return {key: "".join(map(str, _list_value(value))) for key, value in row.items()}
 
-    def _tracked(self, tables: dict[int, str]) -> dict[int, frozenset[str]]:
+    def _read_tracked(self, tables: dict[int, str]) -> dict[int, frozenset[str]]:
         """The fields whose prefixes are tracked, by table."""
         fields = {
             row["_uuid"]: frozenset(_list_value(row["prefixes"])) for row in self._rows("Flow_Table", "_uuid,prefixes")

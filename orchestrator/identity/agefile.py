@@ -80,8 +80,8 @@ class Sealing(io.RawIOBase):
         super().__init__()
         key, salt = os.urandom(_KEY), os.urandom(16)
         head = FIRST_LINE + b"".join(_stanza(each, key) for each in recipients) + _END
-        onto.write(head + b" " + _encoded(_mac(key, head)) + b"\n" + salt)
-        self._onto, self._cipher = onto, ChaCha20Poly1305(_derived(key, salt, b"payload"))
+        onto.write(head + b" " + _encode_base64(_mac(key, head)) + b"\n" + salt)
+        self._onto, self._cipher = onto, ChaCha20Poly1305(_derive_key(key, salt, b"payload"))
         self._buffer, self._number = bytearray(), 0
 
     def writable(self) -> bool:
@@ -111,7 +111,13 @@ def _stanza(recipient: X25519PublicKey, key: bytes) -> bytes:
     own = X25519PrivateKey.generate()
     share = own.public_key().public_bytes_raw()
     wrapping = _wrapping(own.exchange(recipient), share, recipient.public_bytes_raw())
-    return _STANZA + _encoded(share) + b"\n" + _encoded(ChaCha20Poly1305(wrapping).encrypt(_NOTHING, key, None)) + b"\n"
+    return (
+        _STANZA
+        + _encode_base64(share)
+        + b"\n"
+        + _encode_base64(ChaCha20Poly1305(wrapping).encrypt(_NOTHING, key, None))
+        + b"\n"
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- reading
@@ -125,7 +131,7 @@ def is_sealed(raw: BinaryIO) -> bool:
     return found
 
 
-def unsealed(raw: BinaryIO, identities: Iterable[X25519PrivateKey]) -> BinaryIO:
+def unseal_stream(raw: BinaryIO, identities: Iterable[X25519PrivateKey]) -> BinaryIO:
     """A stream, which can be sought in, of what a sealed file holds.
 
     Raises BadInput where no key opens it.
@@ -136,27 +142,27 @@ def unsealed(raw: BinaryIO, identities: Iterable[X25519PrivateKey]) -> BinaryIO:
         lines.append(raw.readline(_MOST_HEADER))
     if lines[0] != FIRST_LINE or not lines[-1].startswith(_END + b" "):
         raise BadInput("the encrypted file is damaged: its header does not end")
-    key = _opened(lines, tuple(identities))
+    key = _open_file_key(lines, tuple(identities))
     head = b"".join(lines[:-1]) + _END
-    if not hmac.compare_digest(_mac(key, head), _decoded(lines[-1][len(_END) + 1 :].strip())):
+    if not hmac.compare_digest(_mac(key, head), _decode_base64(lines[-1][len(_END) + 1 :].strip())):
         raise BadInput("the encrypted file is damaged: its header was changed")
     salt = raw.read(16)
-    plain = cast("io.RawIOBase", _Unsealing(raw, raw.tell(), _derived(key, salt, b"payload")))
+    plain = cast("io.RawIOBase", _Unsealing(raw, raw.tell(), _derive_key(key, salt, b"payload")))
     return io.BufferedReader(plain, _CHUNK)
 
 
-def _opened(lines: Sequence[bytes], identities: Sequence[X25519PrivateKey]) -> bytes:
+def _open_file_key(lines: Sequence[bytes], identities: Sequence[X25519PrivateKey]) -> bytes:
     """The file's key. Raises BadInput where none of the identities is a recipient."""
     for argument, body in itertools.pairwise(lines):
         if not argument.startswith(_STANZA):
             continue
-        share = _decoded(argument[len(_STANZA) :].strip())
+        share = _decode_base64(argument[len(_STANZA) :].strip())
         for identity in identities:
             own = identity.public_key().public_bytes_raw()
             try:
                 agreed = identity.exchange(X25519PublicKey.from_public_bytes(share))
                 wrapping = _wrapping(agreed, share, own)
-                return ChaCha20Poly1305(wrapping).decrypt(_NOTHING, _decoded(body.strip()), None)
+                return ChaCha20Poly1305(wrapping).decrypt(_NOTHING, _decode_base64(body.strip()), None)
             except (InvalidTag, ValueError):
                 continue
     raise BadInput("no key that was given opens it")
@@ -219,23 +225,23 @@ def _nonce(number: int, *, last: bool) -> bytes:
     return number.to_bytes(11, "big") + bytes((last,))
 
 
-def _derived(secret: bytes, salt: bytes, what: bytes) -> bytes:
+def _derive_key(secret: bytes, salt: bytes, what: bytes) -> bytes:
     return HKDF(hashes.SHA256(), 32, salt, what).derive(secret)
 
 
 def _wrapping(agreed: bytes, share: bytes, recipient: bytes) -> bytes:
-    return _derived(agreed, share + recipient, b"age-encryption.org/v1/X25519")
+    return _derive_key(agreed, share + recipient, b"age-encryption.org/v1/X25519")
 
 
 def _mac(key: bytes, head: bytes) -> bytes:
-    return hmac.digest(_derived(key, b"", b"header"), head, "sha256")
+    return hmac.digest(_derive_key(key, b"", b"header"), head, "sha256")
 
 
-def _encoded(data: bytes) -> bytes:
+def _encode_base64(data: bytes) -> bytes:
     return base64.b64encode(data).rstrip(b"=")
 
 
-def _decoded(text: bytes) -> bytes:
+def _decode_base64(text: bytes) -> bytes:
     try:
         return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
@@ -253,7 +259,7 @@ def _polymod(values: Iterable[int]) -> int:
     return found
 
 
-def _expanded(kind: str) -> list[int]:
+def _expand_prefix(kind: str) -> list[int]:
     return [*(ord(letter) >> 5 for letter in kind), 0, *(ord(letter) & 31 for letter in kind)]
 
 
@@ -261,7 +267,7 @@ def _bech32(kind: str, data: bytes) -> str:
     number = int.from_bytes(data, "big") << -8 * len(data) % 5
     count = -(-8 * len(data) // 5)
     values = [number >> 5 * place & 31 for place in reversed(range(count))]
-    rest = _polymod([*_expanded(kind), *values, *[0] * 6]) ^ 1
+    rest = _polymod([*_expand_prefix(kind), *values, *[0] * 6]) ^ 1
     values += [rest >> 5 * place & 31 for place in reversed(range(6))]
     return f"{kind}1{''.join(_LETTERS[value] for value in values)}"
 
@@ -270,7 +276,7 @@ def _from_bech32(kind: str, text: str) -> bytes:
     """The 32 bytes of a key. Raises BadInput."""
     named, _, letters = text.rpartition("1")
     values = [_LETTERS.find(letter) for letter in letters]
-    if named != kind or -1 in values or len(values) != 58 or _polymod([*_expanded(kind), *values]) != 1:
+    if named != kind or -1 in values or len(values) != 58 or _polymod([*_expand_prefix(kind), *values]) != 1:
         raise BadInput(f"this is no {'recipient (age1...)' if kind == _RECIPIENT else 'secret key of age'}")
     number = 0
     for value in values[:-6]:

@@ -91,7 +91,7 @@ class Verifier:
         self._entries += 1
         chain = self._chains.get(entry.chain)
         if chain is None:
-            chain = self._chains[entry.chain] = self._begun(entry)
+            chain = self._chains[entry.chain] = self._begin_chain(entry)
         elif entry.number <= chain.number:
             self._fault(entry.chain, entry.number, f"stands after entry {chain.number}: moved, or there twice")
             return
@@ -123,7 +123,7 @@ class Verifier:
             self._entries, len(self._chains), self._count, tuple(self._faults), frozenset(self._unknown), unanchored
         )
 
-    def _begun(self, entry: AuditEntry) -> _ChainState:
+    def _begin_chain(self, entry: AuditEntry) -> _ChainState:
         if entry.number == 1:
             return _ChainState(1, None, 0, genesis(entry.chain))
         anchors = self._anchored.get(entry.chain, {}).get(entry.number - 1, [])

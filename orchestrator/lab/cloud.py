@@ -108,12 +108,12 @@ class LabCloud:
 
     def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
         """See `Cloud`."""
-        found = [self._seen(one) for one in self._known() if fleet in (None, one.fleet)]
+        found = [self._seen(one) for one in self._known_vnfs() if fleet in (None, one.fleet)]
         return tuple(sorted(found, key=lambda each: (each.fleet, each.name)))
 
     def delete(self, fleet: str, names: Sequence[str]) -> None:
         """Delete VNFs as a power failure would: everything in them ends at once."""
-        for one in self._known():
+        for one in self._known_vnfs():
             if one.fleet == fleet and one.name in names:
                 self._remove(one)
 
@@ -149,10 +149,10 @@ class LabCloud:
         legs = ["--outside", LEFT, "--inside", RIGHT]
         words = ["agent", "--driver", order.plane.value, "--name", order.name, "--trial", *legs]
         often = ["--load-every", str(self._load_every_s)]
-        process = self._started(f"agent-{one.node}", name, [*words, *often], settings)
+        process = self._start_agent(f"agent-{one.node}", name, [*words, *often], settings)
         (self._folder(one) / "process.json").write_text(json.dumps({**asdict(process), "address": mine.switches}))
 
-    def _started(self, called: str, namespace: str, words: Sequence[str], settings: Mapping[str, str]) -> Process:
+    def _start_agent(self, called: str, namespace: str, words: Sequence[str], settings: Mapping[str, str]) -> Process:
         """An agent in a namespace: one that is loaded already, where there is one."""
         log = self._layout.logs / f"{called}.log"
         with self._lock:
@@ -179,7 +179,7 @@ class LabCloud:
 
     # -------------------------------------------------------------------------------------------------------- looking
 
-    def _known(self) -> Iterator[LabVnf]:
+    def _known_vnfs(self) -> Iterator[LabVnf]:
         for path in sorted(self._folders.glob("*/vnf.json")):
             try:
                 yield LabVnf(**json.loads(path.read_text()))
@@ -190,7 +190,7 @@ class LabCloud:
         state, progress = self._state(one)
         (left, _, left_mac), (right, _, right_mac) = one.ports
         capped = None if self._cap_mbps is None else f"{self._cap_mbps:g} Mb/s, by a token bucket on both links"
-        known = self._noted(one)
+        known = self._note_of(one)
         return Vnf(
             one.fleet,
             one.name,
@@ -216,10 +216,10 @@ class LabCloud:
         return VnfState.FAILED, f"its agent ended before it had enrolled: {self._last_words(one)}"
 
     def _process(self, one: LabVnf) -> Process | None:
-        known = self._noted(one)
+        known = self._note_of(one)
         return None if known is None else Process(str(known["name"]), int(known["pid"]), int(known["started"]))
 
-    def _noted(self, one: LabVnf) -> dict[str, str | int] | None:
+    def _note_of(self, one: LabVnf) -> dict[str, str | int] | None:
         try:
             found: dict[str, str | int] = json.loads((self._folder(one) / "process.json").read_text())
         except (FileNotFoundError, json.JSONDecodeError):
@@ -239,7 +239,7 @@ class LabCloud:
         return self._folders / one.node
 
 
-def opened(settings: Mapping[str, object]) -> LabCloud:
+def open_lab(settings: Mapping[str, object]) -> LabCloud:
     """Open the lab that a cloud file names.
 
     Raises BadInput with the key as its place, Missing without root.

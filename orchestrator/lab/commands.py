@@ -241,7 +241,7 @@ def demo(
     Without root it runs in a user namespace, which is closed: its console is reached from inside only.
     """
     if os.geteuid():
-        rootless.reenter(["demo", *_spelled(acl, format_name, lists, prefix, once=once)])
+        rootless.reenter(["demo", *_spell_options(acl, format_name, lists, prefix, once=once)])
     console = _wide_console()
     confined = rootless.is_confined()
     console.print(_PLAN + (_CONFINED if confined else ""))
@@ -261,7 +261,7 @@ _PLAN = (
 _CONFINED = " Without root it is in a user namespace, closed to browsers outside."
 
 
-def _spelled(
+def _spell_options(
     acl: Path | None, format_name: str | None, lists: list[str] | None, prefix: str, *, once: bool
 ) -> list[str]:
     """The options of a demo as they are typed."""

@@ -110,9 +110,9 @@ class Pulse:
             until = time.monotonic() + _EVERY_S
             while (left := until - time.monotonic()) > 0 and select.select([self._socket], [], [], left)[0]:
                 if self._socket.recv(2048)[6:12] == GATEWAY_MAC.to_bytes(6, "big"):
-                    self._answered()
+                    self._note_answer()
 
-    def _answered(self) -> None:
+    def _note_answer(self) -> None:
         now = time.monotonic()
         with self._changed:
             self.longest_s, self._last = max(self.longest_s, now - self._last), now

@@ -124,7 +124,7 @@ class Router:
 
     def fire(self, packets: Sequence[Packet]) -> list[bool]:
         """Send each packet once from the left; which of them came out on the right."""
-        return self.fire_frames([partial(framed, packet) for packet in packets])
+        return self.fire_frames([partial(frame_packet, packet) for packet in packets])
 
     def fire_frames(self, crafts: Sequence[Callable[[bytes], bytes]]) -> list[bool]:
         """The same for frames (from `ethernet`), each made around the marker it is given."""
@@ -146,7 +146,7 @@ class Router:
         found = []
         for packet in packets:
             first, self._sent = self._sent, self._sent + 1
-            frame = framed(packet, _MAGIC + self._run + struct.pack("!I", first))
+            frame = frame_packet(packet, _MAGIC + self._run + struct.pack("!I", first))
             began = time.perf_counter_ns()
             self._sockets[LEFT].send(frame)
             seen = [False]
@@ -161,13 +161,13 @@ class Router:
 
         Raises Missing where there is no hping3.
         """
-        before = self._carried()
+        before = self._count_carried()
         try:
             self.inside(LEFT, lambda: _hping3(seconds, options))
         except FileNotFoundError:
             raise Missing("hping3 is not installed") from None
         time.sleep(_QUIET_S)
-        sent, came = (after - ago for after, ago in zip(self._carried(), before, strict=True))
+        sent, came = (after - ago for after, ago in zip(self._count_carried(), before, strict=True))
         return Flood(sent, came, seconds)
 
     def address_left(self, address: str, destination: str) -> None:
@@ -183,16 +183,16 @@ class Router:
         ):
             self.inside(LEFT, partial(subprocess.run, ("ip", *words), check=True))
 
-    def _carried(self) -> tuple[int, int]:
+    def _count_carried(self) -> tuple[int, int]:
         """Packets that LEFT has sent, and those that RIGHT has got."""
-        return self.inside(LEFT, _counted)[1], self.inside(RIGHT, _counted)[0]
+        return self.inside(LEFT, _count_packets)[1], self.inside(RIGHT, _count_packets)[0]
 
     def cpu_ns(self, packets: Sequence[Packet]) -> float:
         """Measure CPU nanoseconds a packet from left to right, sending included.
 
         The kernel does all of the forwarding in the thread that sends, so that thread's clock is read.
         """
-        crafted = [framed(packet, _MAGIC) for packet in packets]
+        crafted = [frame_packet(packet, _MAGIC) for packet in packets]
         left, spent = self._sockets[LEFT], 0
         for start in range(0, len(crafted), _BATCH):
             batch = crafted[start : start + _BATCH]
@@ -256,7 +256,7 @@ def _hping3(seconds: float, options: Sequence[str]) -> None:
             flooding.kill()
 
 
-def _counted() -> tuple[int, int]:
+def _count_packets() -> tuple[int, int]:
     """Packets that this end has got and sent."""
     line = next(line for line in _COUNTS.read_text().splitlines() if line.strip().startswith(f"{INTERFACE}:"))
     fields = line.partition(":")[2].split()
@@ -268,7 +268,7 @@ def ethernet(kind: int, payload: bytes) -> bytes:
     return frames.ethernet(_MACS[LEFT], _ROUTER_MACS[LEFT], kind, payload)
 
 
-def framed(packet: Packet, payload: bytes) -> bytes:
+def frame_packet(packet: Packet, payload: bytes) -> bytes:
     """A frame from the left to the router around a packet with a payload."""
     return frames.frame(packet, src_mac=_MACS[LEFT], dst_mac=_ROUTER_MACS[LEFT], payload=payload)
 

@@ -94,7 +94,9 @@ def read_file(path: Path, format_name: str | None = None, lists: tuple[str, ...]
     except OSError as error:
         raise Missing(f"cannot read the access list: {error.strerror}", place=str(path)) from None
     options = Options(lists=lists, chains=lists, stateless=True)
-    known = registry.named(format_name) if format_name else registry.guess(text.decode(errors="replace"), path.name)
+    known = (
+        registry.format_named(format_name) if format_name else registry.guess(text.decode(errors="replace"), path.name)
+    )
     if known.read_all is not None and not lists:
         return _longest(registry.read_all(text, known.name, name=path.name, options=options))
     return registry.read(text, known.name, name=path.name, options=options)

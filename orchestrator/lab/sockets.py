@@ -128,9 +128,9 @@ class _Tcp(_Talk):
         self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._port = self._client.getsockname()[1]
         self._client.connect_ex(self._target)
-        self._selector.register(self._client, selectors.EVENT_WRITE, self._connected)
+        self._selector.register(self._client, selectors.EVENT_WRITE, self._connect_socket)
 
-    def _connected(self) -> None:
+    def _connect_socket(self) -> None:
         self._selector.unregister(self._client)
         self.answered = self._client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
 

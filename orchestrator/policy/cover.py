@@ -51,7 +51,7 @@ import numpy.typing as npt
 
 from orchestrator.policy.cover_reference import ReferenceCover
 from orchestrator.policy.model import Packet
-from orchestrator.policy.ranks import AXES, ranked
+from orchestrator.policy.ranks import AXES, rank_boxes
 from orchestrator.policy.space import Box, StandIns
 
 
@@ -126,7 +126,7 @@ class Cover:
     """The rows of one list, at least one, ready to be asked."""
 
     def __init__(self, boxes: Sequence[Box], limits: Limits = DEFAULT_LIMITS) -> None:
-        found = ranked(boxes)
+        found = rank_boxes(boxes)
         self.coordinates = found.coordinates
         self._rows = _implementation(found.spans, found.starts, found.plain)
         self._count = len(boxes)

@@ -35,7 +35,7 @@ class ReferenceCover:
         for row in range(start, stop):
             if state[row] == _HELD:
                 continue
-            point = uncovered(self._rows[row], self._rows[:row])
+            point = find_uncovered(self._rows[row], self._rows[:row])
             state[row] = _HELD if point is None else _FREE
             points[row] = point or (0,) * _AXES
         return left
@@ -114,7 +114,7 @@ class ReferenceCover:
 
     def _free(self, one: int, other: int, rows: Sequence[int]) -> Point | None:
         common = self.common(one, other)
-        return None if common is None else uncovered(common, [self._rows[row] for row in rows])
+        return None if common is None else find_uncovered(common, [self._rows[row] for row in rows])
 
     def common(self, one: int, other: int) -> Set | None:
         """Return the common set of two rows."""
@@ -136,7 +136,7 @@ def contains(outer: Set, inner: Set) -> bool:
     return all(spans.covers(a, b) for a, b in zip(outer, inner, strict=True))
 
 
-def uncovered(what: Set, rows: Sequence[Set]) -> Point | None:
+def find_uncovered(what: Set, rows: Sequence[Set]) -> Point | None:
     """Return a point of a set that no row holds; None if they cover it."""
     for place, row in enumerate(rows):
         common = intersect(what, row)
@@ -146,7 +146,7 @@ def uncovered(what: Set, rows: Sequence[Set]) -> Point | None:
         for axis in range(_AXES):  # the kinds of header first: only some have ports that could be cut
             outside = spans.minus(rest[axis], common[axis])
             if outside:
-                point = uncovered((*rest[:axis], outside, *rest[axis + 1 :]), rows[place + 1 :])
+                point = find_uncovered((*rest[:axis], outside, *rest[axis + 1 :]), rows[place + 1 :])
                 if point is not None:
                     return point
             rest = (*rest[:axis], common[axis], *rest[axis + 1 :])

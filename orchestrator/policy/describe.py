@@ -113,10 +113,10 @@ def change_json(change: Change) -> dict[str, object]:
 
 def judged_expectations(outcomes: Iterable[Outcome]) -> tuple[JudgedExpectation, ...]:
     """Return the outcomes of expectations as the documents of the REST interface."""
-    return tuple(map(_judged, outcomes))
+    return tuple(map(_describe_outcome, outcomes))
 
 
-def _judged(outcome: Outcome) -> JudgedExpectation:
+def _describe_outcome(outcome: Outcome) -> JudgedExpectation:
     asked, witness = outcome.expectation, outcome.witness
     if witness is None or outcome.decision is None:
         return JudgedExpectation(asked.text, asked.place, kept=True, witness=None, packet=None, decided=())

@@ -31,7 +31,7 @@ from orchestrator.policy.cover import DEFAULT_LIMITS, Bytes, Cover, Limits, Swit
 from orchestrator.policy.model import Acl, Direction, Packet, ReturnTraffic, RuleId
 from orchestrator.policy.neighbours import nearby
 from orchestrator.policy.rulelist import Row, RuleList, rule_rows
-from orchestrator.policy.space import Box, StandIns, merged, remaining
+from orchestrator.policy.space import Box, StandIns, merge_boxes, remaining
 
 MOST_CHANGES = 20_000
 """Pairs of rows that a difference may be made of: more is no list that anybody reads."""
@@ -106,7 +106,7 @@ def find_moved(before: Acl, after: Acl, direction: Direction, own: Sequence[Pref
         both = _Both(_once(olds[family]), _once(news[family]), MOVED_LIMITS)
         for opens, box in both.moved() if both.changed else ():
             (permitted if opens else denied).append(box)
-    return Moved(merged(permitted), merged(denied))
+    return Moved(merge_boxes(permitted), merge_boxes(denied))
 
 
 def difference(
@@ -285,7 +285,7 @@ def _describe_regions(regions: Iterable[_Region], direction: Direction) -> Itera
     """
     listed = [*regions]
     cut = [(piece, region) for region in listed for piece in region.pieces or ()]
-    boxes = merged(piece for piece, _ in cut)
+    boxes = merge_boxes(piece for piece, _ in cut)
     of: dict[int, list[_Region]] = {}
     whole = RuleList([Row(box, True, None, 0) for box in boxes]).finder(range(len(boxes))) if boxes else None
     for piece, region in cut:

@@ -50,7 +50,7 @@ from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import TCP, WITH_PORTS, only_family
 from orchestrator.policy.rulelist import Row, RuleList, rule_lists
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, boxes_of
-from orchestrator.policy.space.box import settled
+from orchestrator.policy.space.box import settle_box
 from orchestrator.policy.spans import Span, Spans
 from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 
@@ -201,7 +201,7 @@ def packets_of(expectation: Expectation, acl: Acl, setting: Setting) -> tuple[Bo
     Raises BadInput.
     """
     lists = _Lists(acl, setting)
-    return tuple(box for box, _ in _asked(expectation, lists, setting))
+    return tuple(box for box, _ in _boxes_to_check(expectation, lists, setting))
 
 
 def _counterexample(
@@ -211,12 +211,12 @@ def _counterexample(
     limits: Limits,
     matched: Sequence[tuple[Direction, Box]] | None,
 ) -> Packet | None:
-    for whole, ways in _asked(expectation, lists, setting):
+    for whole, ways in _boxes_to_check(expectation, lists, setting):
         boxes: Iterable[Box | None] = (whole,)
         if matched is not None:
             boxes = [whole.intersect(box) for way, box in matched if way in ways]
         for box in boxes:
-            found = None if box is None else _decided(lists.rows(box, ways), not expectation.reaches, limits)
+            found = None if box is None else _find_decided(lists.rows(box, ways), not expectation.reaches, limits)
             if found is not None:
                 return found
     return None
@@ -225,7 +225,9 @@ def _counterexample(
 # ------------------------------------------------------------------------------------------- packets of a sentence
 
 
-def _asked(expectation: Expectation, lists: _Lists, setting: Setting) -> Iterator[tuple[Box, tuple[Direction, ...]]]:
+def _boxes_to_check(
+    expectation: Expectation, lists: _Lists, setting: Setting
+) -> Iterator[tuple[Box, tuple[Direction, ...]]]:
     """The boxes that an expectation speaks of, each with the lists that decide it.
 
     Raises BadInput.
@@ -304,7 +306,7 @@ def _with_ports(box: Box, service: Service, reaches: bool) -> Box:
 
 
 def _some(box: Box) -> Iterator[Box]:
-    found = settled(box)
+    found = settle_box(box)
     if found is not None:
         yield found
 
@@ -369,7 +371,7 @@ def _together(first: Sequence[Row], second: Sequence[Row]) -> Sequence[Row]:
     return found
 
 
-def _decided(rows: Sequence[Row], permit: bool, limits: Limits) -> Packet | None:
+def _find_decided(rows: Sequence[Row], permit: bool, limits: Limits) -> Packet | None:
     """Return a packet that a list decides as `permit`, by first match, or None.
 
     Raises TooLarge.

@@ -35,7 +35,7 @@ from orchestrator.errors import AclflowError, BadInput, TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.expectations import ANYTHING, Expectation, Place, Service, Target
 from orchestrator.policy.formats.yaml_text import line_of, load_yaml
-from orchestrator.policy.ports import PortRange, normalised
+from orchestrator.policy.ports import PortRange, normalise_ranges
 from orchestrator.policy.protocols import TCP, parse_protocol
 
 MOST_EXPECTATIONS, MOST_BYTES, LONGEST = 500, 256 << 10, 500
@@ -231,7 +231,7 @@ def _target(text: str, service: Service) -> Target:
     if service != ANYTHING:
         raise BadInput("a port and `with` do not go together: write web1:53/udp")
     place = Place() if found["place"].lower() in _EVERYBODY[1:] else _place(found["place"])
-    ports = normalised([PortRange.parse(each) for each in found["ports"].split(",")])
+    ports = normalise_ranges([PortRange.parse(each) for each in found["ports"].split(",")])
     return Target(place, Service(parse_protocol(found["protocol"]) if found["protocol"] else TCP, ports))
 
 

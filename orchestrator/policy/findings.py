@@ -52,7 +52,7 @@ from orchestrator.policy.anomalies import Anomalies, Conflicts, Dead, Idle, Scop
 from orchestrator.policy.cover import DEFAULT_LIMITS, Limits
 from orchestrator.policy.model import Acl, Action, Direction, GroupName, Packet, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.rulelist import DEFAULT_ID, Row, rule_rows
-from orchestrator.policy.suspects import Remark, Wide, expired, why_never, wide, wordy
+from orchestrator.policy.suspects import Remark, Wide, find_expired, why_never, wide, wordy
 
 Told = Callable[[int, int], None]
 
@@ -357,14 +357,14 @@ def _among_rules(acl: Acl, direction: Direction, anomalies: Anomalies) -> Iterat
         yield _dead(dead, actions)
     yield from map(_redundant, anomalies.idle())
     for unknown in anomalies.unknown():
-        yield _undecided(unknown)
+        yield _report_undecided(unknown)
 
 
 def _on_their_own(acl: Acl, direction: Direction, anomalies: Anomalies, checks: Checks) -> Iterator[Finding]:
     for rule in acl.rules:
         if rule.direction is direction and anomalies.speaks_of(rule.id):
             boxes = anomalies.boxes(rule.id)
-            yield from _said(Kind.EXPIRED, (rule.id,), expired(rule, boxes, checks.now))
+            yield from _said(Kind.EXPIRED, (rule.id,), find_expired(rule, boxes, checks.now))
             weight = _WIDE_OUT if direction is Direction.EGRESS else _WEIGHTS[Kind.WIDE]
             yield from _said(Kind.WIDE, (rule.id,), wide(rule, boxes, acl, checks.wide), weight)
 
@@ -397,7 +397,7 @@ def _dead(dead: Dead, actions: Mapping[RuleId, Action]) -> Finding:
         text = f"'{name}' never decides a packet: rules before it take all; which ones was not found within the limits"
         return Finding(Kind.SHADOWED, (name,), dead.witness, text, _PERHAPS_CONTRADICTED)
     take = "take" if len(dead.takers) > 1 else "takes"
-    text = f"'{name}' never decides a packet: {_listed(dead.takers)} before it {take} all"
+    text = f"'{name}' never decides a packet: {_list_names(dead.takers)} before it {take} all"
     contradicted = any(actions[taker] is not dead.rule.action for taker in dead.takers)
     weight = _CONTRADICTED if contradicted else _WEIGHTS[Kind.SHADOWED]
     return Finding(Kind.SHADOWED, (name, *dead.takers), dead.witness, text, weight)
@@ -405,19 +405,19 @@ def _dead(dead: Dead, actions: Mapping[RuleId, Action]) -> Finding:
 
 def _redundant(idle: Idle) -> Finding:
     does = "permitted" if idle.rule.action is Action.PERMIT else "denied"
-    by = "others" if idle.heirs is None else _listed(idle.heirs)
+    by = "others" if idle.heirs is None else _list_names(idle.heirs)
     rules = tuple(name for name in idle.heirs or () if name != DEFAULT_ID)
     text = f"without '{idle.rule.id}' its packets are {does} all the same, by {by}"
     return Finding(Kind.REDUNDANT, (idle.rule.id, *rules), idle.witness, text, _WEIGHTS[Kind.REDUNDANT])
 
 
-def _undecided(unknown: Unknown) -> Finding:
-    about = f" with {_listed(unknown.earlier)}" if unknown.earlier else ""
+def _report_undecided(unknown: Unknown) -> Finding:
+    about = f" with {_list_names(unknown.earlier)}" if unknown.earlier else ""
     text = f"whether '{unknown.rule}' {unknown.what}{about} was not decided within the limits of work"
     return Finding(Kind.UNDECIDED, (unknown.rule, *unknown.earlier), None, text, _WEIGHTS[Kind.UNDECIDED])
 
 
-def _listed(names: Sequence[RuleId]) -> str:
+def _list_names(names: Sequence[RuleId]) -> str:
     """A few rule ids for reading; more than five are counted."""
     words = ["the default" if name == DEFAULT_ID else f"'{name}'" for name in names]
     if len(words) > 5:

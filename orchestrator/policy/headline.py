@@ -67,8 +67,8 @@ def headline(
     if not changes:
         return (Sentence("no packet fares otherwise: only words or places of rules change", Danger.NONE),)
     found = [
-        *_opened([change for change in changes if change["becomes"] == "permit"], own),
-        *_closed([change for change in changes if change["becomes"] == "deny"], kept, packets or {}),
+        *_tell_opened([change for change in changes if change["becomes"] == "permit"], own),
+        *_tell_closed([change for change in changes if change["becomes"] == "deny"], kept, packets or {}),
     ]
     found.sort(key=lambda sentence: (-sentence.danger, -sentence.breadth))
     more = len(found) - _MOST_SENTENCES
@@ -101,7 +101,7 @@ class _Opening:
     only_answers: bool
 
 
-def _opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sentence]:
+def _tell_opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sentence]:
     """Yield a sentence per set of boxes that differ only in protocols.
 
     A direction that is thrown open gets one sentence.
@@ -236,7 +236,7 @@ def _port_share(texts: Sequence[str] | None) -> float:
 # ------------------------------------------------------------------------------------------------- what is closed
 
 
-def _closed(changes: Sequence[Json], kept: Collection[str], packets: Mapping[str, int]) -> Iterator[Sentence]:
+def _tell_closed(changes: Sequence[Json], kept: Collection[str], packets: Mapping[str, int]) -> Iterator[Sentence]:
     deciders = dict.fromkeys(rule for change in changes for rule in change["before"])
     rules = [rule for rule in deciders if rule not in _DEFAULTS]
     gone = [rule for rule in rules if rule not in kept]

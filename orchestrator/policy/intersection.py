@@ -59,7 +59,7 @@ from orchestrator.policy.narrowing import Withheld, is_laid
 from orchestrator.policy.neighbours import nearby
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.policy.rulelist import world
-from orchestrator.policy.space import ALL_BYTES, Box, boxes_of, everything, merged
+from orchestrator.policy.space import ALL_BYTES, Box, boxes_of, everything, merge_boxes
 
 MOST_SPANS, MOST_RULES = 500_000, 1024
 """Spans that are compared to see what two tenants open and close for each other, and the rules that say it, each
@@ -233,7 +233,7 @@ def _all_opposed(policy: Policy, target: Policy, known: Comparisons) -> Iterator
         policy, target = (replace(each, return_traffic=ReturnTraffic.EXPLICIT) for each in (policy, target))
     ways = Direction.EGRESS, Direction.INGRESS
     moves = [_moves(policy, target, direction, known) for direction in ways]
-    yield from _opposed(*moves)
+    yield from _pair_opposed(*moves)
     if knew or are_tracked:
         for opening, direction in zip(moves, ways, strict=True):
             closing: Sequence[_Moves] = opening
@@ -265,7 +265,7 @@ def _answering(box: Box) -> Box:
     )
 
 
-def _opposed(egress: Iterable[_Moves], ingress: Iterable[_Moves]) -> Iterator[_Opposed]:
+def _pair_opposed(egress: Iterable[_Moves], ingress: Iterable[_Moves]) -> Iterator[_Opposed]:
     """Pair senders and receivers of whom one opens and the other closes.
 
     Each pair says which side opens, with its direction.
@@ -377,7 +377,7 @@ def _meeting(
     if len(closed) * _spans(opened) + len(opened) * _spans(closed) <= MOST_SPANS:
         common = [one.intersect(other) for one in opened for other in closed]
         try:
-            boxes = merged(box for box in common if box is not None)
+            boxes = merge_boxes(box for box in common if box is not None)
             if sum(map(count_combinations, boxes)) <= MOST_RULES:
                 rules = tuple(islice((rule for box in boxes for rule in _denying(box, direction)), MOST_RULES + 1))
                 if len(rules) <= MOST_RULES:

@@ -68,7 +68,7 @@ class Listed(Sequence[T]):
         place = index + len(self) if index < 0 else index
         if not 0 <= place < len(self):
             raise IndexError(f"{index} is not in a sequence of {len(self)}")
-        which, within = self._found(place)
+        which, within = self._find_piece(place)
         return self._pieces[which][within]
 
     @property
@@ -78,7 +78,7 @@ class Listed(Sequence[T]):
 
     def without(self, place: int) -> Listed[T]:
         """The same without the item at a place, which must be there."""
-        which, within = self._found(place)
+        which, within = self._find_piece(place)
         piece = self._pieces[which]
         left = piece[:within] + piece[within + 1 :]
         return Listed([*self._pieces[:which], *([left] if left else []), *self._pieces[which + 1 :]])
@@ -87,7 +87,7 @@ class Listed(Sequence[T]):
         """The same with an item before the one at a place, or at the end."""
         if not self._pieces:
             return Listed([(item,)])
-        which, within = self._found(place) if place < len(self) else (len(self._pieces) - 1, len(self._pieces[-1]))
+        which, within = self._find_piece(place) if place < len(self) else (len(self._pieces) - 1, len(self._pieces[-1]))
         items = list(self._pieces[which])
         items.insert(within, item)
         grown, half = tuple(items), len(items) // 2
@@ -117,12 +117,12 @@ class Listed(Sequence[T]):
             return tuple(self)[index]
         if start >= stop:
             return ()
-        first, within = self._found(start)
-        last, _ = self._found(stop - 1)
+        first, within = self._find_piece(start)
+        last, _ = self._find_piece(stop - 1)
         found = _join_pieces(self._pieces[first : last + 1])
         return found[within : within + stop - start]
 
-    def _found(self, place: int) -> tuple[int, int]:
+    def _find_piece(self, place: int) -> tuple[int, int]:
         """The piece that an item is in, and its place there."""
         which = bisect.bisect_right(self._ends, place)
         return which, place - (self._ends[which - 1] if which else 0)

@@ -46,7 +46,7 @@ def merge(base: Acl, mine: Acl, theirs: Acl) -> Merge:
     if theirs == base:
         return Merge(mine)
     ours, others = _Side(base, mine), _Side(base, theirs)
-    kept = _untouched(base, ours, others)
+    kept = _find_untouched(base, ours, others)
     conflicts = (
         *_default_conflicts(ours, others),
         *_group_conflicts(ours, others),
@@ -56,7 +56,7 @@ def merge(base: Acl, mine: Acl, theirs: Acl) -> Merge:
     if conflicts:
         return Merge(None, conflicts)
     try:
-        return Merge(_merged(kept, ours, others))
+        return Merge(_merge_rules(kept, ours, others))
     except ChangeTheRequest as error:  # such as a rule that names a group which the other side removed
         return Merge(None, (str(error),))
 
@@ -68,7 +68,7 @@ def take_mine(base: Acl, mine: Acl, theirs: Acl) -> Acl:
     names it. Packets that no rule touched by mine matches are decided as `theirs` decides them.
     """
     ours, others = _Side(base, mine), _Side(base, theirs)
-    return _merged(_untouched(base, ours, others), others, ours, spare={**theirs.groups, **mine.groups})
+    return _merge_rules(_find_untouched(base, ours, others), others, ours, spare={**theirs.groups, **mine.groups})
 
 
 class _Side:
@@ -157,12 +157,12 @@ def _place_conflicts(ours: _Side, others: _Side, kept: Collection[RuleId]) -> It
             yield f"rule '{name}' stands at different places on the two sides"
 
 
-def _untouched(base: Acl, ours: _Side, others: _Side) -> tuple[RuleId, ...]:
+def _find_untouched(base: Acl, ours: _Side, others: _Side) -> tuple[RuleId, ...]:
     """The rules of the base that neither side touched, in order."""
     return tuple(rule.id for rule in base.rules if rule.id not in ours.boxes and rule.id not in others.boxes)
 
 
-def _merged(
+def _merge_rules(
     kept: Sequence[RuleId], ours: _Side, others: _Side, *, spare: Mapping[str, AddressGroup] = MappingProxyType({})
 ) -> Acl:
     """Put untouched rules in order, and behind each the sides' rules, the others' first.

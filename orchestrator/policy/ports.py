@@ -40,7 +40,7 @@ class PortRange:
 EVERY_PORT = (PortRange(0, HIGHEST_PORT),)
 
 
-def normalised(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
+def normalise_ranges(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
     """The same ports as sorted, disjoint, non-adjacent ranges."""
     merged: list[PortRange] = []
     for item in sorted(ranges):

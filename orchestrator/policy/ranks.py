@@ -83,7 +83,7 @@ class Ranked:
     plain: U32
 
 
-def ranked(boxes: Sequence[Box]) -> Ranked:
+def rank_boxes(boxes: Sequence[Box]) -> Ranked:
     """Boxes, at least one and all of one IP version, as ranks."""
     family = boxes[0].family
     headers = [_header(box) for box in boxes]

@@ -89,17 +89,17 @@ class _Change:
     def findings(self, checks: Checks) -> Findings | None:
         """Return the other list's findings; None if judging all of it is better."""
         dead = self._dead_before()
-        touched = self._touched()
+        touched = self._touched_rules()
         again = self._judge(touched, dead, checks)
         if again is None:
             return None
-        turned = self._turned(touched, dead, again)
+        turned = self._turned_rules(touched, dead, again)
         if len(turned):
             touched |= self.hulls.meeting(turned)
             again = self._judge(touched, dead, checks)
-        return None if again is None else self._merged(touched, again)
+        return None if again is None else self._merge_findings(touched, again)
 
-    def _touched(self) -> Bits:
+    def _touched_rules(self) -> Bits:
         """The rules that a change came near, and those about which the time decides."""
         gone = _others(len(self.before.acl.rules), self.old)
         come = _others(len(self.acl.rules), self.new)
@@ -126,14 +126,14 @@ class _Change:
             return None
         return found.placed_in(tuple(rule.id for rule in self.acl.rules), places)
 
-    def _turned(self, touched: Bits, dead: set[str], again: Findings) -> Places:
+    def _turned_rules(self, touched: Bits, dead: set[str], again: Findings) -> Places:
         """Return kept rules that began or ceased to decide packets."""
         now = {finding.rules[0] for _, finding in again.placed if finding.kind in _DEAD}
         stayed = self.new[touched[self.new]]
         names = (self.acl.rules[place].id for place in stayed.tolist())
         return stayed[np.array([(name in now) != (name in dead) for name in names], np.bool_)]
 
-    def _merged(self, touched: Bits, again: Findings) -> Findings:
+    def _merge_findings(self, touched: Bits, again: Findings) -> Findings:
         where = np.full(len(self.before.acl.rules), -1, np.intp)
         where[self.old] = self.new
         where[where >= 0] = np.where(touched[where[where >= 0]], -1, where[where >= 0])

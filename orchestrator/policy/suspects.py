@@ -55,7 +55,7 @@ def why_never(rule: Rule, acl: Acl) -> str:
     return f"'{rule.id}' can match nothing: its source and its destination are of different IP versions"
 
 
-def expired(rule: Rule, boxes: Sequence[Box], now: dt.datetime | None) -> Remark | None:
+def find_expired(rule: Rule, boxes: Sequence[Box], now: dt.datetime | None) -> Remark | None:
     """Said of a rule whose time is over at `now`."""
     if now is None or rule.expires is None or rule.expires > now:
         return None

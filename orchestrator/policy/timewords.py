@@ -39,7 +39,7 @@ def read_time(text: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime:
     if len(words) > _LONGEST:
         raise BadInput(f"a time of {len(text)} characters cannot be read")
     try:
-        found = _found(words, now.astimezone(zone), zone)
+        found = _find_time(words, now.astimezone(zone), zone)
     except (OverflowError, ValueError):
         found = None
     if found is None:
@@ -50,7 +50,7 @@ def read_time(text: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime:
     return found
 
 
-def _found(words: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime | None:
+def _find_time(words: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime | None:
     span = _SPAN.fullmatch(words)
     if span is not None:
         return _from_now(span[1], now)

@@ -201,7 +201,7 @@ class Blocks:
         Raises Stale if a row to be removed is not there.
         """
         few = len(removed) + len(added) <= FEW_ROWS
-        buckets = self._edited(removed, added) if few else self._cut_again(removed, added)
+        buckets = self._edit_buckets(removed, added) if few else self._cut_again(removed, added)
         return self._with(buckets, len(self) + len(added) - len(removed))
 
     def apart(self, other: Blocks) -> tuple[FlowTable, FlowTable]:
@@ -231,7 +231,7 @@ class Blocks:
         shelf = None if owner is None else owner.shelves.get(upper >> _SHELF_BITS)
         return shelf.of_bucket(upper) if shelf is not None else {}
 
-    def _edited(self, removed: FlowTable, added: FlowTable) -> dict[Bucket, Parts]:
+    def _edit_buckets(self, removed: FlowTable, added: FlowTable) -> dict[Bucket, Parts]:
         """The buckets that a few rows touch, after the change: line by line."""
         changes: dict[Bucket, tuple[list[Line], list[Line]]] = {}
         for which, table in enumerate((removed, added)):

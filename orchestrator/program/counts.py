@@ -3,7 +3,7 @@
 `Counts` are increments or sums, whatever they are told to be: several are joined by adding what belongs to the same
 cookie, in any order, and the result does not depend on the order. So an enforcement point adds up what its devices
 counted, the service adds up what enforcement points report, minutes are sums of moments and hours sums of minutes, all
-by the one function `joined`.
+by the one function `join_counts`.
 
 Bytes: the first cookie (u64), the latest hit (i64), and packed columns (`packing.py`): how far each cookie is from the
 one before, packets, bytes, resets, and how long before the latest the last hit was, plus 1 (0: there was none). A row
@@ -87,14 +87,14 @@ def counts_of(data: bytes) -> Counts:
     return Counts(cookie, packets, byte_counts, resets, np.where(ago > 0, latest - ago + 1, 0))
 
 
-def joined(parts: Iterable[Counts]) -> Counts:
+def join_counts(parts: Iterable[Counts]) -> Counts:
     """Return the sum: equal cookies are added, the later of two last hits counts."""
     several = [part for part in parts if len(part)]
     if len(several) == 1:
         return several[0]
     if not several:
         return NO_COUNTS
-    return summed(
+    return sum_rows(
         np.concatenate([part.cookie for part in several]),
         np.concatenate([part.packets for part in several]),
         np.concatenate([part.octets for part in several]),
@@ -103,7 +103,7 @@ def joined(parts: Iterable[Counts]) -> Counts:
     )
 
 
-def summed(cookie: U64, packets: I64, byte_counts: I64, resets: I64, last_hit: I64) -> Counts:
+def sum_rows(cookie: U64, packets: I64, byte_counts: I64, resets: I64, last_hit: I64) -> Counts:
     """Counts from rows in any order, in which a cookie may come several times."""
     if not len(cookie):
         return NO_COUNTS

@@ -118,7 +118,7 @@ def decode(data: bytes) -> Program | Delta:
     return decode_delta(data) if data[5:6] == bytes((_DELTA,)) else decode_program(data)
 
 
-def framed(body: bytes = b"") -> bytes:
+def frame_body(body: bytes = b"") -> bytes:
     """Frame a program or delta for a stream; nothing is a sign of life."""
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 

@@ -20,7 +20,7 @@ from orchestrator.errors import BadInput, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
 from orchestrator.program.countframes import CountFrame, Loss, Note, encode_frames
-from orchestrator.program.counts import summed
+from orchestrator.program.counts import sum_rows
 from orchestrator.program.program import Program, Tier
 from orchestrator.store.records import Role
 from orchestrator.wire.hits import BusyRule
@@ -48,7 +48,7 @@ class Site:
         self.sequences[host] += 0 if again else 1
         column = np.array(packets, np.int64)
         hit = np.where(column > 0, 1, 0)
-        counts = summed(np.array(self.cookies[: len(packets)], np.uint64), column, column * 100, hit * 0, hit)
+        counts = sum_rows(np.array(self.cookies[: len(packets)], np.uint64), column, column * 100, hit * 0, hit)
         frame = CountFrame(host, self.sequences[host], counts, notes, b"chunk", False)
         return list(self.enforcer.report_counts(self.domain, self.id, encode_frames([frame], 2_000_000)))
 

@@ -13,7 +13,7 @@ from served import Served
 from orchestrator.client import Client, Host
 from orchestrator.errors import BadInput
 from orchestrator.program.countframes import CountFrame, encode_frames
-from orchestrator.program.counts import joined
+from orchestrator.program.counts import join_counts
 from orchestrator.store.records import Role
 
 DOMAIN, OTHER = "town", "village"
@@ -58,7 +58,7 @@ controller of another domain."""
 PEOPLE = ("nobody", "admin", "member", "reader")
 EVERYBODY = (*PEOPLE, *ENFORCERS)
 PACKET = {"source": "192.0.2.9", "destination": "10.2.0.1", "protocol": "tcp"}
-NO_COUNTS = joined([])
+NO_COUNTS = join_counts([])
 
 
 @pytest.fixture(scope="module")

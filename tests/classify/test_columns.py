@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from strategies import acls, corner_packets_of
 
 from orchestrator.classify.columns import PARTS, Columns, columns
-from orchestrator.classify.packets import joined
+from orchestrator.classify.packets import join_halves
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Acl, Direction, Packet
 from orchestrator.policy.rulelist import rule_rows
@@ -21,7 +21,7 @@ def holds(made: Columns, row: int, packet: Packet) -> bool:
         begin, end = made.address_starts[numbers[axis]], made.address_starts[numbers[axis] + 1]
         spans = (tuple(map(int, span)) for span in made.addresses[begin:end])
         family = packet.family
-        return any(joined(family, *span[:2]) <= number <= joined(family, *span[2:]) for span in spans)
+        return any(join_halves(family, *span[:2]) <= number <= join_halves(family, *span[2:]) for span in spans)
 
     def in_ports(axis: str, number: int) -> bool:
         begin, end = made.port_starts[numbers[axis]], made.port_starts[numbers[axis] + 1]

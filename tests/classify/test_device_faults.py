@@ -58,7 +58,9 @@ def test_a_model_that_does_not_compile_for_a_gpu_is_refused_with_what_the_compil
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.model.value)
 def test_every_device_of_this_machine_names_the_right_rows(setup: Setup) -> None:
     """A GPU, where there is one, and PoCL, which is always there."""
-    devices = {device.name: device for each in choice.listed() for device in each.devices if device.is_accelerator}
+    devices = {
+        device.name: device for each in choice.list_devices() for device in each.devices if device.is_accelerator
+    }
     for device in (*devices.values(), pocl()):
         assert DeviceSearch(device, Family.IPV4, boxes(), setup).first(PACKETS).tolist() == wanted(), device.name
 
@@ -100,7 +102,7 @@ def test_a_device_that_is_asked_for_and_not_there_is_an_error(monkeypatch: pytes
     monkeypatch.setattr(choice, "LIBRARIES", {"cuda": none})
     with pytest.raises(Missing, match="finds no device"):
         choice.choose_device("cuda")
-    (listed,) = choice.listed()
+    (listed,) = choice.list_devices()
     assert (listed.devices, listed.missing) == ((), "CUDA finds no device")
     assert choice.choose_device("auto") is None
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from models_world import pocl
 from strategies import acls, corner_packets_of
 
-from orchestrator.bench.classifier.lists import KINDS, Listed, drawn, generated
+from orchestrator.bench.classifier.lists import KINDS, Listed, drawn, generate_list
 from orchestrator.classify import overlay
 from orchestrator.classify.devices.guarded import OnDevice
 from orchestrator.classify.overlay import MOST_CHANGED, NONE, MakeSearch, Overlaid, Placed
@@ -101,7 +101,7 @@ def test_an_overlay_answers_as_rows_built_anew(acl: Acl, seed: int, family: Fami
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_changes_of_a_long_list(kind: str) -> None:
-    boxes = Listed(generated(kind, 1_200), "generated").boxes()
+    boxes = Listed(generate_list(kind, 1_200), "generated").boxes()
     story = Story.of(Family.IPV4, [Placed(4 * place, place, box) for place, box in enumerate(boxes)])
     packets, chance = drawn(boxes, 3_000, 5), Random(3)
     for _ in range(40):
@@ -111,7 +111,7 @@ def test_changes_of_a_long_list(kind: str) -> None:
 
 
 def test_more_changes_than_an_overlay_holds_are_built() -> None:
-    boxes = Listed(generated("acl", 600), "generated").boxes()
+    boxes = Listed(generate_list("acl", 600), "generated").boxes()
     story = Story.of(Family.IPV4, [Placed(place, place, box) for place, box in enumerate(boxes)])
     packets = drawn(boxes, 500, 5)
     story.change(list(range(MOST_CHANGED + 1)), [])
@@ -120,7 +120,7 @@ def test_more_changes_than_an_overlay_holds_are_built() -> None:
 
 
 def test_an_overlay_over_rows_on_a_device() -> None:
-    boxes = Listed(generated("fw", 300), "generated").boxes()
+    boxes = Listed(generate_list("fw", 300), "generated").boxes()
     rows = [Placed(4 * place, place, box) for place, box in enumerate(boxes)]
     story = Story.of(Family.IPV4, rows, OnDevice(pocl()).search)
     packets, chance = drawn(boxes, 2_000, 5), Random(8)
@@ -177,4 +177,4 @@ _first = Overlaid.first
 def test_planted_bugs_are_noticed(monkeypatch: pytest.MonkeyPatch, name: str, bug: Callable[..., object]) -> None:
     monkeypatch.setattr(overlay.Overlaid, name, bug)
     with pytest.raises(AssertionError):
-        told_often(generated("fw", 60))
+        told_often(generate_list("fw", 60))

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from orchestrator.bench.classifier.lists import FOLDER, KINDS, Listed, drawn, generated
+from orchestrator.bench.classifier.lists import FOLDER, KINDS, Listed, drawn, generate_list
 from orchestrator.classify.packets import packet_of
 from orchestrator.classify.search import IN_ORDER, WAYS, Search
 from orchestrator.policy.addresses import Family
@@ -36,7 +36,7 @@ def agree(listed: Listed, packets: int, seed: int = 1) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_generated_lists(kind: str) -> None:
-    agree(Listed(generated(kind, 1_500), "generated"), 4_000)
+    agree(Listed(generate_list(kind, 1_500), "generated"), 4_000)
 
 
 def set_of(name: str) -> Listed:

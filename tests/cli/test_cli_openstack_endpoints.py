@@ -46,7 +46,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     file = tmp_path / "cloud.yaml"
     file.write_text(f"kind: heat\nenvironment: {tmp_path}/environment.yaml\ngroup_tokens: {tmp_path}\n")
     openstack = FakeOpenStack(tenants={"shop": [port(0), port(1, "two")]})
-    monkeypatch.setattr(commands, "connected", lambda settings: openstack)
+    monkeypatch.setattr(commands, "connect_openstack", lambda settings: openstack)
     with served(tmp_path / "state") as service, service.client() as client:
         client.create_domain("pop1")
         client.create_tenant("shop", domain="pop1", prefixes=[Prefix.parse("10.0.0.0/16")])

@@ -16,7 +16,7 @@ import yaml
 pytest.importorskip("openstack", reason="the extra `openstack` is not installed")
 pytest.importorskip("heatclient", reason="the extra `openstack` is not installed")
 
-from orchestrator.cloud.heat import opened
+from orchestrator.cloud.heat import open_cloud
 from orchestrator.cloud.heat.api import Action, Stack, Standing, Status
 from orchestrator.cloud.heat.openstack import OpenStackClient
 from orchestrator.cloud.heat.settings import HeatSettings
@@ -196,7 +196,7 @@ def test_a_service_that_the_cloud_lacks_is_said(service: Service, client: OpenSt
 def test_a_cloud_that_is_not_in_the_file_is_said(service: Service, tmp_path: Path) -> None:
     _settings(service.url, tmp_path)
     files = {"environment": str(tmp_path / "environment.yaml"), "group_tokens": str(tmp_path)}
-    cloud = opened({"kind": "heat", "cloud": "there", "clouds_file": str(tmp_path / "clouds.yaml"), **files})
+    cloud = open_cloud({"kind": "heat", "cloud": "there", "clouds_file": str(tmp_path / "clouds.yaml"), **files})
     with pytest.raises(BadInput, match="there") as caught:
         cloud.list()
     assert caught.value.place == "cloud"

@@ -13,7 +13,7 @@ from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.estimate import ENDS, Estimate, rule_bounds, widest_rule
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, Rule, RuleId, Tenant, TenantId, trusted_acl
-from orchestrator.policy.ports import EVERY_PORT, PortRange, normalised
+from orchestrator.policy.ports import EVERY_PORT, PortRange, normalise_ranges
 from orchestrator.policy.protocols import TCP
 
 _sizes = st.integers(1, 12)
@@ -34,7 +34,7 @@ def wide_rules(draw: st.DrawFn, name: str) -> Rule:
 
     def ports() -> tuple[PortRange, ...]:
         starts = draw(st.lists(st.integers(0, 200), min_size=0, max_size=12))
-        return normalised(PortRange(5 * at, 5 * at + draw(st.integers(0, 3))) for at in starts) or EVERY_PORT
+        return normalise_ranges(PortRange(5 * at, 5 * at + draw(st.integers(0, 3))) for at in starts) or EVERY_PORT
 
     def side(first: int) -> Addresses:
         four = [Prefix(Family.IPV4, (first << 24) + (each << 8), 24) for each in range(draw(_sizes) - 1)]

@@ -21,7 +21,7 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Endpoint, Packet, TenantId
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.countframes import CountFrame, encode_frames
-from orchestrator.program.counts import summed
+from orchestrator.program.counts import sum_rows
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.sightings import Sighting, Sightings
 from orchestrator.scaling.capacity import Measured
@@ -173,7 +173,7 @@ def send_through_the_pop(admin: Client, town: Town) -> None:
         }
         cookies = np.array([cookie.pack() for cookie in packets], np.uint64)
         column = np.array([*packets.values()], np.int64)
-        counts = summed(cookies, column, column * 100, column * 0, column * 0 + now_us())
+        counts = sum_rows(cookies, column, column * 100, column * 0, column * 0 + now_us())
         sequence = enforcer.claim_counts("metro", enrolment.enforcer, "host2").sequence
         frame = CountFrame("host2", sequence + 1, counts, (), b"chunk", whole=False)
         assert enforcer.report_counts("metro", enrolment.enforcer, encode_frames([frame], 2_000_000)) == ()

@@ -14,7 +14,7 @@ from patience import PATIENCE_S
 from orchestrator.program.countframes import CountClaim
 from orchestrator.program.delta import between
 from orchestrator.program.program import Program
-from orchestrator.program.wire import STREAM_MEDIA_TYPE, encode_delta, encode_program, framed
+from orchestrator.program.wire import STREAM_MEDIA_TYPE, encode_delta, encode_program, frame_body
 
 
 class StubService:
@@ -161,14 +161,14 @@ class _Handler(BaseHTTPRequestHandler):
         with stub.changed:
             arrived = stub.changed.wait_for(lambda: stub.newer(held), deadline - time.monotonic())
             if not arrived or not stub.newer(held) or not stub.published:
-                self._answer(200, framed(), STREAM_MEDIA_TYPE)
+                self._answer(200, frame_body(), STREAM_MEDIA_TYPE)
                 return
             current = stub.published[-1]
             base = next((each for each in reversed(stub.published) if each.digest.hex() == held[0]), None)
         if base is None:
-            self._answer(200, framed(stub.spoil(encode_program(current))), STREAM_MEDIA_TYPE)
+            self._answer(200, frame_body(stub.spoil(encode_program(current))), STREAM_MEDIA_TYPE)
         else:
-            self._answer(200, framed(stub.spoil(encode_delta(between(base, current)))), STREAM_MEDIA_TYPE)
+            self._answer(200, frame_body(stub.spoil(encode_delta(between(base, current)))), STREAM_MEDIA_TYPE)
 
     def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
         self.send_response(status)

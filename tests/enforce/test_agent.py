@@ -19,7 +19,7 @@ from orchestrator.enforce import gap
 from orchestrator.enforce.agent import DAMAGED, NOTHING_YET, Agent, AgentSettings
 from orchestrator.enforce.drivers.nftables.fake import FakeNft
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
-from orchestrator.enforce.enrolment import Membership, enrolled
+from orchestrator.enforce.enrolment import Membership, obtain_credentials
 from orchestrator.enforce.standing import Timing
 from orchestrator.enforce.state import StateDir
 from orchestrator.enforce.watch import Patience
@@ -62,7 +62,7 @@ class Vnf:
         state = state or StateDir(self.directory)
         patience = Patience(watch_s=0.5, retry_s=0.01, longest_retry_s=0.05)
         membership = Membership(self.url, self.directory, "fw1", token="once", patience=patience)
-        credentials = enrolled(membership, "nftables", state, lambda url, _: Client(url), threading.Event())
+        credentials = obtain_credentials(membership, "nftables", state, lambda url, _: Client(url), threading.Event())
         assert credentials is not None
         settings = AgentSettings(
             membership, "nftables", partial(nftables_driver, self.machine.run), timing=TIMING, load_every_s=0.05

@@ -26,7 +26,7 @@ from orchestrator.enforce import agent as agent_module
 from orchestrator.enforce.agent import Agent, AgentSettings
 from orchestrator.enforce.drivers.nftables.fake import FakeNft
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
-from orchestrator.enforce.enrolment import Membership, enrolled
+from orchestrator.enforce.enrolment import Membership, obtain_credentials
 from orchestrator.enforce.report import Reporter
 from orchestrator.enforce.standing import Point, PointState, Timing
 from orchestrator.enforce.state import StateDir
@@ -142,7 +142,7 @@ class Machine:
             patience = Patience(watch_s=0.5, retry_s=0.01, longest_retry_s=0.05)
             membership = Membership(self.url, self.directory, "fw1", token="once", patience=patience)
             state = MortalState(self.directory, life)
-            known = enrolled(membership, "nftables", state, lambda url, _: Client(url), threading.Event())
+            known = obtain_credentials(membership, "nftables", state, lambda url, _: Client(url), threading.Event())
             assert known is not None
             settings = AgentSettings(
                 membership, "nftables", partial(nftables_driver, partial(self._run, life)), timing=QUIET

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from orchestrator.enforce.enrolment import Membership, enrolled
+from orchestrator.enforce.enrolment import Membership, obtain_credentials
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import Missing, NotFound, Unauthenticated, Unreachable
@@ -52,7 +52,9 @@ def membership(folder: Path, token: str = "once") -> Membership:
 
 
 def enrol(office: Office, folder: Path, token: str = "once") -> Credentials | None:
-    return enrolled(membership(folder, token), "openflow", StateDir(folder), office.connect, threading.Event())
+    return obtain_credentials(
+        membership(folder, token), "openflow", StateDir(folder), office.connect, threading.Event()
+    )
 
 
 def test_it_enrols_once_in_its_life(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_it_waits_for_a_service_that_is_still_away(tmp_path: Path) -> None:
 def test_waiting_ends_when_it_is_told_to(tmp_path: Path) -> None:
     stopping = threading.Event()
     stopping.set()
-    assert enrolled(membership(tmp_path), "openflow", StateDir(tmp_path), Office().connect, stopping) is None
+    assert obtain_credentials(membership(tmp_path), "openflow", StateDir(tmp_path), Office().connect, stopping) is None
 
 
 def test_without_credentials_it_needs_a_token(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from patience import until
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.enforce import countreport
-from orchestrator.enforce.bookmark import Marks, replayed
+from orchestrator.enforce.bookmark import Marks, replay_chunks
 from orchestrator.enforce.counting import Change
 from orchestrator.enforce.countreport import CountReporter
 from orchestrator.enforce.driver import Hits
@@ -183,7 +183,7 @@ def test_the_service_keeps_a_bookmark_that_says_what_was_counted(sink: Sink, rep
     for turn in range(3):
         reporter.polled("host1", hits(5 + turn, 1, 0), 0.0)
         until(lambda wanted=6 + turn: sink.packets == wanted)  # type: ignore[misc]
-    marks = replayed(sink.chunks or [])
+    marks = replay_chunks(sink.chunks or [])
     assert dict(zip(marks.key.tolist(), marks.packets.tolist(), strict=True)) == {70: 7, 71: 1}
 
 

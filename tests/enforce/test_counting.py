@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.enforce.bookmark import NO_MARKS, Marks, replayed
+from orchestrator.enforce.bookmark import NO_MARKS, Marks, replay_chunks
 from orchestrator.enforce.counting import SMALLEST_JOURNAL, Change, Letter, Tally
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits
 from orchestrator.errors import BadInput
@@ -50,7 +50,7 @@ def test_losses_are_noted_with_their_longest_time() -> None:
     letter = taken(tally)
     assert set(letter.notes) == {Note(Loss.UNREAD, 1, 2.0), Note(Loss.VANISHED, 1, 4.5)}
     assert (letter.counts.packets.tolist(), letter.counts.resets.tolist()) == ([1], [2])
-    assert len(replayed([letter.chunk])) == 0
+    assert len(replay_chunks([letter.chunk])) == 0
 
 
 def begun(*of: int) -> Marks:
@@ -146,7 +146,7 @@ def test_a_garbled_bookmark_is_refused(damage: object) -> None:
     tally.claim(NO_MARKS, 0.0)
     tally.poll(hits({1: 5}), 1.0, 0.0)
     with pytest.raises(BadInput):
-        replayed([damage(taken(tally).chunk)])  # type: ignore[operator]
+        replay_chunks([damage(taken(tally).chunk)])  # type: ignore[operator]
 
 
 def test_as_many_entries_need_not_be_the_same_ones() -> None:

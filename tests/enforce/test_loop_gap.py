@@ -91,7 +91,7 @@ def test_joined_deltas_are_the_deltas_one_after_the_other(start: Program, steps:
         flows = FlowTable.joined((start.flows.take(start.flows.table != 50), FlowTable.of(rows)))
         versions.append(Program.of(start.domain, start.tier, len(versions), flows, start.ports))
     deltas = [between(old, new) for old, new in itertools.pairwise(versions)]
-    joined = gap.chained(deltas)
+    joined = gap.chain_deltas(deltas)
     assert joined is not None
     assert content(apply(start, joined).flows) == content(versions[-1].flows)
     assert len(joined.removed) + len(joined.added) <= sum(len(each.removed) + len(each.added) for each in deltas)
@@ -99,15 +99,15 @@ def test_joined_deltas_are_the_deltas_one_after_the_other(start: Program, steps:
 
 def test_deltas_are_not_joined_over_a_change_of_ports() -> None:
     one, two, three = program([]), program([], ports=("p2", "p1")), program([rule(1)], ports=("p2", "p1"))
-    assert gap.chained([between(one, two), between(two, three)]) is None
-    assert gap.chained([]) is None
+    assert gap.chain_deltas([between(one, two), between(two, three)]) is None
+    assert gap.chain_deltas([]) is None
 
 
 def test_many_rows_are_compared_as_programs_instead() -> None:
     empty = program([])
     full = program([rule(number) for number in range(gap.LONGEST_CHAIN_ROWS)], generation=2)
     back = replace(empty, generation=3)
-    assert gap.chained([between(empty, full), between(full, back)]) is None
+    assert gap.chain_deltas([between(empty, full), between(full, back)]) is None
     delta = gap.step(empty, back, (between(empty, full), between(full, back)), place_on({"p1": 1, "p2": 2}))
     assert (len(delta.removed), len(delta.added)) == (0, 0)
 
@@ -147,4 +147,4 @@ def test_expected_are_all_rows_of_a_touched_cookie_not_only_the_touched() -> Non
     twin = replace(rule(2), cookie=rule(1).cookie)
     whole = program([rule(1), twin, rule(3)])
     cookies = np.array([rule(1).cookie], np.uint64)
-    assert len(gap.expected(whole, cookies, place_on({}))) == 2
+    assert len(gap.expected_rows(whole, cookies, place_on({}))) == 2

@@ -13,7 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput, Missing
-from orchestrator.identity.agefile import Sealing, is_sealed, new_identity, read_identities, read_recipient, unsealed
+from orchestrator.identity.agefile import (
+    Sealing,
+    is_sealed,
+    new_identity,
+    read_identities,
+    read_recipient,
+    unseal_stream,
+)
 
 SIZES = (0, 1, 65_535, 65_536, 65_537, 131_072, 200_000)
 KNOWN = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX"
@@ -42,7 +49,7 @@ def test_what_was_sealed_is_read_back_from_any_place(size: int, key: tuple[Path,
     data = os.urandom(size)
     raw = io.BytesIO(sealed(data, new_identity()[1], key[1]))
     assert is_sealed(raw)
-    plain = unsealed(raw, read_identities(key[0]))
+    plain = unseal_stream(raw, read_identities(key[0]))
     assert plain.read() == data
     for place in (size // 2, 0):
         plain.seek(place)
@@ -56,7 +63,7 @@ def test_age_reads_what_we_write_and_we_what_age_writes(size: int, key: tuple[Pa
     file.write_bytes(sealed(data, key[1]))
     assert subprocess.run(["age", "-d", "-i", key[0], file], capture_output=True, check=True).stdout == data
     theirs = subprocess.run(["age", "-r", key[1]], input=data, capture_output=True, check=True).stdout
-    assert unsealed(io.BytesIO(theirs), read_identities(key[0])).read() == data
+    assert unseal_stream(io.BytesIO(theirs), read_identities(key[0])).read() == data
 
 
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
@@ -71,7 +78,7 @@ def test_any_change_is_noticed(data: st.DataObject, key: tuple[Path, str]) -> No
     raw = io.BytesIO(changed)
     if is_sealed(raw):
         with pytest.raises(BadInput):
-            unsealed(raw, read_identities(key[0])).read()
+            unseal_stream(raw, read_identities(key[0])).read()
 
 
 def test_chunks_cannot_change_places(key: tuple[Path, str]) -> None:
@@ -79,7 +86,7 @@ def test_chunks_cannot_change_places(key: tuple[Path, str]) -> None:
     start, chunk = len(whole) - 3 * (65_536 + 16), 65_536 + 16
     swapped = whole[:start] + whole[start + chunk : start + 2 * chunk] + whole[start : start + chunk] + whole[-chunk:]
     with pytest.raises(BadInput):
-        unsealed(io.BytesIO(swapped), read_identities(key[0])).read()
+        unseal_stream(io.BytesIO(swapped), read_identities(key[0])).read()
 
 
 def test_keys_are_those_of_age(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.enforce.bookmark import Marks, replayed
+from orchestrator.enforce.bookmark import Marks, replay_chunks
 from orchestrator.enforce.counting import Change, Letter, Tally
 from orchestrator.enforce.driver import Hits
-from orchestrator.program.counts import NO_COUNTS, Counts, counts_of, joined
+from orchestrator.program.counts import NO_COUNTS, Counts, counts_of, join_counts
 from orchestrator.program.program import Tier
 
 RULES, ENTRIES = 2, 4
@@ -89,14 +89,14 @@ class Service:
 
     def claim(self, epoch: int) -> Marks | None:
         self.epoch = epoch
-        return None if self.chunks is None else replayed(self.chunks)
+        return None if self.chunks is None else replay_chunks(self.chunks)
 
     def take(self, epoch: int, sequence: int, letter: Letter) -> bool:
         """Whether the letter is new and counts."""
         if epoch != self.epoch or sequence != self.sequence + 1:
             return False
         self.sequence = sequence
-        self.sums = joined((self.sums, counts_of(letter.counts.to_bytes())))
+        self.sums = join_counts((self.sums, counts_of(letter.counts.to_bytes())))
         self.chunks = [letter.chunk] if letter.whole else [*(self.chunks or []), letter.chunk]
         return True
 
@@ -251,7 +251,7 @@ class Counting(RuleBasedStateMachine):
     def _arrive(self, sent: Sent) -> None:
         if self.service.take(sent.epoch, sent.sequence, sent.letter):
             self.bookmark = sent.marks
-            marks = replayed(self.service.chunks or [])
+            marks = replay_chunks(self.service.chunks or [])
             known = zip(marks.key.tolist(), marks.packets.tolist(), strict=True)
             assert {key: packets for key, packets in known if packets} == sent.bookmark
 

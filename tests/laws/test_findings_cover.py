@@ -15,7 +15,7 @@ from orchestrator.policy import cover, oracle
 from orchestrator.policy.cover import FREE, HELD, UNDECIDED, Cover
 from orchestrator.policy.cover_reference import ReferenceCover, Set
 from orchestrator.policy.model import Acl, Direction
-from orchestrator.policy.ranks import AXES, ranked
+from orchestrator.policy.ranks import AXES, rank_boxes
 from orchestrator.policy.rulelist import rule_rows
 from orchestrator.policy.spans import Span, Spans, union
 
@@ -201,7 +201,7 @@ def test_ranks_keep_what_boxes_share_and_contain(acl: Acl) -> None:
     for direction in Direction:
         for rows in rule_rows(acl, direction).values():
             boxes = [row.box for row in rows]
-            whole = ranked(boxes)
+            whole = rank_boxes(boxes)
             found = Cover(boxes)
             state, points = found.covered()
             assert state[0] == FREE

@@ -20,7 +20,7 @@ from orchestrator.compile.conjunctions import covers
 from orchestrator.compile.lists import atoms as atoms_module
 from orchestrator.compile.lists import exchange, labels, lists, pieces
 from orchestrator.compile.lists.atoms import atoms
-from orchestrator.compile.lists.levels import ATOM_WORDS, packed
+from orchestrator.compile.lists.levels import ATOM_WORDS, pack_atoms
 from orchestrator.compile.lists.lists import CompiledList
 from orchestrator.compile.openflow import encoder as openflow
 from orchestrator.errors import AclflowError, BadPolicy, TooLarge
@@ -402,7 +402,7 @@ def test_priorities_are_told_by_position(story: tuple[Tenant, ...]) -> None:
     assert compiled.priorities_of(range(len(acl.rules))) == expected
 
 
-ATOM = packed(atoms(many_rules(1, 1), {}))
+ATOM = pack_atoms(atoms(many_rules(1, 1), {}))
 
 
 def index_of_one() -> Any:

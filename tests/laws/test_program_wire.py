@@ -25,7 +25,7 @@ from orchestrator.program.wire import (
     decode_program,
     encode_delta,
     encode_program,
-    framed,
+    frame_body,
     frames,
     written,
 )
@@ -154,7 +154,7 @@ def test_a_program_is_not_a_delta() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=30)), st.lists(st.integers(1, 40), min_size=1))
 def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
-    whole = b"".join(map(framed, bodies))
+    whole = b"".join(map(frame_body, bodies))
     chunks, at = [], 0
     for size in itertools.cycle(cuts):
         if at >= len(whole):
@@ -162,7 +162,7 @@ def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(bodies: list[
         chunks.append(whole[at : at + size])
         at += size
     assert list(frames(chunks)) == bodies
-    assert list(frames([*chunks, framed(b"cut off")[:-1]])) == bodies
+    assert list(frames([*chunks, frame_body(b"cut off")[:-1]])) == bodies
 
 
 def test_a_frame_that_says_it_is_too_long_is_refused() -> None:

@@ -21,9 +21,9 @@ from orchestrator.policy.space import (
     Box,
     boxes_of,
     everything,
-    merged,
+    find_uncovered,
+    merge_boxes,
     possible,
-    uncovered,
 )
 from orchestrator.policy.spans import Span
 from orchestrator.policy.tcpflags import FlagMatch
@@ -90,7 +90,7 @@ def test_cover_is_found_exactly(acl: Acl) -> None:
     for box in boxes:
         covers = [other for other in boxes if other is not box]
         left_over = held(box, kinds).difference(*(held(cover, kinds) for cover in covers))
-        packet = uncovered(box, covers)
+        packet = find_uncovered(box, covers)
         assert (packet is not None) == bool(left_over)
         if packet is not None:
             assert box.holds(packet)
@@ -104,7 +104,7 @@ def test_merging_keeps_the_set_and_never_makes_more_boxes(acl: Acl) -> None:
     pieces = [everything(family) for family in Family]
     for box in boxes:
         pieces = [part for piece in pieces for part in piece.minus(box)]
-    together = merged(pieces)
+    together = merge_boxes(pieces)
     assert len(together) <= len(pieces)
     for packet in kinds:
         assert sum(piece.holds(packet) for piece in pieces) == sum(box.holds(packet) for box in together)
@@ -118,7 +118,7 @@ def test_what_was_cut_by_every_axis_merges_back_to_one_box() -> None:
             Rule(RuleId("r"), Action.PERMIT, fragments=True),
         ):
             inner = next(box for box in boxes_of(rule, {}) if box.family is family)
-            assert merged([*whole.minus(inner), inner]) == (whole,)
+            assert merge_boxes([*whole.minus(inner), inner]) == (whole,)
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,7 +12,7 @@ from machines.machine import Machine
 from served import served
 
 from orchestrator.client import Client
-from orchestrator.enforce.enrolment import Membership, admitted
+from orchestrator.enforce.enrolment import Membership, obtain_admission
 from orchestrator.enforce.identity import Identity, Renewal
 from orchestrator.enforce.state import StateDir
 from orchestrator.errors import BadInput, NotFound, Unauthenticated, Unreachable
@@ -30,12 +30,12 @@ def membership(machine: Machine, token: str, url: str | None = None) -> Membersh
 def test_a_machine_needs_nothing_but_an_address_and_a_token(machine: Machine, admin: Client) -> None:
     state = StateDir(machine.folder / "state")
     token = admin.invite_enforcer("pop1", name=machine.name, kind="nftables")
-    admission = admitted(membership(machine, token), "nftables", state, threading.Event())
+    admission = obtain_admission(membership(machine, token), "nftables", state, threading.Event())
     assert admission is not None
     assert admission.credentials.name == machine.name
     with admission.service as client:
         client.new_epoch("pop1", admission.credentials.enforcer)
-    again = admitted(membership(machine, ""), "nftables", StateDir(machine.folder / "state"), threading.Event())
+    again = obtain_admission(membership(machine, ""), "nftables", StateDir(machine.folder / "state"), threading.Event())
     assert again is not None
     with again.service as client:
         assert client.own_token().role == "enforcer"
@@ -49,7 +49,9 @@ def test_somebody_in_the_services_place_is_told_nothing(machine: Machine, admin:
     token = admin.invite_enforcer("pop1")
     with served(tmp_path / "mallory", tls=True) as mallory:
         with pytest.raises(Unauthenticated, match="nothing was sent"):
-            admitted(membership(machine, token, mallory.url), "nftables", StateDir(tmp_path / "s"), threading.Event())
+            obtain_admission(
+                membership(machine, token, mallory.url), "nftables", StateDir(tmp_path / "s"), threading.Event()
+            )
         with mallory.service.parts.store.read() as unit:
             assert not [each for each in unit.events.since(0).events if each.kind.startswith("enrol")]
     machine.enrol(token)
@@ -59,7 +61,7 @@ def test_a_token_with_a_fingerprint_is_not_sent_in_clear(machine: Machine, admin
     token = admin.invite_enforcer("pop1")
     plain = machine.service.url.replace("https", "http")
     with pytest.raises(BadInput, match="https://"):
-        admitted(membership(machine, token, plain), "nftables", StateDir(tmp_path / "s"), threading.Event())
+        obtain_admission(membership(machine, token, plain), "nftables", StateDir(tmp_path / "s"), threading.Event())
 
 
 @pytest.mark.parametrize("killed_after", ["request", "identity", "credentials"])
@@ -80,8 +82,12 @@ def test_killed_at_any_step_of_its_enrolment_it_goes_on_with_the_same_token(
         with monkeypatch.context() as patched:
             patched.setattr(*step, die)
             with pytest.raises(Killed):
-                admitted(membership(machine, token), "nftables", StateDir(machine.folder / "state"), threading.Event())
-    admission = admitted(membership(machine, token), "nftables", StateDir(machine.folder / "state"), threading.Event())
+                obtain_admission(
+                    membership(machine, token), "nftables", StateDir(machine.folder / "state"), threading.Event()
+                )
+    admission = obtain_admission(
+        membership(machine, token), "nftables", StateDir(machine.folder / "state"), threading.Event()
+    )
     assert admission is not None
     with admission.service as client:
         client.new_epoch("pop1", admission.credentials.enforcer)
@@ -90,7 +96,9 @@ def test_killed_at_any_step_of_its_enrolment_it_goes_on_with_the_same_token(
 
 def test_it_renews_before_the_end_and_once(machine: Machine, admin: Client) -> None:
     state = StateDir(machine.folder / "state")
-    admission = admitted(membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event())
+    admission = obtain_admission(
+        membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event()
+    )
     assert admission is not None
     assert admission.trust is not None
     trust, ahead = admission.trust, [dt.timedelta(0)]
@@ -122,10 +130,10 @@ def test_an_ended_certificate_is_as_good_as_none_where_there_is_a_token(
     machine: Machine, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = StateDir(machine.folder / "state")
-    first = admitted(membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event())
+    first = obtain_admission(membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event())
     assert first is not None
     monkeypatch.setattr(Identity, "has_ended", lambda *_: True)
-    second = admitted(membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event())
+    second = obtain_admission(membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event())
     assert second is not None
     assert second.credentials.enforcer != first.credentials.enforcer
     with second.service as client:
@@ -139,14 +147,14 @@ def test_who_is_refused_because_its_own_clock_is_wrong_stays_who_it_was(
 ) -> None:
     """A clock far ahead makes of a valid certificate one that has ended, and the token was used long ago."""
     state, member = StateDir(machine.folder / "state"), membership(machine, admin.invite_enforcer("pop1"))
-    first = admitted(member, "nftables", state, threading.Event())
+    first = obtain_admission(member, "nftables", state, threading.Event())
     assert first is not None
     for _ in range(2):
         with monkeypatch.context() as wrong:
             wrong.setattr(Identity, "has_ended", lambda *_: True)
             with pytest.raises(Unauthenticated):
-                admitted(member, "nftables", StateDir(machine.folder / "state"), threading.Event())
-    again = admitted(member, "nftables", StateDir(machine.folder / "state"), threading.Event())
+                obtain_admission(member, "nftables", StateDir(machine.folder / "state"), threading.Event())
+    again = obtain_admission(member, "nftables", StateDir(machine.folder / "state"), threading.Event())
     assert again is not None
     assert again.credentials == first.credentials
     with again.service as client:
@@ -157,7 +165,9 @@ def test_a_service_of_another_authority_is_not_believed_later_either(
     machine: Machine, admin: Client, tmp_path: Path
 ) -> None:
     state = StateDir(machine.folder / "state")
-    admission = admitted(membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event())
+    admission = obtain_admission(
+        membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event()
+    )
     assert admission is not None
     with served(tmp_path / "mallory", tls=True) as mallory:
         assert admission.trust is not None
@@ -169,7 +179,7 @@ def test_without_tls_all_is_as_it_was(tmp_path: Path) -> None:
     with served(tmp_path / "service") as plain, plain.client() as boss:
         boss.create_domain("pop1")
         member = Membership(plain.url, tmp_path / "state", "m1", token=boss.invite_enforcer("pop1"))
-        admission = admitted(member, "nftables", StateDir(tmp_path / "state"), threading.Event())
+        admission = obtain_admission(member, "nftables", StateDir(tmp_path / "state"), threading.Event())
         assert admission is not None
         assert (admission.trust, bool(admission.credentials.token)) == (None, True)
         assert admission.renewal() is None
@@ -194,7 +204,7 @@ def test_a_service_may_show_a_certificate_of_somebody_else(tmp_path: Path) -> No
             token = boss.invite_enforcer("pop1")
         assert EnrolmentToken.parse(token).pin is None
         member = Membership(here.url, tmp_path / "state", "m1", token=token, authority=believed)
-        admission = admitted(member, "openflow", StateDir(tmp_path / "state"), threading.Event())
+        admission = obtain_admission(member, "openflow", StateDir(tmp_path / "state"), threading.Event())
         assert admission is not None
         assert (admission.credentials.token, admission.credentials.pinned) == ("", False)
         with admission.service as client:

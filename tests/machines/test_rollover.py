@@ -14,7 +14,7 @@ from served import Served, served
 
 from orchestrator.cli.run import main
 from orchestrator.client import Client
-from orchestrator.enforce.enrolment import Admission, Membership, admitted
+from orchestrator.enforce.enrolment import Admission, Membership, obtain_admission
 from orchestrator.enforce.identity import Renewal
 from orchestrator.enforce.state import StateDir
 from orchestrator.errors import Conflict, Unauthenticated, Unreachable
@@ -38,7 +38,7 @@ class Point:
     def enrol(cls, url: str, folder: Path, name: str, admin: Client) -> Point:
         state = StateDir(folder / name)
         membership = Membership(url, folder / name, name, token=admin.invite_enforcer("pop1"))
-        admission = admitted(membership, "nftables", state, threading.Event())
+        admission = obtain_admission(membership, "nftables", state, threading.Event())
         assert admission is not None
         trust = admission.trust
         assert trust is not None
@@ -140,7 +140,7 @@ def _once(membership: Membership, folder: Path) -> None:
         def wait(self, timeout: float | None = None) -> bool:
             raise Unreachable("it would try again")
 
-    admitted(membership, "nftables", StateDir(folder), Never())
+    obtain_admission(membership, "nftables", StateDir(folder), Never())
 
 
 def test_a_roll_over_that_was_cut_off_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

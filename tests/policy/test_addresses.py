@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, Prefix, aggregate
-from orchestrator.policy.ports import PortRange, masks, normalised
+from orchestrator.policy.ports import PortRange, masks, normalise_ranges
 
 
 @st.composite
@@ -88,7 +88,7 @@ def test_masks_cover_exactly_their_range_without_overlap(one: int, other: int) -
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=6))
 def test_normalised_ports_are_the_same_set(pairs: list[tuple[int, int]]) -> None:
     ranges = [PortRange(min(pair), max(pair)) for pair in pairs]
-    merged = normalised(ranges)
+    merged = normalise_ranges(ranges)
     assert {port for item in merged for port in range(item.low, item.high + 1)} == {
         port for item in ranges for port in range(item.low, item.high + 1)
     }

@@ -14,7 +14,7 @@ from store.scenes import acl, populate, rule
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.errors import NotFound
 from orchestrator.policy.model import Acl, Action, TenantId
-from orchestrator.program.counts import NO_COUNTS, Counts, summed
+from orchestrator.program.counts import NO_COUNTS, Counts, sum_rows
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.hits.history import HitHistory, Resolution
@@ -43,7 +43,7 @@ def counts(packets: dict[int, int]) -> Counts:
     if not packets:
         return NO_COUNTS
     column = np.array([*packets.values()], np.int64)
-    return summed(np.array([*packets], np.uint64), column, column * 100, column * 0, column * 0 + 1)
+    return sum_rows(np.array([*packets], np.uint64), column, column * 100, column * 0, column * 0 + 1)
 
 
 @given(NUMBERS, st.data(), COUNTED)

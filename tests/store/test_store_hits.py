@@ -16,7 +16,7 @@ from store.scenes import acl, populate, rule
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.errors import BadInput, Conflict, NotFound
 from orchestrator.program.countframes import CountFrame, Loss, Note, decode_frames, encode_frames
-from orchestrator.program.counts import MOST, NO_COUNTS, Counts, counts_of, joined, summed
+from orchestrator.program.counts import MOST, NO_COUNTS, Counts, counts_of, join_counts, sum_rows
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.hits.history import HitHistory, Resolution
@@ -35,7 +35,7 @@ def cookie(kind: Kind, number: int, tier: Tier = Tier.HOST) -> int:
 def counts(*rows: tuple[int, int]) -> Counts:
     """Rows of cookie and packets, 100 bytes each, hit at the moment."""
     columns = [np.array(column, np.int64) for column in zip(*((p, p * 100, 0, 1) for _, p in rows), strict=True)]
-    return summed(np.array([c for c, _ in rows], np.uint64), *columns) if rows else NO_COUNTS
+    return sum_rows(np.array([c for c, _ in rows], np.uint64), *columns) if rows else NO_COUNTS
 
 
 def frame(host: str, sequence: int, *rows: tuple[int, int], chunk: bytes = b"", whole: bool = False) -> CountFrame:
@@ -281,12 +281,12 @@ def test_sums_of_counts_do_not_depend_on_order_or_grouping(parts: list[list[tupl
     wanted = Counter[int]()
     for number, count in (row for rows in parts for row in rows):
         wanted[number] += count
-    whole = joined(several)
+    whole = join_counts(several)
     assert dict(zip(whole.cookie.tolist(), whole.packets.tolist(), strict=True)) == dict(wanted)
-    assert joined([joined(several[:2]), joined(several[2:])]).to_bytes() == whole.to_bytes()
+    assert join_counts([join_counts(several[:2]), join_counts(several[2:])]).to_bytes() == whole.to_bytes()
     assert counts_of(whole.to_bytes()).to_bytes() == whole.to_bytes()
 
 
 def test_a_sum_that_is_full_stays_full() -> None:
-    most = summed(np.array([1, 1], np.uint64), *(np.array([MOST, 5], np.int64) for _ in range(4)))
+    most = sum_rows(np.array([1, 1], np.uint64), *(np.array([MOST, 5], np.int64) for _ in range(4)))
     assert most.packets.tolist() == [MOST]

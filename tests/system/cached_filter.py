@@ -84,7 +84,7 @@ class Cached:
         self.told("filter written")
         observed = self.inside(self.device.observe)
         self.told("read back")
-        wanted = self.inside(lambda: gap.expected(program, np.unique(program.flows.cookie), self.device.resolve))
+        wanted = self.inside(lambda: gap.expected_rows(program, np.unique(program.flows.cookie), self.device.resolve))
         assert gap.mismatch(observed, wanted, stamp) is None
 
     def stamps(self) -> tuple[Stamp | None, Stamp | None]:

@@ -14,7 +14,7 @@ from patience import until
 from orchestrator.cloud.base import VnfState
 from orchestrator.errors import BadInput, Refused
 from orchestrator.lab import namespaces, pop, processes, specfile, vnf
-from orchestrator.lab.cloud import LabCloud, opened
+from orchestrator.lab.cloud import LabCloud, open_lab
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.standby import AtHand, Order
@@ -101,7 +101,7 @@ WRONG = [
 @pytest.mark.parametrize(("settings", "words"), WRONG)
 def test_a_cloud_file_is_read_with_care(settings: dict[str, object], words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        opened({"kind": "lab", **settings})
+        open_lab({"kind": "lab", **settings})
 
 
 def test_the_second_agent_was_loaded_beforehand(bench: Bench, lab: Lab) -> None:

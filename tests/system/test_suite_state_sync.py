@@ -26,7 +26,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(journal: Path) -> suite.Results:
-    return suite.measured(_SIZES, _quiet, "sssuite-", journal=journal)
+    return suite.measure_suite(_SIZES, _quiet, "sssuite-", journal=journal)
 
 
 def test_every_setting_is_measured(results: suite.Results) -> None:
@@ -53,7 +53,7 @@ def test_others_are_measured_in_the_same_run(results: suite.Results) -> None:
 def test_a_run_that_was_cut_off_goes_on_where_it_was(results: suite.Results, journal: Path) -> None:
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:_LINES_KEPT]) + lines[_LINES_KEPT][:9])
-    again = suite.measured(_SIZES, _quiet, "sssuite-", journal=journal)
+    again = suite.measure_suite(_SIZES, _quiet, "sssuite-", journal=journal)
     names = [json.loads(line)[0] for line in journal.read_text().splitlines()[1:]]
     assert journal.read_text().splitlines(keepends=True)[:_LINES_KEPT] == lines[:_LINES_KEPT]
     assert sorted(names) == sorted({*names}) == sorted(json.loads(line)[0] for line in lines[1:])

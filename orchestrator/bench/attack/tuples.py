@@ -155,7 +155,7 @@ def measure(results: Results, steps: Steps, sizes: Sizes, layout: Layout | None)
     """Add the figures."""
     rounds, cpu_s = sizes.rounds, sizes.cpu_s
     found: dict[str, list[float]] = {}
-    with pop.temporary(layout or Layout(PREFIX), SPEC) as lab, _loaded(lab):
+    with pop.temporary(layout or Layout(PREFIX), SPEC) as lab, _load_lists(lab):
         victim = Victim(lab)
         for turn in range(rounds):
             for lever in LEVERS:
@@ -191,22 +191,22 @@ class Victim:
 
     def packets_per_cpu_s(self, cpu_s: float) -> float:
         """Send until the daemon used that CPU time; return packets arrived per second of it."""
-        self._arrived()
-        began, used, arrived = time.monotonic(), self._used(), 0
-        while self._used() - used < cpu_s and time.monotonic() - began < _MOST_S:
+        self._count_arrived()
+        began, used, arrived = time.monotonic(), self._read_cpu_s(), 0
+        while self._read_cpu_s() - used < cpu_s and time.monotonic() - began < _MOST_S:
             for start in range(0, len(self._frames), _BATCH):
                 for frame in self._frames[start : start + _BATCH]:
                     with suppress(OSError):
                         self._out.send(frame)
-                arrived += self._arrived()
-        return arrived / max(self._used() - used, 1 / _TICKS)
+                arrived += self._count_arrived()
+        return arrived / max(self._read_cpu_s() - used, 1 / _TICKS)
 
     def close(self) -> None:
         """Give the sockets back."""
         self._out.close()
         self._in.close()
 
-    def _arrived(self) -> int:
+    def _count_arrived(self) -> int:
         count = 0
         while True:
             try:
@@ -215,7 +215,7 @@ class Victim:
                 return count
             count += 1
 
-    def _used(self) -> float:
+    def _read_cpu_s(self) -> float:
         """Return the daemon's processor time in seconds."""
         with open(f"/proc/{self._pid}/stat", encoding="ascii") as stat:
             fields = stat.read().rpartition(")")[2].split()
@@ -261,7 +261,7 @@ def _set(lab: Lab, lever: Lever) -> None:
 
 
 @contextmanager
-def _loaded(lab: Lab) -> Iterator[None]:
+def _load_lists(lab: Lab) -> Iterator[None]:
     """Load the lists into the host's switch. Raises Refused, Drifted."""
     host = lab.spec.hosts[0]
     datapath = int(host.datapath_id, 16)

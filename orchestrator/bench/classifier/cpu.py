@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.bench.classifier import peer
-from orchestrator.bench.classifier.lists import KINDS, Listed, generated, listed, trace
+from orchestrator.bench.classifier.lists import KINDS, Listed, generate_list, load_list, trace
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.classify.columns import columns
@@ -70,7 +70,7 @@ def measure(results: Results, *, quick: bool, progress: Progress) -> None:
     names = [f"cpu_ns_vs_rte_acl_{kind}_{rules // 1000}k" for rules in RULES for kind in KINDS]
     rounds = 5 if quick else 15
     progress(f"a rule changed, of {RULES[-1]}")
-    results.figures["cpu_update_us"] = Figure.of([*_updates_us(listed("acl", RULES[-1]))], "us", Target(500.0))
+    results.figures["cpu_update_us"] = Figure.of([*_updates_us(load_list("acl", RULES[-1]))], "us", Target(500.0))
     with tempfile.TemporaryDirectory() as folder:
         try:
             program = peer.built(Path(folder))
@@ -88,12 +88,12 @@ def _all_sides(
     for rules in RULES:
         for kind in KINDS:
             progress(f"rte_acl beside ours: {kind}, {rules} rules")
-            yield (kind, rules), _sides(results, program, (kind, rules), listed(kind, rules), rounds)
+            yield (kind, rules), _sides(results, program, (kind, rules), load_list(kind, rules), rounds)
     if not quick:
         progress(f"rte_acl beside ours: acl, {LONG} rules")
         yield (
             ("acl", LONG),
-            _sides(results, program, ("acl", LONG), Listed(generated("acl", LONG), "generated"), rounds),
+            _sides(results, program, ("acl", LONG), Listed(generate_list("acl", LONG), "generated"), rounds),
         )
 
 
@@ -101,7 +101,7 @@ def _sides(results: Results, program: Path, key: tuple[str, int], made: Listed, 
     boxes = made.boxes()
     packets = trace(*key, boxes, PACKETS)
     core = min(os.sched_getaffinity(0))
-    with pinned(core), peer.running(program, boxes, packets, core=core, passes=_PASSES) as theirs:
+    with pin_to_core(core), peer.running(program, boxes, packets, core=core, passes=_PASSES) as theirs:
         check(boxes, packets, theirs)
         search, build_s = _built(boxes)
         ours_ns, theirs_ns = [], []
@@ -169,7 +169,7 @@ def _updates_us(made: Listed) -> Iterator[float]:
 
 
 @contextmanager
-def pinned(core: int) -> Iterator[None]:
+def pin_to_core(core: int) -> Iterator[None]:
     """On one core only."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})

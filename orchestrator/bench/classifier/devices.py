@@ -173,7 +173,7 @@ def by_rules(device: Device, sizes: Sizes, results: Results) -> list[Series]:
             if rules == RULES:
                 results.figures[f"{_prefix(device)}{_word(model)}_us"] = Figure.of(values, "us")
         in_c = partial(in_list_order(made).first, made.packets)
-        in_order = _timed(in_c, sizes.rounds, 1e6 / len(made.packets))
+        in_order = _time_rounds(in_c, sizes.rounds, 1e6 / len(made.packets))
         spent.setdefault(_LIST_IN_C, {})[rules] = statistics.median(in_order)
         if rules == RULES:
             results.figures["sequential_us"] = Figure.of(in_order, "us")
@@ -203,10 +203,10 @@ def by_batch(device: Device, sizes: Sizes) -> list[Series]:
     for size in sizes.batches:
         for model in (Model.DATA_GLOBAL, Model.BIT_VECTORS):
             run = prepare(device, model, made, ITEMS, size)
-            spent.setdefault(model.value, {})[size] = statistics.median(_timed(run.whole, sizes.rounds, 1e6))
+            spent.setdefault(model.value, {})[size] = statistics.median(_time_rounds(run.whole, sizes.rounds, 1e6))
         packets = np.resize(made.packets, size)
         for name, search in searches.items():
-            values = _timed(partial(search.first, packets), sizes.rounds, 1e6)
+            values = _time_rounds(partial(search.first, packets), sizes.rounds, 1e6)
             spent.setdefault(name, {})[size] = statistics.median(values)
     return _series(device, spent, "packets of a batch", "batch_latency_us")
 
@@ -217,7 +217,7 @@ def by_group(device: Device, sizes: Sizes) -> list[Series]:
     for model in (*_ITEM_A_PACKET, Model.HYBRID):
         for items in sizes.groups:
             run = prepare(device, model, made, items, count)
-            values = _timed(run.resident, sizes.rounds, 1e9 / count)
+            values = _time_rounds(run.resident, sizes.rounds, 1e9 / count)
             spent.setdefault(model.value, {})[items] = statistics.median(values)
     return _series(device, spent, "items of a group", "group_size_ns")
 
@@ -231,17 +231,17 @@ def resident_figures(results: Results, device: Device, sizes: Sizes) -> None:
     count = _RESIDENT if device.is_accelerator else _RESIDENT // 16
     best: dict[str, list[float]] = {}
     for model in _ITEM_A_PACKET:
-        values = _timed(prepare(device, model, made, 4 * ITEMS, count).resident, sizes.rounds, 1e9 / count)
+        values = _time_rounds(prepare(device, model, made, 4 * ITEMS, count).resident, sizes.rounds, 1e9 / count)
         results.figures[f"{_prefix(device)}{_word(model)}_ns"] = Figure.of(values, "ns")
         name = "ns_per_packet_2048" if model in _DATA_PARALLEL else "ns_per_packet_2048_scalable"
         best[name] = min(best.get(name, values), values, key=statistics.median)
-    best["ns_per_packet_2048_with_copies"] = overlapped(device, made, count, sizes.rounds)
+    best["ns_per_packet_2048_with_copies"] = time_overlapped(device, made, count, sizes.rounds)
     for name, values in best.items():
         target = None if _prefix(device) else _GPU_FIGURES[name]
         results.figures[f"{_prefix(device)}{name}"] = Figure.of(values, "ns", target)
 
 
-def overlapped(device: Device, made: Sample, count: int, rounds: int) -> list[float]:
+def time_overlapped(device: Device, made: Sample, count: int, rounds: int) -> list[float]:
     """Nanoseconds a packet of bit vectors with copies both ways, three lanes in flight."""
     runs = [prepare(device, Model.BIT_VECTORS, made, 4 * ITEMS, count // 8) for _ in range(3)]
 
@@ -255,7 +255,7 @@ def overlapped(device: Device, made: Sample, count: int, rounds: int) -> list[fl
         for run in runs:
             finish(run.loaded, run.lane, run.found, run.items)
 
-    return _timed(once, rounds, 1e9 / (8 * (count // 8)))
+    return _time_rounds(once, rounds, 1e9 / (8 * (count // 8)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,10 +276,10 @@ def in_list_order(made: Sample) -> InOrder:
 
 def _delays_us(device: Device, model: Model, made: Sample, items: int, count: int, rounds: int) -> list[float]:
     """Microseconds a packet of each round, copies and launches included. Raises as `prepare` does."""
-    return _timed(prepare(device, model, made, items, count).whole, rounds, 1e6 / count)
+    return _time_rounds(prepare(device, model, made, items, count).whole, rounds, 1e6 / count)
 
 
-def _timed(call: Callable[[], object], rounds: int, scale: float) -> list[float]:
+def _time_rounds(call: Callable[[], object], rounds: int, scale: float) -> list[float]:
     """Time each of some rounds, after one that warms everything up."""
     call()
     spent = []

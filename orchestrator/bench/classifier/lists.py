@@ -49,12 +49,12 @@ class Listed:
         return tuple(row.box for row in rule_rows(self.acl, Direction.INGRESS)[Family.IPV4])
 
 
-def listed(kind: str, rules: int) -> Listed:
+def load_list(kind: str, rules: int) -> Listed:
     """Return ClassBench's set of this kind and size, or a similar one from a seed."""
     name = f"{kind}1_{rules // 1000}k"
     text = _text(name, "rules")
     if text is None:
-        return Listed(generated(kind, rules), "generated")
+        return Listed(generate_list(kind, rules), "generated")
     return Listed(
         read(text, "classbench", name=name, options=Options(classbench_action=None)).acl, f"ClassBench {name}"
     )
@@ -151,7 +151,7 @@ _PORTS = {
 """Ports of source and destination; None stands for one of a hundred ports."""
 
 
-def generated(kind: str, rules: int, seed: int = 1) -> Acl:
+def generate_list(kind: str, rules: int, seed: int = 1) -> Acl:
     """An ingress list of about `rules` different IPv4 rules, like ClassBench's of a kind."""
     draw = random.Random(f"{kind} {rules} {seed}")  # noqa: S311  (no secret: the same rules every time)
     pools = [_pool(draw, max(16, int(rules * share))) for share in _POOLS[kind]]

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 
-from orchestrator.bench.classifier.lists import drawn, generated
+from orchestrator.bench.classifier.lists import drawn, generate_list
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Figure, Results
-from orchestrator.classify.devices.choice import listed as listed_libraries
+from orchestrator.classify.devices.choice import list_devices as listed_libraries
 from orchestrator.classify.devices.guarded import OnDevice, Patience
 from orchestrator.classify.packets import packet_of
 from orchestrator.compile.filters.rows import Plane, filter_program
@@ -33,7 +33,7 @@ from orchestrator.enforce.drivers.iptables.tool import iptables_driver
 from orchestrator.enforce.drivers.queue.engine import Setup
 from orchestrator.enforce.drivers.queue.tool import Led, QueueDriver, queue_driver
 from orchestrator.errors import Missing, Refused
-from orchestrator.lab.router import Flood, Router, RouterMachine, framed
+from orchestrator.lab.router import Flood, Router, RouterMachine, frame_packet
 from orchestrator.policy.addresses import EVERY_IPV4, Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Packet, Policy, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.oracle import decide
@@ -126,7 +126,7 @@ def _compare(results: Results, sides: dict[str, Side], policy: Policy, rounds: i
         each for each in packets if each.protocol in (TCP, UDP) and not each.later_fragment and each.source >> 24 < 224
     ]
     legal = [packet for packet in mix if decide(policy, packet).permitted][:_PROBES]
-    crafts = [partial(_sized, *pair) for pair in zip(mix[:_MIX], cycle(_SIZES), strict=False)]
+    crafts = [partial(_pad_frame, *pair) for pair in zip(mix[:_MIX], cycle(_SIZES), strict=False)]
     delays: dict[str, list[float]] = {name: [] for name in sides}
     spent: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(rounds):
@@ -137,8 +137,8 @@ def _compare(results: Results, sides: dict[str, Side], policy: Policy, rounds: i
             side.router.fire_frames(crafts)
             spent[name].append(1e6 * (time.process_time() - began) / len(crafts))
     for name in [each for each in sides if each.startswith("queue") or each == "iptables"]:
-        results.figures[f"{name}_added_us_p50"] = Figure.of(_added(delays, name), "us")
-        results.figures[f"{name}_added_cpu_us"] = Figure.of(_added(spent, name), "us")
+        results.figures[f"{name}_added_us_p50"] = Figure.of(_subtract_unfiltered(delays, name), "us")
+        results.figures[f"{name}_added_cpu_us"] = Figure.of(_subtract_unfiltered(spent, name), "us")
     results.notes.append(
         f"latency (RFC 2647) without a filter: {statistics.median(delays['no filter']):.0f} us from end to end, one "
         f"packet at a time; {RULES:,} rules, permitted packets drawn from all of them; CPU of the Internet mix, "
@@ -146,7 +146,7 @@ def _compare(results: Results, sides: dict[str, Side], policy: Policy, rounds: i
     )
 
 
-def _added(found: dict[str, list[float]], name: str) -> list[float]:
+def _subtract_unfiltered(found: dict[str, list[float]], name: str) -> list[float]:
     """Return a side's latency above no filter, round by round."""
     return [ours - bare for ours, bare in zip(found[name], found["no filter"], strict=True)]
 
@@ -181,14 +181,14 @@ def _policy() -> Policy:
         Rule(RuleId(f"port-{port}"), action, protocol=TCP, destination=web, destination_ports=(PortRange(port, port),))
         for port, action in ((_OPEN, Action.PERMIT), (_SHUT, Action.DENY))
     ]
-    acl = Acl((*generated("acl", RULES - len(ends)).rules, *ends))
+    acl = Acl((*generate_list("acl", RULES - len(ends)).rules, *ends))
     numbers: dict[str, int] = {rule.id: number for number, rule in enumerate(acl.rules, 1)}
     return Policy((Tenant(TenantId("all"), 1, (EVERY_IPV4,), acl, numbers),))
 
 
-def _sized(packet: Packet, size: int, marker: bytes) -> bytes:
+def _pad_frame(packet: Packet, size: int, marker: bytes) -> bytes:
     """A frame of at least a size, Ethernet's header included."""
-    return framed(packet, marker + bytes(max(0, size - _HEADERS - len(marker))))
+    return frame_packet(packet, marker + bytes(max(0, size - _HEADERS - len(marker))))
 
 
 _HEADERS = 14 + 20 + 20

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.bench.classifier.lists import generated
+from orchestrator.bench.classifier.lists import generate_list
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.classify.captures import open_capture
@@ -35,7 +35,7 @@ def measure(results: Results, *, quick: bool, progress: Progress) -> None:
     """
     progress("replay of a capture through 10,000 rules")
     packets, rounds = (300_000, 3) if quick else (1_000_000, 5)
-    acl = generated("acl", RULES)
+    acl = generate_list("acl", RULES)
     deciding = Deciding(Acl((*acl.rules[: RULES // 2], *_in_ipv6(RULES // 2))))
     cores = min(CORES, len(os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory() as folder:

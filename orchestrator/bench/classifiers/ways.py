@@ -81,7 +81,7 @@ class Way:
 @contextmanager
 def bare(programs: Programs, packets: Sequence[Masked]) -> Iterator[Way]:
     """The program that searches nothing."""
-    with _loaded(programs[_NOTHING]) as loaded:
+    with _load_program(programs[_NOTHING]) as loaded:
         yield Way(loaded, packets)
 
 
@@ -90,7 +90,7 @@ def tuples(programs: Programs, packets: Sequence[Masked], space: TupleSpace) -> 
     """Tuple space search. Raises Missing for more shapes or entries than there is room for."""
     if len(space.shapes) >= MOST_SHAPES or len(space.entries) > MOST_ENTRIES:
         raise Missing(f"{len(space.shapes)} shapes and {len(space.entries)} entries have no room")
-    with _loaded(programs[_TUPLES]) as loaded:
+    with _load_program(programs[_TUPLES]) as loaded:
         shapes = b"".join(_PACKET.pack(*mask) + struct.pack("<I", lowest) for mask, lowest in space.shapes)
         libbpf.put_all(loaded.maps["shapes"], _places(len(space.shapes)), shapes, len(space.shapes))
         keys = b"".join(_PACKET.pack(*masked) + struct.pack("<I", place) for place, masked in space.entries)
@@ -102,7 +102,7 @@ def tuples(programs: Programs, packets: Sequence[Masked], space: TupleSpace) -> 
 @contextmanager
 def vectors(programs: Programs, packets: Sequence[Masked], rows: Sequence[CacheRow]) -> Iterator[Way]:
     """The product's own search."""
-    with _loaded(programs[_VECTORS]) as loaded:
+    with _load_program(programs[_VECTORS]) as loaded:
         _hold(loaded, rows)
         yield Way(loaded, packets)
 
@@ -113,7 +113,7 @@ def combined_ways(
 ) -> Iterator[Way]:
     """Recursive flow classification."""
     cells = np.concatenate([table.ravel() for table in made.tables]).astype("<u4")
-    with _loaded(programs[_CLASSES]) as loaded:
+    with _load_program(programs[_CLASSES]) as loaded:
         _hold(loaded, rows)
         libbpf.put_all(loaded.maps["cells"], _places(len(cells)), cells.tobytes(), len(cells))
         first = np.cumsum([0, *(table.size for table in made.tables)])
@@ -123,7 +123,7 @@ def combined_ways(
 
 
 @contextmanager
-def _loaded(program: Path) -> Iterator[libbpf.Loaded]:
+def _load_program(program: Path) -> Iterator[libbpf.Loaded]:
     loaded = libbpf.load(program, {})
     try:
         yield loaded

@@ -28,7 +28,7 @@ from orchestrator.lab.ports import free_port
 from orchestrator.lab.service import COMMAND, administrators_token
 from orchestrator.policy.addresses import Prefix
 from orchestrator.program.countframes import CountFrame, encode_frames
-from orchestrator.program.counts import U64, summed
+from orchestrator.program.counts import U64, sum_rows
 from orchestrator.program.program import Program, Tier
 
 DOMAIN, TENANT, HOST = "bench", "lab", "host1"
@@ -124,7 +124,7 @@ def _report(enforcer: Client, number: int, stop: threading.Event) -> None:
         packets = dice.integers(1, 100, len(moved))
         now = time.monotonic_ns() // 1000
         sequence += 1
-        counts = summed(moved, packets, packets * 100, packets * 0, packets * 0 + now)
+        counts = sum_rows(moved, packets, packets * 100, packets * 0, packets * 0 + now)
         frame = CountFrame(HOST, sequence, counts, (), b"chunk", whole=False)
         enforcer.report_counts(DOMAIN, number, encode_frames([frame], now))
 

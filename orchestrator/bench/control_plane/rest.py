@@ -93,7 +93,7 @@ class _Bench:
 
     def changes(self, rules: int, progress: Callable[[str], None]) -> None:
         """One rule added, moved, edited and deleted, again and again, all over the list."""
-        taken, stages = self._changed(rules, progress)
+        taken, stages = self._time_changes(rules, progress)
         size = name_of(rules)
         self.stages[f"one of {size}"] = stages
         for what, milliseconds in taken.items():
@@ -113,7 +113,7 @@ class _Bench:
         medians = []
         for rules in (usual, *(longest, usual) * self.sizes.rounds):
             time_write(self.client.put_acl, TENANT, synthetic(rules))
-            taken, _ = self._changed(rules, progress)
+            taken, _ = self._time_changes(rules, progress)
             medians.append(statistics.median(taken["added"]))
         ratios = [
             among / statistics.mean((before, after))
@@ -121,7 +121,7 @@ class _Bench:
         ]
         self.results.figures[f"one_rule_{name_of(longest)}_vs_{name_of(usual)}"] = Figure.of(ratios, "ratio", _GROWTH)
 
-    def _changed(
+    def _time_changes(
         self, rules: int, progress: Callable[[str], None]
     ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
         """Milliseconds of every single change by kind, and the stages' of adding."""

@@ -157,8 +157,8 @@ class _Run:
 
     def go(self) -> Seen:
         first = {each.name for each in self.client.fleet(POP.domain).members}
-        receiver = self._started("web", "receiver", str(_PORT))
-        talkers = self._started("outside", "talkers", _ADDRESS, str(_PORT), str(self.sizes.connections),
+        receiver = self._start_program("web", "receiver", str(_PORT))
+        talkers = self._start_program("outside", "talkers", _ADDRESS, str(_PORT), str(self.sizes.connections),
                                 str(self.sizes.seconds))  # fmt: skip
         rates = [self.sizes.pps(step * sender.STEP_S) for step in range(round(self.sizes.seconds / sender.STEP_S))]
         sending = self._program("outside", "sender", _ADDRESS, str(_PORT), str(OCTETS), str(FLOWS), json.dumps(rates))
@@ -212,7 +212,7 @@ class _Run:
                     self.to_serving_s.setdefault(each.name, (each.served - each.asked).total_seconds())
             time.sleep(_LOOK_EVERY_S)
 
-    def _started(self, node: str, module: str, *words: str) -> subprocess.Popen[str]:
+    def _start_program(self, node: str, module: str, *words: str) -> subprocess.Popen[str]:
         """A program that says when it is ready. Raises Refused for one that does not."""
         process = self._program(node, module, *words)
         if process.stdout is None or process.stdout.readline().strip() != "ready":

@@ -93,9 +93,9 @@ class Yard:
         running = [self._generator(number, each, seconds) for number in range(generators)]
         try:
             time.sleep(_WARM_S)
-            before, began = self._received(), time.monotonic()
+            before, began = self._count_received(), time.monotonic()
             time.sleep(seconds)
-            arrived, took = self._received() - before, time.monotonic() - began
+            arrived, took = self._count_received() - before, time.monotonic() - began
         finally:
             told = [_read_complaint(process) for process in running]
         if not arrived:
@@ -111,7 +111,7 @@ class Yard:
         start = partial(subprocess.Popen, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return namespaces.inside(self.layout.namespace(GENERATORS), start)
 
-    def _received(self) -> int:
+    def _count_received(self) -> int:
         text = namespaces.inside(
             self.layout.namespace(RECEIVERS), lambda: Path("/proc/thread-self/net/dev").read_text(encoding="ascii")
         )

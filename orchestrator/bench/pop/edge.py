@@ -64,13 +64,13 @@ class EdgeSwitch:
 
     def packets_of_lines(self) -> I64:
         """Return each line's counter, in the lines' order."""
-        flows, packets = self._counted()
+        flows, packets = self._read_counters()
         assert self._world is not None
         return packets_of_lines(flows, packets, self._world.grid.family, len(self._world.lines))
 
     def packets_of(self, table: EdgeTable) -> int:
         """Return the sum of a table's counters without its last row."""
-        flows, packets = self._counted()
+        flows, packets = self._read_counters()
         return int(packets[(flows.table == table) & (flows.priority > 0)].sum())
 
     def handled(self) -> int:
@@ -88,7 +88,7 @@ class EdgeSwitch:
         """Entries of the cache."""
         return megaflows(self._switch.appctl("dpctl/show"))
 
-    def _counted(self) -> tuple[FlowTable, U64]:
+    def _read_counters(self) -> tuple[FlowTable, U64]:
         """The rows as the switch holds them, and the packets of each."""
         if self._program is None:
             raise Refused("the switch holds no program")

@@ -51,7 +51,7 @@ class Pair:
             HTTP: lambda: self._requests(load),
         }
         if self.server.host.refused_port:
-            found[KNOCK] = self._refused
+            found[KNOCK] = self._try_port
         return found
 
     def _iperf(self, load: Load, *more: str) -> str:
@@ -120,7 +120,7 @@ class Pair:
             Measure.CONNECTION: found.connection_ms,
         }
 
-    def _refused(self) -> Sample:
+    def _try_port(self) -> Sample:
         """Whether the port answers; that somebody listens there was seen on the server itself."""
         host = self.server.host
         knock = f"exec 3<>/dev/tcp/{host.traffic}/{host.refused_port}"

@@ -109,9 +109,9 @@ class World:
         self._enrol()
         self._read_back()
         first = self._size.tenants
-        tenants = [self._timed(_adding_tenant(first + turn)) for turn in range(rounds)]
-        endpoints = [self._timed(_adding_endpoint(first + turn)) for turn in range(rounds)]
-        hosts = [self._timed(self._adding_host(turn)) for turn in range(rounds)]
+        tenants = [self._time_change(_adding_tenant(first + turn)) for turn in range(rounds)]
+        endpoints = [self._time_change(_adding_endpoint(first + turn)) for turn in range(rounds)]
+        hosts = [self._time_change(self._adding_host(turn)) for turn in range(rounds)]
         rules, reported, again = [], [], []
         for turn in range(rounds):
             rules.append(self._spent(lambda: self._control.write(_adding_rule(turn))))  # noqa: B023
@@ -131,7 +131,7 @@ class World:
             peak_mib=_peak_mib(),
         )
 
-    def _timed(self, work: Callable[[Unit], object]) -> float:
+    def _time_change(self, work: Callable[[Unit], object]) -> float:
         """CPU seconds of a change; then every point reads back."""
         spent = self._spent(lambda: self._control.write(work))
         self._read_back()

@@ -52,11 +52,11 @@ class Cluster:
         """Start a member with empty tables."""
         settings = Settings(number, self.world.address(number), secret, **self._settings)  # type: ignore[arg-type]
         peers = {other: self.world.address(other) for other in self.world.members if other != number}
-        self.nodes[number] = self.world.inside(number, lambda: self._made(settings, peers))
+        self.nodes[number] = self.world.inside(number, lambda: self._make_node(settings, peers))
         self.nodes[number].member.start()
         return self.nodes[number]
 
-    def _made(self, settings: Settings, peers: Mapping[int, str]) -> Node:
+    def _make_node(self, settings: Settings, peers: Mapping[int, str]) -> Node:
         kernel = Replicator.new()
         dial = self.world.dialler(settings.number)
         member = Member(settings, peers, kernel, silent_s=self._silent_s, dial=dial)

@@ -103,13 +103,13 @@ class Web:
     def download(self, count: int, at_once: int) -> Downloads:
         """Download so many times. Raises Refused where downloads hang."""
         before = processor_s(self._server.pid)
-        lines = self._loaded(count, at_once).splitlines()
+        lines = self._run_load(count, at_once).splitlines()
         served_us = (processor_s(self._server.pid) - before) * 1e6
         cpu_us, failed = map(int, lines[0].split())
         times = [float(line) for line in lines[1:]]
         return Downloads(count, cpu_us + served_us, statistics.median(times) if times else math.nan, failed)
 
-    def _loaded(self, count: int, at_once: int) -> str:
+    def _run_load(self, count: int, at_once: int) -> str:
         words = [str(self._client), SERVER4, str(PORT), str(count), str(at_once)]
         command = ["taskset", "--cpu-list", str(self.processor), *words]
         done = self._world.inside(

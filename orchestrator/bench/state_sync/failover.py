@@ -126,7 +126,7 @@ def _ground(layout: Layout) -> Iterator[tuple[Lab, Sequence[Firewall]]]:
         plane.start({TenantId("shop"): _OPEN})
         with plane.client() as client:
             members = cluster.start(lab, client, SIZE)
-        server = _started(lab, "web", "serve", _ADDRESS, _PORT)
+        server = _start_load(lab, "web", "serve", _ADDRESS, _PORT)
         try:
             yield lab, members
         finally:
@@ -138,7 +138,7 @@ def _ground(layout: Layout) -> Iterator[tuple[Lab, Sequence[Firewall]]]:
 
 def _failover(lab: Lab, victim: Firewall, connections: int) -> Seen:
     log = lab.ovs.logs / f"{SWITCH}.log"
-    client = _started(lab, "outside", "hold", _ADDRESS, _PORT, str(connections), *SOURCES)
+    client = _start_load(lab, "outside", "hold", _ADDRESS, _PORT, str(connections), *SOURCES)
     time.sleep(_SETTLE_S)
     before, killed_at, killed = log.stat().st_size, datetime.now(UTC), time.monotonic()
     victim.kill()
@@ -164,7 +164,7 @@ def _failover(lab: Lab, victim: Firewall, connections: int) -> Seen:
     return Seen(detect_s * 1000, gap_s * 1000, found["lost"], found["held"], found["begun"], found["failed"])
 
 
-def _started(lab: Lab, node: str, *words: str) -> subprocess.Popen[str]:
+def _start_load(lab: Lab, node: str, *words: str) -> subprocess.Popen[str]:
     """A program of the load that says when it is ready.
 
     Raises Refused for one that does not.

@@ -77,7 +77,7 @@ class Load:
 
     def hold(self, connections: int) -> dict[str, object]:
         """Open connections, send until the input ends, and see what is left."""
-        held = [self._opened() for _ in range(connections)]
+        held = [self._open_connection() for _ in range(connections)]
         say("ready")
         self._send()
         return {
@@ -85,7 +85,7 @@ class Load:
             "held": len(held),
         }  # fmt: skip
 
-    def _opened(self) -> socket.socket:
+    def _open_connection(self) -> socket.socket:
         link = socket.create_connection((self.address, self.port), PATIENCE_S)
         link.setblocking(False)
         return link

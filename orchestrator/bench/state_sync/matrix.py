@@ -161,11 +161,11 @@ def _lines(found: Matrix) -> Iterator[Series]:
     """Set-up times and processor time by the size of the cluster."""
     for at_once in AT_ONCE:
         label = f"set-up time with {at_once} at once (ms)"
-        yield from _plotted(found, at_once, label, lambda run: setup_of(run) / 1000)
-    yield from _plotted(found, _MEASURED, "processor time of a connection (us)", cpu_of)
+        yield from _plot_series(found, at_once, label, lambda run: setup_of(run) / 1000)
+    yield from _plot_series(found, _MEASURED, "processor time of a connection (us)", cpu_of)
 
 
-def _plotted(found: Matrix, at_once: int, label: str, value: Callable[[Downloads], float]) -> Iterator[Series]:
+def _plot_series(found: Matrix, at_once: int, label: str, value: Callable[[Downloads], float]) -> Iterator[Series]:
     for level, context, confirmation in _plotted_settings():
         rows: Sequence[float] = [
             statistics.median(map(value, found.runs[Sharing(level, context, confirmation, members), at_once]))

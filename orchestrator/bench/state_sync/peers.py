@@ -86,16 +86,16 @@ class Peers:
             for number in FIREWALLS[:2]:
                 self._world.run(number, "nft", "-f", "-", text=_TRACKED)
                 stack.callback(self._world.run, number, "nft", "flush", "ruleset")
-            yield [self._told(stack, mode, *ends) for ends in ((1, 2), (2, 1)) if mode]
+            yield [self._start_conntrackd(stack, mode, *ends) for ends in ((1, 2), (2, 1)) if mode]
 
-    def _told(self, stack: ExitStack, mode: str, number: int, other: int) -> subprocess.Popen[str]:
+    def _start_conntrackd(self, stack: ExitStack, mode: str, number: int, other: int) -> subprocess.Popen[str]:
         own, interface = self._world.address(number), f"x{other}"
         settings = self._folder / f"conntrackd-{number}.conf"
         text = _CONNTRACKD.format(
             mode=mode, own=own, other=self._world.address(other), interface=interface, folder=self._folder
         )
         settings.write_text(text)
-        process = self._started(stack, number, "conntrackd", "-C", str(settings))
+        process = self._start_member(stack, number, "conntrackd", "-C", str(settings))
         control = self._folder / f"{own}.ctl"
         wait_until(control.exists, "conntrackd does not start")
         stack.callback(control.unlink, missing_ok=True)
@@ -104,20 +104,20 @@ class Peers:
     @contextmanager
     def _storing(self) -> Iterator[Sequence[subprocess.Popen[str]]]:
         with ExitStack() as stack:
-            processes = [self._stored(stack, number) for number in FIREWALLS]
+            processes = [self._start_store(stack, number) for number in FIREWALLS]
             first = self._world.address(1)
             command = ["redis-cli", "-h", first, "WAIT", str(len(FIREWALLS) - 1), "1000"]
             wait_until(lambda: self._world.run(1, *command).strip() == str(len(FIREWALLS) - 1), "Redis has no copies")
             program = compile_native("store", self._folder)
             words = [str(program), "0", first, str(_REDIS_PORT), str(len(FIREWALLS) - 1)]
-            processes.append(self._started(stack, 1, *words))
+            processes.append(self._start_member(stack, 1, *words))
             if processes[-1].stdout is None or processes[-1].stdout.readline().strip() != "ready":
                 raise Missing("the firewall with a store did not start")
             self._world.run(1, "iptables-restore", text=_QUEUED)
             stack.callback(self._world.run, 1, "iptables-restore", text="*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n")
             yield processes
 
-    def _stored(self, stack: ExitStack, number: int) -> subprocess.Popen[str]:
+    def _start_store(self, stack: ExitStack, number: int) -> subprocess.Popen[str]:
         address, first = self._world.address(number), self._world.address(FIREWALLS[0])
         words = [
             "redis-server", "--bind", address, "--port", str(_REDIS_PORT), "--protected-mode", "no", "--save", "",
@@ -126,7 +126,7 @@ class Peers:
         ]  # fmt: skip
         if number != FIREWALLS[0]:
             words += ["--replicaof", f"{first} {_REDIS_PORT}"]
-        process = self._started(stack, number, *words)
+        process = self._start_member(stack, number, *words)
         wait_until(lambda: self._responds(number, address), "Redis does not answer")
         return process
 
@@ -135,7 +135,7 @@ class Peers:
         done = self._world.inside(number, lambda: subprocess.run(command, capture_output=True, text=True, check=False))
         return done.stdout.strip() == "PONG"
 
-    def _started(self, stack: ExitStack, number: int, *command: str) -> subprocess.Popen[str]:
+    def _start_member(self, stack: ExitStack, number: int, *command: str) -> subprocess.Popen[str]:
         try:
             process = self._world.inside(
                 number,

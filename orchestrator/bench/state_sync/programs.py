@@ -58,7 +58,7 @@ class Programs:
 
     def __enter__(self) -> Programs:
         for number in self._world.members:
-            self._kernels[number] = self._world.inside(number, partial(self._made, number))
+            self._kernels[number] = self._world.inside(number, partial(self._make_replicator, number))
         for one, other in combinations(self._world.members, 2):  # the way to a neighbour has to be known beforehand
             self._world.run(one, "ping", "-c", "1", "-W", "5", self._world.address(other))
         return self
@@ -90,7 +90,7 @@ class Programs:
         owner = _run_us(self._kernels[OWNER])
         return Spent(owner, sum(map(_run_us, self._kernels.values())) - owner)
 
-    def _made(self, number: int) -> Replicator:
+    def _make_replicator(self, number: int) -> Replicator:
         world, kernel = self._world, Replicator.new()
         others = frozenset(world.members) - {number}
         for other in others:

@@ -31,7 +31,7 @@ def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Resu
 
     `quick` is shorter, with every setting; a run continues from its `journal`. Raises Missing for anybody but root.
     """
-    return measured(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
+    return measure_suite(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
 
 
 def expect_length(*, quick: bool) -> Expected:
@@ -45,7 +45,7 @@ def _steps(sizes: Sizes) -> int:
     return 2 * sizes.runs + sizes.failovers
 
 
-def measured(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, journal: Path | None = None) -> Results:
+def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, journal: Path | None = None) -> Results:
     """Measure. Raises Missing where a program is not installed."""
     need_root()
     settings = {**asdict(sizes), "members": list(MEMBERS)}

@@ -31,7 +31,7 @@ class Listed:
     missing: str | None
 
 
-def listed() -> tuple[Listed, ...]:
+def list_devices() -> tuple[Listed, ...]:
     """The devices of each library."""
     found = []
     for library, devices in LIBRARIES.items():
@@ -51,7 +51,7 @@ def choose_device(name: str, *, place: str = "--device") -> Device | None:
     if name == C:
         return None
     if name == AUTO:
-        return next((device for each in listed() for device in each.devices if device.is_accelerator), None)
+        return next((device for each in list_devices() for device in each.devices if device.is_accelerator), None)
     library, _, number = name.partition(":")
     if library not in LIBRARIES or (number and not number.isdecimal()) or name.endswith(":"):
         names = f"{AUTO}, {C}, opencl, cuda, or one of several as opencl:1"

@@ -42,7 +42,7 @@ def compile_for(source: str, architecture: str) -> bytes:
     """
     cuda = _library()
     options = cuda.ProgramOptions(name="aclflow", arch=architecture, std="c++17")
-    with _translated(cuda, f"the models do not compile for {architecture}"):
+    with _translate_errors(cuda, f"the models do not compile for {architecture}"):
         return bytes(cuda.Program(source, "c++", options).compile("cubin").code)
 
 
@@ -77,7 +77,7 @@ class CudaDevice:
         self.cuda = _library()
         self.device = device
         self._built: dict[str, CudaProgram] = {}
-        with _translated(self.cuda, "a device says nothing of itself"):
+        with _translate_errors(self.cuda, "a device says nothing of itself"):
             device.set_current()
             self.name = str(device.name)
             memory = self.done(self.cuda.driver.cuDeviceTotalMem(device.device_id))
@@ -134,7 +134,7 @@ class CudaDevice:
     @contextmanager
     def asked(self, what: str) -> Iterator[None]:
         """With the device current in this thread."""
-        with _translated(self.cuda, f"{self.name} {what}"):
+        with _translate_errors(self.cuda, f"{self.name} {what}"):
             self.cuda.Device(self.device.device_id).set_current()  # a device object belongs to one thread
             yield
 
@@ -222,7 +222,7 @@ def _argument(argument: CudaMemory | int) -> Any:
 
 
 @contextmanager
-def _translated(cuda: Any, what: str) -> Iterator[None]:
+def _translate_errors(cuda: Any, what: str) -> Iterator[None]:
     """Raises TooLarge or Refused for what the library raises."""
     try:
         yield

@@ -58,19 +58,19 @@ class OpenClDevice:
 
     @functools.cached_property
     def _context(self) -> Any:
-        with _translated(self._cl, f"{self.name} gives no context"):
+        with _translate_errors(self._cl, f"{self.name} gives no context"):
             return self._cl.Context([self._device])
 
     @functools.cached_property
     def _queue(self) -> Any:
         """For tables; lanes have queues of their own."""
-        with _translated(self._cl, f"{self.name} gives no queue"):
+        with _translate_errors(self._cl, f"{self.name} gives no queue"):
             return self._cl.CommandQueue(self._context)
 
     def build(self, source: str) -> OpenClProgram:
         """See `Device.build`."""
         if source not in self._built:
-            with _translated(self._cl, f"{self.name} does not compile the models"):
+            with _translate_errors(self._cl, f"{self.name} does not compile the models"):
                 program = self._cl.Program(self._context, source).build(options=["-cl-std=CL1.2"])
                 self._built[source] = OpenClProgram(self, program)
         return self._built[source]
@@ -80,7 +80,7 @@ class OpenClDevice:
         if words.nbytes > self.limits.memory_bytes:
             raise TooLarge(f"{self.name}: a table of {words.nbytes:,} bytes; {self.limits.memory_bytes:,} fit")
         cl = self._cl
-        with _translated(cl, f"{self.name} does not keep a table of {words.nbytes:,} bytes"):
+        with _translate_errors(cl, f"{self.name} does not keep a table of {words.nbytes:,} bytes"):
             memory = OpenClMemory(self._buffer(words.nbytes), words.nbytes)
             cl.enqueue_copy(self._queue, memory.buffer, np.ascontiguousarray(words))
             arrived = np.empty_like(words, order="C")
@@ -91,7 +91,7 @@ class OpenClDevice:
 
     def lane(self, words: int, answers: int) -> OpenClLane:
         """See `Device.lane`."""
-        with _translated(self._cl, f"{self.name} has no room for batches of {4 * words:,} bytes"):
+        with _translate_errors(self._cl, f"{self.name} has no room for batches of {4 * words:,} bytes"):
             return OpenClLane(self._cl, self._context, self._buffer, words, answers)
 
     def _buffer(self, nbytes: int) -> Any:
@@ -131,10 +131,10 @@ class OpenClLane:
         self._cl = cl
         self._queue = cl.CommandQueue(context)
         self._packets, self._found = buffer(4 * words), buffer(4 * answers)
-        self.packets, self.found = self._pinned(context, words), self._pinned(context, answers)
+        self.packets, self.found = self._pin_memory(context, words), self._pin_memory(context, answers)
         self._kernels: dict[tuple[int, str], tuple[OpenClProgram, Any]] = {}
 
-    def _pinned(self, context: Any, words: int) -> U32:
+    def _pin_memory(self, context: Any, words: int) -> U32:
         cl = self._cl
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         host = cl.Buffer(context, flags, 4 * words)
@@ -144,14 +144,14 @@ class OpenClLane:
 
     def send(self, words: int) -> None:
         """See `Lane.send`."""
-        with _translated(self._cl, "the device takes no packets"):
+        with _translate_errors(self._cl, "the device takes no packets"):
             self._cl.enqueue_copy(self._queue, self._packets, self.packets[:words], is_blocking=False)
 
     def launch(self, program: OpenClProgram, launch: Launch, room: int, count: int) -> None:
         """See `Lane.launch`."""
         own = (self._packets, np.uint32(room), np.uint32(count), self._found)
         sizes = (launch.groups * launch.items, launch.layers), (launch.items, 1)
-        with _translated(self._cl, f"the device does not run {launch.kernel}"):
+        with _translate_errors(self._cl, f"the device does not run {launch.kernel}"):
             kernel = self._kernel(program, launch.kernel)
             kernel.set_args(*own, *map(_argument, launch.arguments))
             self._cl.enqueue_nd_range_kernel(self._queue, kernel, *sizes)
@@ -164,13 +164,13 @@ class OpenClLane:
 
     def fetch(self, answers: int) -> None:
         """See `Lane.fetch`."""
-        with _translated(self._cl, "the device gives no answers"):
+        with _translate_errors(self._cl, "the device gives no answers"):
             self._cl.enqueue_copy(self._queue, self.found[:answers], self._found, is_blocking=False)
             self._queue.flush()
 
     def wait(self) -> None:
         """See `Lane.wait`."""
-        with _translated(self._cl, "the device does not end its work"):
+        with _translate_errors(self._cl, "the device does not end its work"):
             self._queue.finish()
 
 
@@ -179,7 +179,7 @@ def _argument(argument: OpenClMemory | int) -> Any:
 
 
 @contextmanager
-def _translated(cl: Any, what: str) -> Iterator[None]:
+def _translate_errors(cl: Any, what: str) -> Iterator[None]:
     """Raises TooLarge or Refused for what the library raises."""
     try:
         yield

@@ -63,13 +63,13 @@ def _fields(words: U64, family: Family) -> U32:
 
 def _hashes(seed: int, shape: I32, keys: U32) -> U32:
     """`mixed` of models.c over the shape and the words of each key."""
-    found = _mixed(np.full(len(keys), seed, np.uint32), shape.astype(np.uint32))
+    found = _mix_word(np.full(len(keys), seed, np.uint32), shape.astype(np.uint32))
     for column in range(keys.shape[1]):
-        found = _mixed(found, keys[:, column])
-    return _mixed(found, np.zeros(len(keys), np.uint32))
+        found = _mix_word(found, keys[:, column])
+    return _mix_word(found, np.zeros(len(keys), np.uint32))
 
 
-def _mixed(found: U32, word: U32) -> U32:
+def _mix_word(found: U32, word: U32) -> U32:
     found = (found ^ word) * _MULTIPLIER
     return found ^ found >> np.uint32(15)
 

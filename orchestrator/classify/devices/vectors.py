@@ -38,7 +38,7 @@ def vectors_of(columns: Columns, most_words: int = MOST_WORDS) -> U32:
     for number in range(_AXES):
         lookup, bits = _axis(columns, number, most_words - at)
         header.append(len(bits))
-        for part in (lookup, bits, _packed(bits != 0)):
+        for part in (lookup, bits, _pack_flags(bits != 0)):
             header.append(at)
             parts.append(part.reshape(-1).astype(np.uint32, copy=False))
             at += part.size
@@ -62,7 +62,9 @@ def _addresses(columns: Columns, number: int, most_words: int) -> tuple[npt.NDAr
     begins = np.concatenate([np.zeros((1, 2), np.uint64), columns.addresses[span, :2], behind[there]])
     classes, place = np.unique(begins, axis=0, return_inverse=True)
     begin, end = np.split(place.reshape(-1)[1:], [len(span)])
-    return in_words(classes, words), _held(len(columns), len(classes), (row, begin), (row[there], end), most_words)
+    return in_words(classes, words), _class_vectors(
+        len(columns), len(classes), (row, begin), (row[there], end), most_words
+    )
 
 
 def _behind(lasts: U64, words: int) -> tuple[U64, npt.NDArray[np.bool_]]:
@@ -85,7 +87,7 @@ def _ports(columns: Columns, number: int, most_words: int) -> tuple[npt.NDArray[
     classes, place = np.unique(begins, return_inverse=True)
     begin, end = np.split(place[1:], [len(span)])
     lookup = np.searchsorted(classes, np.arange(_PORTS), "right") - 1
-    return lookup, _held(len(columns), len(classes), (row, begin), (row[there], end), most_words)
+    return lookup, _class_vectors(len(columns), len(classes), (row, begin), (row[there], end), most_words)
 
 
 def _values(columns: Columns, number: int) -> tuple[npt.NDArray[Any], U32]:
@@ -94,7 +96,7 @@ def _values(columns: Columns, number: int) -> tuple[npt.NDArray[Any], U32]:
         holds = np.unpackbits(columns.sets.view(np.uint8), axis=1, bitorder="little")[columns.rows[:, number]]
     else:
         holds = np.stack([columns.rows[:, 8] & 1, columns.rows[:, 8] >> 1], axis=1)
-    vectors, lookup = np.unique(_packed(holds.T), axis=0, return_inverse=True)
+    vectors, lookup = np.unique(_pack_flags(holds.T), axis=0, return_inverse=True)
     return lookup, vectors
 
 
@@ -106,7 +108,7 @@ def _spans(starts: I32, numbers: I32) -> tuple[npt.NDArray[np.intp], npt.NDArray
     return row, starts[numbers][row] + within
 
 
-def _held(
+def _class_vectors(
     rows: int,
     classes: int,
     begins: tuple[npt.NDArray[Any], npt.NDArray[Any]],
@@ -133,7 +135,7 @@ def _words(bits: int) -> int:
     return -(-bits // 32)
 
 
-def _packed(flags: npt.NDArray[Any]) -> U32:
+def _pack_flags(flags: npt.NDArray[Any]) -> U32:
     """(n, m) flags as (n, words), the first flag in the lowest bit."""
     count, width = flags.shape
     packed = np.zeros((count, 4 * _words(width)), np.uint8)

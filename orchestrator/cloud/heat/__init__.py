@@ -29,16 +29,16 @@ from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.errors import Missing
 
 
-def opened(settings: Mapping[str, object]) -> Cloud:
+def open_cloud(settings: Mapping[str, object]) -> Cloud:
     """Open the cloud that a mapping describes.
 
     Raises BadInput with the key as its place, Missing without the libraries.
     """
     chosen = HeatSettings.read(settings)
-    return HeatCloud(chosen, connected(chosen))
+    return HeatCloud(chosen, connect_openstack(chosen))
 
 
-def connected(settings: HeatSettings) -> OpenStack:
+def connect_openstack(settings: HeatSettings) -> OpenStack:
     """Prepare a connection to the OpenStack that the settings name; nothing is requested yet.
 
     Raises Missing without the libraries.

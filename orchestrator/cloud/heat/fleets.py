@@ -60,7 +60,7 @@ class HeatCloud:
         stack = self._openstack.stack(name)
         names = [order.name for order in orders]
         if stack is None:
-            self._found(name, orders, list(dict.fromkeys(names)))
+            self._note_found(name, orders, list(dict.fromkeys(names)))
             return
         if stack.standing.action is Action.DELETE:
             self._see_it_deleted(stack)
@@ -145,7 +145,7 @@ class HeatCloud:
             raise Busy(f"the last stack could not be deleted, Heat tries again: {in_words(stack.standing.reason)}")
         raise Busy(f"Heat is still deleting the stack {stack.name}")
 
-    def _found(self, name: str, orders: Sequence[VnfOrder], names: Sequence[str]) -> None:
+    def _note_found(self, name: str, orders: Sequence[VnfOrder], names: Sequence[str]) -> None:
         self._check_room(self._settings.flavor(), len(names), 0)
         parameters = self._boot(orders[0]) | members.first(names)
         self._openstack.create_stack(name, TEMPLATE, parameters, self._settings.tag)

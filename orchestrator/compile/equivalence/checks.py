@@ -10,7 +10,7 @@ from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.known import NO_ITEMS, Known, join_items
 from orchestrator.compile.equivalence.order import Pair
 from orchestrator.compile.equivalence.rows import check_verdict
-from orchestrator.compile.equivalence.wanted import wanted
+from orchestrator.compile.equivalence.wanted import expected_packets
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Rule
 from orchestrator.program.flows import FlowTable
@@ -45,7 +45,7 @@ def check_cover(chain: Chain, rules: tuple[Rule, ...], items: Items) -> None:
 
     Raises NotEquivalent.
     """
-    wrong, at = cover(items, wanted(rules, chain.tables(rules), chain.groups))
+    wrong, at = cover(items, expected_packets(rules, chain.tables(rules), chain.groups))
     if wrong == OUTSIDE:
         rule = rules[int(items["rule"][at])]
         raise NotEquivalent(f"a flow entry of rule '{rule.id}' holds packets that the rule does not", place=chain.place)

@@ -26,7 +26,7 @@ from orchestrator.compile.equivalence.cover import COVERED, cover
 from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.order import index_of
 from orchestrator.compile.equivalence.rows import checked_rows, kind_of, kinds
-from orchestrator.compile.equivalence.wanted import wanted
+from orchestrator.compile.equivalence.wanted import expected_packets
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.lists import ROW_STAGES
 from orchestrator.compile.openflow.encoder import rule_flows
@@ -253,7 +253,7 @@ def _check_clauses(chain: Chain, units: Mapping[int, Unit], clauses: FlowTable) 
     factors = [factor for unit in units.values() for factor in unit.factors(chain)]
     items["rule"], items["key"] = group, group
     _check_disjoint(chain, items, factors)
-    wrong, at = cover(items, wanted(factors, chain.tables(factors), chain.groups))
+    wrong, at = cover(items, expected_packets(factors, chain.tables(factors), chain.groups))
     if wrong != COVERED:
         rule = factors[int(items["rule"][at]) if wrong == 1 else at]
         raise NotEquivalent(f"a clause of rule '{rule.id}' is not what the rule says", place=chain.place)

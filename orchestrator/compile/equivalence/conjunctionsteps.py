@@ -44,7 +44,7 @@ from orchestrator.compile.equivalence.memberproof import prefixes_of
 from orchestrator.compile.equivalence.membersets import Regrouped, outermost
 from orchestrator.compile.equivalence.order import index_of
 from orchestrator.compile.equivalence.rows import checked_rows
-from orchestrator.compile.equivalence.wanted import wanted
+from orchestrator.compile.equivalence.wanted import expected_packets
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Family
 from orchestrator.policy.model import SIDES, Rule, with_sides
@@ -72,7 +72,7 @@ class Step(NamedTuple):
     added: FlowTable
 
 
-def followed(known: Conjunctions, change: Change) -> Step | None:
+def follow_conjunctions(known: Conjunctions, change: Change) -> Step | None:
     """Show what became of conjunctions. None: they are to be shown from scratch. Raises NotEquivalent."""
     if not known.units and not may_be_conjunctive(change.removed) and not may_be_conjunctive(change.added):
         same = known.sides.groups is change.new.groups
@@ -299,7 +299,7 @@ def _check_exact(factor: Rule, unit: Unit, items: Items, chain: Chain) -> None:
     own["rule"] = own["key"] = 0
     if index_of(own).conflict() is not None:
         raise NotEquivalent(f"two entries of one clause of rule '{unit.rule.id}' overlap", place=chain.place)
-    if cover(own, wanted((factor,), chain.tables((factor,)), chain.groups))[0] != COVERED:
+    if cover(own, expected_packets((factor,), chain.tables((factor,)), chain.groups))[0] != COVERED:
         raise _not_the_rule(unit, chain)
 
 

@@ -36,7 +36,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.model import Direction, Policy, Rule, Tenant
 from orchestrator.policy.protocols import WITH_PORTS
-from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, everything, uncovered
+from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, everything, find_uncovered
 from orchestrator.policy.spans import Span, Spans
 from orchestrator.program.flows import Flow, FlowTable
 
@@ -171,7 +171,7 @@ def _check(row: Row, lines: Lines, others: Sequence[Row], ahead: Ahead) -> None:
     above = [other.box for other in others if other.flow.priority > row.flow.priority]
     for line in met[:place]:
         share = line.box.intersect(row.box)
-        if share is not None and uncovered(share, above) is not None:
+        if share is not None and find_uncovered(share, above) is not None:
             raise _wrong(row.flow, f"decides packets of '{line.name}', which comes before '{claimed.name}'")
 
 

@@ -120,7 +120,7 @@ class Lines:
 
     def _has_other_rules(self, tenant: Tenant, returns: ReturnTraffic) -> bool:
         before, after = (Chain.of_tenant(each, returns) for each in (self.tenant, tenant))
-        if after.differs_besides_rules(before) or self._renumbered(tenant):
+        if after.differs_besides_rules(before) or self._is_renumbered(tenant):
             return True
         steps = edits_of(before.rules, after.rules, _MOST_STEPS)
         if steps is None:
@@ -132,7 +132,7 @@ class Lines:
             for box in boxes_of(rule, tenant.acl.groups)
         )
 
-    def _renumbered(self, tenant: Tenant) -> bool:
+    def _is_renumbered(self, tenant: Tenant) -> bool:
         """Return whether an unchanged rule has another number.
 
         None should; that is not taken on trust.

@@ -100,12 +100,12 @@ class ListProof:
         most, since = max(_FEW_ROWS, len(self.ledger.base.items) // _SHARE), len(self.ledger.since_items)
         if max(len(removed), since + len(added)) > most:
             return None
-        placed = self._placed(chain)
+        placed = self._place_changes(chain)
         if placed is None:
             return None
         going, coming = items_by_cookie(removed, self.chain), items_by_cookie(added, chain)
         partly = self._partly(chain, groups, placed, going, coming)
-        changed = self._changed(chain, placed, groups, _without(going, partly), _without(coming, partly))
+        changed = self._facts_to_prove(chain, placed, groups, _without(going, partly), _without(coming, partly))
         check_actions(chain, added, changed, partly)
         rows = sum(len(each.items) for each in (*changed.values(), *partly.values()))
         if since + rows > most:
@@ -117,7 +117,7 @@ class ListProof:
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def _placed(self, chain: Chain) -> dict[int, Known] | None:
+    def _place_changes(self, chain: Chain) -> dict[int, Known] | None:
         """Return removed and added rules with keys and old items; None if too many."""
         old, new = self.chain, chain
         steps = [] if old.rules is new.rules else edits_of(old.rules, new.rules, _MOST_STEPS)
@@ -174,7 +174,7 @@ class ListProof:
                 found[cookie] = Known(place.rule, place.key, items)
         return found
 
-    def _changed(
+    def _facts_to_prove(
         self,
         chain: Chain,
         placed: Mapping[int, Known],

@@ -24,7 +24,7 @@ from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.cover import COVERED, cover
 from orchestrator.compile.equivalence.items import FAMILY, Items
 from orchestrator.compile.equivalence.membersets import Regrouped, outermost, sides_of
-from orchestrator.compile.equivalence.wanted import wanted
+from orchestrator.compile.equivalence.wanted import expected_packets
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Rule, with_sides
@@ -61,7 +61,7 @@ def _check_exact(part: Rule | None, rule: Rule, items: Items, chain: Chain) -> N
     else:
         own = items.copy()
         own["rule"] = 0
-        wrong = cover(own, wanted((part,), chain.tables((part,)), chain.groups))[0] != COVERED
+        wrong = cover(own, expected_packets((part,), chain.tables((part,)), chain.groups))[0] != COVERED
     if wrong:
         raise NotEquivalent(
             f"the flow entries of rule '{rule.id}' do not follow the members of its groups", place=chain.place

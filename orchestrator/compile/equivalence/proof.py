@@ -9,7 +9,7 @@ import numpy as np
 
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.conjunctions import Conjunctions, plainly
-from orchestrator.compile.equivalence.conjunctionsteps import Change, followed
+from orchestrator.compile.equivalence.conjunctionsteps import Change, follow_conjunctions
 from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.lifted import LiftedProof, Met
 from orchestrator.compile.equivalence.listproof import ListProof
@@ -58,7 +58,7 @@ class Proven:
         groups = self.sets.followed(chain.groups)
         if groups is None or chain.differs_besides_rules(self.chain):
             return None
-        step = followed(self.conjunctions, Change(self.chain, chain, groups, removed, added))
+        step = follow_conjunctions(self.conjunctions, Change(self.chain, chain, groups, removed, added))
         if step is None:
             return None
         plain = step.conjunctions.standing_in(chain)

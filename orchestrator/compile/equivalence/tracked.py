@@ -76,12 +76,12 @@ def _looked_up(zone: int, table: int) -> bytes:
     return apply_actions(struct.pack(">HHIHHIHB3xH", 0xFFFF, 24, 0x2320, 35, 0, 0, zone, table, 0))
 
 
-def _remembered(zone: int) -> bytes:
+def _remember_action(zone: int) -> bytes:
     head = struct.pack(">HHIHHIHB3xH", 0xFFFF, 40, 0x2320, 35, 3, 0, zone, Table.SEND, 0)
     return apply_actions(head + _MARK_IS_ONE)
 
 
-def _copied(source: int, target: int) -> bytes:
+def _copy_action(source: int, target: int) -> bytes:
     headers = struct.pack(">HBBHBB", 1, source << 1, 4, 1, target << 1, 4)
     return struct.pack(">HHHHH2x", 28, 24, 32, 0, 0) + headers + bytes(4)
 
@@ -91,7 +91,7 @@ def _set(register: int, value: int) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _wanted(zone: int, holds_replies: bool) -> frozenset[Flow]:
+def _expected_rows(zone: int, holds_replies: bool) -> frozenset[Flow]:
     """Return the exact rows that track connections in a zone.
 
     Where replies are held, these and packets that belong to no connection are dropped.
@@ -124,7 +124,7 @@ def _wanted(zone: int, holds_replies: bool) -> frozenset[Flow]:
              _looked_up(_NOTHING_KNOWN, Table.LIFTED), 0),
             (Table.STATE, 30, ip + tcp + _state(_NEW), b"", 0),
             (Table.STATE, 20, ip + later + _state(0), aside, 0),
-            (Table.OUTPUT, 20, ip + _state(_NEW) + _nicira(107, 0), _remembered(zone), 0),
+            (Table.OUTPUT, 20, ip + _state(_NEW) + _nicira(107, 0), _remember_action(zone), 0),
         ]  # fmt: skip
     return frozenset(Flow(table, at, match, does, _STRUCTURE + number) for table, at, match, does, number in rows)
 
@@ -132,7 +132,7 @@ def _wanted(zone: int, holds_replies: bool) -> frozenset[Flow]:
 def _asks_again() -> tuple[bytes, ...]:
     """A reply's sender and receiver change places, and the lists are asked."""
     again = struct.pack(">HHIHHB3x", 0xFFFF, 16, 0x2320, 14, 0xFFF8, Table.OPERATOR)
-    return _copied(0, 5), _copied(1, 0), _copied(5, 1), _set(6, 2), again
+    return _copy_action(0, 5), _copy_action(1, 0), _copy_action(5, 1), _set(6, 2), again
 
 
 def tracks(flows: FlowTable) -> npt.NDArray[np.bool_]:
@@ -157,7 +157,7 @@ def read_whole(flows: FlowTable, *, holds_replies: bool) -> FlowTable:
     zone = next(iter(zones), 0)
     if len(zones) != 1 or zone in (0, _NOTHING_KNOWN):
         raise NotEquivalent("connections are not looked up in one zone of the program's own")
-    wanted = _wanted(zone, holds_replies)
+    wanted = _expected_rows(zone, holds_replies)
     found = [place for place, row in rows.items() if row in wanted]
     missing = wanted - {rows[place] for place in found}
     if missing or len(found) != len(wanted):
@@ -211,10 +211,10 @@ def _read(match: bytes, flows: FlowTable, place: int) -> bytes:
         if term.oxm_class not in (0x8001, 1) or term.number not in (37, 105, *range(4), *range(119, 126))
     ]
     if any((term.oxm_class, term.number) != (0x8000, 5) for term in own if term.oxm_class != 0x8001):
-        raise _refused(flows, place, "asks for a packet's own header, where connections are tracked")
+        raise _refuse_row(flows, place, "asks for a packet's own header, where connections are tracked")
     states = [term.packed() for term in terms if (term.oxm_class, term.number) == (1, 105)]
     if states != ([_VALID] if asked else []):
-        raise _refused(flows, place, "does not ask once whether the packet has a valid connection")
+        raise _refuse_row(flows, place, "does not ask once whether the packet has a valid connection")
     kept = [term for term in terms if term.oxm_class != 1 or term.number == 37]
     before = [term.packed() for term in kept if term.oxm_class != 0x8001]
     after = [term.packed() for term in kept if term.oxm_class == 0x8001]
@@ -248,23 +248,23 @@ def _port(term: _Term, protocol: int | None, flows: FlowTable, place: int) -> by
         return _Term(0x8000, _WITH_PORTS[protocol] + second, term.masked, term.body).packed()
     if protocol in (_ICMP, _ICMPV6) and not term.masked and not term.body[0]:
         return _Term(0x8000, (19 if protocol == _ICMP else 29) + second, 0, term.body[1:]).packed()
-    raise _refused(flows, place, "asks for a port of what has none")
+    raise _refuse_row(flows, place, "asks for a port of what has none")
 
 
 def _terms(match: bytes, flows: FlowTable, place: int) -> list[_Term]:
     found, at = [], 0
     while at < len(match):
         if at + 4 > len(match) or at + 4 + match[at + 3] > len(match):
-            raise _refused(flows, place, "ends early")
+            raise _refuse_row(flows, place, "ends early")
         oxm_class, kind, length = struct.unpack_from(">HBB", match, at)
         found.append(_Term(oxm_class, kind >> 1, kind & 1, match[at + 4 : at + 4 + length]))
         at += 4 + length
     if len({(term.oxm_class, term.number) for term in found}) < len(found):
-        raise _refused(flows, place, "has a field twice")
+        raise _refuse_row(flows, place, "has a field twice")
     return found
 
 
-def _refused(flows: FlowTable, place: int, what: str) -> NotEquivalent:
+def _refuse_row(flows: FlowTable, place: int, what: str) -> NotEquivalent:
     flow = flows.row(place)
     return NotEquivalent(
         f"the flow entry of table {flow.table}, priority {flow.priority}, cookie {flow.cookie:#x}, match "

@@ -75,7 +75,7 @@ class Wanted(NamedTuple):
     flags: Pool
 
 
-def wanted(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
+def expected_packets(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
     """Return every rule's packets; `table` is the table of its flow entries."""
     return _one_by_one(rules, table, groups) if 0 < len(rules) <= _FEW else _by_column(rules, table, groups)
 

@@ -118,7 +118,7 @@ class _Lists:
         self._known: dict[tuple[str, Direction], Mapping[Family, RuleList]] = {}
         self.operator = {family: _operator_list(policy, family) for family in Family}
         self._reporting = _reporting(policy)
-        self._owned = {family: _owned(policy, family) for family in Family}
+        self._owned = {family: _owned_addresses(policy, family) for family in Family}
 
     def of(self, tenant: Tenant, direction: Direction, family: Family) -> RuleList:
         """One list of a tenant that owns addresses of the family."""
@@ -135,7 +135,7 @@ class _Lists:
         covered = spans.union(span for common in shared.values() for span in common)
         return (*met, *(() if covered == addresses else (None,)))
 
-    def _shared(self, addresses: spans.Spans, tenant: Tenant | None, family: Family) -> spans.Spans:
+    def _shared_addresses(self, addresses: spans.Spans, tenant: Tenant | None, family: Family) -> spans.Spans:
         return addresses if tenant is None else spans.intersect(addresses, self._owned[family][tenant.id])
 
     def block(self, name: LiftedRule) -> tuple[list[CacheEntry], str]:
@@ -204,9 +204,9 @@ class _Lists:
             yield CacheEntry(box._replace(destination=self._crowd(box.destination, box.family)), Verdict.DEFER)
             receivers = tuple(each for each in receivers if each is None)
         for sender in senders:
-            sent = box._replace(source=self._shared(box.source, sender, box.family))
+            sent = box._replace(source=self._shared_addresses(box.source, sender, box.family))
             for receiver in receivers:
-                within = sent._replace(destination=self._shared(box.destination, receiver, box.family))
+                within = sent._replace(destination=self._shared_addresses(box.destination, receiver, box.family))
                 yield from self._between(sender, receiver, within)
 
     def _crowd(self, addresses: spans.Spans, family: Family) -> spans.Spans:
@@ -218,7 +218,7 @@ class _Lists:
         """The sender's rows, each with the receiver's rows that meet what it permits."""
         deferred = [CacheEntry(box, Verdict.DEFER)]
         if sender is None:
-            return deferred if receiver is None else self._received(receiver, box, ()) or deferred
+            return deferred if receiver is None else self._receiver_rows(receiver, box, ()) or deferred
         found: list[CacheEntry] = []
         rows = self.of(sender, Direction.EGRESS, box.family)
         shares = parts(rows, box, most_entries=MOST_PARTS)
@@ -228,10 +228,10 @@ class _Lists:
             if receiver is None or not row.permit:
                 found.append(CacheEntry(share.box, _verdict(row), counts))
             else:
-                found += self._received(receiver, share.box, counts) or [CacheEntry(share.box, Verdict.DEFER)]
+                found += self._receiver_rows(receiver, share.box, counts) or [CacheEntry(share.box, Verdict.DEFER)]
         return found if shares is not None and len(found) <= MOST_PARTS else deferred
 
-    def _received(self, receiver: Tenant, box: Box, counts: tuple[int, ...]) -> list[CacheEntry]:
+    def _receiver_rows(self, receiver: Tenant, box: Box, counts: tuple[int, ...]) -> list[CacheEntry]:
         """Return the receiver's rows, cut to the sent packets; none if there are too many."""
         rows = self.of(receiver, Direction.INGRESS, box.family)
         shares = parts(rows, box, most_entries=MOST_PARTS) or ()
@@ -354,7 +354,7 @@ def _reporting(policy: Policy) -> frozenset[int]:
     return frozenset(Cookie(Tier.SERVER, *each).pack() for each in found)
 
 
-def _owned(policy: Policy, family: Family) -> Mapping[TenantId, spans.Spans]:
+def _owned_addresses(policy: Policy, family: Family) -> Mapping[TenantId, spans.Spans]:
     """The addresses of each tenant that has some."""
     worlds = {
         tenant.id: world(family, Direction.INGRESS, tenant.prefixes) for tenant in policy.tenants if tenant.prefixes

@@ -100,7 +100,7 @@ class Lists:
         if not boxes:
             return Lift(name, None, "no endpoint of the tenant has an address that it speaks of")
         asked = [(rule.direction, box) for box in boxes]
-        found = [self._hoisted(rule.direction, place, box) for box in boxes]
+        found = [self._hoist_parts(rule.direction, place, box) for box in boxes]
         stays = "; ".join(dict.fromkeys(each.because for each in found if isinstance(each, Stays)))
         own = [each for each in found if not isinstance(each, Stays)]
         if not own:
@@ -109,7 +109,7 @@ class Lists:
         form = next(each for each in (Form.TOGETHER, Form.NARROWED, Form.ALONE) if each in forms)
         way = OTHER_WAY[rule.direction]
         returning = list(self._replies(rule, boxes))
-        replies = min((self._answered(way, each) for each in (returning, _to_clients(returning, way))), key=_less)
+        replies = min((self._deciding_lines(way, each) for each in (returning, _to_clients(returning, way))), key=_less)
         asked += [(way, box) for box in returning]
         mine = tuple(part for _, each in own for part in each) + replies.parts
         return Lift(name, form, stays, mine, bool(replies.parts), replies.because, tuple(asked))
@@ -128,7 +128,7 @@ class Lists:
             if inside is not None:
                 yield inside
 
-    def _hoisted(self, direction: Direction, place: int, box: Box) -> tuple[Form, list[Part]] | Stays:
+    def _hoist_parts(self, direction: Direction, place: int, box: Box) -> tuple[Form, list[Part]] | Stays:
         composed = self.both[direction]
         rows = composed.rows(box, self.bounds.near(box, direction))
         row = next(at for at, each in enumerate(rows.rows) if each.position == composed.position(place))
@@ -157,7 +157,7 @@ class Lists:
             if inside is not None:
                 yield inside
 
-    def _answered(self, direction: Direction, boxes: Sequence[Box]) -> _Answered:
+    def _deciding_lines(self, direction: Direction, boxes: Sequence[Box]) -> _Answered:
         """Return the lines that decide some packets, each with its part, if any are permitted."""
         composed = self.both[direction]
         found: list[Part] = []

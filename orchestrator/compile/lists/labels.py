@@ -73,7 +73,7 @@ class Labels:
             labels, fresh, hunk = self, [], -1
             try:
                 for hunk in reversed(range(len(hunks))):
-                    labels, new = labels._spliced(hunks[hunk])
+                    labels, new = labels._splice_hunk(hunks[hunk])
                     fresh.append(new)
             except _NoRoomError:
                 hunks = widen_hunks(hunks, hunk, wider, len(self))
@@ -81,7 +81,7 @@ class Labels:
             else:
                 return Relabelled(labels, tuple(hunks), tuple(reversed(fresh)))
 
-    def _spliced(self, hunk: Hunk) -> tuple[Labels, LabelColumn]:
+    def _splice_hunk(self, hunk: Hunk) -> tuple[Labels, LabelColumn]:
         """The labels after one hunk, and those among them that are new. Raises _NoRoomError."""
         stop = hunk.first + hunk.gone
         below = self.at(hunk.first - 1) if hunk.first else None

@@ -106,7 +106,7 @@ _ATOM_OCTETS = struct.Struct("=4Q4H2BBB2B2B2B6x")
 ATOM_WORDS = _ATOM.itemsize // 8
 
 
-def packed(table: RuleTable) -> Atoms:
+def pack_atoms(table: RuleTable) -> Atoms:
     """The atoms of one list as the extension reads them."""
     rows = np.zeros(len(table), _ATOM)
     for place, column in enumerate((table.src_hi, table.src_lo, table.dst_hi, table.dst_lo)):

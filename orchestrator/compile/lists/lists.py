@@ -22,7 +22,7 @@ from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.lists.atoms import MOST_ATOMS, atoms, atoms_one_by_one
 from orchestrator.compile.lists.exchange import RowChange, exchange_atoms
 from orchestrator.compile.lists.labels import LabelColumn, Labels
-from orchestrator.compile.lists.levels import Levels, few_packed, levels, packed
+from orchestrator.compile.lists.levels import Levels, few_packed, levels, pack_atoms
 from orchestrator.compile.lists.pieces import NO_LEVEL, Piece, Pieces, Run
 from orchestrator.compile.lists.steps import Difference, Labelled, Step
 from orchestrator.compile.openflow.encoder import MOST_FLOWS, RuleStage, doings, flow_counts, meter_of, rule_flows
@@ -160,7 +160,7 @@ class CompiledList:
             difference = Difference.between(self.tenant.acl, tenant.acl, self.sides)
         found = None
         if returns is self.returns and difference.come <= self.most_come:
-            found = self._followed(tenant, difference)
+            found = self._follow_difference(tenant, difference)
         return CompiledList.of(tenant, returns, difference.groups.after) if found is None else found
 
     @property
@@ -175,7 +175,7 @@ class CompiledList:
         level = self.pieces.levels_of(np.array([self.labels.at(each) for each in positions], np.uint64)).tolist()
         return [None if each == NO_LEVEL else _RANGES[self.returns].highest - each for each in level]
 
-    def _followed(self, tenant: Tenant, difference: Difference) -> CompiledList | None:
+    def _follow_difference(self, tenant: Tenant, difference: Difference) -> CompiledList | None:
         """Update the list.
 
         None where starting from scratch is faster, or gives a better error.
@@ -184,7 +184,7 @@ class CompiledList:
         if step is None or len(step.come) > self.most_come:
             return None
         try:
-            gone = self._gone(step)
+            gone = self._removed_run(step)
             come = _come(step.come, tenant)
         except AclflowError:
             return None
@@ -197,13 +197,13 @@ class CompiledList:
             step.members, found.change,
         )  # fmt: skip
 
-    def _gone(self, step: Step) -> Run:
+    def _removed_run(self, step: Step) -> Run:
         runs = [self.pieces.between(low, high) for low, high in step.gone]
         if not step.lost and len(runs) <= 1:
             return runs[0] if runs else Run.joined(())
         if step.lost:
             table = atoms([each.rule for each in step.lost], self.tenant.acl.groups, tenant=self.tenant.number)
-            runs.append(Run(_labels(step.lost)[table.order], packed(table)))
+            runs.append(Run(_labels(step.lost)[table.order], pack_atoms(table)))
         whole = Run.joined(runs)
         order = np.argsort(whole.label, kind="stable")
         return Run(whole.label[order], whole.atoms[order])
@@ -235,9 +235,9 @@ def _piece(table: RuleTable, label: LabelColumn, level: Levels, rules: Sequence[
     mine = [(stage, np.flatnonzero((table.direction == direction) & has_rows)) for direction, stage, _ in _STAGES]
     parts = [_flows(table if len(rows) == len(table) else table.take(rows), stage) for stage, rows in mine if len(rows)]
     if len(parts) == 1:
-        return Piece(label, packed(table), level, count, parts[0])
+        return Piece(label, pack_atoms(table), level, count, parts[0])
     order = np.argsort(np.concatenate([np.repeat(rows, count[rows]) for _, rows in mine]), kind="stable")
-    return Piece(label, packed(table), level, count, FlowTable.joined(parts).take(order))
+    return Piece(label, pack_atoms(table), level, count, FlowTable.joined(parts).take(order))
 
 
 def _few_piece(atoms: Sequence[Atom], rules: Sequence[Labelled], tenant: int) -> Piece:

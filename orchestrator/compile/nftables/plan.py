@@ -185,7 +185,7 @@ class _Planner:
         if len(rows) > FEW_ROWS:
             if Axis.PROTOCOL not in cut and not self._space.unbounded[Axis.PROTOCOL, rows].all():
                 return self._cut(self._division(Axis.PROTOCOL, rows), rows, cut)
-            found = (self._tables(rows) if cut <= {Axis.PROTOCOL} else None) or self._divided(rows, cut)
+            found = (self._tables(rows) if cut <= {Axis.PROTOCOL} else None) or self._divide_rows(rows, cut)
             if found is not None:
                 return found
         return Rules(tuple(rows.tolist()), cut)
@@ -222,7 +222,7 @@ class _Planner:
             if number < len(known):
                 parts.append(self._table(known[number], members))
             else:
-                parts.append(self._divided(members, frozenset({Axis.PROTOCOL})) or self._rules(members))
+                parts.append(self._divide_rows(members, frozenset({Axis.PROTOCOL})) or self._rules(members))
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _rules(self, rows: Rows) -> Rules:
@@ -236,7 +236,7 @@ class _Planner:
             first.setdefault(key, row)
         return Table(shape, tuple(first.values()))
 
-    def _divided(self, rows: Rows, cut: frozenset[Axis]) -> Plan | None:
+    def _divide_rows(self, rows: Rows, cut: frozenset[Axis]) -> Plan | None:
         """Plan a cut on the best axis, or a split that permits one.
 
         None where matching row by row is better.
@@ -280,7 +280,7 @@ class _Planner:
                     best, least = turns, rough
         if not best:
             return None
-        return Sequence(tuple(self._divided(each.rows, cut) or self.plan(each.rows, cut) for each in best))
+        return Sequence(tuple(self._divide_rows(each.rows, cut) or self.plan(each.rows, cut) for each in best))
 
     def _cut(self, division: _Division, rows: Rows, cut: frozenset[Axis]) -> Cut:
         self._left -= division.copies

@@ -167,16 +167,16 @@ class PlanWriter:
     def _chain(self, plan: Plan) -> str:
         if id(plan) not in self._chains:
             rules = self.rules(plan)
-            name = self._chains[id(plan)] = self._named("c", rules)
+            name = self._chains[id(plan)] = self._name_part("c", rules)
             self.declarations.chain(name, rules)
         return self._chains[id(plan)]
 
     def _map(self, fields: list[str], elements: list[str], *flags: str) -> str:
-        name = self._named("m", [*fields, *flags, *elements])
+        name = self._name_part("m", [*fields, *flags, *elements])
         self.declarations.map(name, fields, elements, *flags)
         return name
 
-    def _named(self, kind: str, lines: list[str]) -> str:
+    def _name_part(self, kind: str, lines: list[str]) -> str:
         """Return the name of a part, made of its content and the parts it uses."""
         content = "\n".join(lines).encode()
         return f"{self.name}_{kind}{blake2b(content, digest_size=_NAME_BYTES).hexdigest()}"
@@ -186,6 +186,6 @@ class PlanWriter:
         if not (line.log and self.counted):
             return verdict
         rules = [filterlogs.nftables_rule(self.tenant, line.comment), verdict]
-        name = self._named("l", rules)
+        name = self._name_part("l", rules)
         self.declarations.chain(name, rules)
         return f"goto {name}"

@@ -69,7 +69,7 @@ class Sites:
             return self._all_moved(policy)
         if not gone and not come:
             return self if not self.moved else self._with_moved(frozenset())
-        followed = self._exchanged(gone, come, policy)
+        followed = self._exchange_endpoints(gone, come, policy)
         return self._all_moved(policy) if followed is None else followed
 
     def _all_moved(self, policy: Policy) -> Sites:
@@ -81,7 +81,7 @@ class Sites:
     def _with_moved(self, moved: Set[str]) -> Sites:
         return Sites(self.by_port, self.by_tenant, self.prefixes, self.table, self.symbols, moved)
 
-    def _exchanged(self, gone: Sequence[Endpoint], come: Sequence[Endpoint], policy: Policy) -> Sites | None:
+    def _exchange_endpoints(self, gone: Sequence[Endpoint], come: Sequence[Endpoint], policy: Policy) -> Sites | None:
         """Exchange some endpoints; None where one contradicts another."""
         by_port, by_tenant, prefixes = dict(self.by_port), dict(self.by_tenant), dict(self.prefixes)
         for endpoint in gone:

@@ -84,11 +84,11 @@ def tracking_rows(tracking: Tracking, sends: tuple[Flow, ...]) -> list[Flow]:
 
     `sends` are the rows by which table `output` sends packets.
     """
-    states = (_held(row) if tracking.holds_replies else row for row in _states())
-    return [*_looks_up(tracking.zone), *states, *_second_pass(), *_remembers(tracking.zone), *_sent(sends)]
+    states = (_drop_misfits(row) if tracking.holds_replies else row for row in _states())
+    return [*_looks_up(tracking.zone), *states, *_second_pass(), *_remembers(tracking.zone), *_send_rows(sends)]
 
 
-def _held(row: Flow) -> Flow:
+def _drop_misfits(row: Flow) -> Flow:
     """Return a row of `state` that drops packets which do not fit their connection.
 
     They go against its direction, or show nothing of it.
@@ -160,7 +160,7 @@ def _remembers(zone: int) -> Iterator[Flow]:
     yield replace(_flow(Table.SEND, 20, [new, unmarked]), cookie=REFUSED)
 
 
-def _sent(sends: tuple[Flow, ...]) -> Iterator[Flow]:
+def _send_rows(sends: tuple[Flow, ...]) -> Iterator[Flow]:
     for each in sends:
         yield replace(each, table=Table.SEND)
 

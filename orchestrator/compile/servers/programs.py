@@ -84,8 +84,8 @@ class ServerCompiler:
         Raises what the compilers raise, with the place of the rule; then the one before is still the last.
         """
         lists = lists or self.tenants.lists(policy)
-        served = _served(policy, ask, lists)
-        frame = self._framed(policy, ask, lists.operator, list(served.values()))
+        served = _serve_tenants(policy, ask, lists)
+        frame = self._make_frame(policy, ask, lists.operator, list(served.values()))
         changes = [] if frame is self._frame else [difference(self._frame.rows, frame.rows)]
         for name in self._served.keys() | served.keys():
             before, after = self._served.get(name), served.get(name)
@@ -101,7 +101,7 @@ class ServerCompiler:
 
         It looks at the inputs only; False where they do not tell.
         """
-        served = _served(policy, ask, lists)
+        served = _serve_tenants(policy, ask, lists)
         is_same = self._last is not None and served.keys() == self._served.keys()
         if not is_same or any(each is not self._served[name] for name, each in served.items()):
             return False
@@ -120,7 +120,7 @@ class ServerCompiler:
         self._served, self._frame, self._last = served, frame, program
         return program, None if last is None else delta_of(last, program, removed, added)
 
-    def _framed(self, policy: Policy, ask: Ask, operator: FilterList, served: Sequence[Served]) -> _Frame:
+    def _make_frame(self, policy: Policy, ask: Ask, operator: FilterList, served: Sequence[Served]) -> _Frame:
         """The frame; that of the last time where it would be made of the same."""
         made_of = _made_of(policy, ask, operator, served)
         if made_of == self._frame.made_of:
@@ -132,7 +132,7 @@ class ServerCompiler:
         return _Frame(made_of, FlowTable.joined([*rows, *general]))
 
 
-def _served(policy: Policy, ask: Ask, lists: Lists) -> dict[str, Served]:
+def _serve_tenants(policy: Policy, ask: Ask, lists: Lists) -> dict[str, Served]:
     """Return what a server holds of each of its tenants."""
     mine, known = ask.share.served, lists.served
     return {tenant.id: known[tenant.id] for tenant in policy.tenants if tenant.id in mine}

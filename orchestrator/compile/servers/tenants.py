@@ -162,12 +162,12 @@ class TenantCompiler:
         operator = self._last.operator if is_known else operator_list(policy)
         known = self._last.served if is_known else {}
         served: dict[str, Served] = {
-            each.id: self._served(operator, each, known.get(each.id), above[1]) for each in policy.tenants
+            each.id: self._serve_tenant(operator, each, known.get(each.id), above[1]) for each in policy.tenants
         }
         self._above, self._last = above, Lists(operator, served)
         return self._last
 
-    def _served(self, operator: FilterList, tenant: Tenant, known: Served | None, limit: LogLimit) -> Served:
+    def _serve_tenant(self, operator: FilterList, tenant: Tenant, known: Served | None, limit: LogLimit) -> Served:
         if known is not None and known.tenant is tenant:
             return known
         followed = known.followed(tenant) if known is not None and not self._general else None

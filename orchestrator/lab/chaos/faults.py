@@ -37,7 +37,7 @@ class Fault:
 def matrix() -> tuple[Fault, ...]:
     """Return every fault."""
     found = [Fault("nothing", lambda _: None, _SHORT)]
-    found += [_killed(*names) for names in _KILLED]
+    found += [_kill_service(*names) for names in _KILLED]
     found += [_at_step(command, step) for command in _COMMANDS for step in names_of(command)]
     found += [
         Fault("the service's disk is full", lambda at: at.fill(SERVICE), _MIDDLE),
@@ -47,12 +47,12 @@ def matrix() -> tuple[Fault, ...]:
     ]
     for way, relay in _WAYS.items():
         found += [
-            Fault(f"{mode.value}: {way}", _relayed(relay, mode), _LONG) for mode in Mode if mode is not Mode.CARRY
+            Fault(f"{mode.value}: {way}", _set_relay(relay, mode), _LONG) for mode in Mode if mode is not Mode.CARRY
         ]
-    return (*found, *(_moved(seconds) for seconds in (_HOUR, -_HOUR, _MONTH, -_MONTH)))
+    return (*found, *(_move_clock(seconds) for seconds in (_HOUR, -_HOUR, _MONTH, -_MONTH)))
 
 
-def _killed(*names: str) -> Fault:
+def _kill_service(*names: str) -> Fault:
     def begin(stage: Stage) -> None:
         for name in names:
             stage.lab.kill(name)
@@ -69,11 +69,11 @@ def _arm(stage: Stage, step: str) -> None:
     stage.step_file.write_text(step)
 
 
-def _relayed(relay: Callable[[Stage], Relay], mode: Mode) -> Callable[[Stage], None]:
+def _set_relay(relay: Callable[[Stage], Relay], mode: Mode) -> Callable[[Stage], None]:
     return lambda stage: stage.set(relay(stage), mode)
 
 
-def _moved(seconds: int) -> Fault:
+def _move_clock(seconds: int) -> Fault:
     return Fault(f"the clock moved by {seconds:+d} s", lambda stage: stage.move_clock(seconds), _MIDDLE)
 
 

@@ -21,7 +21,7 @@ from orchestrator.lab.chaos import faults
 from orchestrator.lab.chaos.faults import Fault
 from orchestrator.lab.chaos.ledger import Arrival, Ledger
 from orchestrator.lab.chaos.prober import Prober
-from orchestrator.lab.chaos.stage import SQLITE, STEPPED, Stage, raised
+from orchestrator.lab.chaos.stage import SQLITE, STEPPED, Stage, raise_stage
 from orchestrator.lab.chaos.world import FIRST, TENANTS, World
 from orchestrator.lab.chaos.writer import Burst, Writer
 from orchestrator.lab.layout import Layout
@@ -87,7 +87,7 @@ def run(layout: Layout, wishes: Wishes, told: Told, progress: Progress = lambda 
     Raises Missing, Unreachable, Conflict where there is a lab already.
     """
     world = World(wishes.seed)
-    with raised(layout, world, wishes.store, progress, wishes.command) as stage, stage.plane.client() as client:
+    with raise_stage(layout, world, wishes.store, progress, wishes.command) as stage, stage.plane.client() as client:
         generation = client.domain(world.spec.domain).generation
         stage.plane.wait_enforced(client, generation)
         ledger = Ledger(world.permits(dict.fromkeys(TENANTS, FIRST)), generation)

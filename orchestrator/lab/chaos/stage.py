@@ -181,7 +181,7 @@ class Stage:
 
 
 @contextmanager
-def raised(
+def raise_stage(
     layout: Layout, world: World, store: str, progress: Progress, command: Sequence[str] = STEPPED
 ) -> Iterator[Stage]:
     """Bring a lab up with its surroundings, every tenant at its first list.

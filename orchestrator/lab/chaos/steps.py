@@ -37,7 +37,7 @@ STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "keep": "orchestrator.enforce.keeping:Keeper.keep",
             "observe": "orchestrator.enforce.drivers.openflow.driver:OpenFlowDriver.observe",
             "apply": "orchestrator.enforce.drivers.openflow.driver:OpenFlowDriver.apply",
-            "change": "orchestrator.enforce.drivers.openflow.driver:OpenFlowDriver._changed",
+            "change": "orchestrator.enforce.drivers.openflow.driver:OpenFlowDriver._evaluate_answers",
             "send": "orchestrator.enforce.drivers.openflow.channel:StreamChannel._write",
             "report": "orchestrator.enforce.report:Reporter.point",
         },

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.model import Acl, Action, Rule
-from orchestrator.policy.space import WHOLE, Box, boxes_of, everything, merged, remaining
+from orchestrator.policy.space import WHOLE, Box, boxes_of, everything, merge_boxes, remaining
 
 MOST_PIECES = 10_000
 """A permit that falls into more pieces than this is refused."""
@@ -37,7 +37,7 @@ def reduce_permits(rules: Sequence[Rule], acl: Acl) -> Iterator[tuple[Rule, tupl
                 raise TooLarge(
                     f"what the denies above leave of it falls into more than {MOST_PIECES} pieces", place=rule.id
                 )
-        yield rule, tuple(pieces) if pieces == boxes else merged(pieces)
+        yield rule, tuple(pieces) if pieces == boxes else merge_boxes(pieces)
 
 
 def _whole_packets(rule: Rule, acl: Acl) -> list[Box]:

@@ -268,7 +268,7 @@ def read(
     place. What single rules lose is in the result.
     """
     whole = decode(text, name=name, max_bytes=options.max_bytes)
-    found = named(format_name) if format_name else guess(whole, name)
+    found = format_named(format_name) if format_name else guess(whole, name)
     return _in_file(name, lambda: _with_origin(found, whole, found.read(whole, name, options)))
 
 
@@ -284,7 +284,7 @@ def read_all(
     A text that is one list gives it under "". Raises as `read`.
     """
     whole = decode(text, name=name, max_bytes=options.max_bytes)
-    found = named(format_name) if format_name else guess(whole, name)
+    found = format_named(format_name) if format_name else guess(whole, name)
     reader = found.read_all
     if reader is None:
         return {"": _in_file(name, lambda: found.read(whole, name, options))}
@@ -296,7 +296,7 @@ def write(acl: Acl, format_name: str, taken_from: TakenFrom | None = None) -> Ex
 
     Raises BadInput for a format that is not known or that cannot be written.
     """
-    found = named(format_name)
+    found = format_named(format_name)
     if found.write is None:
         writable = ", ".join(other.name for other in _FORMATS if other.write is not None)
         raise BadInput(f"{found.name} can only be read; these can be written: {writable}")
@@ -306,7 +306,7 @@ def write(acl: Acl, format_name: str, taken_from: TakenFrom | None = None) -> Ex
     return replace(exported, text=stated_in(exported.text, taken_from, found.comment))
 
 
-def named(format_name: str) -> Format:
+def format_named(format_name: str) -> Format:
     """The format of this name. Raises BadInput."""
     found = FORMATS.get(format_name)
     if found is None:

@@ -13,7 +13,7 @@ from orchestrator.errors import BadInput, BadPolicy
 from orchestrator.policy.addresses import ANY, Addresses
 from orchestrator.policy.fields import CARRIED, Kind, MatchField
 from orchestrator.policy.model.names import RuleId, check_name
-from orchestrator.policy.ports import EVERY_PORT, PortRange, normalised
+from orchestrator.policy.ports import EVERY_PORT, PortRange, normalise_ranges
 from orchestrator.policy.tcpflags import ESTABLISHED, FlagMatch
 
 _LONGEST_TEXT = 1024
@@ -95,7 +95,7 @@ class Rule:
         if field.needs is not None and getattr(self, field.needs.attribute) is None:
             raise BadPolicy(f"a {field.label} means nothing without its {field.needs.label}", place=place)
         if field.kind is Kind.RANGES and len(asked) > 1:
-            object.__setattr__(self, field.attribute, normalised(asked))
+            object.__setattr__(self, field.attribute, normalise_ranges(asked))
 
     @property
     def looks_past_the_ip_header(self) -> bool:

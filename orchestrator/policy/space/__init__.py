@@ -30,7 +30,7 @@ Which packets there are
     1. A box narrows ports only if its protocols are among tcp, udp and sctp and its fragments are WHOLE; TCP flags only
        for tcp, ICMP types and codes only for the family's own ICMP, WHOLE as well. (Rules are refused otherwise, and a
        difference cuts fragments and protocols first, so what is cut by ports is of one kind.)
-    2. An IPv6 later fragment has protocol 44, and nothing else in IPv6 has: `box.settled` removes the impossible half
+    2. An IPv6 later fragment has protocol 44, and nothing else in IPv6 has: `settle_box` removes the impossible half
        whenever fragments or protocols were narrowed.
     3. No axis is empty: an empty result is None or is left out, so a box in hand always holds a packet.
 
@@ -60,9 +60,9 @@ from orchestrator.policy.space.box import (
     full_set,
     remaining,
 )
-from orchestrator.policy.space.merging import merged
+from orchestrator.policy.space.merging import merge_boxes
 from orchestrator.policy.space.rules import boxes_of, side
-from orchestrator.policy.space.searching import search, uncovered
+from orchestrator.policy.space.searching import find_uncovered, search
 from orchestrator.policy.space.standins import StandIn, StandIns
 from orchestrator.policy.space.witness import possible
 
@@ -77,11 +77,11 @@ __all__ = [
     "StandIns",
     "boxes_of",
     "everything",
+    "find_uncovered",
     "full_set",
-    "merged",
+    "merge_boxes",
     "possible",
     "remaining",
     "search",
     "side",
-    "uncovered",
 ]

@@ -58,7 +58,7 @@ class Box(NamedTuple):
         mine, theirs = self.sets, other.sets
         bits = map(and_, mine[:_FIRST_SPANS], theirs[:_FIRST_SPANS])
         both = map(spans.intersect, mine[_FIRST_SPANS:], theirs[_FIRST_SPANS:])
-        return settled(Box._make((self.family, *bits, *both)))
+        return settle_box(Box._make((self.family, *bits, *both)))
 
     def overlaps(self, other: Box) -> bool:
         """Whether some packet is in both."""
@@ -84,7 +84,7 @@ class Box(NamedTuple):
         for axis in SETS:
             outside = _without(self[axis], common[axis])
             if outside:
-                piece = settled(with_axis(rest, axis, outside))
+                piece = settle_box(with_axis(rest, axis, outside))
                 if piece is not None:
                     pieces.append(piece)
                 rest = with_axis(rest, axis, common[axis])
@@ -185,7 +185,7 @@ def with_axis(box: Box, axis: int, members: int | Spans) -> Box:
     return Box._make((*box[:axis], members, *box[axis + 1 :]))
 
 
-def settled(box: Box) -> Box | None:
+def settle_box(box: Box) -> Box | None:
     """The box without the packets that do not exist; None if nothing is left."""
     if not all(box):
         return None

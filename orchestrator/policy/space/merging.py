@@ -10,7 +10,7 @@ from orchestrator.policy.space.box import LATER, OTHER_AXIS, SETS, WHOLE, Box, w
 from orchestrator.policy.spans import Span
 
 
-def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
+def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
     """Merge disjoint boxes that differ on one axis only, until none do.
 
     Not always the fewest possible (that is set cover), but what was cut along one axis after the other comes together.
@@ -23,12 +23,12 @@ def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
             groups: dict[tuple[object, ...], list[Box]] = {}
             for box in found:
                 groups.setdefault((*box[:axis], *box[axis + 1 :]), []).append(box)
-            found = [_united(boxes, axis) for boxes in groups.values()]
+            found = [_unite_boxes(boxes, axis) for boxes in groups.values()]
         found = _halves_joined(found)
     return tuple(found)
 
 
-def _united(boxes: Sequence[Box], axis: int) -> Box:
+def _unite_boxes(boxes: Sequence[Box], axis: int) -> Box:
     """Return boxes that differ on one axis only as one."""
     if len(boxes) == 1:
         return boxes[0]

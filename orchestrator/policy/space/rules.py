@@ -11,7 +11,7 @@ from orchestrator.policy.addresses import Addresses, Family
 from orchestrator.policy.fields import FIELDS, FRAGMENTS, Kind
 from orchestrator.policy.model import AddressGroup, Rule, families, members
 from orchestrator.policy.ports import EVERY_PORT, PortRange
-from orchestrator.policy.space.box import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, full_set, settled
+from orchestrator.policy.space.box import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, full_set, settle_box
 from orchestrator.policy.spans import Span, Spans
 from orchestrator.policy.tcpflags import FlagMatch
 
@@ -27,7 +27,7 @@ def _box(rule: Rule, groups: Mapping[str, AddressGroup], family: Family) -> Box 
     sets = [full if each is every else set_of(each, groups, family) for each, every, full, set_of in asked]
     if rule.looks_past_the_ip_header:
         sets[_FRAGMENTS] = WHOLE
-    return settled(Box._make((family, *sets)))
+    return settle_box(Box._make((family, *sets)))
 
 
 def side(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family) -> Spans:

@@ -8,7 +8,7 @@ from orchestrator.policy.model import Packet
 from orchestrator.policy.space.box import Box
 
 
-def uncovered(box: Box, covers: Sequence[Box]) -> Packet | None:
+def find_uncovered(box: Box, covers: Sequence[Box]) -> Packet | None:
     """A packet of `box` that none of `covers` holds; None if together they cover it."""
     return search(box, lambda packet: next((cover for cover in covers if cover.holds(packet)), None))
 

@@ -20,7 +20,7 @@ from orchestrator.compile.cookies import MARK
 from orchestrator.compile.pipelines.tracked import REFUSED
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.program.countframes import CountClaim, CountFrame, Note
-from orchestrator.program.counts import Counts, joined
+from orchestrator.program.counts import Counts, join_counts
 from orchestrator.store.hits.history import SECOND, HitHistory
 from orchestrator.store.schema.core import hosts
 from orchestrator.store.schema.hits import hit_bookmarks, hit_feeds, hit_losses
@@ -91,7 +91,7 @@ class Counting:
                 without_room |= {frame.host: packets} if packets else {}
                 self._keep(domain, frame)
         if any(map(len, counted)):
-            HitHistory(self._tx, domain).append(joined(counted))
+            HitHistory(self._tx, domain).append(join_counts(counted))
         return Taken(tuple(refused), unknown, without_room)
 
     def _keep(self, domain: str, frame: CountFrame) -> None:

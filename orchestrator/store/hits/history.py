@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import ColumnElement, Row, delete, insert, select, update
 
-from orchestrator.program.counts import NO_COUNTS, U64, Counts, counts_of, joined
+from orchestrator.program.counts import NO_COUNTS, U64, Counts, counts_of, join_counts
 from orchestrator.store.schema.hits import hit_history, hit_marks, hit_totals
 from orchestrator.store.transaction import Transaction
 
@@ -111,7 +111,7 @@ class HitHistory:
         """Add moments before a time to minutes and totals, and finished hours' minutes to hours."""
         moments = self._stretches(Resolution.MOMENTS, marks.minutes_until, until)
         self._coarsen(Resolution.MINUTES, moments)
-        self._add(joined(stretch.counts for stretch in moments))
+        self._add(join_counts(stretch.counts for stretch in moments))
         hours = until // HOUR * HOUR
         if hours > marks.hours_until:
             self._coarsen(Resolution.HOURS, self._stretches(Resolution.MINUTES, marks.hours_until, hours))
@@ -123,7 +123,7 @@ class HitHistory:
             by_start[stretch.start // _LENGTH[into] * _LENGTH[into]].append(stretch.counts)
         for start, parts in by_start.items():
             there = self._stretches(into, start, start + 1)
-            self._put(into, start, joined([*parts, *(stretch.counts for stretch in there)]))
+            self._put(into, start, join_counts([*parts, *(stretch.counts for stretch in there)]))
 
     def _put(self, resolution: Resolution, start: int, counts: Counts) -> None:
         data = counts.to_bytes()
@@ -140,7 +140,7 @@ class HitHistory:
     def _add(self, counts: Counts) -> None:
         """Add to the totals."""
         for chunk, rows in _chunks(counts.cookie).items():
-            self._put_total(chunk, joined((self._total(chunk), counts.take(np.isin(counts.cookie, rows)))))
+            self._put_total(chunk, join_counts((self._total(chunk), counts.take(np.isin(counts.cookie, rows)))))
 
     def _total(self, chunk: int) -> Counts:
         table = hit_totals.c
@@ -209,7 +209,7 @@ class HitHistory:
             rows = rows.where(table.chunk.in_(_chunks(cookies)))
         folded = map(counts_of, self._tx.read(rows).scalars())
         fresh = self._stretches(Resolution.MOMENTS, marks.minutes_until, None)
-        found = joined([*folded, *(stretch.counts for stretch in fresh)])
+        found = join_counts([*folded, *(stretch.counts for stretch in fresh)])
         return found if cookies is None else found.at(cookies)
 
     def window(self, since: int) -> Window:
@@ -225,7 +225,7 @@ class HitHistory:
             finest = min(Resolution, key=lambda each: int(getattr(marks, _SINCE[each])))
         length = _LENGTH.get(finest, 1)
         start = max(since // length * length, getattr(marks, _SINCE[finest]) // length * length)
-        return Window(start, now, joined(stretch.counts for stretch in self._from(finest, start, marks)))
+        return Window(start, now, join_counts(stretch.counts for stretch in self._from(finest, start, marks)))
 
     def stretches(self, resolution: Resolution, since: int) -> list[Stretch]:
         """What was counted stretch by stretch, from the one that a time is in; the one under way is the last."""
@@ -238,7 +238,7 @@ class HitHistory:
         by_start: defaultdict[int, list[Counts]] = defaultdict(list)
         for stretch in self._from(resolution, since // length * length, marks):
             by_start[stretch.start // length * length].append(stretch.counts)
-        return [Stretch(start, joined(parts)) for start, parts in sorted(by_start.items())]
+        return [Stretch(start, join_counts(parts)) for start, parts in sorted(by_start.items())]
 
     def _from(self, finest: Resolution, start: int, marks: Row[Any]) -> list[Stretch]:
         """The stretches of a resolution, and at the end the finer ones that are not yet part of it."""

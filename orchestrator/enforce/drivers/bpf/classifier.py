@@ -66,7 +66,7 @@ class KernelClassifier(KernelProgram):
 
         None while it is closed, where an interface lacks it, or if another process opened it.
         """
-        loaded = self._known()
+        loaded = self._find_program()
         if loaded is None or self._held is None or not self._is_everywhere(loaded):
             return None
         serial, held = self._held

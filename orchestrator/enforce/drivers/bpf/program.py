@@ -72,7 +72,7 @@ class KernelProgram:
 
         Does nothing where no program of ours is attached.
         """
-        for loaded in self._loaded_as(set(self._attached().values())):
+        for loaded in self._loaded_as(set(self._find_attached().values())):
             try:
                 libbpf.take_out(loaded.maps[self._kind.root], ONLY)
             finally:
@@ -80,7 +80,7 @@ class KernelProgram:
 
     def counted(self) -> Counted:
         """Return every counter ever assigned to a cookie; none where nothing is attached."""
-        loaded = self._known()
+        loaded = self._find_program()
         if loaded is None:
             nothing = np.empty(0, np.uint64)
             return Counted(0, nothing, nothing, nothing)
@@ -93,7 +93,7 @@ class KernelProgram:
     def detach(self) -> None:
         """Take it away from every interface, with all that it counted."""
         self.close()
-        for number in self._attached():
+        for number in self._find_attached():
             libbpf.detach(number, self._kind.priority)
         self._let_go()
 
@@ -129,7 +129,7 @@ class KernelProgram:
     def _attach(self, program: int) -> None:
         """Let the program see what comes in by our interfaces, and by no others."""
         wanted, mine = self._here(), libbpf.identity(program)
-        found = self._attached()
+        found = self._find_attached()
         for number in found.keys() - wanted:
             libbpf.detach(number, self._kind.priority)
         for number in wanted:
@@ -137,17 +137,17 @@ class KernelProgram:
                 libbpf.attach(number, program, self._kind.priority)
 
     def _is_everywhere(self, loaded: libbpf.Loaded) -> bool:
-        mine, found = libbpf.identity(loaded.program), self._attached()
+        mine, found = libbpf.identity(loaded.program), self._find_attached()
         return all(found.get(number) == mine for number in self._here())
 
-    def _known(self) -> libbpf.Loaded | None:
+    def _find_program(self) -> libbpf.Loaded | None:
         """Return the program, if this process or an earlier one loaded it.
 
         With the places of its counters.
         """
         if self._loaded is None:
             here = self._here()
-            found = self._loaded_as({program for number, program in self._attached().items() if number in here})
+            found = self._loaded_as({program for number, program in self._find_attached().items() if number in here})
             if found:
                 self._take(found[0])
             for other in found[1:]:
@@ -161,7 +161,7 @@ class KernelProgram:
 
     def _ready(self) -> libbpf.Loaded:
         """Return this version's program; an older one is replaced, with its counters kept."""
-        known = self._known()
+        known = self._find_program()
         if known is not None and self._is_ours:
             return known
         new = self._load({} if known is None else {name: known.maps[name] for name in _KEPT})
@@ -190,7 +190,7 @@ class KernelProgram:
         there = {name: number for number, name in socket.if_nameindex()}
         return {there[interface] for interface in self._interfaces if interface in there}
 
-    def _attached(self) -> dict[int, int]:
+    def _find_attached(self) -> dict[int, int]:
         """The programs that have our place, by interface, of this network namespace."""
         found = {number: libbpf.attached_program(number, self._kind.priority) for number, _ in socket.if_nameindex()}
         return {number: program for number, program in found.items() if program is not None}

@@ -89,14 +89,14 @@ class Fronted:
                 self._front.open(pending.rows, pending.stamp)
             except AclflowError as error:
                 log.warning("front.stays_closed", error=str(error))
-        cached = self._cached()
+        cached = self._read_cache()
         if cookies is not None:
             cached = cached.take(np.flatnonzero(np.isin(cached.cookie, cookies)))
         return Observed(FlowTable.joined([found.flows, cached]), found.stamp)
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
         """Close the cache and change the filter; the cache opens when that is read back."""
-        rows = {row.key: row for row in self._cached().rows()}
+        rows = {row.key: row for row in self._read_cache().rows()}
         self._pending = None
         self._front.close()
         self._device.apply(delta, stamp)
@@ -117,9 +117,9 @@ class Fronted:
 
     def hits(self) -> Hits:
         """The counters of both."""
-        return _joined(self._device.hits(), self._front.hits())
+        return _join_hits(self._device.hits(), self._front.hits())
 
-    def _cached(self) -> FlowTable:
+    def _read_cache(self) -> FlowTable:
         """Return the cache's rows; close one with foreign content, which has none."""
         try:
             return self._front.observe()
@@ -129,6 +129,6 @@ class Fronted:
             return self._front.observe()
 
 
-def _joined(*parts: Hits) -> Hits:
+def _join_hits(*parts: Hits) -> Hits:
     columns = ("key", "cookie", "packets", "bytes", "idle_s", "age_s")
     return Hits(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))

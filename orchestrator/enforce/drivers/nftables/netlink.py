@@ -113,7 +113,7 @@ class Netlink:
                             raise _error(refused)
                         return
         except OSError as error:
-            raise self._unanswered(error) from None
+            raise self._forget_answers(error) from None
 
     def ask(self, kind: int, flags: int, family: int, body: bytes = b"") -> Iterator[tuple[int, bytes]]:
         """Yield the kernel's answers: kind and body behind the family.
@@ -123,7 +123,7 @@ class Netlink:
         try:
             yield from self._answers(kind, flags, family, body)
         except OSError as error:
-            raise self._unanswered(error) from None
+            raise self._forget_answers(error) from None
 
     def _answers(self, kind: int, flags: int, family: int, body: bytes) -> Iterator[tuple[int, bytes]]:
         self._socket.send(message(kind, flags | (0 if flags & DUMP else ACK), family, body, sequence=1))
@@ -148,7 +148,7 @@ class Netlink:
         self._socket.close()
         self._socket = _open_socket()
 
-    def _unanswered(self, error: OSError) -> Unreachable:
+    def _forget_answers(self, error: OSError) -> Unreachable:
         """Forget outstanding answers after the kernel has not answered in time."""
         self.reopen()
         return Unreachable(f"netlink: {error.strerror or 'the kernel does not answer'}")

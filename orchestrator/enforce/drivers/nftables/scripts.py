@@ -167,17 +167,17 @@ class _Step:
 
     def additions(self) -> Iterator[str]:
         """Yield objects that nothing refers to yet."""
-        yield from (f"add {self._named(name)}" for name in self.added if name.startswith("chain "))
+        yield from (f"add {self._name_object(name)}" for name in self.added if name.startswith("chain "))
         for name, text in self.added.items():
             if not name.startswith("chain "):
                 declared, elements = _apart(text)
-                yield f"add {self._named(name)} {{ {'; '.join(declared)}; }}"
+                yield f"add {self._name_object(name)} {{ {'; '.join(declared)}; }}"
                 yield f"add element {self.table} {name.partition(' ')[2]} {{ {', '.join(elements)} }}"
         yield from self._rules(self.added)
 
     def changes(self) -> Iterator[str]:
         """The chains that lead elsewhere now."""
-        yield from (f"flush {self._named(name)}" for name in self.changed)
+        yield from (f"flush {self._name_object(name)}" for name in self.changed)
         yield from self._rules(self.changed)
 
     def removals(self) -> Iterator[str]:
@@ -186,9 +186,9 @@ class _Step:
         References go before their targets.
         """
         chains = [name for name in self.gone if name.startswith("chain ")]
-        yield from (f"flush {self._named(name)}" for name in chains)
-        yield from (f"delete {self._named(name)}" for name in self.gone if name.startswith("map "))
-        yield from (f"delete {self._named(name)}" for name in chains)
+        yield from (f"flush {self._name_object(name)}" for name in chains)
+        yield from (f"delete {self._name_object(name)}" for name in self.gone if name.startswith("map "))
+        yield from (f"delete {self._name_object(name)}" for name in chains)
 
     def _rules(self, objects: Table) -> Iterator[str]:
         for name, text in objects.items():
@@ -196,6 +196,6 @@ class _Step:
                 rule = f"add rule {self.table} {name.partition(' ')[2]}"
                 yield from (f"{rule} {line}" for line in text.splitlines())
 
-    def _named(self, name: str) -> str:
+    def _name_object(self, name: str) -> str:
         kind, _, own = name.partition(" ")
         return f"{kind} {self.table} {own}"

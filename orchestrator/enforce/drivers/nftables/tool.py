@@ -59,7 +59,7 @@ class NftTool:
 
     def read(self) -> Holding:
         """The newer tables, with older ones as something that should not be there."""
-        found = {name: tables for name in scripts.NAMES if (tables := self._found(name)).stamps}
+        found = {name: tables for name in scripts.NAMES if (tables := self._find_object(name)).stamps}
         self._name = max(found, key=lambda name: found[name].age, default=None)
         if self._name is None:
             return Holding({}, None, ())
@@ -68,7 +68,7 @@ class NftTool:
             held.objects[Key(_MINE[Family.IPV4], _LEFT_OVER)] = name
         return Holding(held.objects, held.stamp, tuple(held.counts))
 
-    def _found(self, name: str) -> _Found:
+    def _find_object(self, name: str) -> _Found:
         found = _Found()
         for family, mine in _MINE.items():
             try:
@@ -92,14 +92,14 @@ class NftTool:
         new = _tables(after)
         for table in new.values():
             scripts.check(table)
-        if self._name is None or not self._changed(self._name, _tables(before), new, stamp):
+        if self._name is None or not self._change_object(self._name, _tables(before), new, stamp):
             fresh = next(name for name in scripts.NAMES if name != self._name)
             self._run(("nft", "-f", "-"), scripts.whole(fresh, new, stamp))
             self._name = fresh
             wait_for_packets()
             self._run(("nft", "-f", "-"), scripts.replacement(fresh))
 
-    def _changed(self, name: str, old: scripts.Tables, new: scripts.Tables, stamp: Stamp) -> bool:
+    def _change_object(self, name: str, old: scripts.Tables, new: scripts.Tables, stamp: Stamp) -> bool:
         """Whether a change of what differs was all that it took."""
         found = incremental(name, old, new, stamp)
         if found is None:

@@ -88,7 +88,7 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
         """
         if state == compat.MAIN_DISPATCHER and self.channel is None:
             self.channel = StreamChannel(
-                self.id, self.port_numbers(), self.stream.sendall, self._borrowed, hosts=self._hosts
+                self.id, self.port_numbers(), self.stream.sendall, self._borrow_stream, hosts=self._hosts
             )
         super().set_state(state)
 
@@ -113,7 +113,7 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
             self._seen(self.channel, message)
         return True
 
-    def _borrowed(self) -> AbstractContextManager[Pump | None]:
+    def _borrow_stream(self) -> AbstractContextManager[Pump | None]:
         return self.stream.borrowed(self._pass_on)
 
     def _recv_loop(self) -> None:

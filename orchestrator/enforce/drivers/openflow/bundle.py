@@ -112,7 +112,7 @@ class Bundle:
 
     def refused(self, errors: Sequence[ErrorMessage]) -> Refused:
         """Turn the switch's errors into Refused, at the first flow they name."""
-        return refused(errors, self.flow)
+        return explain_errors(errors, self.flow)
 
     def flow(self, xid: int) -> Flow | None:
         """The flow or group that the message with a number carries."""
@@ -138,7 +138,7 @@ def _without(groups: FlowTable, others: FlowTable) -> FlowTable:
     return FlowTable.of(row for row in groups.rows() if row.match not in kept)
 
 
-def refused(errors: Sequence[ErrorMessage], flow_of: Callable[[int], Flow | None]) -> Refused:
+def explain_errors(errors: Sequence[ErrorMessage], flow_of: Callable[[int], Flow | None]) -> Refused:
     """Turn errors about messages into Refused.
 
     `flow_of` returns a message's flow by its number.

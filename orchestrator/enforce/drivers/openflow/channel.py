@@ -241,7 +241,7 @@ class StreamChannel:
         # While much is written somebody else must read, or a switch that answers meanwhile stands still, and so do we.
         with (
             self._reading() if len(messages) <= AT_ONCE_BYTES else nullcontext() as pump,
-            self._begun(Exchange(self._datapath_id, xids, timeout_s, pump)) as exchange,
+            self._begin_exchange(Exchange(self._datapath_id, xids, timeout_s, pump)) as exchange,
         ):
             self._write((messages,))
             yield exchange
@@ -252,13 +252,13 @@ class StreamChannel:
             return exchange.answers()
 
     def exchange_parts(self, parts: Iterable[bytes], xids: range, *, timeout_s: float) -> list[bytes]:
-        with self._begun(Exchange(self._datapath_id, xids, timeout_s, None)) as exchange:
+        with self._begin_exchange(Exchange(self._datapath_id, xids, timeout_s, None)) as exchange:
             self._write(parts)
             exchange.wait()
             return exchange.answers()
 
     @contextmanager
-    def _begun(self, exchange: Exchange) -> Iterator[Exchange]:
+    def _begin_exchange(self, exchange: Exchange) -> Iterator[Exchange]:
         """Have what answers an exchange delivered to it. Raises Unreachable."""
         with self._lock:
             if self._closed:

@@ -195,7 +195,7 @@ class OpenFlowDriver:
             raise small.refused(errors)
         messages.only(answers, Type.BUNDLE_CONTROL, small.commit)
         self._own.changed(own)
-        return self._changed(removed, added, small, answers)
+        return self._evaluate_answers(removed, added, small, answers)
 
     def hits(self) -> Hits:
         """Read the counters of every entry that is ours. See `Driver`."""
@@ -213,7 +213,7 @@ class OpenFlowDriver:
             mine = [kernelpath.adapted_row(flow) for flow in mine]
         return tuple(row for flow in mine if (row := resolve_row(flow, numbers)) is not None)
 
-    def _changed(
+    def _evaluate_answers(
         self, removed: tuple[Flow, ...], added: tuple[Flow, ...], small: SmallChange, answers: list[bytes]
     ) -> Changed:
         """Evaluate the answers to the second exchange."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from orchestrator.enforce.drivers.openflow import flowdesc, flowmods, messages
-from orchestrator.enforce.drivers.openflow.bundle import refused
+from orchestrator.enforce.drivers.openflow.bundle import explain_errors
 from orchestrator.enforce.drivers.openflow.flowmods import Command
 from orchestrator.enforce.drivers.openflow.messages import BundleControl, ErrorMessage
 from orchestrator.enforce.drivers.openflow.ownrows import Own
@@ -111,7 +111,7 @@ class SmallChange:
 
     def refused(self, errors: Sequence[ErrorMessage]) -> Refused:
         """Turn the switch's errors into Refused, at the first flow they name."""
-        return refused(errors, self._flow)
+        return explain_errors(errors, self._flow)
 
     def _flow(self, xid: int) -> Flow | None:
         """The flow that a message carries."""

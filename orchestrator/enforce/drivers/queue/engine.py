@@ -83,7 +83,7 @@ class Engine:
         self._change = threading.Lock()
         self._stopping = threading.Event()
         self._stale = threading.Event()
-        queues = _opened(machine, setup)
+        queues = _open_queues(machine, setup)
         self._workers = [_Worker(self, *opened) for opened in zip(setup.queues, queues, strict=True)]
         self._counted = (
             _Recently(
@@ -278,7 +278,7 @@ class _Recently:
         return self._said if self._when_s is not None and now_s - self._when_s < _RECENT_S else None
 
 
-def _opened(machine: Machine, setup: Setup) -> list[PacketQueue]:
+def _open_queues(machine: Machine, setup: Setup) -> list[PacketQueue]:
     """All queues, or none of them. Raises Missing."""
     with ExitStack() as stack:
         queues = [stack.enter_context(closing(machine.open(number, setup.batching))) for number in setup.queues]

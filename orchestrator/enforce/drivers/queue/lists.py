@@ -95,7 +95,7 @@ class Lists:
         permits[: len(self.permits) - 1] = self.permits[:-1]
         permits[list(added)] = [row.permit for row in added.values()]
         logs = {number: logged for number, logged in self.logs.items() if number not in removed}
-        logs |= {number: logged for number, row in added.items() if (logged := _logged(row)) is not None}
+        logs |= {number: logged for number, row in added.items() if (logged := _log_settings(row)) is not None}
         rows = dict(self.rows)
         for place, (gone, new) in _by_place(removed, added).items():
             rows[place] = rows[place].changed(gone, new)
@@ -152,7 +152,7 @@ class Lists:
         return permitted, counted
 
 
-def _logged(row: QueueRow) -> Logged | None:
+def _log_settings(row: QueueRow) -> Logged | None:
     owner = read_comment(row.comment)
     if row.log is None or owner is None:
         return None

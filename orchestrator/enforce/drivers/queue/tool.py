@@ -85,7 +85,7 @@ class QueueTool:
         """The rows in force, and what the kernel leads to them."""
         objects = dict(self._held)
         for family, of in _MINE.items():
-            text = self._forward(self._saved(family))
+            text = self._forward(self._read_saved(family))
             if text != CLOSED:
                 objects[Key(of, FORWARD)] = text
         return Holding(objects, self.engine.lists.stamp, tuple(self._counts()))
@@ -98,10 +98,10 @@ class QueueTool:
         held = {key: text for key, text in after.items() if key.name != FORWARD}
         rows = {key: _row(key, text) for key, text in held.items() if self._held.get(key) != text}
         gone = {key: row for key, row in self._rows.items() if held.get(key) != self._held[key]}
-        lists = self.engine.lists.changed(self._numbered(gone), self._numbered(rows), len(self._numbers), stamp)
-        wanted = {family: _checked(after.get(Key(of, FORWARD), CLOSED)) for family, of in _MINE.items()}
+        lists = self.engine.lists.changed(self._number_rows(gone), self._number_rows(rows), len(self._numbers), stamp)
+        wanted = {family: _check_forward(after.get(Key(of, FORWARD), CLOSED)) for family, of in _MINE.items()}
         for family, forward in wanted.items():
-            saved = self._saved(family)
+            saved = self._read_saved(family)
             if self._forward(saved) != forward:
                 self._restore(family, saved, forward.splitlines()[1:])
         self._held = held
@@ -114,7 +114,7 @@ class QueueTool:
             return text
         return "\n".join(line if line == CLOSED else normal_rule(line)[0] for line in text.splitlines())
 
-    def _numbered(self, rows: Mapping[Key, QueueRow]) -> dict[int, QueueRow]:
+    def _number_rows(self, rows: Mapping[Key, QueueRow]) -> dict[int, QueueRow]:
         """Number the rows.
 
         What a key counts goes on when it comes back, so numbers are never given away.
@@ -135,7 +135,7 @@ class QueueTool:
 
     # ------------------------------------------------------------------------------------------ the kernel's rule
 
-    def _saved(self, family: Family) -> SavedTable:
+    def _read_saved(self, family: Family) -> SavedTable:
         return read_saved(self._run((f"{self._programs[family]}-save", "-c", "-t", "filter"), ""))
 
     def _forward(self, table: SavedTable) -> str:
@@ -209,7 +209,7 @@ def _option(queues: Sequence[int]) -> str:
     return f"--queue-num {queues[0]}" if len(queues) == 1 else f"--queue-balance {queues[0]}:{queues[-1]}"
 
 
-def _checked(forward: str) -> str:
+def _check_forward(forward: str) -> str:
     """FORWARD of a program.
 
     Raises Refused for one that would not drop what no row permits.

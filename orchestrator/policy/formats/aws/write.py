@@ -51,7 +51,7 @@ def write_security_group(acl: Acl) -> Exported:
         for rule, boxes in reduce_permits(draft.rules(direction), acl):
             add_lines(found, _permissions(rule, boxes, direction), rule.id)
         body[key] = found
-    return _exported({"SecurityGroups": [body]}, draft)
+    return _export_document({"SecurityGroups": [body]}, draft)
 
 
 def write_network_acl(acl: Acl) -> Exported:
@@ -74,10 +74,10 @@ def write_network_acl(acl: Acl) -> Exported:
             for place, (family, block) in enumerate(((Family.IPV4, "0.0.0.0/0"), (Family.IPV6, "::/0")))
         ]
     draft.notes.add("a network ACL has no room for ids and descriptions")
-    return _exported({"NetworkAcls": [{"NetworkAclId": ACL_ID, "Entries": entries}]}, draft)
+    return _export_document({"NetworkAcls": [{"NetworkAclId": ACL_ID, "Entries": entries}]}, draft)
 
 
-def _exported(document: Json, draft: Draft) -> Exported:
+def _export_document(document: Json, draft: Draft) -> Exported:
     draft.notes.add(_WHOLE_PACKETS)
     return Exported(json.dumps(document, indent=1) + "\n", tuple(draft.losses), draft.notes.taken())
 

@@ -80,12 +80,12 @@ class _Writer:
         kept = tailored_rules(self.acl, _LIMITS, "azure-nsg", self.losses, self.notes)
         if any(rule.log for rule in kept):
             self.notes.add("there is no log of single rules")
-        rules = [body for direction in Direction for body in self._numbered(kept, direction)]
+        rules = [body for direction in Direction for body in self._number_rules(kept, direction)]
         document = {"name": GROUP_NAME, "securityRules": rules}
         self.notes.add("Azure decides about later fragments as about the first one of their packet")
         return Exported(json.dumps(document, indent=1) + "\n", tuple(self.losses), self.notes.taken())
 
-    def _numbered(self, rules: list[Rule], direction: Direction) -> Iterator[dict[str, object]]:
+    def _number_rules(self, rules: list[Rule], direction: Direction) -> Iterator[dict[str, object]]:
         bodies = [
             body
             for rule in rules

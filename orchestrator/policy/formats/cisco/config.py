@@ -135,7 +135,7 @@ class _Parser:
         elif "access-group" in words[:2] and not gone:
             self._binding(words[words.index("access-group") + 1 :])
         elif len(words) > 2 and words[1] == "access-list" and words[2] not in _NO_LISTS:
-            self._named(words[0], words[2:], line, number, gone=gone)
+            self._begin_named(words[0], words[2:], line, number, gone=gone)
 
     def _command(self, words: list[str], line: str, number: int, *, gone: bool) -> None:
         """``access-list 101 permit ...``, or ASA's ``access-list NAME extended permit ...``."""
@@ -150,7 +150,7 @@ class _Parser:
         elif is_asa:
             self._asa(name, rest, line, number)
         else:
-            self._numbered(name, rest, line, number)
+            self._read_numbered(name, rest, line, number)
 
     def _is_asa(self, name: str, rest: list[str]) -> bool:
         """Return whether a command is an ASA's, which writes subnet masks.
@@ -170,7 +170,7 @@ class _Parser:
         if len(rest) == 1 and found.kind is Kind.FOREIGN:
             self.current = AccessList(name, Kind.FOREIGN, number)  # takes the lines below it
 
-    def _numbered(self, name: str, rest: list[str], line: str, number: int) -> None:
+    def _read_numbered(self, name: str, rest: list[str], line: str, number: int) -> None:
         kind = _kind_of_number(name)
         found = self._list(name, kind, number, "" if kind is not Kind.FOREIGN else _NOT_IP)
         if found.kind is not Kind.FOREIGN:
@@ -178,7 +178,7 @@ class _Parser:
                 raise BadInput(f"'{shown(line)}' is no line of an access list")
             found.add(rest, line, number)
 
-    def _named(self, family: str, words: list[str], line: str, number: int, *, gone: bool) -> None:
+    def _begin_named(self, family: str, words: list[str], line: str, number: int, *, gone: bool) -> None:
         """Begin a named list: ``ip access-list [extended] NAME`` or ``ipv4 access-list NAME [permit ...]``.
 
         Lists of other families are skipped.

@@ -74,7 +74,7 @@ class Scope:
         if isinstance(value, dict) and isinstance(value.get("set"), list):
             found = value["set"]
         elif isinstance(value, str) and value.startswith("@"):
-            found = self._named(value).elements
+            found = self._find_set(value).elements
         else:
             return None
         self.looked_at += len(found)
@@ -94,7 +94,7 @@ class Scope:
             self.known[key] = spans.union(_span(value_of(element), number) for element in elements)
         return self.known[key]
 
-    def _named(self, name: str) -> RawSet:
+    def _find_set(self, name: str) -> RawSet:
         found = self.sets.get((self.table, name[1:]))
         if found is None:
             raise BadInput(f"the set {shown(name, 80)} is not in the file")

@@ -59,7 +59,7 @@ def write_security_group(acl: Acl) -> Exported:
             add_lines(found, _group_rules(rule, boxes, direction, draft), rule.id)
     draft.notes.add("Neutron puts fragments together before it decides")
     group = {"id": "aclflow", "name": "aclflow", "security_group_rules": found}
-    return _exported({"security_groups": [group]}, draft)
+    return _export_document({"security_groups": [group]}, draft)
 
 
 def _group_rules(rule: Rule, boxes: Sequence[Box], direction: Direction, draft: Draft) -> Iterator[Json]:
@@ -108,7 +108,7 @@ def write_firewalls(acl: Acl) -> Exported:
     group = {"id": "aclflow", "name": "aclflow"} | {
         f"{direction.value}_firewall_policy_id": direction.value for direction in Direction
     }
-    return _exported({"firewall_groups": [group], "firewall_policies": policies, "firewall_rules": rules}, draft)
+    return _export_document({"firewall_groups": [group], "firewall_policies": policies, "firewall_rules": rules}, draft)
 
 
 def _firewall_rules(rule: Rule, acl: Acl) -> Iterator[Json]:
@@ -150,6 +150,6 @@ def _description(rule: Rule) -> str:
     return plain(with_marker(rule), _LONGEST_DESCRIPTION)
 
 
-def _exported(document: Json, draft: Draft) -> Exported:
+def _export_document(document: Json, draft: Draft) -> Exported:
     text = json.dumps(document, indent=1, ensure_ascii=False)
     return Exported(text + "\n", tuple(draft.losses), draft.notes.taken())

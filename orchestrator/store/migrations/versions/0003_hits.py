@@ -16,7 +16,7 @@ import numpy as np
 import sqlalchemy as sa
 from alembic import op
 
-from orchestrator.program.counts import summed
+from orchestrator.program.counts import sum_rows
 
 revision = "0003"
 down_revision = "0002"
@@ -118,7 +118,7 @@ def _move_sums() -> None:
             rows[domain, row.cookie >> _CHUNK_BITS].append((row.cookie | _MARK, *counted))
     for (domain, chunk), counts in rows.items():
         columns = list(zip(*counts, strict=True))
-        data = summed(_unsigned(columns[0]), *map(_signed, columns[1:])).to_bytes()
+        data = sum_rows(_unsigned(columns[0]), *map(_signed, columns[1:])).to_bytes()
         statement = "INSERT INTO hit_totals (domain, chunk, counts) VALUES (:domain, :chunk, :counts)"
         connection.execute(sa.text(statement), {"domain": domain, "chunk": chunk, "counts": data})
     marks = sa.table("hit_marks", sa.column("domain"), *(sa.column(name) for name in _MARKS))

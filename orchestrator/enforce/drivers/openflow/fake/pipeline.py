@@ -129,21 +129,21 @@ class Journey:
     def _look_up(self, zone: int) -> Found:
         quoted = tracking.quoted_way(self._frame, self._headers.transport_at, self._values)
         if quoted is not None:
-            return tracking.look_up_error(quoted, self._remembered(tracking.connection(zone, quoted)))
+            return tracking.look_up_error(quoted, self._find_connection(tracking.connection(zone, quoted)))
         connection = tracking.connection(zone, tracking.way_of(self._values))
-        before = self._remembered(connection)
+        before = self._find_connection(connection)
         found = tracking.look_up(self._values, before)
         if before is not None and not found.state & tracking.INVALID:
             self._known[connection] = found.known
         return found
 
-    def _remembered(self, connection: Connection) -> Known | None:
+    def _find_connection(self, connection: Connection) -> Known | None:
         return self._known.get(connection, self._connections.get(connection))
 
     def _remember(self, action: Track) -> None:
         connection = tracking.connection(action.zone, tracking.way_of(self._values))
-        before = tracking.look_up(self._values, self._remembered(connection)).known
-        known = tracking.begun(self._values, action, before)
+        before = tracking.look_up(self._values, self._find_connection(connection)).known
+        known = tracking.begin_connection(self._values, action, before)
         if known is not None and (before is not None or self._room):
             self._known[connection] = known
 

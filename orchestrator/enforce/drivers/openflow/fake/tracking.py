@@ -206,7 +206,7 @@ def look_up(values: Mapping[str, int], known: Known | None) -> Found:
         return _INVALID
     if known is not None:
         reply = _is_reply(way, known.first)
-        found = _followed(known, flags, reply) if way.protocol == _TCP else _answered(known, reply)
+        found = _follow_segment(known, flags, reply) if way.protocol == _TCP else _follow_packet(known, reply)
         if found is not None:
             return found
     return Found(TRACKED | NEW, way, 0, None) if _may_begin(way, flags) else _INVALID
@@ -218,13 +218,13 @@ def _is_reply(way: Way, first: Way) -> bool:
     return (way.source, way.source_port) != (first.source, first.source_port)
 
 
-def _answered(known: Known, reply: bool) -> Found:
+def _follow_packet(known: Known, reply: bool) -> Found:
     """A packet of a known connection that is not TCP."""
     known = replace(known, answerer=Stage.SENT) if reply else known
-    return _found(known, new=known.answerer is Stage.SILENT, reply=reply)
+    return _look_up_result(known, new=known.answerer is Stage.SILENT, reply=reply)
 
 
-def _followed(known: Known, flags: int, reply: bool) -> Found | None:
+def _follow_segment(known: Known, flags: int, reply: bool) -> Found | None:
     """Return a known connection's next state for a segment.
 
     None if the segment may begin another connection in its place.
@@ -245,10 +245,10 @@ def _followed(known: Known, flags: int, reply: bool) -> Found | None:
         if flags & _RST:
             sender = receiver = Stage.OVER
     opener, answerer = (receiver, sender) if reply else (sender, receiver)
-    return _found(replace(known, opener=opener, answerer=answerer), new=new, reply=reply and not new)
+    return _look_up_result(replace(known, opener=opener, answerer=answerer), new=new, reply=reply and not new)
 
 
-def _found(known: Known, *, new: bool, reply: bool) -> Found:
+def _look_up_result(known: Known, *, new: bool, reply: bool) -> Found:
     state = TRACKED | (NEW if new else ESTABLISHED) | (REPLY if reply else 0)
     return Found(state, known.first, known.mark, known)
 
@@ -264,7 +264,7 @@ def look_up_error(quoted: Way, known: Known | None) -> Found:
     return Found(TRACKED | RELATED | (REPLY if backwards else 0), known.first, known.mark, known)
 
 
-def begun(values: Mapping[str, int], action: Track, known: Known | None) -> Known | None:
+def begin_connection(values: Mapping[str, int], action: Track, known: Known | None) -> Known | None:
     """Return the state of a connection that a packet begins, or None."""
     assert action.mark is not None
     way = way_of(values)
