@@ -97,7 +97,7 @@ def draft_traffic(services: Services, tenant: str, text: bytes, hours: int) -> D
 def waived_now(unit: Unit, tenant: str) -> Waived:
     """The waivers that hold, by what they waive."""
     holding = (each for each in unit.waivers.list(tenant) if each.ends > unit.now)
-    return {Subject.named(each.kind, each.rules, each.group): each for each in holding}
+    return {Subject.subject_named(each.kind, each.rules, each.group): each for each in holding}
 
 
 def _told(services: Services, tenant: str, current: Acl, text: bytes, checks: Checks, waived: Waived) -> ToldBody:

@@ -162,7 +162,7 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     recheck_s = _SHARED_RECHECK_S if is_shared else None
     enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported, vouched=tiers.servers.vouched)
     place = AuthorityDir(settings.authority_dir)
-    authority, believed = (place.load(), place.believed()) if settings.tls else (None, "")
+    authority, believed = (place.load(), place.read_believed()) if settings.tls else (None, "")
     cloud = None if settings.cloud is None else open_cloud(settings.cloud)
     is_pinned = settings.tls_certificate is None
     desk = EnrolmentDesk(control, clock, authority, pinned=is_pinned, believed=believed, cloud_of=lambda _: cloud)

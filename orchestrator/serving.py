@@ -44,7 +44,7 @@ class OwnTls:
         self._clock = clock
         self._given = settings.tls_certificate is not None
         certificate, key = self._files(settings)
-        self.context = service_context(certificate, key, self._place.believed())
+        self.context = service_context(certificate, key, self._place.read_believed())
         """What connections are made with: a later certificate is put into it."""
 
     def look(self) -> bool:

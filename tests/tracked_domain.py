@@ -64,7 +64,7 @@ class TrackedDomain:
         """Give both switches the program of the next policy, by what changed."""
         self.policy = policy
         self._generation += 1
-        program = self._cache.compiled(policy, domain="d1", generation=self._generation)
+        program = self._cache.compile_program(policy, domain="d1", generation=self._generation)
         whole = Delta(b"", program.digest, program.generation, _NOTHING, program.flows, program.ports)
         for driver in self._drivers:
             driver.apply(self._cache.change or whole, Stamp(program.generation, program.digest))

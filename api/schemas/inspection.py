@@ -170,7 +170,7 @@ class WaiverRequest(Incoming):
         if len(self.rules) != wanted or (self.group is not None) != (self.kind == "group"):
             names = {0: "an address group", 1: "one rule", 2: "two rules"}[wanted]
             raise BadInput(f"a finding of kind {self.kind} is about {names}", place="rules" if wanted else "group")
-        return Subject.named(self.kind, self.rules, self.group)
+        return Subject.subject_named(self.kind, self.rules, self.group)
 
 
 class ChangeBody(Outgoing):

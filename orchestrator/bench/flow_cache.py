@@ -89,6 +89,6 @@ def ahead(line: Line, wanted: Policy, chosen: Sequence[LiftedRule]) -> Iterator[
     cache = KernelCache((LEFT, RIGHT))
     line.inside(MIDDLE, lambda: cache.open(FlowSet(found.rows, NO_STAMP)))
     try:
-        yield lambda: int(line.inside(MIDDLE, cache.counted).packets.sum())
+        yield lambda: int(line.inside(MIDDLE, cache.read_counters).packets.sum())
     finally:
         line.inside(MIDDLE, cache.detach)

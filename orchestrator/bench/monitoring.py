@@ -105,7 +105,7 @@ class _Polls:
             made_up = time.thread_time()
             hits = self._grow_counters(host, hits, share)
             made_up_s += time.thread_time() - made_up
-            self._counts.polled(host, hits, took_s)
+            self._counts.note_poll(host, hits, took_s)
         return made_up_s
 
     def _grow_counters(self, host: str, hits: Hits, share: float) -> Hits:

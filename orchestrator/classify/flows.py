@@ -196,7 +196,7 @@ class Flows:
         """Add up what was added, and forget the smallest where it is too many."""
         if not self._new:
             return
-        self._held = _Held.summed([self._held, *self._new])
+        self._held = _Held.sum_parts([self._held, *self._new])
         self._new.clear()
         if len(self._held.records) > self._most:
             kept = self._held.order()[: self._most // 2]
@@ -222,7 +222,7 @@ class _Held:
         return cls(np.zeros(0, _FLOW), nothing, nothing, nothing, nothing)
 
     @classmethod
-    def summed(cls, parts: Sequence[_Held]) -> _Held:
+    def sum_parts(cls, parts: Sequence[_Held]) -> _Held:
         """All of some, each flow once, where it came first."""
         records = np.concatenate([each.records for each in parts])
         one, group = groups(records, _FLOW.itemsize)

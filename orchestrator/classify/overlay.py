@@ -145,7 +145,7 @@ class Overlaid:
         is_over = self._names.keys[over] < built.names.keys[found]
         return np.where(is_over, self._names.numbers[over], built.names.numbers[found])
 
-    def changed(self, removed: Iterable[int], placed: Iterable[Placed]) -> Overlaid:
+    def exchange_rows(self, removed: Iterable[int], placed: Iterable[Placed]) -> Overlaid:
         """These rows without some, and with others, which replace rows of the same number."""
         changes = {**self._changes, **dict.fromkeys(removed), **{row.number: row for row in placed}}
         if len(changes) <= MOST_CHANGED:

@@ -48,7 +48,7 @@ class Listed:
     """By the numbers of `Deciding.deciders`."""
     octets: I64
 
-    def decided(self, number: int) -> Count:
+    def count_of(self, number: int) -> Count:
         return Count(int(self.packets[number]), int(self.octets[number]))
 
 

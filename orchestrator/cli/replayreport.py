@@ -68,7 +68,7 @@ def _rule_parts(deciding: Deciding, listed: Listed, most: int) -> Iterator[Line 
     )
     if met:
         yield Line()
-    rows = ((*_line(deciding.deciders[number]), *_numbers(listed.decided(number))) for number in met)
+    rows = ((*_line(deciding.deciders[number]), *_numbers(listed.count_of(number))) for number in met)
     yield Table("rules", ("direction", "rule", "action", "packets", "bytes"), _first(rows, most), is_extra=not met)
     yield from _more(len(met), most, "lines of the list decided something")
     never = [each.id for each in _never_met(deciding, listed)]
@@ -272,7 +272,9 @@ def replay_json(found: Replay, most: int) -> dict[str, object]:
 
 def _listed_json(deciding: Deciding, listed: Listed) -> dict[str, object]:
     """What a list made of the captures: every line of it, also those that decided nothing."""
-    rules = [{**_decider_json(each), **asdict(listed.decided(number))} for number, each in enumerate(deciding.deciders)]
+    rules = [
+        {**_decider_json(each), **asdict(listed.count_of(number))} for number, each in enumerate(deciding.deciders)
+    ]
     return {"permitted": asdict(listed.permitted), "denied": asdict(listed.denied), "rules": rules}
 
 

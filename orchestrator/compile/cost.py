@@ -82,12 +82,12 @@ class _Expanded:
 
         It has no conjunctions.
         """
-        plain = tcam_cost(RuleTable.joined([self.table.take(self.own), extra]))
+        plain = tcam_cost(RuleTable.join_tables([self.table.take(self.own), extra]))
         products = [self._parts(place) for place in self.conjunctive]
         four, six = (sum(parts[each].combinations for parts in products if each in parts) for each in Family)
         return tcam_slots(plain.ipv4_entries + four, plain.ipv6_entries + six)
 
-    def placed(self, direction: int) -> list[Placed]:
+    def place_rules(self, direction: int) -> list[Placed]:
         """The conjunctive rules of one direction, by level."""
         deepest = {int(order): int(level) for order, level in zip(self.table.order, self.level, strict=True)}
         rules = [(place, self.acl.rules[place]) for place in self.conjunctive]
@@ -106,10 +106,10 @@ class _Expanded:
 def _list_cost(expanded: _Expanded, extra: RuleTable, direction: int) -> ListCost:
     table = expanded.table
     mine = table.direction == direction
-    plain = RuleTable.joined([table.take(mine & expanded.own), extra.take(extra.direction == direction)])
+    plain = RuleTable.join_tables([table.take(mine & expanded.own), extra.take(extra.direction == direction)])
     masked = with_port_masks(plain)
     looked_at = [shapes(plain, masked)]
-    placed = expanded.placed(direction)
+    placed = expanded.place_rules(direction)
     conjunctions = 0
     if placed:
         conjunctions = len(conjunctive_flows(placed, expanded.sides, INGRESS_STAGE, 0))

@@ -105,7 +105,7 @@ def edge_program(edge: Edge, *, domain: str, generation: int) -> Program:
 
     Raises BadInput for a line or an exception of a server that is not among the ways.
     """
-    flows = FlowTable.joined((edge_rows(edge), edge.heavy))
+    flows = FlowTable.join_tables((edge_rows(edge), edge.heavy))
     return Program.of(domain, Tier.EDGE, generation, flows, edge.ports())
 
 

@@ -51,7 +51,7 @@ def compile_host(
     contradict each other or a rule has no number.
     """
     known = CompileCache() if cache is None else cache
-    return known.compiled(policy, domain=domain, generation=generation, lifted=lifted)
+    return known.compile_program(policy, domain=domain, generation=generation, lifted=lifted)
 
 
 class CompileCache:
@@ -83,7 +83,9 @@ class CompileCache:
         other._parts = dict(self._parts)
         return other
 
-    def compiled(self, policy: Policy, *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()) -> Program:
+    def compile_program(
+        self, policy: Policy, *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()
+    ) -> Program:
         """The program of a policy; see `compile_host`. Parts that the policy lacks are forgotten."""
         sites = self._sites.after(self._policy, policy)
         gone, come = self._touched_tenants(policy)
@@ -103,7 +105,7 @@ class CompileCache:
         steps += [(self._parts[name], None) for name in dropped]
         change = self._exchange_rows(steps, tracked=is_tracked)
         before = self._program
-        blocks = Blocks.of(change.added) if before is None else before.blocks.replaced(change.removed, change.added)
+        blocks = Blocks.of(change.added) if before is None else before.blocks.replace_rows(change.removed, change.added)
         program = Program.of(domain, Tier.HOST, generation, blocks, sites.ports)
         self.change = None if before is None else delta_of(before, program, change.removed, change.added)
         for name in dropped:
@@ -118,12 +120,14 @@ class CompileCache:
         if tracked is not were_tracked and self._program is not None:
             replaced = {id(old) for old, _ in steps}
             kept = [part for part in self._parts.values() if id(part) not in replaced]
-            whole = FlowTable.joined([part.rows for part in (*kept, *(new for _, new in steps if new is not None))])
+            whole = FlowTable.join_tables(
+                [part.rows for part in (*kept, *(new for _, new in steps if new is not None))]
+            )
             found = difference(self._program.flows, about_connections(whole) if tracked else whole)
-            return RowChange(*(rows.compacted() for rows in found))
+            return RowChange(*(rows.compact_sets() for rows in found))
         changes = [_change(old, new) for old, new in steps if old is not new]
         sides = together(each.removed for each in changes), together(each.added for each in changes)
-        return RowChange(*((about_connections(each) if tracked else each).compacted() for each in sides))
+        return RowChange(*((about_connections(each) if tracked else each).compact_sets() for each in sides))
 
     def _touched_tenants(self, policy: Policy) -> tuple[list[Tenant], Sequence[Tenant]]:
         """Return the tenants that went, and those that are not the same objects as before."""
@@ -143,7 +147,7 @@ class CompileCache:
 
     def _part(self, name: _Name, source: _Source) -> _Part:
         known = self._parts.get(name)
-        return known if known is not None and source.is_same(known.source) else source.compiled(known)
+        return known if known is not None and source.is_same(known.source) else source.compile_part(known)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +163,7 @@ class _Places:
         mine = (self.number, self.endpoints, self.symbols)
         return isinstance(other, _Places) and mine == (other.number, other.endpoints, other.symbols)
 
-    def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
+    def compile_part(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
         pairs = zip(self.endpoints, self.symbols, strict=True)
         own = [row for endpoint, symbol in pairs for row in endpoint_rows(endpoint, self.number, symbol)]
         return _Part(self, FlowTable.of([*own, *elsewhere_rows(self.endpoints, self.number)]))
@@ -183,14 +187,14 @@ class _Lists:
         same_list = mine.acl is theirs.acl and mine.rule_numbers is theirs.rule_numbers
         return same_list and mine.number == theirs.number and self.returns is other.returns
 
-    def compiled(self, before: _Part | None) -> _Part:
+    def compile_part(self, before: _Part | None) -> _Part:
         if self.returns is ReturnTraffic.TRACKED:
             check_rules(self.tenant.acl.rules, f"tenants[{self.tenant.id}].acl.rules")
         try:
             if before is None or before.rules is None:
                 rules = TenantList.of(self.tenant, self.returns)
             else:
-                rules = before.rules.updated(self.tenant, self.returns)
+                rules = before.rules.update_list(self.tenant, self.returns)
         except AclflowError as error:
             raise error.within(f"tenants[{self.tenant.id}].acl") from None
         return _Part(self, _NO_ROWS, rules)
@@ -210,7 +214,7 @@ class _Ends:
     def _content(self) -> tuple[int, Action, Action]:
         return self.tenant.number, self.tenant.acl.ingress_default, self.tenant.acl.egress_default
 
-    def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
+    def compile_part(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
         return _Part(self, FlowTable.of(default_rows(self.tenant)))
 
 
@@ -227,7 +231,7 @@ class _Operator:
         mine = (self.rules, self.numbers, self.tracking)
         return isinstance(other, _Operator) and mine == (other.rules, other.numbers, other.tracking)
 
-    def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
+    def compile_part(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
         if self.tracking is not None:
             check_rules(self.rules, "operator")
         fixed = FlowTable.of(fixed_rows({UPLINK: UPLINK_SYMBOL}, self.tracking))
@@ -235,7 +239,7 @@ class _Operator:
             operator = operator_rows(Policy(operator=self.rules, operator_numbers=self.numbers))
         except AclflowError as error:
             raise error.within("operator") from None
-        return _Part(self, FlowTable.joined((fixed, operator)))
+        return _Part(self, FlowTable.join_tables((fixed, operator)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -249,7 +253,7 @@ class _Lifted:
         """Whether the rows would be the same."""
         return isinstance(other, _Lifted) and self.names == other.names and self.policy is other.policy
 
-    def compiled(self, before: _Part | None) -> _Part:
+    def compile_part(self, before: _Part | None) -> _Part:
         lifted = Lifted.of(self.names, self.policy, before.lifted if before is not None else None)
         return _Part(self, lifted.rows, lifted=lifted)
 
@@ -265,7 +269,7 @@ class _Meters:
         """Whether the rows would be the same."""
         return isinstance(other, _Meters) and self.tenants == other.tenants and self.limit == other.limit
 
-    def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
+    def compile_part(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
         return _Part(self, FlowTable.of(meter_row(tenant, self.limit) for tenant in sorted(self.tenants)))
 
 
@@ -289,7 +293,7 @@ class _Part:
     @property
     def rows(self) -> FlowTable:
         """All rows, copied together."""
-        return FlowTable.joined((self.fixed, *(self.rules.rows if self.rules is not None else ())))
+        return FlowTable.join_tables((self.fixed, *(self.rules.rows if self.rules is not None else ())))
 
 
 _Step = tuple[_Part | None, _Part | None]

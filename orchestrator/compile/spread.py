@@ -124,7 +124,10 @@ def spread_program(spread: Spread, *, domain: str, generation: int) -> Program:
     ports = port_table([OUTSIDE_PORT, INSIDE_PORT, *(side.port for each in spread.members for side in _sides(each))])
     symbol = symbols(ports)
     ways = _Ways(spread, symbol, zone_of(domain))
-    rows = [*ways.returning(), *(ways.tracked() if spread.stateful and not spread.synchronised else ways.hashed())]
+    rows = [
+        *ways.returning(),
+        *(ways.track_rows() if spread.stateful and not spread.synchronised else ways.hash_rows()),
+    ]
     return Program.of(domain, Tier.SPREAD, generation, FlowTable.of(rows), ports)
 
 
@@ -145,7 +148,7 @@ class _Ways:
             for side, onwards in ((member.left, OUTSIDE_PORT), (member.right, INSIDE_PORT)):
                 yield from self._admit_packets(side.port, instructions([output(self.symbol[onwards])]), member.number)
 
-    def hashed(self) -> Iterator[Flow]:
+    def hash_rows(self) -> Iterator[Flow]:
         """Stateless or synchronised: a group for each direction."""
         members, watches = self.spread.by_name, self.spread.synchronised
         for port, number, which in ((OUTSIDE_PORT, FROM_OUTSIDE_GROUP, 0), (INSIDE_PORT, FROM_INSIDE_GROUP, 1)):
@@ -160,7 +163,7 @@ class _Ways:
             yield groups.select_group(Tier.SPREAD, number, buckets, symmetric=watches)
             yield from self._admit_packets(port, instructions([groups.group(number)]))
 
-    def tracked(self) -> Iterator[Flow]:
+    def track_rows(self) -> Iterator[Flow]:
         """Yield rows by a connection's mark, or its bucket's owner by symmetric hash."""
         for port, which in ((OUTSIDE_PORT, 0), (INSIDE_PORT, 1)):
             side = set_field(FROM_INSIDE.field, which)

@@ -241,7 +241,7 @@ def plan(
     tcam, load, machines = tcam or Tcam(), load or Load(), machines or Machines()
     filters, paper_rate = filters_of(cloud, chunk_size, tcam), paper(cloud, chunk_size, tcam)
     rules = tcam.heavy if load.shared else tcam.heavy / cloud.tenants
-    bypass = load.popularity.decided(rules)
+    bypass = load.popularity.decided_share(rules)
     leaked = load.attack_gbps * filters.union_rate
     permitted = load.permitted_gbps / load.wan_gbps
     n, k, rate = paper_rate

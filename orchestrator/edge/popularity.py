@@ -32,7 +32,7 @@ class Popularity:
                 )
             before = rules, share
 
-    def decided(self, rules: float) -> float:
+    def decided_share(self, rules: float) -> float:
         """The share of packets decided by the `rules` heaviest rules; `rules` may be a fraction."""
         corners = [(0.0, 0.0), *((log(1.0 + count), log(1.0 - share)) for count, share in self.points)]
         at = log(1.0 + max(rules, 0.0))

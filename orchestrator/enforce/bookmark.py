@@ -38,7 +38,7 @@ class Marks:
     age_ms: U64
 
     @classmethod
-    def begun(cls, key: U64, cookie: U64) -> Marks:
+    def new_marks(cls, key: U64, cookie: U64) -> Marks:
         """Return marks of new counters, at zero.
 
         Where a key comes several times, they are one.

@@ -247,9 +247,9 @@ def _refuse(controller: Controller, state: StateDir, service: Client, domain: st
 
     The disk's list holds until the service has given it.
     """
-    controller.refuse(state.refused())
+    controller.refuse(state.refused_serials())
     refused = service.revoked_switches(domain)
-    if refused != state.refused():
+    if refused != state.refused_serials():
         state.keep_refused(refused)
     controller.refuse(refused)
 

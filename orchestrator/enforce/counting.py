@@ -87,11 +87,11 @@ class Counting(Protocol):
     Returns at once.
     """
 
-    def polled(self, host: str, hits: Hits, took_s: float) -> None:
+    def note_poll(self, host: str, hits: Hits, took_s: float) -> None:
         """All counters of a device were read just now, within so many seconds."""
         ...
 
-    def changed(self, host: str, change: Callable[[], Change]) -> None:
+    def note_change(self, host: str, change: Callable[[], Change]) -> None:
         """Record a device's change, just read back; its counters are evaluated later."""
         ...
 
@@ -143,7 +143,7 @@ class Tally:
         self._journal = 0 if before is None else SMALLEST_JOURNAL + 2 * len(before)  # the next chunk is of everything
         waiting, self._waiting = self._waiting, []
         for change, then in waiting:
-            self.changed(change, then)
+            self.note_change(change, then)
 
     def lose(self) -> None:
         """Drop everything not yet taken: somebody else counts now."""
@@ -161,7 +161,7 @@ class Tally:
         if self._unseen:
             self._begin(now)
         known = _find_keys(self._marks, now.marks.key)
-        now = now.completed(_at(self._marks.packets, known), _at(self._marks.bytes, known))
+        now = now.fill_in(_at(self._marks.packets, known), _at(self._marks.bytes, known))
         before = self._marks.and_others(self._fresh)
         self._miss(before.take(_find_keys(now.marks, before.key) < 0), at)
         slack_s = None if self._took_s is None else self._took_s + took_s + AGE_SLACK_S
@@ -177,7 +177,7 @@ class Tally:
             self._gone.append(missing.key)
         self._excused = False
 
-    def changed(self, change: Change, at: float) -> None:
+    def note_change(self, change: Change, at: float) -> None:
         """The device was changed, and read back to be so."""
         if not self._claimed:
             self._waiting.append((change, at))
@@ -210,7 +210,7 @@ class Tally:
         counted = removed if not self._unseen else removed.take(np.isin(removed.key, self._fresh.key))
         now = Reading.of(counted)
         known = _find_keys(self._marks, now.marks.key)
-        now = now.completed(_at(self._marks.packets, known), _at(self._marks.bytes, known))
+        now = now.fill_in(_at(self._marks.packets, known), _at(self._marks.bytes, known))
         self._count(now, known, at, None)
         return removed.key
 
@@ -260,7 +260,7 @@ class Tally:
         moved: Rows = renewed | (more_packets > 0) | (more_bytes > 0)
         if moved.any():
             last_hit = np.where(more_packets > 0, _micros(at, now.idle_s), 0)
-            self._add(now.summed(more_packets, more_bytes, resets, last_hit))
+            self._add(now.sum_growth(more_packets, more_bytes, resets, last_hit))
         if renewed.any():
             self._note(Loss.RENEWED, int(np.count_nonzero(renewed)), at)
         return moved

@@ -1,6 +1,6 @@
 """Sends counts to the service, one frame a device at a time, each once.
 
-    Loop ──polled, changed──▶ Tally (one a device) ──letter──▶ thread of its own ──frames──▶ service
+    Loop ──note_poll, note_change──▶ Tally (one a device) ──letter──▶ thread of its own ──frames──▶ service
                                    ▲                                                       │
                                    └───────────── bookmark, by claiming the device ◀───────┘
 
@@ -60,7 +60,7 @@ class _Counted:
         """Work out what changes did to the counters."""
         changes, self.changes = self.changes, []
         for change, at in changes:
-            self.tally.changed(change(), at)
+            self.tally.note_change(change(), at)
 
 
 class CountReporter:
@@ -103,7 +103,7 @@ class CountReporter:
 
     # ------------------------------------------------------------------------------------------------ what happens
 
-    def polled(self, host: str, hits: Hits, took_s: float) -> None:
+    def note_poll(self, host: str, hits: Hits, took_s: float) -> None:
         """All counters of a device were read just now, within so many seconds."""
         with self._changed:
             device = self._devices.setdefault(host, _Counted())
@@ -112,7 +112,7 @@ class CountReporter:
             device.tally.poll(hits, self._clock(), took_s)
             self._changed.notify()
 
-    def changed(self, host: str, change: Callable[[], Change]) -> None:
+    def note_change(self, host: str, change: Callable[[], Change]) -> None:
         """Record a device's change, just read back; its counters are evaluated later."""
         with self._changed:
             self._devices.setdefault(host, _Counted()).changes.append((change, self._clock()))

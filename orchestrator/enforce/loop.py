@@ -242,7 +242,7 @@ class Loop:
         if small is not None:
             changed = yield from writing.change_rows(device, small, goal.program, clock)
             self._note_reached(standing, goal.program, clock)
-            self._counting.changed(self._host, lambda: writing.recount_change(device, small, changed.last))
+            self._counting.note_change(self._host, lambda: writing.recount_change(device, small, changed.last))
         else:
             change = gap.step(held, goal.program, goal.trail, device.resolve)
             clock.lap("plan")
@@ -260,7 +260,7 @@ class Loop:
         hits = device.hits()
         took_s = self._clock() - began
         if self._settle(standing, count_at=self._later(began, self._timing.count_every_s)):
-            self._counting.polled(self._host, hits, took_s)
+            self._counting.note_poll(self._host, hits, took_s)
 
     def _claim(self, standing: Standing, device: Device) -> None:
         """Nothing has been written on this connection before, and nothing will be if this fails."""
@@ -331,7 +331,7 @@ class Loop:
         if rows > TAKES_A_WHILE:
             self._tell(replace(self._point, state=PointState.APPLYING, error=None))
         writing.apply_change(device, change, program, clock)
-        self._counting.changed(self._host, lambda: writing.recount_change(device, change, last))
+        self._counting.note_change(self._host, lambda: writing.recount_change(device, change, last))
         self._log.debug("device.written", generation=program.generation, rows=rows, took_s=clock.seconds)
 
     def _note_reached(

@@ -90,7 +90,7 @@ class Reading:
             age_ms, idle_s = (np.minimum.reduceat(column, order.starts) for column in (age_ms, idle_s))
         return cls(Marks(order.key, order.cookie, packets, byte_counts, age_ms), idle_s, order)
 
-    def completed(self, before: U64, before_bytes: U64) -> Reading:
+    def fill_in(self, before: U64, before_bytes: U64) -> Reading:
         """Fill in earlier values where the device does not know its counts."""
         unknown = (self.marks.packets >= HIGHEST_COUNT) | (self.marks.bytes >= HIGHEST_COUNT)
         if not unknown.any():
@@ -99,7 +99,7 @@ class Reading:
         byte_counts = np.where(unknown, before_bytes, self.marks.bytes)
         return replace(self, marks=replace(self.marks, packets=packets, bytes=byte_counts))
 
-    def summed(self, packets: I64, byte_counts: I64, resets: I64, last_hit: I64) -> Counts:
+    def sum_growth(self, packets: I64, byte_counts: I64, resets: I64, last_hit: I64) -> Counts:
         """Add up the counters' growth by cookie; those that did not move are left out."""
         order, starts = self.arrangement.by_cookie, self.arrangement.cookie_starts
         if not len(starts):

@@ -147,7 +147,7 @@ class StateDir:
         """Remember the hosts."""
         self._write("hosts.json", json.dumps([host.to_json() for host in hosts]).encode())
 
-    def refused(self) -> frozenset[str]:
+    def refused_serials(self) -> frozenset[str]:
         """The serials of switches' certificates that were revoked when last asked for."""
         text = self._read("refused.json")
         try:

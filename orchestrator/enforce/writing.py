@@ -53,7 +53,7 @@ def recount_change(device: Device, change: Delta, last: Hits | None) -> Change:
     fresh = device.counter_keys(added)
     if fresh is None:
         return Change(last, gone)
-    return Change(last, gone, Marks.begun(fresh, added.take(~added.are_groups()).cookie))
+    return Change(last, gone, Marks.new_marks(fresh, added.take(~added.are_groups()).cookie))
 
 
 def _refuse(trouble: gap.Mismatch | None) -> None:

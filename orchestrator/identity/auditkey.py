@@ -67,7 +67,7 @@ def is_signed(anchor: AuditAnchor) -> bool:
     """Return whether an anchor's signature is by the key that it names."""
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(anchor.key))
-        key.verify(bytes.fromhex(anchor.signature), anchor.signed())
+        key.verify(bytes.fromhex(anchor.signature), anchor.signed_bytes())
     except (InvalidSignature, ValueError):
         return False
     return True

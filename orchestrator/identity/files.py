@@ -73,7 +73,7 @@ class AuthorityDir:
             return Rollover.ANNOUNCED
         return Rollover.OVERLAPPING if self.former_certificate.exists() else Rollover.NONE
 
-    def believed(self) -> str:
+    def read_believed(self) -> str:
         """Return the certificates (PEM) of all authorities that are believed, the present one first.
 
         Raises Missing.

@@ -156,7 +156,7 @@ class LabCloud:
         """An agent in a namespace: one that is loaded already, where there is one."""
         log = self._layout.logs / f"{called}.log"
         with self._lock:
-            loaded = self._at_hand.sent(called, Order(namespace, str(log), settings, tuple(words)))
+            loaded = self._at_hand.send_order(called, Order(namespace, str(log), settings, tuple(words)))
         if loaded is not None:
             return loaded
         command = [*_COMMAND, *words]

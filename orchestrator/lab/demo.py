@@ -53,7 +53,7 @@ def run(layout: Layout, scene: Scene, screen: Screen, *, once: bool) -> bool:
                     interrupts.ignore()
                     screen.step("removing everything")
         except KeyboardInterrupt:
-            screen.interrupted()
+            screen.show_interrupted()
             if report is None:
                 raise
     return report.good
@@ -82,8 +82,8 @@ def _stay(lab: Lab, plane: ControlPlane, screen: Screen) -> None:
         time.sleep(_WATCH_S)
         try:
             for name in plane.supervise():
-                screen.restarted(name)
+                screen.show_restarted(name)
         except (AclflowError, OSError):
             if lab.layout.state_file.exists():
                 raise
-    screen.removed()
+    screen.show_removed()

@@ -85,7 +85,7 @@ class Forwarder:
         """Let no more than so much out on either side: a token bucket."""
         namespaces.inside(self.namespace, partial(cap_links, bits_per_s))
 
-    def forwarded(self) -> int:
+    def count_forwarded(self) -> int:
         """Packets that went out on the right so far."""
         return namespaces.inside(self.namespace, _sent_right)
 

@@ -50,7 +50,7 @@ class Management:
     switches: str
 
     @classmethod
-    def numbered(cls, block: int) -> Management:
+    def nth_link(cls, block: int) -> Management:
         """The block-th of the 64 links that fit beside each other on one machine."""
         first = _MANAGEMENT_BASE + 4 * block
         return cls(format_address(Family.IPV4, first + 1), format_address(Family.IPV4, first + 2))
@@ -180,7 +180,7 @@ def descriptor(namespace: str) -> Iterator[int]:
 def _free_block(root: IPRoute) -> Management:
     taken = {message.get_attr("IFA_ADDRESS") for message in root.get_addr(family=socket.AF_INET)}
     for block in range(64):
-        management = Management.numbered(block)
+        management = Management.nth_link(block)
         if management.controller not in taken:
             return management
     raise Busy("all 64 management links of this machine are taken: remove a lab with `aclflow lab down`")

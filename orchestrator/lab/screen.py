@@ -100,15 +100,15 @@ class Screen:
         self._console.print(f"[dim]logs in {lab.layout.logs}[/]")
         self._console.print("It stays up until Ctrl-C, which removes everything.")
 
-    def restarted(self, name: str) -> None:
+    def show_restarted(self, name: str) -> None:
         """Something had ended and runs again."""
         self._console.print(f"[yellow]{name} had ended and was started again[/]")
 
-    def removed(self) -> None:
+    def show_removed(self) -> None:
         """Somebody else took the lab away."""
         self._console.print("the lab was removed by somebody else")
 
-    def interrupted(self) -> None:
+    def show_interrupted(self) -> None:
         """The wish to end was heard, and everything is gone."""
         self._progress.stop()
         self._console.print("removed everything")

@@ -66,7 +66,7 @@ class AtHand:
                 os.close(reading)
             self._waiting.append((process, writing))
 
-    def sent(self, name: str, order: Order) -> Process | None:
+    def send_order(self, name: str, order: Order) -> Process | None:
         """The process that has become the agent; None where none waits any more."""
         while self._waiting:
             process, pipe = self._waiting.popleft()

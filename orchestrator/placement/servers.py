@@ -111,7 +111,7 @@ def place(
     names = {server.name: server for server in servers}
     if not names and loads:
         raise BadInput("there is no firewall server that serves", place="servers")
-    return _Placing(names, _costs(loads, weights), dict(before or {}), weights.slack).placed()
+    return _Placing(names, _costs(loads, weights), dict(before or {}), weights.slack).place_keys()
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class _Placing:
         self._share = {name: everything * server.weight / weights for name, server in self.servers.items()}
         self._bound = {name: share * (1 + self.slack) + dearest for name, share in self._share.items()}
 
-    def placed(self) -> Placement:
+    def place_keys(self) -> Placement:
         at = self._staying()
         left = sorted(self.cost.keys() - at.keys(), key=lambda key: (-self.cost[key], key))
         for key in left:

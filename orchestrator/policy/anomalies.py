@@ -186,7 +186,7 @@ class Anomalies:
         for version in self._versions:
             for number, row in enumerate(version.rows):
                 self.places.setdefault(row.id, []).append(Place(version, number))
-            version.state, version.points = version.cover.covered(self._progress())
+            version.state, version.points = version.cover.find_covered(self._progress())
             self._done += len(version.rows)
         self._rules = self._in_order()
         self.dead = tuple(self._find_dead())

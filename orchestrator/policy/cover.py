@@ -135,7 +135,7 @@ class Cover:
         self._question, self._left, self._most = limits.question, limits.total, limits.crossings
         self.untold = range(0)
 
-    def covered(self, told: Told = lambda _: None) -> tuple[Bytes, Points]:
+    def find_covered(self, told: Told = lambda _: None) -> tuple[Bytes, Points]:
         """Return for each row whether earlier ones cover it, and an uncovered point where not."""
         state, points = np.full(self._count, FREE, np.uint8), np.zeros((self._count, AXES), np.uint32)
         state[self._repeated] = HELD

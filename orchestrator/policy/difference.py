@@ -104,7 +104,7 @@ def find_moved(before: Acl, after: Acl, direction: Direction, own: Sequence[Pref
     olds, news = (rule_rows(acl, direction, own=own) for acl in (before, after))
     for family in olds.keys() & news.keys():
         both = _Both(_once(olds[family]), _once(news[family]), MOVED_LIMITS)
-        for opens, box in both.moved() if both.changed else ():
+        for opens, box in both.moved_boxes() if both.changed else ():
             (permitted if opens else denied).append(box)
     return Moved(merge_boxes(permitted), merge_boxes(denied))
 
@@ -185,7 +185,7 @@ class _Both:
         """
         return [self._region(switch) for switch in self._switches(MOST_CHANGES)]
 
-    def moved(self) -> Iterator[tuple[bool, Box]]:
+    def moved_boxes(self) -> Iterator[tuple[bool, Box]]:
         """Yield boxes that hold all packets decided differently, and whether they are permitted now.
 
         Raises TooLarge.

@@ -379,7 +379,7 @@ def _find_decided(rows: Sequence[Row], permit: bool, limits: Limits) -> Packet |
     if all(row.permit is not permit for row in rows):
         return None
     cover = Cover([row.box for row in rows], limits)
-    state, points = cover.covered()
+    state, points = cover.find_covered()
     undecided = False
     for number, row in enumerate(rows):
         if row.permit is not permit or state[number] == HELD:

@@ -146,7 +146,7 @@ class Subject:
     group: GroupName | None = None
 
     @classmethod
-    def named(cls, kind: str, rules: Iterable[str], group: str | None) -> Subject:
+    def subject_named(cls, kind: str, rules: Iterable[str], group: str | None) -> Subject:
         """The subject that documents name so. Raises ValueError for a kind that there is not."""
         return cls(Kind(kind), tuple(map(RuleId, rules)), None if group is None else GroupName(group))
 

@@ -43,7 +43,7 @@ class Hulls:
         shaped = ends.reshape(len(Family), len(rules), 2, _AXES).transpose(2, 0, 3, 1)
         return cls(np.ascontiguousarray(shaped[0]), np.ascontiguousarray(shaped[1]))
 
-    def edited(self, kept: Places, into: Places, count: int, fresh: Hulls, places: Places) -> Hulls:
+    def edit_hulls(self, kept: Places, into: Places, count: int, fresh: Hulls, places: Places) -> Hulls:
         """Return the hulls of `count` rules after an edit.
 
         Of `kept` here, which are at `into` there, and of `fresh` at `places`.

@@ -412,4 +412,4 @@ def _denying(box: Box, direction: Direction) -> Iterator[Rule]:
     if any(box.protocols >> strange & 1 for strange in NO_PACKETS[box.family]):
         box = box._replace(protocols=box.protocols | everything(box.family).protocols)
     for match in matches_of(box, direction):
-        yield Rule(RuleId("withheld"), Action.DENY, direction, **match.asked())
+        yield Rule(RuleId("withheld"), Action.DENY, direction, **match.rule_attributes())

@@ -54,7 +54,7 @@ class RuleNumbers(Mapping[str, int]):
                 del plain[rule_id]
         return plain
 
-    def changed(self, gone: Iterable[str], come: Mapping[str, int]) -> RuleNumbers:
+    def exchange_ids(self, gone: Iterable[str], come: Mapping[str, int]) -> RuleNumbers:
         """Return the mapping without some ids, which must exist, and then with others."""
         overlay, length = dict(self._overlay), self._length
         for rule_id in gone:

@@ -84,7 +84,7 @@ class _Change:
             return None
         come = _others(len(acl.rules), new)
         fresh = Hulls.of([acl.rules[place] for place in come.tolist()], acl.groups)
-        return cls(before, acl, old, new, before.hulls.edited(old, new, len(acl.rules), fresh, come))
+        return cls(before, acl, old, new, before.hulls.edit_hulls(old, new, len(acl.rules), fresh, come))
 
     def findings(self, checks: Checks) -> Findings | None:
         """Return the other list's findings; None if judging all of it is better."""

@@ -140,7 +140,9 @@ class RuleList:
         answering = self.answering(box)
         finder = self.finder(answering)
         shares = ((row, self.rows[row].box.intersect(box)) for row in answering)
-        return [row for row, share in shares if share is not None and finder.uncovered(share, stop=row) is not None]
+        return [
+            row for row, share in shares if share is not None and finder.find_uncovered(share, stop=row) is not None
+        ]
 
 
 class Finder:
@@ -172,7 +174,7 @@ class Finder:
             found = found[(self._low[axis, found] <= point[axis]) & (self._high[axis, found] >= point[axis])]
         return _row_numbers(self._among[found])
 
-    def uncovered(self, box: Box, *, stop: int) -> Packet | None:
+    def find_uncovered(self, box: Box, *, stop: int) -> Packet | None:
         """Return a packet of `box` that no row before `stop` holds; None if covered."""
 
         def ruled_out(packet: Packet) -> Box | None:

@@ -169,16 +169,16 @@ class Blocks:
         """The 16-byte digest of the rows together with what their symbols stand for."""
         return hash_bytes(hash_bytes("\0".join(ports).encode()) + self._digests.data)
 
-    def joined(self) -> FlowTable:
+    def join_rows(self) -> FlowTable:
         """Return all rows as one table, in one order for the same rows.
 
         Copies.
         """
-        return FlowTable.joined([block.rows for block in self])
+        return FlowTable.join_tables([block.rows for block in self])
 
     def of_tenant(self, tenant: int) -> FlowTable:
         """Return the rows that bear a tenant's number; 0 is nobody's."""
-        return FlowTable.joined([block.rows for block in self._tenants.get(tenant, ())])
+        return FlowTable.join_tables([block.rows for block in self._tenants.get(tenant, ())])
 
     def of_cookies(self, cookies: U64) -> FlowTable:
         """The rows with these cookies."""
@@ -192,10 +192,10 @@ class Blocks:
             for (upper, _), block in shelf.by_name.items()
             if upper in wanted
         ]
-        rows = FlowTable.joined(near)
+        rows = FlowTable.join_tables(near)
         return rows.take(np.flatnonzero(np.isin(rows.cookie, cookies)))
 
-    def replaced(self, removed: FlowTable, added: FlowTable) -> Blocks:
+    def replace_rows(self, removed: FlowTable, added: FlowTable) -> Blocks:
         """Return these rows without some and with others.
 
         Raises Stale if a row to be removed is not there.
@@ -207,8 +207,8 @@ class Blocks:
     def apart(self, other: Blocks) -> tuple[FlowTable, FlowTable]:
         """Return the rows of the blocks in which this set and another differ."""
         return (
-            FlowTable.joined([block.rows for block in self._only_here(other)]),
-            FlowTable.joined([block.rows for block in other._only_here(self)]),
+            FlowTable.join_tables([block.rows for block in self._only_here(other)]),
+            FlowTable.join_tables([block.rows for block in other._only_here(self)]),
         )
 
     def bytes_apart(self, other: Blocks) -> int:
@@ -243,12 +243,12 @@ class Blocks:
     def _cut_again(self, removed: FlowTable, added: FlowTable) -> dict[Bucket, Parts]:
         """The buckets that many rows touch, after the change: by column."""
         touched = sorted(buckets_of(removed) | buckets_of(added))
-        near = FlowTable.joined([block.rows for bucket in touched for block in self._of_bucket(bucket).values()])
+        near = FlowTable.join_tables([block.rows for bucket in touched for block in self._of_bucket(bucket).values()])
         rows = canonical(near)
         order = np.argsort(rows, kind="stable")
         keep = np.ones(len(near), np.bool_)
         keep[order[positions(rows[order], canonical(removed))]] = False
-        return {bucket: {} for bucket in touched} | cut(FlowTable.joined((near.take(keep), added)))
+        return {bucket: {} for bucket in touched} | cut(FlowTable.join_tables((near.take(keep), added)))
 
     def _with(self, buckets: Mapping[Bucket, Parts], count: int) -> Blocks:
         """These rows with other blocks in some buckets, which makes `count` rows."""

@@ -56,7 +56,7 @@ def difference(old: FlowTable, new: FlowTable) -> tuple[FlowTable, FlowTable]:
     old_rows, new_rows = canonical(old).tolist(), canonical(new).tolist()
     common = set(old_rows).intersection(new_rows)
     removed, added = old.take(_absent(old_rows, common)), new.take(_absent(new_rows, common))
-    return removed.compacted(), added.compacted()
+    return removed.compact_sets(), added.compact_sets()
 
 
 def between(old: Program, new: Program) -> Delta:
@@ -79,7 +79,7 @@ def apply(program: Program, delta: Delta) -> Program:
     """
     if program.digest != delta.base:
         raise Stale(f"this delta starts from {delta.base.hex()}, but the program is {program.digest.hex()}")
-    blocks = program.blocks.replaced(delta.removed, delta.added)
+    blocks = program.blocks.replace_rows(delta.removed, delta.added)
     return Program(program.domain, program.tier, delta.generation, delta.target, blocks, delta.ports)
 
 

@@ -111,7 +111,7 @@ class FlowTable:
         )
 
     @classmethod
-    def joined(cls, tables: Sequence[FlowTable]) -> FlowTable:
+    def join_tables(cls, tables: Sequence[FlowTable]) -> FlowTable:
         """The rows of several tables, one after the other, with one shared instruction set."""
         if not tables:
             return cls.of(())
@@ -170,7 +170,7 @@ class FlowTable:
             self.instruction_set,
         )
 
-    def compacted(self) -> FlowTable:
+    def compact_sets(self) -> FlowTable:
         """Return the same rows with only the used instruction lists, by first use."""
         if len(self.instruction_set) == min(len(self), 1):
             return self
@@ -221,7 +221,9 @@ def _with_used_sets(tables: Sequence[FlowTable]) -> list[FlowTable]:
     rows: defaultdict[int, int] = defaultdict(int)
     for table in tables:
         rows[id(table.instruction_set)] += len(table)
-    return [each.compacted() if rows[id(each.instruction_set)] < len(each.instruction_set) else each for each in tables]
+    return [
+        each.compact_sets() if rows[id(each.instruction_set)] < len(each.instruction_set) else each for each in tables
+    ]
 
 
 class FewFlows(FlowTable):

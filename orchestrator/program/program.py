@@ -53,4 +53,4 @@ class Program:
 
         Copies: for whole programs, not for small changes.
         """
-        return self.blocks.joined()
+        return self.blocks.join_rows()

@@ -75,7 +75,7 @@ class RuleTable:
         return replace(self, direction=np.full(len(self), INGRESS, np.uint8))
 
     @classmethod
-    def joined(cls, tables: Sequence[RuleTable]) -> RuleTable:
+    def join_tables(cls, tables: Sequence[RuleTable]) -> RuleTable:
         """The rows of several tables, one after the other."""
         if not tables:
             return cls.empty()

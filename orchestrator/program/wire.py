@@ -75,7 +75,7 @@ def encode_program(program: Program) -> bytes:
     body.blob(program.digest)
     body.texts(program.ports)
     body.flows(program.flows)
-    return body.sealed(_PROGRAM)
+    return body.seal_frame(_PROGRAM)
 
 
 def decode_program(data: bytes) -> Program:
@@ -96,7 +96,7 @@ def encode_delta(delta: Delta) -> bytes:
     body.texts(delta.base_ports or ())
     body.flows(delta.removed)
     body.flows(delta.added)
-    return body.sealed(_DELTA)
+    return body.seal_frame(_DELTA)
 
 
 def written(delta: Delta) -> Delta:
@@ -216,7 +216,7 @@ class _Writer:
         self.blob("\0".join(values).encode())
 
     def flows(self, table: FlowTable) -> None:
-        flows = table.compacted()
+        flows = table.compact_sets()
         width = int(flows.match_length.max(initial=0))
         self.number(len(flows))
         self.number(width)
@@ -227,7 +227,7 @@ class _Writer:
             self._pieces.append(getattr(flows, name).astype(f"<{kind}", copy=False).tobytes())
         self._pieces.append(flows.match[:, :width].T.tobytes())
 
-    def sealed(self, kind: int) -> bytes:
+    def seal_frame(self, kind: int) -> bytes:
         body = b"".join(self._pieces)
         packing = _PLAIN if len(body) <= SMALL_BYTES else _PACKED
         head = _HEAD.pack(_MAGIC, _VERSION, kind, packing, len(body))

@@ -87,7 +87,7 @@ class _Cloud:
         self.failed += [now_s] * (len(due) - sum(due))
         self.leaving = [at_s for at_s in self.leaving if at_s > now_s]
 
-    def resized(self, size: int, now_s: float, scenario: Scenario) -> None:
+    def resize_group(self, size: int, now_s: float, scenario: Scenario) -> None:
         for _ in range(size - self.serving - len(self.coming)):
             self.coming.append((now_s + scenario.serves_after_s, self.made not in scenario.failing))
             self.made += 1
@@ -116,7 +116,7 @@ def simulate(scenario: Scenario, model: CapacityModel, limits: Limits) -> Outcom
             decision = _decide_size(cloud, samples, scenario, model, limits, now_s)
             if decision.size != cloud.serving + len(cloud.coming):
                 decisions.append((now_s, decision))
-                cloud.resized(decision.size, now_s, scenario)
+                cloud.resize_group(decision.size, now_s, scenario)
         serving[step], size[step] = cloud.serving, cloud.serving + len(cloud.coming)
     capacity = np.asarray(serving * each_pps, np.float64)
     carried = np.asarray(np.minimum(scenario.pps, capacity), np.float64)

@@ -81,7 +81,7 @@ class AuditAnchor:
     key: str = described("the public key (Ed25519, hexadecimal) that signed it")
     signature: str
 
-    def signed(self) -> bytes:
+    def signed_bytes(self) -> bytes:
         """Return the bytes that the signature is of."""
         return signed_bytes(self.chain, self.number, self.hash, self.time)
 

@@ -47,9 +47,9 @@ def test_acl_size_compares_each_family_with_its_own_speed() -> None:
     ours, theirs = Way(VNF_ACL), LAST_MATCH
     rates = {(ours, 0): 50.0, (theirs, 0): 200.0, (ours, 250): 45.0, (ours, 20_000): 40.0, (theirs, 20_000): 8.0}
     for (way, rules), rate in rates.items():
-        curves.add(way.named(rules), rules, {Metric.PACKETS: rate, Metric.REQUESTS: rate, Metric.RTT: 1 / rate})
+        curves.add(way.name_of_run(rules), rules, {Metric.PACKETS: rate, Metric.REQUESTS: rate, Metric.RTT: 1 / rate})
     for rules, rate in ((250, 50.0), (20_000, 49.0)):
-        pairs.add(ours.named(rules), rules, {Metric.PACKETS: rate, Metric.PACKET_CPU: 1.0})
+        pairs.add(ours.name_of_run(rules), rules, {Metric.PACKETS: rate, Metric.PACKET_CPU: 1.0})
         pairs.add(VNF_ACL_LIBC, rules, {Metric.PACKETS: rate, Metric.PACKET_CPU: 1 / rate})
     results = Results("acl-size", {})
     acl_size.conclude(results, curves, pairs, (250, 20_000))

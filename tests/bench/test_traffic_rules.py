@@ -81,7 +81,7 @@ def test_a_longer_list_holds_the_shorter_ones_rules() -> None:
 @given(LISTS)
 def test_every_rule_for_the_traffic_can_be_lifted_with_its_answers(listed: Listed) -> None:
     cache = CompileCache()
-    cache.compiled(policy(listed.acl(), server_port=RIGHT), domain="d", generation=1, lifted=LIFTED)
+    cache.compile_program(policy(listed.acl(), server_port=RIGHT), domain="d", generation=1, lifted=LIFTED)
     assert [(lift.rule, lift.form is not None, lift.replies) for lift in cache.lifts] == [
         (rule, True, True) for rule in LIFTED
     ]

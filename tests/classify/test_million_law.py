@@ -76,9 +76,9 @@ def test_rows_that_changed_and_changed_back(name: str) -> None:
     placed = [Placed(place, place, row.box) for place, row in enumerate(rows)]
     now = Overlaid.of(Family.IPV4, [*placed[1::2], *(row._replace(order=0) for row in placed[::2])])
     for row in placed[::2]:
-        now = now.changed((), (row,))
+        now = now.exchange_rows((), (row,))
     moved = placed[:: max(1, len(placed) // 50)]
-    now = now.changed([row.number for row in moved], ()).changed((), moved)
+    now = now.exchange_rows([row.number for row in moved], ()).exchange_rows((), moved)
     assert now.changed_rows
     assert_same(now.first(packets), wanted, packets)
 

@@ -37,7 +37,7 @@ class Story:
         return cls(Overlaid.of(family, rows, searching), {row.number: row for row in rows})
 
     def change(self, removed: Sequence[int], placed: Sequence[Placed]) -> None:
-        self.now = self.now.changed(removed, placed)
+        self.now = self.now.exchange_rows(removed, placed)
         for number in removed:
             self.rows.pop(number, None)
         self.rows.update({row.number: row for row in placed})
@@ -133,8 +133,8 @@ def test_no_rows_and_no_packets() -> None:
     nothing = Overlaid.of(Family.IPV6, ())
     assert nothing.first(np.zeros(0, PACKET)).tolist() == []
     assert nothing.first(np.zeros(2, PACKET)).tolist() == [NONE, NONE]
-    one = nothing.changed((), [Placed(3, 7, Box(Family.IPV6))])
-    assert one.changed([7], ()).first(np.zeros(1, PACKET)).tolist() == [NONE]
+    one = nothing.exchange_rows((), [Placed(3, 7, Box(Family.IPV6))])
+    assert one.exchange_rows([7], ()).first(np.zeros(1, PACKET)).tolist() == [NONE]
     assert nothing.first(np.zeros(1, PACKET)).tolist() == [NONE]  # a change makes another value
 
 

@@ -77,7 +77,9 @@ def test_atoms_are_the_same_without_the_extension(acl: Acl) -> None:
 
 def test_many_rules_look_their_numbers_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = synthetic(200).rules
-    numbers = RuleNumbers({rule.id: number for number, rule in enumerate(rules, 1)}).changed((), {rules[7].id: 900})
+    numbers = RuleNumbers({rule.id: number for number, rule in enumerate(rules, 1)}).exchange_ids(
+        (), {rules[7].id: 900}
+    )
     table = atoms(rules, {}, numbers=numbers)
     monkeypatch.setattr(RuleNumbers, "as_dict", None)
     few = atoms(rules[:20], {}, numbers=numbers)

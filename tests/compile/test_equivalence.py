@@ -89,14 +89,14 @@ def test_a_proof_follows_changes(acl: Acl, other: Acl, data: DataObject) -> None
     numbers = {rule.id: 100 + place for place, rule in enumerate((*acl.rules, *spare))}
     cache = CompileCache()
     policy = lists_of_one_tenant(acl, numbers)
-    proof = prove(policy, cache.compiled(policy, domain="d", generation=1).flows)
+    proof = prove(policy, cache.compile_program(policy, domain="d", generation=1).flows)
     for generation in range(2, 6):
         acl = data.draw(edited(acl, spare))
         policy = lists_of_one_tenant(acl, numbers)
         policy = replace(
             policy, tenants=(replace(policy.tenants[0], rule_numbers=proof.policy.tenants[0].rule_numbers),)
         )
-        program = cache.compiled(policy, domain="d", generation=generation)
+        program = cache.compile_program(policy, domain="d", generation=generation)
         assert cache.change is not None
         proof = proof.after(policy, cache.change.removed, cache.change.added, program.blocks.of_tenant)
 
@@ -171,7 +171,7 @@ def twice(rows: np.ndarray, **columns: object) -> FlowTable:
     again = FLOWS.take(rows)
     for name, value in columns.items():
         again = replace(again, **{name: np.full(len(again), value, getattr(again, name).dtype)})
-    return FlowTable.joined([FLOWS, again])
+    return FlowTable.join_tables([FLOWS, again])
 
 
 def swapped_priorities() -> FlowTable:
@@ -335,7 +335,7 @@ def test_a_small_change_is_proven_by_itself() -> None:
     numbers = POLICY.tenants[0].rule_numbers
     policy = lists_of_one_tenant(LIST, dict(numbers))
     kept = policy.tenants[0].rule_numbers
-    proof = prove(policy, cache.compiled(policy, domain="d", generation=1).flows)
+    proof = prove(policy, cache.compile_program(policy, domain="d", generation=1).flows)
     rules = list(LIST.rules)
     for place, rule in enumerate(LIST.rules):
         turned = replace(rule, action=next(each for each in Action if each is not rule.action))
@@ -349,7 +349,7 @@ def test_a_small_change_is_proven_by_itself() -> None:
         ):
             tenant = replace(policy.tenants[0], acl=replace(LIST, rules=tuple(changed_rules)), rule_numbers=kept)
             policy = replace(policy, tenants=(tenant,))
-            cache.compiled(policy, domain="d", generation=2)
+            cache.compile_program(policy, domain="d", generation=2)
             assert cache.change is not None
             proof = proof.after(policy, cache.change.removed, cache.change.added, from_scratch)
 

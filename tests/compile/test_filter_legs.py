@@ -42,9 +42,9 @@ def believed(policy: Policy, packet: Packet, way: str) -> bool:
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=3, max_rules=4))
 def test_a_packet_passes_if_it_is_permitted_and_its_leg_bears_its_name(policy: Policy) -> None:
-    held = ruleset(LEGS.resolved(nftables_script(policy)))
+    held = ruleset(LEGS.resolve_legs(nftables_script(policy)))
     try:
-        tables = {family: table_of(LEGS.resolved(text)) for family, text in iptables_texts(policy).items()}
+        tables = {family: table_of(LEGS.resolve_legs(text)) for family, text in iptables_texts(policy).items()}
     except NotExpressible:
         tables = {}
     for packet in filter(carried, policy_packets(policy)):
@@ -59,7 +59,7 @@ def test_a_packet_passes_if_it_is_permitted_and_its_leg_bears_its_name(policy: P
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=2, max_rules=3))
 def test_without_legs_no_line_asks_for_an_interface(policy: Policy) -> None:
-    assert "iifname" not in NO_LEGS.resolved(nftables_script(policy))
+    assert "iifname" not in NO_LEGS.resolve_legs(nftables_script(policy))
 
 
 def test_an_agent_that_knows_no_symbols_writes_lines_that_no_packet_meets() -> None:

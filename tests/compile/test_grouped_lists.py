@@ -60,7 +60,7 @@ def test_a_policy_of_conjunctions_decides_and_counts_as_the_oracle(policy: Polic
 
 
 def rows_of(compiled: TenantList) -> FlowTable:
-    return FlowTable.joined(compiled.rows)
+    return FlowTable.join_tables(compiled.rows)
 
 
 @laws
@@ -68,7 +68,7 @@ def rows_of(compiled: TenantList) -> FlowTable:
 def test_updated_lists_are_what_scratch_gives(story: tuple[Tenant, ...], returns: ReturnTraffic) -> None:
     compiled = TenantList.of(story[0], returns)
     for tenant in story[1:]:
-        before, compiled = compiled, compiled.updated(tenant, returns)
+        before, compiled = compiled, compiled.update_list(tenant, returns)
         fresh = TenantList.of(tenant, returns)
         assert set(rows_of(compiled).rows()) == set(rows_of(fresh).rows())
         if compiled.change is not None:

@@ -23,7 +23,7 @@ from orchestrator.program.program import Program
 def lifted(world: Policy, *names: str) -> tuple[list[Flow], dict[str, Lift], Program]:
     """The rows of table `lifted`, the highest first, and what became of every rule. It is proven, too."""
     cache = CompileCache()
-    program = cache.compiled(world, domain="d1", generation=1, lifted=named(*names))
+    program = cache.compile_program(world, domain="d1", generation=1, lifted=named(*names))
     prove(world, program.flows)
     rows = [row for row in program.flows.rows() if row.table == Table.LIFTED and row.priority != MISS_PRIORITY]
     found = {lift.rule.rule: lift for lift in cache.lifts}
@@ -116,7 +116,7 @@ def test_a_tenant_that_is_not_there_and_rules_named_twice() -> None:
     cache = CompileCache()
     nobody = LiftedRule(TenantId("nobody"), RuleId("web"))
     names = [*named("dns", "dns"), nobody]
-    cache.compiled(policy(), domain="d1", generation=1, lifted=names)
+    cache.compile_program(policy(), domain="d1", generation=1, lifted=names)
     assert [(lift.rule, lift.because) for lift in cache.lifts] == [
         (LiftedRule(SHOP, RuleId("dns")), ""), (nobody, "there is no such tenant")
     ]  # fmt: skip
@@ -125,14 +125,14 @@ def test_a_tenant_that_is_not_there_and_rules_named_twice() -> None:
 def test_an_edit_in_front_of_a_lifted_rule_changes_its_rows_with_the_same_step() -> None:
     """The deny comes into its list and above the lifted rule in one delta, or the rule comes down in it."""
     world, cache = policy(*RULES[2:4], operator=()), CompileCache()
-    before = cache.compiled(world, domain="d1", generation=1, lifted=named("web"))
+    before = cache.compile_program(world, domain="d1", generation=1, lifted=named("web"))
     proof = prove(world, before.flows)
     shop = world.tenants[1]
     acl = replace(shop.acl, rules=(rule("lab", "deny", "10.9.0.0/16", WEB, 80), *shop.acl.rules))
     edited = replace(
         world, tenants=(world.tenants[0], replace(shop, acl=acl, rule_numbers={**shop.rule_numbers, "lab": 9}))
     )
-    after = cache.compiled(edited, domain="d1", generation=2, lifted=named("web"))
+    after = cache.compile_program(edited, domain="d1", generation=2, lifted=named("web"))
     assert cache.change is not None
     assert {row.table for row in cache.change.added.rows()} >= {Table.LIFTED, Table.INGRESS}
     proof.after(edited, cache.change.removed, cache.change.added, lambda: after.flows)
@@ -140,23 +140,23 @@ def test_an_edit_in_front_of_a_lifted_rule_changes_its_rows_with_the_same_step()
 
 def test_an_edit_far_from_a_lifted_rule_leaves_its_rows() -> None:
     world, cache = policy(*RULES[2:4], operator=()), CompileCache()
-    cache.compiled(world, domain="d1", generation=1, lifted=named("web"))
+    cache.compile_program(world, domain="d1", generation=1, lifted=named("web"))
     shop = world.tenants[1]
     acl = replace(shop.acl, rules=(rule("ssh", "permit", "192.0.2.0/24", WEB, 22), *shop.acl.rules))
     edited = replace(
         world, tenants=(world.tenants[0], replace(shop, acl=acl, rule_numbers={**shop.rule_numbers, "ssh": 9}))
     )
-    cache.compiled(edited, domain="d1", generation=2, lifted=named("web"))
+    cache.compile_program(edited, domain="d1", generation=2, lifted=named("web"))
     assert cache.change is not None
     assert Table.LIFTED not in {row.table for row in (*cache.change.added.rows(), *cache.change.removed.rows())}
 
 
 def test_an_endpoint_that_goes_takes_the_lift_with_it() -> None:
     world, cache = policy(), CompileCache()
-    cache.compiled(world, domain="d1", generation=1, lifted=named("web"))
+    cache.compile_program(world, domain="d1", generation=1, lifted=named("web"))
     moved = replace(world.endpoints[0], prefixes=(Prefix.parse("10.29.4.77/32"),))
     after = replace(world, endpoints=(moved, world.endpoints[1]))
-    program = cache.compiled(after, domain="d1", generation=2, lifted=named("web"))
+    program = cache.compile_program(after, domain="d1", generation=2, lifted=named("web"))
     prove(after, program.flows)
     assert cache.lifts[0].form is None
 

@@ -81,8 +81,8 @@ def test_no_verdict_and_no_count_differs(world: Policy) -> None:
     draw = np.random.default_rng(21)
     names = [LiftedRule(SHOP, RuleId(f"r{number}")) for number in draw.choice(HOW_MANY, LIFTED, replace=False)]
     cache = CompileCache()
-    cache.compiled(world, domain="d1", generation=1)
-    program = cache.compiled(world, domain="d1", generation=2, lifted=names)
+    cache.compile_program(world, domain="d1", generation=1)
+    program = cache.compile_program(world, domain="d1", generation=2, lifted=names)
     assert cache.change is not None
     assert not len(cache.change.removed)
     assert set(cache.change.added.table.tolist()) == {int(Table.LIFTED)}
@@ -95,7 +95,7 @@ def test_no_verdict_and_no_count_differs(world: Policy) -> None:
     first = first_matches(world, packets, np.flatnonzero(hit))
     assert hit.sum() > PACKETS // 10, "too few packets meet what is lifted"
     assert (claimed[hit] == first).all()
-    cache.compiled(world, domain="d1", generation=3)
+    cache.compile_program(world, domain="d1", generation=3)
     assert cache.change.removed.rows() != []
     assert set(cache.change.removed.table.tolist()) == {int(Table.LIFTED)}
 

@@ -51,7 +51,7 @@ def test_edits_one_by_one_lead_to_the_program_from_scratch_and_are_proven(policy
     cache = CompileCache()
     names = every_rule(policy)
     lifted = data.draw(st.lists(st.sampled_from(names), unique=True)) if names else []
-    program = cache.compiled(policy, domain="d1", generation=1, lifted=lifted)
+    program = cache.compile_program(policy, domain="d1", generation=1, lifted=lifted)
     proof = prove(policy, program.flows)
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(policy.tenants) - 1))
@@ -59,10 +59,10 @@ def test_edits_one_by_one_lead_to_the_program_from_scratch_and_are_proven(policy
         policy = replace(policy, tenants=(*policy.tenants[:place], edited, *policy.tenants[place + 1 :]))
         if names and data.draw(st.booleans()):
             lifted = data.draw(st.lists(st.sampled_from(names), unique=True))
-        program = cache.compiled(policy, domain="d1", generation=1, lifted=lifted)
+        program = cache.compile_program(policy, domain="d1", generation=1, lifted=lifted)
         scratch = CompileCache()
         assert encode_program(program) == encode_program(
-            scratch.compiled(policy, domain="d1", generation=1, lifted=lifted)
+            scratch.compile_program(policy, domain="d1", generation=1, lifted=lifted)
         )
         assert [(lift.rule, lift.form, lift.because, lift.no_replies) for lift in cache.lifts] == [
             (lift.rule, lift.form, lift.because, lift.no_replies) for lift in scratch.lifts

@@ -37,7 +37,7 @@ TOGETHER = policy(
 
 def rows_of(world: Policy, *names: str) -> tuple[list[Flow], list[Flow]]:
     """The rows of lifted rules, and all others."""
-    program = CompileCache().compiled(world, domain="d1", generation=1, lifted=named(*names))
+    program = CompileCache().compile_program(world, domain="d1", generation=1, lifted=named(*names))
     rows = program.flows.rows()
     lifted = [row for row in rows if row.table == Table.LIFTED and row.priority != MISS_PRIORITY]
     return lifted, [row for row in rows if row not in lifted]
@@ -138,7 +138,7 @@ def test_rows_that_are_not_there_are_no_fault() -> None:
 def test_lifted_rows_outlive_their_list_only_until_the_next_proof() -> None:
     """A rule comes in front of the list, and nothing changes in table `lifted`: that is found out as well."""
     cache = CompileCache()
-    before = cache.compiled(TOGETHER, domain="d1", generation=1, lifted=named("web"))
+    before = cache.compile_program(TOGETHER, domain="d1", generation=1, lifted=named("web"))
     proof = prove(TOGETHER, before.flows)
     neighbour, shop = TOGETHER.tenants
     fresh = rule("new", "deny", "192.0.2.0/24", WEB, 80)
@@ -146,7 +146,7 @@ def test_lifted_rows_outlive_their_list_only_until_the_next_proof() -> None:
     edited = replace(
         TOGETHER, tenants=(neighbour, replace(shop, acl=acl, rule_numbers={**shop.rule_numbers, "new": 50}))
     )
-    cache.compiled(edited, domain="d1", generation=2, lifted=named("web"))
+    cache.compile_program(edited, domain="d1", generation=2, lifted=named("web"))
     assert cache.change is not None
     removed, added = (FlowTable.of([row for row in table.rows() if row.table != Table.LIFTED])
                       for table in (cache.change.removed, cache.change.added))  # fmt: skip

@@ -79,7 +79,7 @@ def test_what_goes_up_is_what_a_reader_would_pick(name: str, gains: bool) -> Non
     assert savings == {each for each in best if saved[each] >= LEAST_SAVED_US_PER_S}
     assert bool(savings) is gains
 
-    program = CompileCache().compiled(
+    program = CompileCache().compile_program(
         policy, domain="d1", generation=1, lifted=[names[each] for each in sorted(paper | savings)]
     )
     prove(policy, program.flows)

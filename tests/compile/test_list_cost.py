@@ -50,7 +50,7 @@ def check_cost(acl: Acl) -> None:
     for returns in ReturnTraffic:
         told = cost(acl, returns)
         tenant = Tenant(TenantId("t"), 1, (), acl, {rule.id: i for i, rule in enumerate(acl.rules, 1)})
-        rows = FlowTable.joined((*TenantList.of(tenant, returns).rows, FlowTable.of(default_rows(tenant))))
+        rows = FlowTable.join_tables((*TenantList.of(tenant, returns).rows, FlowTable.of(default_rows(tenant))))
         for one, table in ((told.ingress, Table.INGRESS), (told.egress, Table.EGRESS)):
             mine = rows.take(rows.table == table)
             assert one.flows == len(mine)

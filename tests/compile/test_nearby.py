@@ -59,10 +59,10 @@ def test_a_proven_list_knows_whose_rows_meet(acl: Acl, data: st.DataObject, retu
     lists = (acl, replace(acl, rules=tuple(acl.rules[place] for place in kept)), acl)
     policies = [Policy((Tenant(TenantId("t"), 7, (), each, numbers),), return_traffic=returns) for each in lists]
     cache = CompileCache()
-    program = cache.compiled(policies[0], domain="d", generation=1)
+    program = cache.compile_program(policies[0], domain="d", generation=1)
     proof = prove(policies[0], program.flows)
     for generation, policy in enumerate(policies[1:], 2):
-        program = cache.compiled(policy, domain="d", generation=generation)
+        program = cache.compile_program(policy, domain="d", generation=generation)
         assert cache.change is not None
         proof = proof.after(policy, cache.change.removed, cache.change.added, program.blocks.of_tenant)
         (tenant,) = policy.tenants

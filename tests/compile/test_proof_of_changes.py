@@ -120,11 +120,11 @@ def check_spoilt(story: Sequence[Tenant], draw: Callable[..., object]) -> None:
     """Every change of a story, spoilt: both proofs say the same."""
     cache = CompileCache()
     policy = policy_of(story[0])
-    rows = frozenset(cache.compiled(policy, domain="d", generation=1).flows.rows())
+    rows = frozenset(cache.compile_program(policy, domain="d", generation=1).flows.rows())
     proof = prove(policy, FlowTable.of(rows))
     for generation, tenant in enumerate(story[1:], 2):
         policy = policy_of(tenant)
-        following = frozenset(cache.compiled(policy, domain="d", generation=generation).flows.rows())
+        following = frozenset(cache.compile_program(policy, domain="d", generation=generation).flows.rows())
         wrong = draw(spoilt(rows, following))
         assert isinstance(wrong, frozenset)
         whole = FlowTable.of(wrong)
@@ -185,12 +185,12 @@ STEPS = (
 def test_members_are_proven_by_themselves() -> None:
     cache = CompileCache()
     policy = grouped(*STEPS[0])
-    proof = prove(policy, cache.compiled(policy, domain="d", generation=1).flows)
+    proof = prove(policy, cache.compile_program(policy, domain="d", generation=1).flows)
     for generation, members in enumerate((*STEPS[1:], *reversed(STEPS)), 2):
         (tenant,) = policy.tenants
         changed = grouped(*members).tenants[0].acl.groups
         policy = policy_of(replace(tenant, acl=replace(tenant.acl, groups=changed)))
-        program = cache.compiled(policy, domain="d", generation=generation)
+        program = cache.compile_program(policy, domain="d", generation=generation)
         assert cache.change is not None
         proof = proof.after(policy, cache.change.removed, cache.change.added, from_scratch)
         prove(policy, program.flows)
@@ -203,7 +203,7 @@ def test_rules_put_in_one_by_one_are_proven_one_by_one(step: int) -> None:
     numbers = {str(rule.id): 1 + number for number, rule in enumerate(rules)}
     cache = CompileCache()
     first = _listed(rules, numbers)
-    program = cache.compiled(first, domain="d", generation=1)
+    program = cache.compile_program(first, domain="d", generation=1)
     proof = prove(first, program.flows)
 
     def all_rows(_: int) -> FlowTable:
@@ -214,7 +214,7 @@ def test_rules_put_in_one_by_one_are_proven_one_by_one(step: int) -> None:
         rules.insert(40 + step * number, rule)
         numbers[str(rule.id)] = 200 + number
         policy = _listed(rules, numbers)
-        cache.compiled(policy, domain="d", generation=2 + number)
+        cache.compile_program(policy, domain="d", generation=2 + number)
         change = cache.change
         assert change is not None
         proof = proof.after(policy, change.removed, change.added, all_rows)
@@ -226,13 +226,13 @@ def test_rules_that_came_and_went_again_are_forgotten() -> None:
     numbers = {str(rule.id): 1 + number for number, rule in enumerate(rules)}
     cache = CompileCache()
     policy = _listed(rules, numbers)
-    proof = prove(policy, cache.compiled(policy, domain="d", generation=1).flows)
+    proof = prove(policy, cache.compile_program(policy, domain="d", generation=1).flows)
     for number in range(20):
         passing = _permit(100 + number)
         numbers[str(passing.id)] = 100 + number
         for listed in ([*rules[:4], passing, *rules[4:]], rules):
             policy = _listed(listed, numbers)
-            cache.compiled(policy, domain="d", generation=2)
+            cache.compile_program(policy, domain="d", generation=2)
             assert cache.change is not None
             proof = proof.after(policy, cache.change.removed, cache.change.added, from_scratch)
     ledger = proof.lists["t"].proof.ledger

@@ -103,9 +103,9 @@ def test_entries_of_conjunctions_that_are_not_made_anew_are_noticed(
     def law(story: tuple[Tenant, ...]) -> None:
         compiled = TenantList.of(story[0], ReturnTraffic.EXPLICIT)
         for tenant in story[1:]:
-            before, compiled = compiled, compiled.updated(tenant, ReturnTraffic.EXPLICIT)
+            before, compiled = compiled, compiled.update_list(tenant, ReturnTraffic.EXPLICIT)
             if compiled.change is not None:
-                rows = [FlowTable.joined(each.rows) for each in (before, compiled)]
+                rows = [FlowTable.join_tables(each.rows) for each in (before, compiled)]
                 gone, come = difference(*rows)
                 assert set(compiled.change.removed.rows()) == set(gone.rows())
                 assert set(compiled.change.added.rows()) == set(come.rows())

@@ -75,11 +75,11 @@ class History:
         assert isinstance(numbers, RuleNumbers)
         place = min(edit.place, len(listed))
         for _ in range(min(edit.gone, len(listed) - place)):
-            numbers = numbers.changed([listed[place].id], {})
+            numbers = numbers.exchange_ids([listed[place].id], {})
             listed = listed.without(place)
         if edit.rule is not None:
             rule = replace(edit.rule, id=RuleId(f"r{self._next}"))
-            listed, numbers = listed.with_one(place, rule), numbers.changed([], {rule.id: self._next})
+            listed, numbers = listed.with_one(place, rule), numbers.exchange_ids([], {rule.id: self._next})
             self._next += 1
         acl = trusted_acl(listed, {}, default, Action.PERMIT)
         self.tenant = replace(self.tenant, acl=acl, rule_numbers=numbers)
@@ -104,7 +104,7 @@ def check(changes: Sequence[Edit], looked: Sequence[bool]) -> int:
     served = seen = of(history.tenant)
     followed = 0
     for number, edit in enumerate(changes):
-        found = served.followed(history.change(edit))
+        found = served.follow_list(history.change(edit))
         followed += found is not None
         served = found or of(history.tenant)
         alone = of(history.tenant)
@@ -114,7 +114,7 @@ def check(changes: Sequence[Edit], looked: Sequence[bool]) -> int:
             removed, added = served.since(seen)
             kept, left = difference(rows(seen), removed)
             assert not len(left)
-            assert same(FlowTable.joined([kept, added]), rows(served))
+            assert same(FlowTable.join_tables([kept, added]), rows(served))
             seen = served
     return followed
 
@@ -143,27 +143,27 @@ def test_a_deny_before_a_pair_is_not_followed_and_one_behind_is() -> None:
     history = History()
     for edit in (Edit(0, 0, pair(EXACT[1])), Edit(1, 0, pair(EXACT[0], Action.DENY))):
         served = of(history.change(edit))
-    assert served.followed(history.change(Edit(2, 0, pair(EXACT[0])))) is None
+    assert served.follow_list(history.change(Edit(2, 0, pair(EXACT[0])))) is None
     history.change(Edit(2, 1, None))
     served = of(history.tenant)
-    assert served.followed(history.change(Edit(0, 0, pair(EXACT[0])))) is not None
+    assert served.follow_list(history.change(Edit(0, 0, pair(EXACT[0])))) is not None
 
 
 def test_other_defaults_prefixes_and_numbers_are_not_followed() -> None:
     history = History()
     served = of(history.change(Edit(0, 0, pair(EXACT[0]))))
-    assert served.followed(history.change(Edit(1, 0, None), Action.PERMIT)) is None
-    assert served.followed(replace(served.tenant, prefixes=OWNED[:1])) is None
-    assert served.followed(replace(served.tenant, rule_numbers=RuleNumbers({"r1": 99}))) is None
-    assert served.followed(served.tenant) is not None
+    assert served.follow_list(history.change(Edit(1, 0, None), Action.PERMIT)) is None
+    assert served.follow_list(replace(served.tenant, prefixes=OWNED[:1])) is None
+    assert served.follow_list(replace(served.tenant, rule_numbers=RuleNumbers({"r1": 99}))) is None
+    assert served.follow_list(served.tenant) is not None
 
 
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "denies are not asked": (servedtenants, "is_met", lambda _pairs, _denies: False),
     "denies stay where they were": (servedtenants._Denies, "after", lambda self, _edit: self),
     "a pair permitted twice goes with the first": (
-        pairset.Pairs, "changed",
-        lambda self, gone, come, whole=pairset.Pairs.changed: whole(replace(self, more={}), gone, come),
+        pairset.Pairs, "exchange_pairs",
+        lambda self, gone, come, whole=pairset.Pairs.exchange_pairs: whole(replace(self, more={}), gone, come),
     ),
     "what is no pair counts as nothing": (
         servedtenants, "pairs_alone",

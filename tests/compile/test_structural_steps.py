@@ -62,7 +62,7 @@ def steps(draw: st.DrawFn, policy: Policy, pool: tuple[Tenant, ...]) -> Policy:
 @given(policies(max_tenants=3, max_rules=4).map(populated), st.data())
 def test_structural_steps_lead_to_the_program_from_scratch_and_are_proven(policy: Policy, data: st.DataObject) -> None:
     pool, cache = policy.tenants, CompileCache()
-    before = cache.compiled(policy, domain="d", generation=1)
+    before = cache.compile_program(policy, domain="d", generation=1)
     proof = prove(policy, before.flows)
     for generation in range(2, 2 + data.draw(st.integers(1, 8))):
         following = data.draw(steps(policy, pool))
@@ -70,10 +70,10 @@ def test_structural_steps_lead_to_the_program_from_scratch_and_are_proven(policy
             scratch = compile_host(following, domain="d", generation=generation)
         except BadPolicy as refused:  # some lists cannot be had together with tracked connections
             with pytest.raises(BadPolicy, match=re.escape(refused.reason)):
-                cache.compiled(following, domain="d", generation=generation)
+                cache.compile_program(following, domain="d", generation=generation)
             continue
         policy = following
-        after = cache.compiled(policy, domain="d", generation=generation)
+        after = cache.compile_program(policy, domain="d", generation=generation)
         assert encode_program(after) == encode_program(scratch)
         assert cache.change is not None
         right = between(before, scratch)
@@ -128,7 +128,7 @@ def test_rows_of_a_tenant_that_nobody_knows_die() -> None:
     whole = compile_host(policy, domain="d", generation=1).flows
     ends = [row for row in whole.rows() if row.tenant == 2 and _is_proven(row.table)]
     strange = FlowTable.of(replace(row, tenant=9) for row in ends)
-    following = FlowTable.joined((whole, strange))
+    following = FlowTable.join_tables((whole, strange))
     with pytest.raises(NotEquivalent, match="number 9"):
         prove(policy, whole).after(policy, FlowTable.of(()), strange, rows_by_tenant(following))
 
@@ -163,18 +163,18 @@ def test_contradictions_are_found_in_a_step_as_from_scratch() -> None:
         Endpoint("x", TenantId("t1"), "p9", 9, policy.endpoints[0].prefixes),
     )
     cache = CompileCache()
-    first = cache.compiled(policy, domain="d", generation=1)
+    first = cache.compile_program(policy, domain="d", generation=1)
     for each in wrong:
         spoilt = replace(policy, endpoints=(*policy.endpoints, each))
         with pytest.raises(BadPolicy) as told:
-            cache.compiled(spoilt, domain="d", generation=2)
+            cache.compile_program(spoilt, domain="d", generation=2)
         with pytest.raises(BadPolicy) as right:
             compile_host(spoilt, domain="d", generation=2)
         assert (told.value.place, told.value.reason) == (right.value.place, right.value.reason)
     gone = replace(policy, tenants=policy.tenants[1:])
     with pytest.raises(BadPolicy, match="there is no tenant 't1'"):
-        cache.compiled(gone, domain="d", generation=2)
-    assert cache.compiled(policy, domain="d", generation=3).digest == first.digest
+        cache.compile_program(gone, domain="d", generation=2)
+    assert cache.compile_program(policy, domain="d", generation=3).digest == first.digest
 
 
 @given(st.lists(st.sampled_from(NAMES), unique=True), st.data())

@@ -218,7 +218,7 @@ def test_a_cache_gives_what_compiling_from_scratch_gives_and_it_is_proven(
     for number, setting in enumerate(settings_, 1):
         turned = denying(trackable(policy)) if number % 2 else trackable(policy)
         now = replace(turned, return_traffic=setting)
-        program = cache.compiled(now, domain="d1", generation=number)
+        program = cache.compile_program(now, domain="d1", generation=number)
         scratch = compile_host(now, domain="d1", generation=number).digest
         assert program.digest == scratch == digest(program.flows, program.ports)
         if held is not None:

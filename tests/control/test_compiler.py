@@ -70,7 +70,7 @@ def test_a_list_that_is_held_back_is_not_compiled_for_writes_of_others(monkeypat
     compiler.compile("pop", PolicySnapshot(policy(RED_BEFORE, BLUES[0]), 1))
     compiled_both(compiler, 3, BLUES[0])
     rows: list[int] = []
-    update = TenantList.updated
+    update = TenantList.update_list
 
     def counted(self: TenantList, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
         found = update(self, tenant, returns)
@@ -78,7 +78,7 @@ def test_a_list_that_is_held_back_is_not_compiled_for_writes_of_others(monkeypat
             rows.append(0 if found.change is None else len(found.change.removed) + len(found.change.added))
         return found
 
-    monkeypatch.setattr(TenantList, "updated", counted)
+    monkeypatch.setattr(TenantList, "update_list", counted)
     newest, middle = compiled_both(compiler, 5, BLUES[1])
     assert not any(rows), "nothing of that list comes or goes"
     for each in (newest, middle):

@@ -51,7 +51,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
         raise TooLarge("more levels than there are priorities", place="rules[0]")
 
     monkeypatch.setattr(TenantList, "of", too_large)
-    monkeypatch.setattr(TenantList, "updated", too_large)
+    monkeypatch.setattr(TenantList, "update_list", too_large)
 
 
 def test_a_change_leaves_the_hosts_program_alone_where_there_is_no_host(site: Site) -> None:

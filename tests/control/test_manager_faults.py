@@ -35,7 +35,7 @@ def test_what_servers_cannot_hold_is_refused_and_nothing_changes(site: Site, mon
         raise TooLarge("too large for a server", place="rules[0]")
 
     monkeypatch.setattr(servedtenants, "taken_out", refuses)
-    monkeypatch.setattr(servedtenants.Served, "followed", lambda _, __: None)
+    monkeypatch.setattr(servedtenants.Served, "follow_list", lambda _, __: None)
     with pytest.raises(TooLarge, match=r"tenants\[t1\].acl: rules\[0\]: too large|tenants\[t1\]"):
         site.set_list(1, 7)
     assert site.generation == generation

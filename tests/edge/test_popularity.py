@@ -18,7 +18,7 @@ POINTS = st.lists(
 def test_the_curve_goes_through_its_points(points: tuple[tuple[float, float], ...]) -> None:
     curve = Popularity(points)
     for rules, share in points:
-        assert curve.decided(rules) == pytest.approx(share)
+        assert curve.decided_share(rules) == pytest.approx(share)
 
 
 @given(POINTS, st.floats(0, 1e7), st.floats(0, 1e7))
@@ -26,13 +26,13 @@ def test_more_rules_never_decide_less_and_nothing_decides_all(
     points: tuple[tuple[float, float], ...], few: float, many: float
 ) -> None:
     curve = Popularity(points)
-    low, high = curve.decided(min(few, many)), curve.decided(max(few, many))
+    low, high = curve.decided_share(min(few, many)), curve.decided_share(max(few, many))
     assert 0 <= low <= high + 1e-12 <= 1 + 1e-12
 
 
 def test_the_papers_curve() -> None:
-    assert Popularity().decided(25) == pytest.approx(0.9)
-    assert Popularity().decided(0) == 0
+    assert Popularity().decided_share(25) == pytest.approx(0.9)
+    assert Popularity().decided_share(0) == 0
 
 
 def test_a_curve_of_counts_is_what_was_counted() -> None:

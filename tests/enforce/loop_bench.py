@@ -86,10 +86,10 @@ class Counted:
         self.hits: queue.Queue[Hits] = queue.Queue()
         self.changes: queue.Queue[Change] = queue.Queue()
 
-    def polled(self, host: str, hits: Hits, took_s: float) -> None:
+    def note_poll(self, host: str, hits: Hits, took_s: float) -> None:
         self.hits.put(hits)
 
-    def changed(self, host: str, change: Callable[[], Change]) -> None:
+    def note_change(self, host: str, change: Callable[[], Change]) -> None:
         self.changes.put(change())
 
     def forget(self, host: str) -> None:

@@ -67,7 +67,7 @@ def large_program(rules: int, *, generation: int = 1) -> Program:
         template.instructions,
         template.instruction_set,
     )
-    flows = FlowTable.joined((base, body))
+    flows = FlowTable.join_tables((base, body))
     return Program.of("pop1", Tier.HOST, generation, flows, small.ports)
 
 

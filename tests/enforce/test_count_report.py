@@ -102,18 +102,18 @@ def reporter(sink: Sink) -> Iterator[CountReporter]:
 
 def begin(sink: Sink, reporter: CountReporter, *packets: int) -> None:
     """Have a device claimed, whose entries we put there."""
-    fresh = Marks.begun(hits(*packets).key, hits(*packets).cookie)
-    reporter.changed("host1", lambda: Change(None, np.empty(0, np.uint64), fresh))
-    reporter.polled("host1", hits(*packets), 0.0)
+    fresh = Marks.new_marks(hits(*packets).key, hits(*packets).cookie)
+    reporter.note_change("host1", lambda: Change(None, np.empty(0, np.uint64), fresh))
+    reporter.note_poll("host1", hits(*packets), 0.0)
     until(lambda: sink.claims > 0)
-    reporter.polled("host1", hits(*packets), 0.0)
+    reporter.note_poll("host1", hits(*packets), 0.0)
 
 
 def test_what_devices_count_arrives_once(sink: Sink, reporter: CountReporter) -> None:
     begin(sink, reporter, 5, 0)
     until(lambda: sink.packets == 5)
-    reporter.polled("host1", hits(5, 0), 0.0)
-    reporter.polled("host1", hits(6, 3), 0.0)
+    reporter.note_poll("host1", hits(5, 0), 0.0)
+    reporter.note_poll("host1", hits(6, 3), 0.0)
     until(lambda: sink.packets == 9)
     assert sink.frames.qsize() == 2, "nothing is sent where nothing moved"
 
@@ -123,7 +123,7 @@ def test_a_lost_request_is_sent_again(sink: Sink, reporter: CountReporter, error
     begin(sink, reporter, 5)
     until(lambda: sink.packets == 5)
     sink.before = [fail(error)] * 3
-    reporter.polled("host1", hits(7), 0.0)
+    reporter.note_poll("host1", hits(7), 0.0)
     until(lambda: sink.packets == 7)
 
 
@@ -132,11 +132,11 @@ def test_a_lost_answer_counts_nothing_twice_and_newer_counts_wait(sink: Sink, re
     until(lambda: sink.packets == 5)
 
     def lose_the_answer() -> None:
-        reporter.polled("host1", hits(9), 0.0)
+        reporter.note_poll("host1", hits(9), 0.0)
         raise Unreachable("the answer was lost")
 
     sink.after = [lose_the_answer]
-    reporter.polled("host1", hits(7), 0.0)
+    reporter.note_poll("host1", hits(7), 0.0)
     until(lambda: sink.packets == 9)
     sequences = [sink.frames.get().sequence for _ in range(4)]
     assert sequences == [1, 2, 2, 3]
@@ -150,18 +150,18 @@ def test_who_is_refused_goes_on_from_the_bookmark(sink: Sink, reporter: CountRep
         sink.refuses = True
     else:
         sink.before = [fail(BadInput("no"))]
-    reporter.polled("host1", hits(8), 0.0)
+    reporter.note_poll("host1", hits(8), 0.0)
     until(lambda: not sink.refuses and not sink.before)
-    until(lambda: (reporter.polled("host1", hits(9), 0.0), sink.packets == 9)[1])
+    until(lambda: (reporter.note_poll("host1", hits(9), 0.0), sink.packets == 9)[1])
     assert sink.claims == 2
 
 
 def test_somebody_else_counts(sink: Sink, reporter: CountReporter) -> None:
     sink.before = [fail(Conflict("a later one"))]
-    reporter.polled("host1", hits(5), 0.0)
+    reporter.note_poll("host1", hits(5), 0.0)
     until(lambda: not sink.before)
     assert sink.claims == 0
-    reporter.polled("host1", hits(5), 0.0)
+    reporter.note_poll("host1", hits(5), 0.0)
     until(lambda: sink.claims == 1)
 
 
@@ -171,9 +171,9 @@ def test_a_successor_goes_on_where_the_sums_are(sink: Sink) -> None:
     until(lambda: sink.packets == 6)
     first.stop()
     second = started(sink)
-    second.polled("host1", hits(8, 1), 0.0)
+    second.note_poll("host1", hits(8, 1), 0.0)
     until(lambda: sink.claims == 2)
-    second.polled("host1", hits(8, 4), 0.0)
+    second.note_poll("host1", hits(8, 4), 0.0)
     until(lambda: sink.packets == 12)
     second.stop()
 
@@ -181,7 +181,7 @@ def test_a_successor_goes_on_where_the_sums_are(sink: Sink) -> None:
 def test_the_service_keeps_a_bookmark_that_says_what_was_counted(sink: Sink, reporter: CountReporter) -> None:
     begin(sink, reporter, 5, 1, 0)
     for turn in range(3):
-        reporter.polled("host1", hits(5 + turn, 1, 0), 0.0)
+        reporter.note_poll("host1", hits(5 + turn, 1, 0), 0.0)
         until(lambda wanted=6 + turn: sink.packets == wanted)  # type: ignore[misc]
     marks = replay_chunks(sink.chunks or [])
     assert dict(zip(marks.key.tolist(), marks.packets.tolist(), strict=True)) == {70: 7, 71: 1}
@@ -191,15 +191,15 @@ def test_a_host_that_left_is_forgotten(sink: Sink, reporter: CountReporter) -> N
     begin(sink, reporter, 5)
     until(lambda: sink.packets == 5)
     reporter.forget("host1")
-    reporter.polled("host1", hits(6), 0.0)
+    reporter.note_poll("host1", hits(6), 0.0)
     until(lambda: sink.claims == 2)
 
 
 def test_what_is_due_at_the_end_still_goes_out(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(countreport, "LINGER_S", 5.0)
     reporter = started(sink)
-    fresh = Marks.begun(hits(0).key, hits(0).cookie)
-    reporter.changed("host1", lambda: Change(None, np.empty(0, np.uint64), fresh))
-    reporter.polled("host1", hits(5), 0.0)
+    fresh = Marks.new_marks(hits(0).key, hits(0).cookie)
+    reporter.note_change("host1", lambda: Change(None, np.empty(0, np.uint64), fresh))
+    reporter.note_poll("host1", hits(5), 0.0)
     reporter.stop()
     assert sink.claims == 1

@@ -44,8 +44,8 @@ def keys(*of: int) -> U64:
 
 def test_losses_are_noted_with_their_longest_time() -> None:
     tally = polled({1: 5, 2: 5, 3: 5})
-    tally.changed(Change(None, keys(1)), 12.0)
-    tally.changed(Change(hits({2: 6}), keys(2)), 13.0)
+    tally.note_change(Change(None, keys(1)), 12.0)
+    tally.note_change(Change(hits({2: 6}), keys(2)), 13.0)
     tally.poll(hits({}), 14.5, 0.0)
     letter = taken(tally)
     assert set(letter.notes) == {Note(Loss.UNREAD, 1, 2.0), Note(Loss.VANISHED, 1, 4.5)}
@@ -56,15 +56,15 @@ def test_losses_are_noted_with_their_longest_time() -> None:
 def begun(*of: int) -> Marks:
     """Entries that were put in just now: of the rule, and one that counts for nobody."""
     cookies = [RULE] * len(of)
-    return Marks.begun(keys(*of, 1000), np.array([*cookies, 0], np.uint64))
+    return Marks.new_marks(keys(*of, 1000), np.array([*cookies, 0], np.uint64))
 
 
 def test_an_entry_that_comes_and_goes_between_two_polls_is_missed() -> None:
     """Nobody knows what it counted."""
     tally = polled({1: 5})
-    tally.changed(Change(None, keys(), begun(2, 3)), 11.0)
-    tally.changed(Change(None, keys(2), begun(4)), 12.0)
-    tally.changed(Change(hits({4: 7}), keys(4), begun(3)), 13.0)  # somebody had removed 3
+    tally.note_change(Change(None, keys(), begun(2, 3)), 11.0)
+    tally.note_change(Change(None, keys(2), begun(4)), 12.0)
+    tally.note_change(Change(hits({4: 7}), keys(4), begun(3)), 13.0)  # somebody had removed 3
     letter = taken(tally)
     assert set(letter.notes) == {Note(Loss.UNREAD, 1, 2.0), Note(Loss.VANISHED, 1, 3.0)}
     assert (letter.counts.packets.tolist(), letter.counts.resets.tolist()) == ([7], [2])
@@ -74,7 +74,7 @@ def test_an_entry_that_comes_and_goes_between_two_polls_is_missed() -> None:
 
 def test_a_device_that_cannot_say_what_goes_is_read_as_a_whole() -> None:
     tally = polled({1: 5, 2: 5})
-    tally.changed(Change(hits({1: 6, 2: 7}), None), 11.0)
+    tally.note_change(Change(hits({1: 6, 2: 7}), None), 11.0)
     tally.poll(hits({2: 8, 9: 1}), 12.0, 0.0)
     letter = taken(tally)
     assert letter.counts.packets.tolist() == [1 + 3 + 1]
@@ -135,7 +135,7 @@ def test_while_nobody_takes_what_is_counted_it_does_not_pile_up() -> None:
     tally = polled({1: 0})
     for turn in range(1, 500):
         tally.poll(hits({1: turn}), 10.0 + turn, 0.0)
-        tally.changed(Change(None, keys(99)), 10.0 + turn)
+        tally.note_change(Change(None, keys(99)), 10.0 + turn)
     assert len(tally._grown) < 20
     assert taken(tally).counts.packets.tolist() == [499]
 

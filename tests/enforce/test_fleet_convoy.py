@@ -136,10 +136,10 @@ def held(slow: Slow) -> set[int]:
 class Uncounted:
     """Nobody looks at counters here."""
 
-    def polled(self, host: str, hits: Hits, took_s: float) -> None:
+    def note_poll(self, host: str, hits: Hits, took_s: float) -> None:
         pass
 
-    def changed(self, host: str, change: Callable[[], Change]) -> None:
+    def note_change(self, host: str, change: Callable[[], Change]) -> None:
         pass
 
     def forget(self, host: str) -> None:

@@ -69,7 +69,7 @@ def test_what_is_opened_is_observed_and_decides(rows: tuple[CacheRow, ...], data
     front = front_over(fake)
     table = cache_table(rows)
     other = Flow(1, 0, b"chain ours", b"accept", 1)
-    front.open(FlowTable.joined([table, FlowTable.of([other])]), STAMP)
+    front.open(FlowTable.join_tables([table, FlowTable.of([other])]), STAMP)
     assert front.observe().rows() == table.rows() == front.resolve(table).rows()
     if rows:
         packet = data.draw(packets_near(rows))
@@ -81,8 +81,8 @@ def test_what_is_opened_is_observed_and_decides(rows: tuple[CacheRow, ...], data
 
 def test_rows_that_do_not_meet_may_share_a_priority() -> None:
     front = BpfFront(("left",), Plane.NFTABLES, FakeKernel(), Surroundings().look, CLASSIFIER)
-    tables = FlowTable.joined([cache_table((each,), CLASSIFIER) for each in ROWS])
-    front.open(FlowTable.joined([tables, cache_table(ROWS)]), STAMP)
+    tables = FlowTable.join_tables([cache_table((each,), CLASSIFIER) for each in ROWS])
+    front.open(FlowTable.join_tables([tables, cache_table(ROWS)]), STAMP)
     assert front.observe().rows() == tables.rows() == front.resolve(tables).rows()
 
 
@@ -231,7 +231,7 @@ def test_one_that_holds_what_nobody_wrote_is_closed_and_opened_anew() -> None:
     fake, machine = Garbled(), FakeNft()
     device = Fronted(nftables_driver(machine.run), front_over(fake))
     filtered = filter_program(POLICIES["whole"], [Plane.NFTABLES], domain="pop1", generation=1)
-    rows = FlowTable.joined([filtered.flows, cache_table(ROWS)])
+    rows = FlowTable.join_tables([filtered.flows, cache_table(ROWS)])
     wanted = Program.of("pop1", Tier.SERVER, 1, rows, ())
     for _ in range(2):
         device.apply(gap.correction(device.observe(), wanted, device.resolve), gap.stamp_of(wanted))

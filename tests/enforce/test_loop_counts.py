@@ -64,10 +64,10 @@ class Noted:
         self.lasts: list[int | None] = []
         self.points: list[Point] = []
 
-    def polled(self, host: str, hits: Hits, took_s: float) -> None:
+    def note_poll(self, host: str, hits: Hits, took_s: float) -> None:
         """Nothing is asked of it."""
 
-    def changed(self, host: str, change: Callable[[], Change]) -> None:
+    def note_change(self, host: str, change: Callable[[], Change]) -> None:
         last = change().last
         self.lasts.append(None if last is None else int(last.packets.sum()))
 

@@ -88,7 +88,7 @@ def test_joined_deltas_are_the_deltas_one_after_the_other(start: Program, steps:
     versions = [start]
     for numbers in steps:
         rows = [rule(number, permits=number % 2 == len(versions) % 2) for number in numbers]
-        flows = FlowTable.joined((start.flows.take(start.flows.table != 50), FlowTable.of(rows)))
+        flows = FlowTable.join_tables((start.flows.take(start.flows.table != 50), FlowTable.of(rows)))
         versions.append(Program.of(start.domain, start.tier, len(versions), flows, start.ports))
     deltas = [between(old, new) for old, new in itertools.pairwise(versions)]
     joined = gap.chain_deltas(deltas)

@@ -62,6 +62,6 @@ def test_resolving_touches_only_the_rows_with_symbols() -> None:
     ends = FlowTable.of(
         [Flow(0, 1, oxm.pack([Term(oxm.IN_PORT, SYMBOL_BASE + number)]), GO_ON, 1) for number in range(100)]
     )
-    program = FlowTable.joined((FLOWS, ends))
+    program = FlowTable.join_tables((FLOWS, ends))
     resolved = resolve(program, symbols, ports, "wan0")
     assert np.array_equal(resolved.match[:ROWS], program.match[:ROWS])

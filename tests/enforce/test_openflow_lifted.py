@@ -39,11 +39,11 @@ def test_real_frames_go_where_they_went(switch: RealSwitch, drawn: Policy) -> No
     every = [LiftedRule(tenant.id, rule.id) for tenant in policy.tenants for rule in tenant.acl.rules]
     frames = list(frames_of(policy, random.Random(1)))
     try:
-        before = cache.compiled(policy, domain="d", generation=1)
+        before = cache.compile_program(policy, domain="d", generation=1)
         twins.apply(Delta(b"", before.digest, 1, NOTHING, before.flows, before.ports))
         answers = [sorted(switch.forward(sent, port)) for port, sent in frames]
         for generation, lifted in ((2, every), (3, [])):
-            program = cache.compiled(policy, domain="d", generation=generation, lifted=lifted)
+            program = cache.compile_program(policy, domain="d", generation=generation, lifted=lifted)
             assert cache.change is not None
             changed = {*cache.change.added.table.tolist(), *cache.change.removed.table.tolist()}
             assert changed <= {int(Table.LIFTED)}

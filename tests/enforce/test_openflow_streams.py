@@ -157,7 +157,7 @@ def test_who_asks_over_a_stream_just_closed_is_told_so_each_time() -> None:
     """Between the end of who serves and word of it there is a moment; the second to ask must not wait for the first."""
     ours, theirs = socket.socketpair()
     stream = SharedStream(ours, PATIENCE_S)
-    channel = StreamChannel(7, {}, stream.sendall, lambda: stream.borrowed(lambda _: None))  # as if not told yet
+    channel = StreamChannel(7, {}, stream.sendall, lambda: stream.borrow_reading(lambda _: None))  # as if not told yet
     stream.close()
     for _ in range(2):
         with pytest.raises(Unreachable):

@@ -55,7 +55,7 @@ class Tracking:
 
     def load(self, policy: Policy) -> Program:
         self._generation += 1
-        program = self._cache.compiled(policy, domain="d", generation=self._generation)
+        program = self._cache.compile_program(policy, domain="d", generation=self._generation)
         whole = Delta(b"", program.digest, program.generation, NOTHING, program.flows, program.ports)
         self.twins.apply(self._cache.change or whole)
         assert self.twins.hold(program)

@@ -91,7 +91,7 @@ def change_under_way(bench: QueueBench, gate: Gate) -> bool:
     returned = not changing.is_alive()
     gate.opened.set()
     changing.join()
-    assert bench.machine.passed(sent)  # it was judged by the lists that it began with
+    assert bench.machine.has_passed(sent)  # it was judged by the lists that it began with
     return returned
 
 
@@ -235,7 +235,7 @@ def test_overload_drops_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         gate.opened.clear()
         sent = [bench.machine.send(packet) for packet in (PERMITTED * 9)[:100]]
         gate.opened.set()
-        passed = sum(map(bench.machine.passed, sent))
+        passed = sum(map(bench.machine.has_passed, sent))
         assert 8 <= passed < 100
         assert f"{100 - passed} packets were dropped" in str(bench.driver.trouble())
         assert_decides(bench, WHOLE, PACKETS[:8])
@@ -297,7 +297,7 @@ def test_a_measure_fills_with_time() -> None:
     now, told = [0.0], []
     reports = Reports(lambda: now[0])
     reports.seen = lambda *seen: told.append(seen)
-    logging = Lists.empty().changed(
+    logging = Lists.empty().exchange_rows(
         {}, {0: QueueRow(Stage.INGRESS, 1, 0, True, Box(Family.IPV4), "rule 7", LogLimit(2, 3))}, 1, STAMP
     )
     packets = np.array([record(PACKETS[0])] * 5, PACKET)
@@ -439,7 +439,7 @@ def test_a_device_of_opencl_judges_packets(monkeypatch: pytest.MonkeyPatch) -> N
 def _any_match(these: Lists, packets: Packets, family: Family) -> Any:
     """The last row that holds a packet decides."""
     reversed_rows = {
-        place: rows.changed((), [row._replace(order=(1 << 31) - 1 - row.order) for row in rows.rows()])
+        place: rows.exchange_rows((), [row._replace(order=(1 << 31) - 1 - row.order) for row in rows.rows()])
         for place, rows in these.rows.items()
     }
     return _judge(lists.Lists(reversed_rows, these.permits, these.stamp), packets, family)

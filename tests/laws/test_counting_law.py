@@ -40,7 +40,7 @@ def keys(of: list[int]) -> npt.NDArray[np.uint64]:
 
 def begun(of: list[int]) -> Marks:
     """Entries that were put in just now."""
-    return Marks.begun(keys(of), COOKIES[[name % RULES for name in of]])
+    return Marks.new_marks(keys(of), COOKIES[[name % RULES for name in of]])
 
 
 @dataclass
@@ -185,7 +185,7 @@ class Counting(RuleBasedStateMachine):
         for name in fresh:
             self.switch.entries[name] = Entry(self.switch.now_s)
         self.written |= set(fresh)
-        self.tally.changed(Change(last, keys(gone), begun(fresh)), self.switch.now_s)
+        self.tally.note_change(Change(last, keys(gone), begun(fresh)), self.switch.now_s)
 
     @rule(of=st.sets(names, min_size=1), before=traffic, after=traffic, reads=st.booleans(), fell=st.booleans())
     def we_replace(

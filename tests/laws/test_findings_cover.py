@@ -203,7 +203,7 @@ def test_ranks_keep_what_boxes_share_and_contain(acl: Acl) -> None:
             boxes = [row.box for row in rows]
             whole = rank_boxes(boxes)
             found = Cover(boxes)
-            state, points = found.covered()
+            state, points = found.find_covered()
             assert state[0] == FREE
             for number, row in enumerate(rows):
                 packet = found.coordinates.packet(points[number].tolist())

@@ -76,7 +76,9 @@ def test_of_two_overlapping_rules_the_earlier_is_above(acl: Acl) -> None:
 def rule_tables(draw: st.DrawFn) -> RuleTable:
     """Lists of several tenants, one after the other."""
     lists = draw(st.lists(acls(max_rules=8), min_size=1, max_size=4))
-    return RuleTable.joined([atoms(acl.rules, acl.groups, tenant=7 * number) for number, acl in enumerate(lists, 1)])
+    return RuleTable.join_tables(
+        [atoms(acl.rules, acl.groups, tenant=7 * number) for number, acl in enumerate(lists, 1)]
+    )
 
 
 @settings(max_examples=120, deadline=None)
@@ -90,7 +92,7 @@ def test_native_equals_reference(table: RuleTable) -> None:
 @given(st.lists(acls(max_rules=6), min_size=2, max_size=3))
 def test_tenants_do_not_meet(lists: list[Acl]) -> None:
     parts = [atoms(acl.rules, acl.groups, tenant=number) for number, acl in enumerate(lists, 1)]
-    together = levels(RuleTable.joined(parts))
+    together = levels(RuleTable.join_tables(parts))
     assert together.tolist() == [level for part in parts for level in levels(part).tolist()]
 
 

@@ -57,19 +57,19 @@ def tenant(acl: Acl, numbers: dict[str, int] | None = None) -> Tenant:
 
 def columns(compiled: CompiledList) -> dict[str, Any]:
     """The rows of a list as columns, without regard to how they are cut and to instructions that no row has."""
-    whole = FlowTable.joined(compiled.rows).compacted()
+    whole = FlowTable.join_tables(compiled.rows).compact_sets()
     return {each.name: np.asarray(getattr(whole, each.name)).tolist() for each in dataclasses.fields(whole)}
 
 
 def check_update(before: CompiledList, after: Tenant, returns: ReturnTraffic) -> CompiledList:
     """Bring a list up to date and hold the result against starting from scratch."""
     old = columns(before)
-    updated, scratch = before.updated(after, returns), CompiledList.of(after, returns)
+    updated, scratch = before.update_list(after, returns), CompiledList.of(after, returns)
     assert columns(updated) == columns(scratch)
     assert columns(before) == old, "the list that was brought up to date has changed"
     assert levels_in(updated) == levels_in(scratch)
     if updated.change is not None:
-        removed, added = difference(FlowTable.joined(before.rows), FlowTable.joined(updated.rows))
+        removed, added = difference(FlowTable.join_tables(before.rows), FlowTable.join_tables(updated.rows))
         assert content(updated.change.removed) == content(removed)
         assert content(updated.change.added) == content(added)
         assert len(updated.change.removed) == len(removed)
@@ -169,7 +169,7 @@ def test_what_is_thrown_away_leaves_no_trace(story: tuple[Tenant, ...]) -> None:
             check_update(base, other, ReturnTraffic.EXPLICIT)
         if broken.acl.rules:
             with pytest.raises(BadPolicy):
-                base.updated(broken, ReturnTraffic.EXPLICIT)
+                base.update_list(broken, ReturnTraffic.EXPLICIT)
         base = check_update(base, following, ReturnTraffic.EXPLICIT)
 
 
@@ -180,14 +180,14 @@ def test_other_numbers_or_settings_count(acl: Acl) -> None:
     renumbered = tenant(acl, {rule.id: number for number, rule in enumerate(acl.rules, 50)})
     numbers = RuleNumbers(before.tenant.rule_numbers)
     with_base = CompiledList.of(replace(before.tenant, rule_numbers=numbers), ReturnTraffic.ESTABLISHED)
-    one_other = replace(before.tenant, rule_numbers=numbers.changed((), {acl.rules[0].id: 99}))
+    one_other = replace(before.tenant, rule_numbers=numbers.exchange_ids((), {acl.rules[0].id: 99}))
     for old, after, returns in (
         (before, renumbered, ReturnTraffic.ESTABLISHED),
         (before, tenant(acl), ReturnTraffic.EXPLICIT),
         (before, replace(tenant(acl), number=2), ReturnTraffic.ESTABLISHED),
         (with_base, one_other, ReturnTraffic.ESTABLISHED),
     ):
-        assert columns(old.updated(after, returns)) == columns(CompiledList.of(after, returns))
+        assert columns(old.update_list(after, returns)) == columns(CompiledList.of(after, returns))
 
 
 # ---------------------------------------------------------------------------------------------------- planted bugs
@@ -349,7 +349,7 @@ def test_one_member_more_costs_its_atoms() -> None:
             tuple(each for each in far if each != far[0]),
         ):
             regrouped = replace(acl, groups={"far": replace(group, prefixes=change)})
-            after = before.updated(tenant(regrouped), ReturnTraffic.EXPLICIT)
+            after = before.update_list(tenant(regrouped), ReturnTraffic.EXPLICIT)
             assert after.change is not None
             assert len(after.change.removed) == 2
             assert len({id(table) for table in after.rows} - {id(table) for table in before.rows}) <= 4
@@ -368,10 +368,10 @@ def test_refusals_name_the_rule_and_change_nothing() -> None:
         patch.setitem(lists._RANGES, ReturnTraffic.EXPLICIT, lists._Range(30000, 29981))
         before = CompiledList.of(tenant(Acl(tuple(chain)), numbers), ReturnTraffic.EXPLICIT)
         with pytest.raises(TooLarge) as caught:
-            before.updated(tenant(Acl((everything, *chain)), numbers), ReturnTraffic.EXPLICIT)
+            before.update_list(tenant(Acl((everything, *chain)), numbers), ReturnTraffic.EXPLICIT)
         assert caught.value.place == "rules[20]"
         with pytest.raises(AclflowError) as caught_too:
-            before.updated(tenant(Acl((*chain, everything)), {}), ReturnTraffic.EXPLICIT)
+            before.update_list(tenant(Acl((*chain, everything)), {}), ReturnTraffic.EXPLICIT)
         assert caught_too.value.place == "rules[0].id"
         check_update(before, tenant(Acl(tuple(chain[:-1])), numbers), ReturnTraffic.EXPLICIT)
 
@@ -384,16 +384,16 @@ def test_a_list_that_outgrows_its_limits_is_refused(module: Any, limit: str, mon
     numbers = {rule.id: number for number, rule in enumerate(some, 1)}
     before = CompiledList.of(tenant(Acl(tuple(some[:5])), numbers), ReturnTraffic.EXPLICIT)
     with pytest.raises(TooLarge) as caught:
-        before.updated(tenant(Acl(tuple(some)), numbers), ReturnTraffic.EXPLICIT)
+        before.update_list(tenant(Acl(tuple(some)), numbers), ReturnTraffic.EXPLICIT)
     assert (caught.value.place or "").startswith("rules[")
-    swapped = before.updated(tenant(Acl((*some[:4], some[5])), numbers), ReturnTraffic.EXPLICIT)
+    swapped = before.update_list(tenant(Acl((*some[:4], some[5])), numbers), ReturnTraffic.EXPLICIT)
     assert swapped.change is not None
 
 
 @settings(LARGE, max_examples=40)
 @given(stories())
 def test_priorities_are_told_by_position(story: tuple[Tenant, ...]) -> None:
-    compiled = CompiledList.of(story[0], ReturnTraffic.EXPLICIT).updated(story[-1], ReturnTraffic.EXPLICIT)
+    compiled = CompiledList.of(story[0], ReturnTraffic.EXPLICIT).update_list(story[-1], ReturnTraffic.EXPLICIT)
     acl, by_number = story[-1].acl, {}
     for row in (row for table in compiled.rows for row in table.rows()):
         by_number[row.cookie & 0xFFFFFFFFFF] = row.priority

@@ -90,7 +90,7 @@ def test_labels_ascend_whatever_comes_and_goes(count: int, script: list[tuple[bo
             place = where % (len(now) + 1)
             gone = 0 if comes or place == len(now) else 1
             before = now.between(0, len(now)).tolist()
-            followed = now.edited([Hunk(place, gone, place, int(comes))])
+            followed = now.edit_labels([Hunk(place, gone, place, int(comes))])
             now = followed.labels
             after = now.between(0, len(now)).tolist()
             assert len(after) == len(before) - gone + comes
@@ -117,7 +117,7 @@ def check_covers(start: list[Prefix], script: list[tuple[list[int], list[Prefix]
     for going, coming in script:
         gone = [now.pop(each % len(now)) for each in going if now]
         now += coming
-        after, change = cover.changed(PrefixChange(tuple(gone), tuple(coming)))
+        after, change = cover.change_members(PrefixChange(tuple(gone), tuple(coming)))
         before, cover = cover, after
         assert tuple(cover.prefixes) == aggregate(tuple(now))
         assert tuple(before.prefixes) == aggregate(tuple(before.members)), "the old cover has changed"
@@ -170,7 +170,7 @@ def test_numbers_are_a_mapping_that_knows_what_differs(start: dict[str, int], sc
     first = numbers
     for some, come in script:
         gone = some & plain.keys()
-        after = numbers.changed(gone, come)
+        after = numbers.exchange_ids(gone, come)
         assert dict(numbers) == plain
         plain = {key: number for key, number in plain.items() if key not in gone} | come
         numbers = after
@@ -184,11 +184,11 @@ def test_numbers_are_laid_down_anew_when_many_differ() -> None:
     plain: dict[str, int] = {}
     numbers = first = RuleNumbers(plain)
     for number in range(1, 600):
-        numbers = numbers.changed((), {f"r{number}": number})
+        numbers = numbers.exchange_ids((), {f"r{number}": number})
         plain[f"r{number}"] = number
         if number % 3 == 0:
             gone = f"r{number - 1}"
-            numbers = numbers.changed((gone,), {})
+            numbers = numbers.exchange_ids((gone,), {})
             del plain[gone]
     assert dict(numbers) == plain
     assert len(numbers) == len(plain)
@@ -200,7 +200,7 @@ def test_labels_in_the_middle_have_room_for_long() -> None:
     """Forty rules fit between two before any other gets a new label."""
     now = Labels.of(100)
     for _ in range(39):
-        followed = now.edited([Hunk(50, 0, 50, 1)])
+        followed = now.edit_labels([Hunk(50, 0, 50, 1)])
         assert followed.edit == (Hunk(50, 0, 50, 1),)
         now = followed.labels
     whole = now.between(0, len(now))

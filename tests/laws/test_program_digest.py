@@ -61,7 +61,7 @@ def test_order_padding_and_numbering_do_not_count(table: FlowTable, random: Rand
         instructions=moved.instructions + 1,
         instruction_set=(b"unused", *moved.instruction_set),
     )
-    compacted = padded.compacted()
+    compacted = padded.compact_sets()
     assert digest(padded, ()) == digest(table, ()) == digest(compacted, ())
     assert compacted.rows() == padded.rows()
     used = tuple(dict.fromkeys(row.instructions for row in padded.rows()))
@@ -77,8 +77,8 @@ def test_replacing_rows_equals_starting_from_scratch(
     with limits(few, most):
         blocks = Blocks.of(first)
         before = blocks.digest(())
-        after_one = blocks.replaced(*difference(first, second))
-        after_two = after_one.replaced(*difference(second, third))
+        after_one = blocks.replace_rows(*difference(first, second))
+        after_two = after_one.replace_rows(*difference(second, third))
         assert after_one.digest(()) == digest(second, ())
         assert after_two.digest(()) == digest(third, ())
         assert blocks.digest(()) == before == digest(first, ())
@@ -92,13 +92,13 @@ def test_blocks_brought_up_to_date_are_the_blocks_of_their_rows(
 ) -> None:
     with limits(few, most):
         before, scratch = Blocks.of(old), Blocks.of(new)
-        after = before.replaced(*difference(old, new))
+        after = before.replace_rows(*difference(old, new))
     wanted = np.array(sorted(cookies), np.uint64)
     for blocks in (after, scratch):
         assert len(blocks) == len(new)
-        assert blocks.joined().rows() == scratch.joined().rows()
+        assert blocks.join_rows().rows() == scratch.join_rows().rows()
         assert content(blocks.of_cookies(wanted)) == {row for row in content(new) if row.cookie in cookies}
-    assert content(before.joined()) == content(old)
+    assert content(before.join_rows()) == content(old)
 
 
 @each_way
@@ -108,10 +108,10 @@ def test_only_rows_that_are_there_can_be_replaced(few: int, most: int, held: Flo
     with limits(few, most):
         blocks = Blocks.of(held)
         if content(gone) <= content(held):
-            assert content(blocks.replaced(gone, FlowTable.of(())).joined()) == content(held) - content(gone)
+            assert content(blocks.replace_rows(gone, FlowTable.of(())).join_rows()) == content(held) - content(gone)
         else:
             with pytest.raises(Stale):
-                blocks.replaced(gone, FlowTable.of(()))
+                blocks.replace_rows(gone, FlowTable.of(()))
 
 
 @settings(max_examples=150, deadline=None)
@@ -120,7 +120,7 @@ def test_blocks_are_apart_by_what_differs(old: FlowTable, new: FlowTable) -> Non
     mine, theirs = Blocks.of(old).apart(Blocks.of(new))
     assert content(mine) - content(theirs) == content(old) - content(new)
     assert content(theirs) - content(mine) == content(new) - content(old)
-    again = Blocks.of(new).replaced(*difference(new, old))
+    again = Blocks.of(new).replace_rows(*difference(new, old))
     assert all(not len(table) for table in Blocks.of(old).apart(again))
 
 

@@ -158,7 +158,7 @@ def test_a_roll_over_that_was_cut_off_goes_on(site: Site, monkeypatch: pytest.Mo
     assert site.place.stage is Rollover.ANNOUNCED
     assert site.place.take_over().pem == coming.pem
     assert site.place.former_certificate.read_text() == old
-    assert site.place.believed() == coming.pem + old
+    assert site.place.read_believed() == coming.pem + old
     site.place.forget_former()
     with pytest.raises(Conflict):
         site.place.forget_former()

@@ -99,7 +99,7 @@ class Cached:
 
     def cached_packets(self) -> dict[str, int]:
         """What the cache counted of that."""
-        found = self.inside(self.kernel.counted)
+        found = self.inside(self.kernel.read_counters)
         return _in_words(found.cookie.tolist(), found.packets.tolist())
 
 

@@ -55,7 +55,7 @@ def test_a_pinned_rule_is_decided_before_the_filter(vnf: Vnf) -> None:
     eventually(lambda: held(vnf) != (), vnf)
     decides_rightly(held(vnf), WHOLE)
     assert wrong(vnf, WHOLE, packets) == []
-    assert vnf.inside(KernelCache((LEFT, RIGHT)).counted).packets.sum() > 0
+    assert vnf.inside(KernelCache((LEFT, RIGHT)).read_counters).packets.sum() > 0
     vnf.enforced(vnf.ask(lambda client: vnf.put(client, LESS)))
     assert wrong(vnf, LESS, packets) == []
     decides_rightly(held(vnf), LESS)

@@ -159,10 +159,10 @@ def test_a_classifier_in_front_decides_as_the_tables_do(vnf: ServerVnf) -> None:
     kernel = KernelClassifier((LEFT, RIGHT))
     for policy in (WHOLE, LESS, WHOLE):
         vnf.enforced(vnf.ask(lambda client, policy=policy: vnf.put(client, policy)))
-        before = vnf.inside(kernel.counted).packets.sum()
+        before = vnf.inside(kernel.read_counters).packets.sum()
         for _ in range(2):  # by search, and by what is remembered of a flow
             assert vnf.wrong(policy, BOTH, packets) == []
-        assert vnf.inside(kernel.counted).packets.sum() - before > len(packets)
+        assert vnf.inside(kernel.read_counters).packets.sum() - before > len(packets)
 
 
 def _pairs(vnf: ServerVnf) -> int:

@@ -65,7 +65,7 @@ class Bench:
         )
 
     def counts(self) -> dict[int, int]:
-        found = self.router.inside(ROUTER, self.kernel.counted)
+        found = self.router.inside(ROUTER, self.kernel.read_counters)
         return dict(zip(found.cookie.tolist(), found.packets.tolist(), strict=True))
 
 

@@ -60,11 +60,11 @@ def test_an_emptied_cache_takes_entries_at_once(layout: Layout) -> None:
         switch.load(world, links)
         for _ in range(4):
             fire(links, switch, [datagram(grid, address) for address in grid.addresses(grid.every)])
-            assert switch.cached() > len(world.allocation)
+            assert switch.count_cached() > len(world.allocation)
             switch.forget()
             before = switch.upcalls()
             fire(links, switch, [datagram(grid, address) for address in grid.addresses(world.allocation.key)] * 2)
-            assert switch.upcalls() - before == switch.cached() == len(world.allocation)
+            assert switch.upcalls() - before == switch.count_cached() == len(world.allocation)
     assert not leftovers(layout)
 
 

@@ -63,7 +63,7 @@ class Bench:
         )
 
     def counts(self) -> dict[int, int]:
-        found = self.router.inside(ROUTER, self.cache.counted)
+        found = self.router.inside(ROUTER, self.cache.read_counters)
         return dict(zip(found.cookie.tolist(), found.packets.tolist(), strict=True))
 
 

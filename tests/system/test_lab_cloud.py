@@ -127,4 +127,4 @@ def test_an_agent_that_waits_ends_when_nobody_can_want_it_any_more(lab: Lab) -> 
     process, pipe = hand._waiting.pop()
     os.close(pipe)  # as when its service is killed
     assert processes.wait(process, 60.0)
-    assert hand.sent("agent", Order("nowhere", "log", {}, ())) is None
+    assert hand.send_order("agent", Order("nowhere", "log", {}, ())) is None

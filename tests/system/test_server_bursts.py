@@ -26,6 +26,6 @@ def test_a_burst_ends_in_the_right_state_in_fewer_programs_than_updates(layout: 
         servers.start_service({})
         with servers.client() as client:
             assert client.domain(DOMAIN).generation == generation
-            servers.enforced(client, generation)
+            servers.await_enforced(client, generation)
         others = {pair(tenant, number) for tenant in range(1, TENANTS) for number in range(UPDATES)}
         check(servers, {pair(0, 3), *others})

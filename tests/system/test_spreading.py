@@ -136,10 +136,10 @@ def test_connections_pass_and_every_firewall_carries_its_share(lab: Lab, client:
             stack.enter_context(plain(lab, number, TENANTS, STATEFUL if stateful else "")) for number in range(3)
         ]
         carry(client, range(3), stateful=stateful)
-        before = [each.forwarded() for each in firewalls]
+        before = [each.count_forwarded() for each in firewalls]
         until(lambda: connected(lab, 1) == 1, "no connection passes")
         assert connected(lab, 60) == 60
-        shares = [each.forwarded() - old for each, old in zip(firewalls, before, strict=True)]
+        shares = [each.count_forwarded() - old for each, old in zip(firewalls, before, strict=True)]
         assert min(shares) >= sum(shares) / 10
         carry(client, [0, 2], stateful=stateful)
         assert connected(lab, 30) == 30
@@ -182,13 +182,13 @@ def test_connections_of_a_stateful_firewall_outlive_its_draining(lab: Lab, clien
         drains = [carrier(0), carrier(1, state="draining")]
         generation = client.set_spread("pop1", drains, stateful=True)
         until(lambda: client.spread("pop1").enforced >= generation, "the draining is not enforced")
-        quiet = firewalls[1].forwarded()
+        quiet = firewalls[1].count_forwarded()
         assert [says(each, "during") for each in talkers] == ["during"] * len(talkers)
-        kept = firewalls[1].forwarded() - quiet
+        kept = firewalls[1].count_forwarded() - quiet
         assert kept > 0, "none of the connections was the draining firewall's"
         assert connected(lab, 20) == 20
         assert [says(each, "after") for each in talkers] == ["after"] * len(talkers)
-        newer = firewalls[1].forwarded() - quiet - kept
+        newer = firewalls[1].count_forwarded() - quiet - kept
         assert newer <= 2 * kept + len(talkers), "new connections went to the draining firewall"
 
 
@@ -255,4 +255,4 @@ def test_no_connection_is_cut_while_firewalls_come_and_go(lab: Lab, client: Clie
         found = json.loads(told.splitlines()[-1])
         assert found["begun"] > 100
         assert found["cut"] == []
-        assert all(each.forwarded() > 100 for each in firewalls)
+        assert all(each.count_forwarded() > 100 for each in firewalls)

@@ -46,7 +46,7 @@ def _against_itself(results: Results, curves: Measured, most: int) -> None:
     """The VNF-ACL against iptables' last match, each relative to its own speed without rules."""
 
     def packets(way: Way, rules: int) -> Sequence[float]:
-        return curves.of(way.named(rules), rules, Metric.PACKETS)
+        return curves.of(way.name_of_run(rules), rules, Metric.PACKETS)
 
     ours, theirs = Way(VNF_ACL), LAST_MATCH
     kept = {way: ratios(packets(way, most), packets(way, 0)) for way in (ours, theirs)}

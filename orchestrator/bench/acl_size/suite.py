@@ -129,7 +129,7 @@ class _Bench:
                 name = f"headline, round {turn + 1} of {pairs}: {way}, {rules} rules"
                 self.steps.next(name)
                 sample = self.journal.sample(name, partial(self._steady, plane, way, rules))
-                self.pairs.add(way.named(rules), rules, sample)
+                self.pairs.add(way.name_of_run(rules), rules, sample)
 
     def _rounds(self, planes: Mapping[str, Plane], ways: Sequence[Way]) -> Measured:
         """Every round: each family without rules, then each way at every number of rules."""
@@ -137,19 +137,19 @@ class _Bench:
         turns = [(Way(family), 0) for family in planes] + [(way, rules) for rules in self.sizes.counts for way in ways]
         for turn in range(self.sizes.rounds):
             for way, rules in turns:
-                name = f"round {turn + 1} of {self.sizes.rounds}: {way.named(rules)}, {rules} rules"
+                name = f"round {turn + 1} of {self.sizes.rounds}: {way.name_of_run(rules)}, {rules} rules"
                 self.steps.next(name)
                 sample = self.journal.sample(name, partial(self._sample, planes[way.family], way, rules))
-                found.add(way.named(rules), rules, sample)
+                found.add(way.name_of_run(rules), rules, sample)
         return found
 
     def _steady(self, plane: Plane, way: Way, rules: int) -> Sample:
-        plane.load(way.listed(rules))
+        plane.load(way.load_list(rules))
         return self.gauges.steady_packets(plane)
 
     def _sample(self, plane: Plane, way: Way, rules: int) -> Sample:
         """Of many clients only what depends on whose packets they are."""
-        plane.load(way.listed(rules))
+        plane.load(way.load_list(rules))
         http = self.gauges.requests(plane, way.clients)
         if way.clients is not Clients.ONE:
             return http

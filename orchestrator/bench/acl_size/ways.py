@@ -22,10 +22,10 @@ class Way:
             return f"{self.family}, {self.position.value} match"
         return self.family if self.clients is Clients.ONE else f"{self.family}, many clients"
 
-    def listed(self, rules: int) -> Listed:
+    def load_list(self, rules: int) -> Listed:
         return Listed(rules, self.position)
 
-    def named(self, rules: int) -> str:
+    def name_of_run(self, rules: int) -> str:
         """Under which name it is recorded: without rules there is no position to speak of."""
         return str(self) if rules else self.family
 

@@ -121,14 +121,14 @@ class _Place:
 
 def _round(found: _Found, sizes: Sizes, place: _Place, flooded: list[int] | None) -> None:
     """One flood, or none, and what came of it and beside it."""
-    before, links = place.wan.arrived().attack, place.links
+    before, links = place.wan.count_arrived().attack, place.links
     attacking = flood.begin(links, flooded, seconds=sizes.seconds, per_s=sizes.per_s) if flooded else None
     others = [machine(tenant) for tenant in place.world.tenants[1:]]
     _beside(found, probe(links, others, seconds=sizes.seconds, gap_s=_GAP_S), sizes.seconds)
     if attacking is not None and flooded is not None:
         sent = attacking.end()
         links.settle()
-        leaked = place.wan.arrived().attack.since(before)
+        leaked = place.wan.count_arrived().attack.since(before)
         found.octets_s.append(leaked.bytes / sent.seconds)
         found.share.append(leaked.packets / sent.sent)
         in_turn = [flooded[index % len(flooded)] for index in range(sent.sent)]

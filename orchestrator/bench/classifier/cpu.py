@@ -158,7 +158,7 @@ def _updates_us(made: Listed) -> Iterator[float]:
         packet = np.array([record(changed.box.witness())], PACKET)
         first = changed._replace(order=2 * update)  # before all others but those that were changed before it
         began = time.perf_counter()
-        overlaid = overlaid.changed((), (first,))
+        overlaid = overlaid.exchange_rows((), (first,))
         found = overlaid.first(packet)[0]
         yield 1e6 * (time.perf_counter() - began)
         before = {

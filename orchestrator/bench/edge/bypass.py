@@ -27,7 +27,7 @@ _PACKETS = 20_000
 def measure(results: Results, world: World, links: Links, switch: EdgeSwitch) -> None:
     """Send packets by the paper's curve; the 25 heaviest rules bypass the servers."""
     curve = Popularity()
-    weights = [curve.decided(place + 1) - curve.decided(place) for place in range(len(world.tenants))]
+    weights = [curve.decided_share(place + 1) - curve.decided_share(place) for place in range(len(world.tenants))]
     chosen = [LiftedRule(tenant.id, tenant.acl.rules[0].id) for tenant in world.tenants[:_HEAVY]]
     heavy = HeavyTable().of(chosen, world.policy)
     stay = [lift for lift in heavy.lifts if not lift.parts]

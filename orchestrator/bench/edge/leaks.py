@@ -64,12 +64,12 @@ def measure(
 
 
 def _leak(world: World, mode: Misdirect, place: Place, swept: U64) -> Leak:
-    grid, before = world.grid, place.wan.arrived()
+    grid, before = world.grid, place.wan.count_arrived()
     machines = [permitted(grid, Prefix.parse(machine(tenant)).network) for tenant in world.tenants]
     for shots in ([datagram(grid, address) for address in grid.addresses(swept)], machines):
         fire(place.links, place.switch, shots)
     place.links.settle()
-    arrived = place.wan.arrived().since(before)
+    arrived = place.wan.count_arrived().since(before)
     keys = world.allocation.key
     wrong = int((world.lines.server_of(keys) != world.right_server(keys)).sum())
     expected = int(world.leaks(swept, mode).sum())

@@ -107,7 +107,7 @@ def _classifying(line: Line, policy: Policy, *, remembers: bool) -> Iterator[Cal
     kernel = KernelClassifier((LEFT, RIGHT), remembers=remembers)
     try:
         line.inside(MIDDLE, lambda: kernel.open(FlowSet(rows, NO_STAMP)))
-        yield lambda: int(line.inside(MIDDLE, kernel.counted).packets.sum())
+        yield lambda: int(line.inside(MIDDLE, kernel.read_counters).packets.sum())
     finally:
         line.inside(MIDDLE, kernel.detach)
 

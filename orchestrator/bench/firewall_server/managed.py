@@ -98,7 +98,7 @@ class Managed:
         """Where the service or a server's agent writes."""
         return self.place.logs / f"{name}.log"
 
-    def enforced(self, client: Client, generation: int, patience_s: float = _PATIENCE_S) -> None:
+    def await_enforced(self, client: Client, generation: int, patience_s: float = _PATIENCE_S) -> None:
         """Wait until every server holds a generation. Raises Unreachable, naming who does not."""
         state = client.wait_enforced(DOMAIN, generation, timeout_s=patience_s)
         if not state.done:
@@ -135,7 +135,7 @@ def run_servers(
         for name in names[1:]:
             _route(place.namespace(name), links[names[0]].controller, links[name].controller)
         with made.client() as client:
-            made.enforced(client, _onboard(made, client, tenants))
+            made.await_enforced(client, _onboard(made, client, tenants))
         yield made
     finally:
         processes.stop(tuple(made.running.values()))

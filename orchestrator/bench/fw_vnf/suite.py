@@ -62,9 +62,9 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
                     steps.next(f"round {turn + 1} of {sizes.rounds}: {count} VNFs")
                     ground.spread(count)
                     for rate in sizes.offered:
-                        carried = ground.carried(count, rate, sizes.seconds)
+                        carried = ground.measure_carried(count, rate, sizes.seconds)
                         values.together.setdefault((count, rate), []).append(carried)
-                    full = ground.carried(count, round(count * sizes.cap * _OVER), sizes.seconds)
+                    full = ground.measure_carried(count, round(count * sizes.cap * _OVER), sizes.seconds)
                     values.full.setdefault(count, []).append(full)
     conclude(results, values, sizes)
     results.notes += _notes(sizes)

@@ -84,7 +84,7 @@ class Yard:
             firewall.run(f"{Filter.IPTABLES_LEGACY.value}-restore", text=filter_text(rules))
             firewall.cap(cap * MEGABIT)
 
-    def carried(self, generators: int, offered: int, seconds: int) -> float:
+    def measure_carried(self, generators: int, offered: int, seconds: int) -> float:
         """Mb/s of datagrams that reach the receivers while so many generators together offer `offered` Mb/s.
 
         Raises Unreachable if none does.

@@ -84,7 +84,7 @@ class EdgeSwitch:
         """Packets that no cache entry knew, so far."""
         return missed_packets(self._switch.appctl("dpif-netdev/pmd-stats-show"))
 
-    def cached(self) -> int:
+    def count_cached(self) -> int:
         """Entries of the cache."""
         return megaflows(self._switch.appctl("dpctl/show"))
 

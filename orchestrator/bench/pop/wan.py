@@ -49,7 +49,7 @@ class Wan:
         hook = "type filter hook prerouting priority raw; policy accept;"
         self._nft(text=f"table inet {_TABLE} {{\n{counters}\nchain arriving {{ {hook}\n{rules}\n}}\n}}\n")
 
-    def arrived(self) -> Arrived:
+    def count_arrived(self) -> Arrived:
         """Everything so far."""
         document = json.loads(self._nft("-j", "list", "counters", "table", "inet", _TABLE))
         found = {

@@ -42,7 +42,7 @@ class _Bench:
         self._wanted = wanted
         self._cache = CompileCache()
         self._generation = 1
-        program = self._cache.compiled(wanted, domain="bench", generation=self._generation)
+        program = self._cache.compile_program(wanted, domain="bench", generation=self._generation)
         self._proof: Proof = prove(wanted, program.flows)
         vnf.load(program)
 
@@ -50,7 +50,7 @@ class _Bench:
         """Bring the switch to just these lifts."""
         self._generation += 1
         began = time.perf_counter()
-        program = self._cache.compiled(self._wanted, domain="bench", generation=self._generation, lifted=lifted)
+        program = self._cache.compile_program(self._wanted, domain="bench", generation=self._generation, lifted=lifted)
         change = self._cache.change
         assert change is not None
         flows = partial(getattr, program, "flows")

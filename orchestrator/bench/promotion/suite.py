@@ -137,7 +137,7 @@ class _Bench:
 
     def _sample(self, plane: Plane, way: Way, rules: int) -> Sample:
         """Of other clients only what depends on whose packets they are."""
-        plane.load(way.listed(rules))
+        plane.load(way.load_list(rules))
         clients = way.clients
         http = self.gauges.requests(plane, clients)
         if clients is Clients.NEIGHBOURS and isinstance(plane, SwitchPlane):

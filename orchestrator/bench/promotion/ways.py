@@ -28,7 +28,7 @@ class Way:
         words = [self.firewall, "lifted" if self.lifted else "", _WORDS[self.clients]]
         return ", ".join(filter(None, [*words, "" if self.kind is Kind.FIVE_TUPLES else self.kind.value]))
 
-    def listed(self, rules: int) -> Listed:
+    def load_list(self, rules: int) -> Listed:
         position = Position.FIRST if self.firewall == FIRST_MATCH else Position.LAST
         return Listed(rules, position, self.kind)
 

@@ -43,7 +43,7 @@ class Downloads:
         return self.cpu_us / self.count
 
     @classmethod
-    def recorded(cls, journal: Journal, name: str, measure: Callable[[], Downloads]) -> Downloads:
+    def recall_or_measure(cls, journal: Journal, name: str, measure: Callable[[], Downloads]) -> Downloads:
         """Return a run that a journal has, or that is made now."""
         row = journal.row(name, lambda: asdict(measure()))
         return cls(int(row["count"]), row["cpu_us"], row["setup_median_us"], int(row["failed"]))

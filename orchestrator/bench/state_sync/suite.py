@@ -88,7 +88,7 @@ def _beside_peers(
                 continue
             measure = web.download if way == _OURS else partial(peers.download, way)
             try:
-                run = Downloads.recorded(
+                run = Downloads.recall_or_measure(
                     journal, f"{way} {turn}", partial(measure, sizes.downloads, AT_ONCE[0])
                 )  # fmt: skip
             except (Missing, Refused, Unreachable) as error:

@@ -71,7 +71,10 @@ class Gauges:
         found = self._http(plane, clients)
         after = plane.vnf.work()
         each = self._connections
-        cost = {Metric.UPCALLS: (after.upcalls - before.upcalls) / each, Metric.MEGAFLOWS: float(plane.vnf.cached())}
+        cost = {
+            Metric.UPCALLS: (after.upcalls - before.upcalls) / each,
+            Metric.MEGAFLOWS: float(plane.vnf.count_cached()),
+        }
         if not plane.vnf.polls:  # a thread that polls is always busy
             cost[Metric.CPU] = (after.cpu_ns - before.cpu_ns) / 1000 / each
         return {**found, **cost}

@@ -96,7 +96,7 @@ class VnfAcl:
         """Empty the switch's cache."""
         self._switch.forget()
 
-    def cached(self) -> int:
+    def count_cached(self) -> int:
         """How many megaflows the cache holds."""
         return megaflows(self._switch.appctl("dpctl/show"))
 

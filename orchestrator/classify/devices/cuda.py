@@ -95,7 +95,7 @@ class CudaDevice:
         """See `Device.build`."""
         if source not in self._built:
             code = compile_for(source, f"sm_{self.device.arch}")
-            with self.asked("does not load the models"):
+            with self.activate_device("does not load the models"):
                 self._built[source] = CudaProgram(self, code)
         return self._built[source]
 
@@ -104,8 +104,8 @@ class CudaDevice:
         sent = np.ascontiguousarray(words)
         arrived = np.empty_like(sent)
         driver = self.cuda.driver
-        with self.asked(f"does not keep a table of {words.nbytes:,} bytes"):
-            memory = CudaMemory(self.allocated(words.nbytes), words.nbytes)
+        with self.activate_device(f"does not keep a table of {words.nbytes:,} bytes"):
+            memory = CudaMemory(self.allocate_memory(words.nbytes), words.nbytes)
             self.done(driver.cuMemcpyHtoD(memory.buffer.handle, sent.ctypes.data, sent.nbytes))
             self.done(driver.cuMemcpyDtoH(arrived.ctypes.data, memory.buffer.handle, sent.nbytes))
         if not np.array_equal(sent, arrived):
@@ -114,10 +114,10 @@ class CudaDevice:
 
     def lane(self, words: int, answers: int) -> CudaLane:
         """See `Device.lane`."""
-        with self.asked(f"has no room for batches of {4 * words:,} bytes"):
+        with self.activate_device(f"has no room for batches of {4 * words:,} bytes"):
             return CudaLane(self, words, answers)
 
-    def allocated(self, nbytes: int) -> Any:
+    def allocate_memory(self, nbytes: int) -> Any:
         """Memory of the device, there when this returns."""
         buffer = self.device.allocate(max(4, nbytes), stream=self._stream)
         self._stream.sync()
@@ -132,7 +132,7 @@ class CudaDevice:
         return results[0] if results else None
 
     @contextmanager
-    def asked(self, what: str) -> Iterator[None]:
+    def activate_device(self, what: str) -> Iterator[None]:
         """With the device current in this thread."""
         with _translate_errors(self.cuda, f"{self.name} {what}"):
             self.cuda.Device(self.device.device_id).set_current()  # a device object belongs to one thread
@@ -160,7 +160,7 @@ class CudaProgram:
     def with_constant(self, words: U32) -> tuple[CudaProgram, CudaMemory]:
         """See `Program.with_constant`."""
         device, driver = self._device, self._device.cuda.driver
-        with device.asked("does not keep rows in constant memory"):
+        with device.activate_device("does not keep rows in constant memory"):
             program = CudaProgram(device, self._code)
             program.kernel("data_parallel_constant")  # loads the module
             answer = driver.cuLibraryGetGlobal(program._object.handle, _CONSTANT)
@@ -181,11 +181,11 @@ class CudaLane:
         pinned = device.cuda.LegacyPinnedMemoryResource()
         self._kept = [pinned.allocate(4 * words), pinned.allocate(4 * answers)]
         self.packets, self.found = (_words(int(each.handle), each.size) for each in self._kept)
-        self._packets, self._found = device.allocated(4 * words), device.allocated(4 * answers)
+        self._packets, self._found = device.allocate_memory(4 * words), device.allocate_memory(4 * answers)
 
     def send(self, words: int) -> None:
         """See `Lane.send`."""
-        with self._device.asked("takes no packets"):
+        with self._device.activate_device("takes no packets"):
             driver, stream = self._device.cuda.driver, self._stream.handle
             data = self.packets.ctypes.data
             self._device.done(driver.cuMemcpyHtoDAsync(self._packets.handle, data, 4 * words, stream))
@@ -194,21 +194,21 @@ class CudaLane:
         """See `Lane.launch`."""
         more = [argument for argument in map(_argument, launch.arguments) if argument is not None]
         own = (self._packets, np.uint32(room), np.uint32(count), self._found)
-        with self._device.asked(f"does not run {launch.kernel}"):
+        with self._device.activate_device(f"does not run {launch.kernel}"):
             cuda = self._device.cuda
             config = cuda.LaunchConfig(grid=(launch.groups, launch.layers), block=launch.items)
             cuda.launch(self._stream, config, program.kernel(launch.kernel), *own, *more)
 
     def fetch(self, answers: int) -> None:
         """See `Lane.fetch`."""
-        with self._device.asked("gives no answers"):
+        with self._device.activate_device("gives no answers"):
             driver, stream = self._device.cuda.driver, self._stream.handle
             data = self.found.ctypes.data
             self._device.done(driver.cuMemcpyDtoHAsync(data, self._found.handle, 4 * answers, stream))
 
     def wait(self) -> None:
         """See `Lane.wait`."""
-        with self._device.asked("does not end its work"):
+        with self._device.activate_device("does not end its work"):
             self._stream.sync()
 
 

@@ -70,4 +70,4 @@ def _subject(value: object) -> Subject:
         raise BadInput(f"{quote_value(value)} is no finding: it has a kind, and rules or a group")
     rules = [at("rules", read_text, each) for each in at("rules", a_list, fields.get("rules", []))]
     group = at("group", read_text, fields["group"]) if "group" in fields else None
-    return Subject.named(str(kind), rules, group)
+    return Subject.subject_named(str(kind), rules, group)

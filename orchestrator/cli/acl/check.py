@@ -185,7 +185,7 @@ def _find_waived(terms: Terms, reading: Reading) -> frozenset[Subject]:
     with service(reading.url) as client:
         now = dt.datetime.now(dt.UTC)
         return frozenset(
-            Subject.named(each.kind, each.rules, each.group)
+            Subject.subject_named(each.kind, each.rules, each.group)
             for each in client.waivers(terms.tenant.id)
             if each.ends > now
         )

@@ -136,7 +136,7 @@ class OpenStack(Protocol):
         """Those of the stack's group."""
         ...
 
-    def removed(self, stack: Stack) -> frozenset[str]:
+    def removed_members(self, stack: Stack) -> frozenset[str]:
         """Names of members of its ResourceGroup that will never be given again."""
         ...
 

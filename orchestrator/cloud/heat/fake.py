@@ -105,7 +105,7 @@ class FakeOpenStack:
         with self._call("members"):
             return tuple(self._kept[stack.name].members.values()) if stack.name in self._kept else ()
 
-    def removed(self, stack: Stack) -> frozenset[str]:
+    def removed_members(self, stack: Stack) -> frozenset[str]:
         """See `OpenStack`."""
         with self._call("removed"):
             return frozenset(self._of(stack).removed)

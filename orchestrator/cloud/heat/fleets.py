@@ -73,7 +73,7 @@ class HeatCloud:
         _refuse_while_busy(stack)
         failed = _failed_members(found) - group.members_called(names)
         self._check_room(stack.parameters.get("flavor", ""), len(lacking), len(group.live - failed))
-        self._openstack.update_stack(stack, self._boot(orders[0]) | group.grown(lacking, without=failed))
+        self._openstack.update_stack(stack, self._boot(orders[0]) | group.grow_group(lacking, without=failed))
         log.info("heat.growing", fleet=fleet, vnfs=lacking, taken_out=len(failed))
 
     def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
@@ -161,7 +161,9 @@ class HeatCloud:
 
     def _group(self, stack: Stack, found: Sequence[Member]) -> Group:
         live = frozenset(member.name for member in found)
-        return Group(live, self._openstack.removed(stack), members.read_names(stack.parameters.get("members", "")))
+        return Group(
+            live, self._openstack.removed_members(stack), members.read_names(stack.parameters.get("members", ""))
+        )
 
     def _sight(self, stack: Stack) -> Sight:
         found = self._openstack.members(stack)

@@ -57,7 +57,7 @@ class Group:
         there = {self.name_of(member) for member in self.live}
         return tuple(name for name in dict.fromkeys(names) if name not in there)
 
-    def grown(self, names: Sequence[str], without: frozenset[str] = frozenset()) -> dict[str, object]:
+    def grow_group(self, names: Sequence[str], without: frozenset[str] = frozenset()) -> dict[str, object]:
         """Return the parameters that add a member per name, and remove some.
 
         Raises Drifted if others would be removed.

@@ -106,7 +106,7 @@ class OpenStackClient:
         members = (each for each in found if getattr(each, "parent_resource", None) == GROUP)
         return tuple(_member(each, parts.get(each.physical_resource_id, [])) for each in members)
 
-    def removed(self, stack: Stack) -> frozenset[str]:
+    def removed_members(self, stack: Stack) -> frozenset[str]:
         """Names that will never be given again; none where the group was not even begun."""
         with asking(f"Heat for the group of the stack {stack.name}"):
             try:

@@ -65,7 +65,7 @@ def conjunctive_flows(placed: Iterable[Placed], sides: Sides, stage: RuleStage, 
     """
     units = _units(placed, sides)
     deciding = FlowTable.of([unit.decider(stage, tenant) for unit in units])
-    return FlowTable.joined([deciding, *_clause_flows(_parts(units), sides, stage, tenant)])
+    return FlowTable.join_tables([deciding, *_clause_flows(_parts(units), sides, stage, tenant)])
 
 
 def clause_atoms(placed: Iterable[Placed], sides: Sides) -> RuleTable:
@@ -303,7 +303,7 @@ class _Touched:
         keys = set(_keys(_plain_flows(_Named.of(self.parts, sides, tenant), stage)))
         (merged,) = _clause_flows(near, sides, stage, tenant)
         mine = np.array([key in keys for key in _keys(merged)], np.bool_)
-        return FlowTable.joined([FlowTable.of(deciding), merged.take(mine)])
+        return FlowTable.join_tables([FlowTable.of(deciding), merged.take(mine)])
 
     def _near(self, part: _Part, sides: Sides) -> _Part | None:
         """Return the part of a clause whose entries may be touched, or None."""

@@ -43,7 +43,7 @@ class Cover:
         found = sorted(members, key=_PLACE)
         return cls(found, aggregate(tuple(found)))
 
-    def changed(self, change: PrefixChange) -> tuple[Cover, PrefixChange]:
+    def change_members(self, change: PrefixChange) -> tuple[Cover, PrefixChange]:
         """The cover after members went and came, and what became of its prefixes."""
         members, prefixes = list(self.members), list(self.prefixes)
         for prefix in change.gone:

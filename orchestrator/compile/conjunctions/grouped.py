@@ -80,7 +80,7 @@ class TenantList:
         naming = np.array([place for place, rule in several if names_groups(rule)], np.int64)
         return cls(tenant, plain, naming, stood_for, _place_rules(plain, stood_for, tenant), _logging(rules))
 
-    def updated(self, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
+    def update_list(self, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
         """Return the result of `of`, computed from the difference to this list.
 
         Raises as `of` does.
@@ -97,7 +97,7 @@ class TenantList:
         naming = np.sort(np.concatenate((stay, np.array(named, np.int64))))
         if stood_for or self.stood_for:
             difference = replace(difference, rules=_with_other_hulls(edit, self.stood_for, stood_for))
-        plain = self.plain.updated(_with_hulls(tenant, stood_for), returns, difference)
+        plain = self.plain.update_list(_with_hulls(tenant, stood_for), returns, difference)
         placed = _place_rules(plain, stood_for, tenant)
         logging = self.logging + _logging(rules[place] for place in fresh)
         logging -= _logging(self.tenant.acl.listed[place] for place in _removed_positions(edit))
@@ -136,7 +136,7 @@ class TenantList:
             gone, come = conjunctive_change(old, new, difference.groups, stage, number)
             removed.append(gone)
             added.append(come)
-        return RowChange(FlowTable.joined(removed), FlowTable.joined(added))
+        return RowChange(FlowTable.join_tables(removed), FlowTable.join_tables(added))
 
 
 def _logging(rules: Iterable[Rule]) -> int:

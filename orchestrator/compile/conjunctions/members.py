@@ -48,7 +48,7 @@ class Members:
         coming = _users(labels, rules)
         return Members({**self.users, **coming}) if coming else self
 
-    def changed(self, groups: Regrouping) -> tuple[RuleChange, ...]:
+    def concerned_rules(self, groups: Regrouping) -> tuple[RuleChange, ...]:
         """Which rules a change of groups concerns, by ascending label."""
         concerned = sorted(label for label, rule in self.users.items() if groups.concerns(rule))
         found = [_rule_change(label, self.users[label], groups) for label in concerned]

@@ -77,7 +77,7 @@ class Sides:
             if only in (None, each) and self.count(rule.source, each) and self.count(rule.destination, each)
         )
 
-    def followed(self, groups: Groups) -> Regrouping:
+    def follow_groups(self, groups: Groups) -> Regrouping:
         """Return the prefixes of sides under other groups, and the differences."""
         if groups is self.groups:
             return Regrouping(self, self, {})
@@ -121,7 +121,7 @@ class Regrouping:
         found = self._sides.get(side)
         if found is None:
             members = PrefixChange(*(tuple(each for change in mine for each in change[part]) for part in (0, 1)))
-            self.after._known[side], found = self.before.cover(side).changed(members)
+            self.after._known[side], found = self.before.cover(side).change_members(members)
             self._sides[side] = found
         return found
 

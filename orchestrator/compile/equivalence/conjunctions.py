@@ -77,7 +77,7 @@ class Conjunctions:
     def hull_rows(self, chain: Chain, numbers: Iterable[int]) -> FlowTable:
         """Rows for the hulls of some conjunctions, at their priorities."""
         some = [self.units[number] for number in numbers if number in self.units]
-        return FlowTable.joined([_hull_rows(chain, unit, self.hulls[unit.rule.id][1]) for unit in some])
+        return FlowTable.join_tables([_hull_rows(chain, unit, self.hulls[unit.rule.id][1]) for unit in some])
 
 
 class Plain(NamedTuple):
@@ -120,7 +120,7 @@ def plainly(chain: Chain, rows: FlowTable) -> Plain:
     for rule, around in hulls.values():
         check_hull(chain, rule, around)
     found = Conjunctions(units, hulls, sides, rest)
-    return Plain(FlowTable.joined([rows.take(~parts), found.hull_rows(chain, units)]), found)
+    return Plain(FlowTable.join_tables([rows.take(~parts), found.hull_rows(chain, units)]), found)
 
 
 @dataclass(frozen=True, slots=True)

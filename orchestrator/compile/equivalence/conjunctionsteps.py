@@ -7,7 +7,7 @@ an entry names which went or came, one of these is shown:
     a side, new or gone     all that came is the clause; all that went was the clause
     the rest of a rule      what is left of its entries, which are few and known, with those that came, is the clause
 
-That the entries of sides that went were there is for the caller to see to (`Blocks.replaced` refuses others).
+That the entries of sides that went were there is for the caller to see to (`Blocks.replace_rows` refuses others).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def follow_conjunctions(known: Conjunctions, change: Change) -> Step | None:
         same = known.sides.groups is change.new.groups
         return Step(known if same else Conjunctions.none(change.new), change.removed, change.added)
     gone, come = is_conjunctive(change.removed), is_conjunctive(change.added)
-    sides = known.sides.followed(change.new.groups)
+    sides = known.sides.follow_groups(change.new.groups)
     steps = edits_of(change.old.rules, change.new.rules, _MOST_STEPS)
     if sides.is_large or steps is None:
         return None
@@ -96,8 +96,8 @@ def follow_conjunctions(known: Conjunctions, change: Change) -> Step | None:
     after = Conjunctions(units, hulls, sides.after, clauses)
     return Step(
         after,
-        FlowTable.joined([change.removed.take(~gone), known.hull_rows(change.old, sorted(touched))]),
-        FlowTable.joined([change.added.take(~come), after.hull_rows(change.new, sorted(touched))]),
+        FlowTable.join_tables([change.removed.take(~gone), known.hull_rows(change.old, sorted(touched))]),
+        FlowTable.join_tables([change.added.take(~come), after.hull_rows(change.new, sorted(touched))]),
     )
 
 

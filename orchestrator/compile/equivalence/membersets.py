@@ -59,7 +59,7 @@ class MemberSets:
             found = self._known[side] = sorted(_place(each) for each in _prefixes(side, self.groups))
         return found
 
-    def followed(self, groups: Mapping[str, AddressGroup]) -> Regrouped | None:
+    def follow_groups(self, groups: Mapping[str, AddressGroup]) -> Regrouped | None:
         """From these groups to others; None if too many members came and went."""
         if groups is self.groups:
             return Regrouped(self, self, {})

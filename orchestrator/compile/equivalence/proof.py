@@ -55,7 +55,7 @@ class Proven:
 
         None: prove it from scratch. Raises NotEquivalent.
         """
-        groups = self.sets.followed(chain.groups)
+        groups = self.sets.follow_groups(chain.groups)
         if groups is None or chain.differs_besides_rules(self.chain):
             return None
         step = follow_conjunctions(self.conjunctions, Change(self.chain, chain, groups, removed, added))

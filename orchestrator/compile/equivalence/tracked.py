@@ -53,19 +53,19 @@ class _Term(NamedTuple):
     masked: int
     body: bytes
 
-    def packed(self) -> bytes:
+    def pack_bytes(self) -> bytes:
         return struct.pack(">HBB", self.oxm_class, self.number << 1 | self.masked, len(self.body)) + self.body
 
 
 def _nicira(number: int, value: int, mask: int | None = None) -> bytes:
     body = struct.pack(">I", value) + (b"" if mask is None else struct.pack(">I", mask))
-    return _Term(1, number, int(mask is not None), body).packed()
+    return _Term(1, number, int(mask is not None), body).pack_bytes()
 
 
 def _register(number: int, value: int) -> bytes:
     """A match of one register, as half of a packet register."""
     shift = 0 if number % 2 else 32
-    return _Term(0x8001, number // 2, 1, struct.pack(">QQ", value << shift, 0xFFFFFFFF << shift)).packed()
+    return _Term(0x8001, number // 2, 1, struct.pack(">QQ", value << shift, 0xFFFFFFFF << shift)).pack_bytes()
 
 
 def _state(value: int) -> bytes:
@@ -212,19 +212,19 @@ def _read(match: bytes, flows: FlowTable, place: int) -> bytes:
     ]
     if any((term.oxm_class, term.number) != (0x8000, 5) for term in own if term.oxm_class != 0x8001):
         raise _refuse_row(flows, place, "asks for a packet's own header, where connections are tracked")
-    states = [term.packed() for term in terms if (term.oxm_class, term.number) == (1, 105)]
+    states = [term.pack_bytes() for term in terms if (term.oxm_class, term.number) == (1, 105)]
     if states != ([_VALID] if asked else []):
         raise _refuse_row(flows, place, "does not ask once whether the packet has a valid connection")
     kept = [term for term in terms if term.oxm_class != 1 or term.number == 37]
-    before = [term.packed() for term in kept if term.oxm_class != 0x8001]
-    after = [term.packed() for term in kept if term.oxm_class == 0x8001]
+    before = [term.pack_bytes() for term in kept if term.oxm_class != 0x8001]
+    after = [term.pack_bytes() for term in kept if term.oxm_class == 0x8001]
     return b"".join([*before, *_about_packets(asked, flows, place), *after])
 
 
 def _about_packets(asked: dict[int, _Term], flows: FlowTable, place: int) -> list[bytes]:
     """Return the terms about a packet's own header, in the order that rules use."""
     found = [
-        _Term(0x8000, number, asked[known].masked, asked[known].body).packed()
+        _Term(0x8000, number, asked[known].masked, asked[known].body).pack_bytes()
         for known, number in ((120, 11), (121, 12), (122, 26), (123, 27))
         if known in asked
     ]
@@ -233,7 +233,7 @@ def _about_packets(asked: dict[int, _Term], flows: FlowTable, place: int) -> lis
         found.append(_NOT_LATER)
     protocol = asked.get(119)
     if protocol is not None:
-        found.append(_Term(0x8000, 10, 0, protocol.body).packed())
+        found.append(_Term(0x8000, 10, 0, protocol.body).pack_bytes())
     number = protocol.body[0] if protocol is not None and not protocol.masked else None
     return [*found, *(_port(term, number, flows, place) for term in ports)]
 
@@ -245,9 +245,9 @@ def _port(term: _Term, protocol: int | None, flows: FlowTable, place: int) -> by
     """
     second = term.number == 125
     if protocol in _WITH_PORTS:
-        return _Term(0x8000, _WITH_PORTS[protocol] + second, term.masked, term.body).packed()
+        return _Term(0x8000, _WITH_PORTS[protocol] + second, term.masked, term.body).pack_bytes()
     if protocol in (_ICMP, _ICMPV6) and not term.masked and not term.body[0]:
-        return _Term(0x8000, (19 if protocol == _ICMP else 29) + second, 0, term.body[1:]).packed()
+        return _Term(0x8000, (19 if protocol == _ICMP else 29) + second, 0, term.body[1:]).pack_bytes()
     raise _refuse_row(flows, place, "asks for a port of what has none")
 
 

@@ -159,7 +159,7 @@ class _Lists:
         replies = [_turn_box(box) for box in boxes if rule.action is Action.PERMIT]
         entries: list[CacheEntry] = []
         for box in (*boxes, *(turned for each in replies for turned in each)):
-            for entry in map(self._unless_reported, self.composed(box)):
+            for entry in map(self._unless_reported, self.compose_entries(box)):
                 if not any(before.box.contains(entry.box) for before in entries):
                     entries.append(entry)
         if all(entry.verdict is Verdict.DEFER for entry in entries):
@@ -173,7 +173,7 @@ class _Lists:
     def _unless_reported(self, entry: CacheEntry) -> CacheEntry:
         return CacheEntry(entry.box, Verdict.DEFER) if self.is_reported(entry) else entry
 
-    def composed(self, box: Box) -> Iterator[CacheEntry]:
+    def compose_entries(self, box: Box) -> Iterator[CacheEntry]:
         """Yield the lists' decisions for a box's whole packets, in order of evaluation."""
         whole = box.intersect(everything(box.family)._replace(fragments=WHOLE))
         if whole is None:

@@ -48,7 +48,7 @@ class Legs:
         """The interfaces of both legs."""
         return (*self.outside, *self.inside)
 
-    def resolved(self, text: str) -> str:
+    def resolve_legs(self, text: str) -> str:
         """A filter's text with this machine's interfaces for symbols."""
         if OUTSIDE not in text and INSIDE not in text:
             return text

@@ -204,7 +204,7 @@ def _tenant_list(tenant: Tenant, table: RuleTable, extra: RuleTable, stage: Stag
     kind = np.full(len(own) + len(last), Kind.RULE, np.uint8)
     kind[len(own) :] = Kind.EGRESS_RETURN if egress else Kind.INGRESS_RETURN
     default = tenant.acl.default(Direction.EGRESS if egress else Direction.INGRESS)
-    return FilterList(stage, tenant.number, tenant.prefixes, RuleTable.joined([own, last]), kind, default)
+    return FilterList(stage, tenant.number, tenant.prefixes, RuleTable.join_tables([own, last]), kind, default)
 
 
 def _prefixes(

@@ -75,7 +75,7 @@ def filter_program(
     wanted = frozenset(planes)
     rows = FlowTable.of(row for plane in Plane if plane in wanted for row in _rows(policy, plane))
     if lifted:
-        rows = FlowTable.joined([rows, cache_table(flow_cache(policy, lifted).rows)])
+        rows = FlowTable.join_tables([rows, cache_table(flow_cache(policy, lifted).rows)])
     return Program.of(domain, Tier.SERVER, generation, rows, ())
 
 

@@ -140,7 +140,7 @@ class _Lifts:
             edit = hunks(old.acl.rules, tenant.acl.rules)
             lists = before.lists.after(tenant, policy, edit)
             stays = before.endpoints == endpoints and not _differs_besides_rules(old, tenant)
-            kept = before.kept(edit, tenant, lists, len(policy.operator)) if stays else {}
+            kept = before.keep_lifts(edit, tenant, lists, len(policy.operator)) if stays else {}
         others = [each for each in names if each not in kept]
         places = known.places if known is not None else {}
         if others and not places:
@@ -148,7 +148,7 @@ class _Lifts:
         lifts = kept | {name: _lift(name, places, lists) for name in others}
         return cls(lists, endpoints, tuple(lifts[name] for name in names), places, renewed=bool(others))
 
-    def kept(self, edit: Sequence[Hunk], tenant: Tenant, lists: Lists, offset: int) -> dict[LiftedRule, Lift]:
+    def keep_lifts(self, edit: Sequence[Hunk], tenant: Tenant, lists: Lists, offset: int) -> dict[LiftedRule, Lift]:
         """The lifts that an edit of the list has nothing to do with."""
         assert self.lists is not None
         before = self.lists.both[Direction.INGRESS].tenant

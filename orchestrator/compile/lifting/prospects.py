@@ -71,7 +71,7 @@ class _Known:
         tables = {}
         for direction, way in _WAYS.items():
             mine = own.direction == way
-            joined = RuleTable.joined([above, own.take(mine)])
+            joined = RuleTable.join_tables([above, own.take(mine)])
             first = np.concatenate((np.full(len(above), -1, np.int32), level[mine]))
             is_rule = np.concatenate((np.zeros(len(above), np.bool_), np.ones(int(mine.sum()), np.bool_)))
             tables[direction] = _Shapes.of(joined, first, is_rule, direction)

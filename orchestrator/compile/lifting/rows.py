@@ -107,7 +107,7 @@ def rows_of(units: Sequence[Unit], operator_numbers: Mapping[str, int], target: 
     arranged = _Arranged.of(units, bands)
     if arranged.levels_of_own_side > _OWN_SIDE_LEVELS:  # no use is known for so many; they are right below as well
         arranged = _Arranged.of(units, [_Band.OTHERS] * len(units))
-    return FlowTable.joined(list(arranged.rows(operator_numbers, target)))
+    return FlowTable.join_tables(list(arranged.rows(operator_numbers, target)))
 
 
 class _Band(enum.IntEnum):

@@ -71,7 +71,9 @@ def exchange_atoms(
         if place not in drafts:
             written[place] = _move_levels(pieces.items[place], moves, highest)
     return Exchanged(
-        pieces.replaced({place: each.pieces for place, each in written.items()}), followed[0], _row_change(written)
+        pieces.replace_pieces({place: each.pieces for place, each in written.items()}),
+        followed[0],
+        _row_change(written),
     )
 
 
@@ -86,7 +88,7 @@ def _row_change(written: Mapping[int, _Written]) -> RowChange:
     in_order = [written[place] for place in sorted(written)]
     gone, come = together(each.gone for each in in_order), together(each.come for each in in_order)
     if not len(gone) or not len(come):
-        return RowChange(gone.compacted(), come.compacted())
+        return RowChange(gone.compact_sets(), come.compact_sets())
     return RowChange(*difference(gone, come))
 
 
@@ -95,7 +97,7 @@ def together(tables: Iterable[FlowTable]) -> FlowTable:
     some = [table for table in tables if len(table)]
     if len(some) <= 1:
         return some[0] if some else NO_ROWS
-    return FlowTable.joined(some)
+    return FlowTable.join_tables(some)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +113,7 @@ class _Moves:
         rules, now = np.frombuffer(label, np.uint64), np.frombuffer(level, np.int32)
         return cls(rules, now, rules[np.frombuffer(was, np.int32) != now])
 
-    def applied(self, label: LabelColumn, level: Levels) -> Levels:
+    def apply_moves(self, label: LabelColumn, level: Levels) -> Levels:
         """The levels of some atoms after the moves."""
         if not len(self.label):
             return level
@@ -140,22 +142,22 @@ class _Draft:
         """The piece with the levels that its rules have now."""
         old, come = self.old, self.come
         before = np.concatenate((old.level, come.level))[self.order]
-        level = moves.applied(self.now.label, before)
+        level = moves.apply_moves(self.now.label, before)
         stays = np.zeros(len(old) + len(come), np.bool_)
         stays[self.order] = level == before
         count = np.concatenate((old.count, come.count))
         flows = together((old.flows, come.flows)).take(_rows(count, self.order))
-        piece = Piece(self.now.label, self.now.atoms, level, count[self.order], flows).prioritised(highest)
+        piece = Piece(self.now.label, self.now.atoms, level, count[self.order], flows).set_priorities(highest)
         return _Written(piece.cut(), old.rows_of(~stays[: len(old)]), piece.rows_of(~stays[self.order]))
 
 
 def _move_levels(old: Piece, moves: _Moves, highest: int) -> _Written:
     """A piece that keeps its atoms, with the levels that its rules have now."""
-    level = moves.applied(old.label, old.level)
+    level = moves.apply_moves(old.label, old.level)
     differs = level != old.level
     if not differs.any():
         return _Written([old], NO_ROWS, NO_ROWS)
-    piece = replace(old, level=level).prioritised(highest)
+    piece = replace(old, level=level).set_priorities(highest)
     return _Written([piece], old.rows_of(differs), piece.rows_of(differs))
 
 
@@ -211,4 +213,4 @@ class _Now(NamedTuple):
         return cls(first, tuple(label), tuple(atoms))
 
 
-_NOTHING = Run.joined(())
+_NOTHING = Run.join_runs(())

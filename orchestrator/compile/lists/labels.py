@@ -4,7 +4,8 @@ Labels ascend along the list with wide gaps. A new rule gets one from the gap wh
 The labels of a list are kept in chunks, and a change copies only the chunks it is in (and the tuple of them).
 
 After some forty rules in the same gap it is used up. Then the rules around are given new labels too, spread over the
-wider gap that they are in together: `edited` tells which (order maintenance by relabelling, Dietz and Sleator 1987).
+wider gap that they are in together: `edit_labels` tells which (order maintenance by relabelling, Dietz and Sleator
+1987).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Labels:
         begin = int(self.ends[first - 1]) if first else 0
         return np.concatenate((_NONE, *self.chunks[first : last + 1]))[start - begin : stop - begin]
 
-    def edited(self, edit: Sequence[Hunk]) -> Relabelled:
+    def edit_labels(self, edit: Sequence[Hunk]) -> Relabelled:
         """The labels after an edit."""
         hunks, wider = list(edit), _WIDER
         while True:

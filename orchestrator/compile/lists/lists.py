@@ -1,8 +1,8 @@
 """Compile access lists to rows of rule tables: atoms, levels, priorities, cookies, entries.
 
 A `CompiledList` keeps what was found on the way, so that when a few rules of a tenant's list change, the rest is taken
-over: `updated` gives the same as starting from scratch, at the cost of the rules that changed and of those whose level
-moves with them. Its rows are in pieces; a piece that did not change is the same object in the list after.
+over: `update_list` gives the same as starting from scratch, at the cost of the rules that changed and of those whose
+level moves with them. Its rows are in pieces; a piece that did not change is the same object in the list after.
 """
 
 from __future__ import annotations
@@ -143,13 +143,13 @@ class CompiledList:
             among.priorities(level[mine], table.order[mine], acl.rules)
         labels = Labels.of(len(acl.rules))
         label = labels.between(0, len(labels))[table.order]
-        whole = _piece(table, label, level, acl.rules).prioritised(among.highest)
+        whole = _piece(table, label, level, acl.rules).set_priorities(among.highest)
         index = _index.build(whole.label, whole.atoms, level)
         established = returns is ReturnTraffic.ESTABLISHED
         return_rows = tuple(_return_rows(tenant.number)) if established else ()
         return cls(tenant, returns, sides or Sides(acl.groups), labels, Pieces.of(whole), index, return_rows)
 
-    def updated(self, tenant: Tenant, returns: ReturnTraffic, difference: Difference | None = None) -> CompiledList:
+    def update_list(self, tenant: Tenant, returns: ReturnTraffic, difference: Difference | None = None) -> CompiledList:
         """Return the result of `of`, computed from the difference to this list.
 
         Raises as `of` does.
@@ -200,11 +200,11 @@ class CompiledList:
     def _removed_run(self, step: Step) -> Run:
         runs = [self.pieces.between(low, high) for low, high in step.gone]
         if not step.lost and len(runs) <= 1:
-            return runs[0] if runs else Run.joined(())
+            return runs[0] if runs else Run.join_runs(())
         if step.lost:
             table = atoms([each.rule for each in step.lost], self.tenant.acl.groups, tenant=self.tenant.number)
             runs.append(Run(_labels(step.lost)[table.order], pack_atoms(table)))
-        whole = Run.joined(runs)
+        whole = Run.join_runs(runs)
         order = np.argsort(whole.label, kind="stable")
         return Run(whole.label[order], whole.atoms[order])
 
@@ -237,7 +237,7 @@ def _piece(table: RuleTable, label: LabelColumn, level: Levels, rules: Sequence[
     if len(parts) == 1:
         return Piece(label, pack_atoms(table), level, count, parts[0])
     order = np.argsort(np.concatenate([np.repeat(rows, count[rows]) for _, rows in mine]), kind="stable")
-    return Piece(label, pack_atoms(table), level, count, FlowTable.joined(parts).take(order))
+    return Piece(label, pack_atoms(table), level, count, FlowTable.join_tables(parts).take(order))
 
 
 def _few_piece(atoms: Sequence[Atom], rules: Sequence[Labelled], tenant: int) -> Piece:

@@ -51,7 +51,7 @@ class Run:
         return Run(self.label[start:stop], self.atoms[start:stop])
 
     @classmethod
-    def joined(cls, runs: Sequence[Run]) -> Run:
+    def join_runs(cls, runs: Sequence[Run]) -> Run:
         """Several, one after the other."""
         label = np.concatenate([np.empty(0, np.uint64), *(run.label for run in runs)])
         return cls(label, np.concatenate([np.empty((0, ATOM_WORDS), np.uint64), *(run.atoms for run in runs)]))
@@ -74,7 +74,7 @@ class Piece:
     def run(self) -> Run:
         return Run(self.label, self.atoms)
 
-    def prioritised(self, highest: int) -> Piece:
+    def set_priorities(self, highest: int) -> Piece:
         """The same with the priorities that the levels give: level 0 has the highest."""
         priority: U16 = np.repeat(highest - self.level, self.count).astype(np.uint16)
         return replace(self, flows=replace(self.flows, priority=priority))
@@ -126,9 +126,9 @@ class Pieces:
     @classmethod
     def of(cls, whole: Piece) -> Pieces:
         """A list in new pieces."""
-        return _NO_PIECES.replaced({0: whole.cut()})
+        return _NO_PIECES.replace_pieces({0: whole.cut()})
 
-    def replaced(self, news: Mapping[int, Sequence[Piece]]) -> Pieces:
+    def replace_pieces(self, news: Mapping[int, Sequence[Piece]]) -> Pieces:
         """With other pieces, or none, at some places."""
         items: list[Piece] = []
         first: list[Run] = []
@@ -143,7 +143,7 @@ class Pieces:
         items += self.items[done:]
         first.append(self.first.part(done, len(self.first)))
         columns = tuple([piece.label for piece in items]), tuple([piece.atoms for piece in items])
-        return Pieces(tuple(items), *columns, Run.joined(first), atoms, rows)
+        return Pieces(tuple(items), *columns, Run.join_runs(first), atoms, rows)
 
     def between(self, low: int, high: int) -> Run:
         """The atoms of the rules with labels `low` to `high`."""
@@ -152,7 +152,7 @@ class Pieces:
         for piece in self.items[max(0, first - 1) : last]:
             start, stop = _bounds(piece.label, low, high)
             found.append(Run(piece.label[start:stop], piece.atoms[start:stop]))
-        return Run.joined(found)
+        return Run.join_runs(found)
 
     def levels_of(self, label: LabelColumn) -> Levels:
         """The levels of some rules; NO_LEVEL where one has no atoms."""
@@ -178,7 +178,7 @@ class Pieces:
         return np.maximum(behind - 1, 0)
 
 
-_NO_PIECES = Pieces((), (), (), Run.joined(()), 0, 0)
+_NO_PIECES = Pieces((), (), (), Run.join_runs(()), 0, 0)
 
 
 def merge_runs(whole: Run, gone: Run, come: Run) -> Places:

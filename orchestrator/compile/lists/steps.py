@@ -51,14 +51,14 @@ class Step:
         edit, groups = difference.rules, difference.groups
         if old.number != new.number or groups.is_large or not same_numbers(old, new, edit):
             return None
-        followed, edit, fresh = labels.edited(edit)
+        followed, edit, fresh = labels.edit_labels(edit)
         going = [labels.between(hunk.first, hunk.first + hunk.gone).tolist() for hunk in edit]
         rules = [rule for hunk in edit for rule in new.acl.listed[hunk.place : hunk.place + hunk.come]]
         coming = [label for part in fresh for label in part.tolist()]
         if members is None and not groups.nothing:
             members = Members.of(labels.between(0, len(labels)).tolist(), old.acl.rules)
         stay = members and members.without([label for part in going for label in part])
-        changes = stay.changed(groups) if stay else ()
+        changes = stay.concerned_rules(groups) if stay else ()
         come = [Labelled(*both) for both in zip(coming, rules, strict=True)]
         anew = [each.label for each in changes if each.anew]
         return cls(
@@ -80,7 +80,7 @@ class Difference:
     @classmethod
     def between(cls, old: Acl, new: Acl, sides: Sides) -> Difference:
         """From the list of `old`, whose sides are known."""
-        return cls(hunks_of(old.listed, new.listed), sides.followed(new.groups))
+        return cls(hunks_of(old.listed, new.listed), sides.follow_groups(new.groups))
 
     @property
     def come(self) -> int:

@@ -37,9 +37,9 @@ class Pairs:
             tables.append(pair_rows(kind, each, tenant))
             for place in np.flatnonzero(count > 1).tolist():
                 more[tables[-1].row(place)] = int(count[place]) - 1
-        return cls(tenant, Blocks.of(FlowTable.joined(tables)), more)
+        return cls(tenant, Blocks.of(FlowTable.join_tables(tables)), more)
 
-    def changed(self, gone: Mapping[PairSet, Keys], come: Mapping[PairSet, Keys]) -> tuple[Pairs, RowChange]:
+    def exchange_pairs(self, gone: Mapping[PairSet, Keys], come: Mapping[PairSet, Keys]) -> tuple[Pairs, RowChange]:
         """These without some, which must be there, and with others."""
         by: dict[Flow, int] = {}
         for pairs, sign in ((gone, -1), (come, 1)):
@@ -57,10 +57,10 @@ class Pairs:
             if bool(before) != bool(after):
                 (added if after else removed).append(row)
         tables = FlowTable.of(removed), FlowTable.of(added)
-        return Pairs(self.tenant, self.rows.replaced(*tables), more), tables
+        return Pairs(self.tenant, self.rows.replace_rows(*tables), more), tables
 
     def since(self, before: Pairs | None) -> RowChange:
         """Return the change from other pairs to these."""
         if before is None:
-            return NO_ROWS, self.rows.joined()
+            return NO_ROWS, self.rows.join_rows()
         return difference(*before.rows.apart(self.rows))

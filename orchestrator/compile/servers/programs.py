@@ -93,7 +93,7 @@ class ServerCompiler:
                 changes.append(before.since(None)[::-1])
             elif after is not None and after is not before:
                 changes.append(after.since(before))
-        removed, added = (FlowTable.joined([change[side] for change in changes]) for side in (0, 1))
+        removed, added = (FlowTable.join_tables([change[side] for change in changes]) for side in (0, 1))
         return self._settle(served, frame, removed, added, generation)
 
     def is_the_last(self, policy: Policy, ask: Ask, lists: Lists) -> bool:
@@ -115,7 +115,7 @@ class ServerCompiler:
             program = replace(last, generation=generation)
             self._served, self._frame, self._last = served, frame, program
             return program, delta_of(last, program, removed, added)
-        blocks = (last.blocks if last is not None else Blocks.of(NO_ROWS)).replaced(removed, added)
+        blocks = (last.blocks if last is not None else Blocks.of(NO_ROWS)).replace_rows(removed, added)
         program = Program.of(self.server, Tier.SERVER, generation, blocks, ())
         self._served, self._frame, self._last = served, frame, program
         return program, None if last is None else delta_of(last, program, removed, added)
@@ -129,7 +129,7 @@ class ServerCompiler:
         objects = frame_objects(operator, rests, _directory(policy, share), share.misdirect, policy.log_limit)
         rows = [object_rows(objects), FlowTable.of(row for peer in ask.peers for row in peer.rows())]
         general = fitting(each.general for each in served if len(each.general))
-        return _Frame(made_of, FlowTable.joined([*rows, *general]))
+        return _Frame(made_of, FlowTable.join_tables([*rows, *general]))
 
 
 def _serve_tenants(policy: Policy, ask: Ask, lists: Lists) -> dict[str, Served]:

@@ -97,7 +97,7 @@ class Served:
         chains = object_rows(tenant_objects(operator, rest, limit=limit))
         return cls(tenant, rest, chains, Pairs.of(tenant.number, pairs), table, _Denies.of(ingress))
 
-    def followed(self, tenant: Tenant) -> Served | None:
+    def follow_list(self, tenant: Tenant) -> Served | None:
         """Update to another version of the list; None where starting from scratch is better."""
         before, after = self.tenant, tenant
         if (before.number, before.prefixes) != (after.number, after.prefixes):
@@ -112,7 +112,7 @@ class Served:
         come = _pairs_of(after, [(hunk.place, hunk.come) for hunk in edit], denies)
         if gone is None or come is None:
             return None
-        pairs, change = self.pairs.changed(gone, come)
+        pairs, change = self.pairs.exchange_pairs(gone, come)
         step = (self.pairs, change)
         return Served(tenant, self.rest, self.chains, pairs, self.general, denies, step)
 
@@ -120,13 +120,13 @@ class Served:
         """Return the change from another version, or none, to this one."""
         if before is None:
             removed, added = self.pairs.since(None)
-            return removed, FlowTable.joined([self.chains, added])
+            return removed, FlowTable.join_tables([self.chains, added])
         is_next = self.step is not None and self.step[0] is before.pairs
         pairs = self.step[1] if self.step is not None and is_next else self.pairs.since(before.pairs)
         if self.chains is before.chains:
             return pairs
         chains = difference(before.chains, self.chains)
-        removed, added = (FlowTable.joined([chains[side], pairs[side]]) for side in (0, 1))
+        removed, added = (FlowTable.join_tables([chains[side], pairs[side]]) for side in (0, 1))
         return removed, added
 
 
@@ -170,7 +170,7 @@ class TenantCompiler:
     def _serve_tenant(self, operator: FilterList, tenant: Tenant, known: Served | None, limit: LogLimit) -> Served:
         if known is not None and known.tenant is tenant:
             return known
-        followed = known.followed(tenant) if known is not None and not self._general else None
+        followed = known.follow_list(tenant) if known is not None and not self._general else None
         try:
             return followed or Served.of(operator, tenant, general=self._general, limit=limit)
         except AclflowError as error:

@@ -137,7 +137,7 @@ def _compile_edge(unit: Unit, pop: Pop, policy: Policy, known: _Known) -> Progra
     program = known.program
     if program is None or known.said is None or base is not known.base or heavy is not known.said.heavy:
         pop.settings.edge.check_heavy(len(heavy.rows))
-        flows = FlowTable.joined((base.rows, heavy.rows))
+        flows = FlowTable.join_tables((base.rows, heavy.rows))
         program = Program.of(pop.domain, Tier.EDGE, 0, flows, base.ports)
     _prove(known.proof, policy, heavy, program, is_known=program is known.program)
     known.base, known.program, known.said = base, program, EdgeReport(base.lines, heavy, base.over)

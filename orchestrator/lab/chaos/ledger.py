@@ -119,7 +119,7 @@ class Ledger:
         """The generation that all hosts hold, as far as is known."""
         return self._enforced
 
-    def permitted(self, sent: int, seen: int) -> int:
+    def permitted_kinds(self, sent: int, seen: int) -> int:
         """Return the kinds that some version permits that was perhaps in force between two moments."""
         with self._lock:
             permits = 0
@@ -134,7 +134,7 @@ class Ledger:
         for arrival, count in arrivals.items():
             span = arrival.sent, arrival.seen
             if span not in known:
-                known[span] = self.permitted(*span)
+                known[span] = self.permitted_kinds(*span)
             if arrival.node != receivers[arrival.kind] or not known[span] >> arrival.kind & 1:
                 found[arrival] = count
         return found

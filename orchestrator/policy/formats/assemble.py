@@ -187,7 +187,7 @@ class Assembler:
                 id=self._free_id(clause, action, match, direction),
                 action=action,
                 direction=direction,
-                **match.asked(),
+                **match.rule_attributes(),
                 description=clause.description,
                 log=clause.log,
                 expires=clause.expires,

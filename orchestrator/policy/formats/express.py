@@ -63,7 +63,7 @@ class Match:
     fragments: bool = False
     catches_fragments: bool = False
 
-    def asked(self) -> dict[str, Any]:
+    def rule_attributes(self) -> dict[str, Any]:
         """The attributes of the rule that matches the same."""
         return dict(zip(_RULE_ATTRIBUTES, _ASKED(self), strict=True))
 

@@ -144,7 +144,7 @@ def refreshed_rules(
     if {row.rule_id for row in ended} != {str(row.rule.id) for row in begun} or any(
         numbers.get(row.rule.id) != row.number for row in begun
     ):
-        numbers = numbers.changed([row.rule_id for row in ended], {row.rule.id: row.number for row in begun})
+        numbers = numbers.exchange_ids([row.rule_id for row in ended], {row.rule.id: row.number for row in begun})
     return keys, rules, numbers
 
 

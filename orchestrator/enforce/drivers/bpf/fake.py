@@ -33,7 +33,7 @@ class FakeKernel:
         """Return the active set."""
         return self._held
 
-    def counted(self) -> Counted:
+    def read_counters(self) -> Counted:
         """Every counter there ever was."""
         columns = np.array([(cookie, *counts) for cookie, counts in self._counts.items()], np.uint64).reshape(-1, 3)
         return Counted(1, columns[:, 0], columns[:, 1], columns[:, 2])

@@ -44,7 +44,7 @@ class Kernel(Protocol):
     def close(self) -> None: ...
     def open(self, held: FlowSet) -> None: ...
     def read(self) -> FlowSet | None: ...
-    def counted(self) -> Counted: ...
+    def read_counters(self) -> Counted: ...
 
 
 class BpfFront:
@@ -115,7 +115,7 @@ class BpfFront:
 
     def hits(self) -> Hits:
         """Return the cache's counts by rule."""
-        found = self._kernel.counted()
+        found = self._kernel.read_counters()
         # A key of a flow cache's counter: nobody else's has this form, and it is another when counters begin anew.
         key = found.cookie ^ np.uint64(_KEYS | found.epoch << 8)
         idle, age = np.full(len(key), UNKNOWN_IDLE_S, np.uint32), np.full(len(key), np.nan)

@@ -78,7 +78,7 @@ class KernelProgram:
             finally:
                 loaded.close()
 
-    def counted(self) -> Counted:
+    def read_counters(self) -> Counted:
         """Return every counter ever assigned to a cookie; none where nothing is attached."""
         loaded = self._find_program()
         if loaded is None:

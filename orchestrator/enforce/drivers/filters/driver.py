@@ -152,7 +152,7 @@ class FilterDriver:
                 name = flow.match.decode()
                 yield (
                     Key(Filter(flow.table), name),
-                    self._tool.normal(name, self._legs.resolved(flow.instructions.decode())),
+                    self._tool.normal(name, self._legs.resolve_legs(flow.instructions.decode())),
                 )
 
     def _read(self) -> Holding:

@@ -78,7 +78,7 @@ class Fronted:
 
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
         """The filter's rows and the cache's."""
-        return FlowTable.joined([self._device.resolve(flows, symbols), self._front.resolve(flows)])
+        return FlowTable.join_tables([self._device.resolve(flows, symbols), self._front.resolve(flows)])
 
     def observe(self, cookies: U64 | None = None) -> Observed:
         """Observe both; open the cache once the filter holds what it was closed for."""
@@ -92,7 +92,7 @@ class Fronted:
         cached = self._read_cache()
         if cookies is not None:
             cached = cached.take(np.flatnonzero(np.isin(cached.cookie, cookies)))
-        return Observed(FlowTable.joined([found.flows, cached]), found.stamp)
+        return Observed(FlowTable.join_tables([found.flows, cached]), found.stamp)
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
         """Close the cache and change the filter; the cache opens when that is read back."""

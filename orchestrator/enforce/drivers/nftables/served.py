@@ -74,7 +74,9 @@ class ServedDriver:
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
         """The rows as they are read back."""
         own = flows.take(np.isin(flows.table, [*_PAIR_TABLES, PEERS]))
-        return FlowTable.joined([self._filter.resolve(flows, symbols), replace(own, tenant=np.zeros_like(own.tenant))])
+        return FlowTable.join_tables(
+            [self._filter.resolve(flows, symbols), replace(own, tenant=np.zeros_like(own.tenant))]
+        )
 
     def observe(self, cookies: U64 | None = None) -> Observed:
         """Observe everything, or the objects of some cookies.
@@ -85,11 +87,11 @@ class ServedDriver:
         self._tables = found.stamp
         pairs = self._pairs.read()
         rows = [self._peers.read(), *(pair_rows(kind, keys, 0) for kind, keys in (pairs or {}).items())]
-        own = FlowTable.joined(rows)
+        own = FlowTable.join_tables(rows)
         if cookies is not None:
             own = own.take(np.isin(own.cookie, cookies))
         stamp = self._stamp(self._pairs.label) if pairs is not None else None
-        return Observed(FlowTable.joined([found.flows, own]), stamp)
+        return Observed(FlowTable.join_tables([found.flows, own]), stamp)
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
         """Change routes, pairs and tables, and write the stamp.

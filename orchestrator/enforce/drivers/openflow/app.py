@@ -114,7 +114,7 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
         return True
 
     def _borrow_stream(self) -> AbstractContextManager[Pump | None]:
-        return self.stream.borrowed(self._pass_on)
+        return self.stream.borrow_reading(self._pass_on)
 
     def _recv_loop(self) -> None:
         """Read until the connection ends, in large pieces.

@@ -110,7 +110,7 @@ class Bundle:
         """Commit or discard it."""
         return messages.bundle_control(self.xids[-2], self.number, what)
 
-    def refused(self, errors: Sequence[ErrorMessage]) -> Refused:
+    def explain_errors(self, errors: Sequence[ErrorMessage]) -> Refused:
         """Turn the switch's errors into Refused, at the first flow they name."""
         return explain_errors(errors, self.flow)
 

@@ -128,10 +128,10 @@ class OpenFlowDriver:
         stats = self._read(cookies)
         stamps, marks = self._own.are_stamps(stats.flows), self._own.are_marks(stats.flows)
         if cookies is None:
-            self._own.observed(stats.flows.take(marks).rows(), stats.flows.table[~marks])
+            self._own.note_observed(stats.flows.take(marks).rows(), stats.flows.table[~marks])
         flows = stats.flows.take(~stamps & ~marks)
         if cookies is None or (cookies >> np.uint64(48) == self._group_cookies()).any():
-            flows = FlowTable.joined((flows, self._read_groups()))
+            flows = FlowTable.join_tables((flows, self._read_groups()))
         if (flows.table == Table.METERS).any():
             flows = meters.rows_in_force(flows, self._read_meters())
         if cookies is not None:
@@ -150,22 +150,22 @@ class OpenFlowDriver:
         change = Bundle(
             number=next(self._bundles),
             xids=self._channel.reserve(bundle.numbers_needed(removed, added) + len(own.removed) + len(own.added)),
-            removed=FlowTable.joined((removed, FlowTable.of(own.removed))),
+            removed=FlowTable.join_tables((removed, FlowTable.of(own.removed))),
             replaced=own.replaced,
-            added=FlowTable.joined((added, FlowTable.of(own.added))),
+            added=FlowTable.join_tables((added, FlowTable.of(own.added))),
         )
         parts = itertools.chain(change.fill(), (messages.barrier_request(change.filling[-1]),))
         filled = self._channel.exchange_parts(parts, change.filling, timeout_s=self._timeout_s)
         errors = messages.errors_in(filled)
         if errors:
             self._exchange(change.xids, change.close(BundleControl.DISCARD))
-            raise change.refused(errors)
+            raise change.explain_errors(errors)
         answers = self._exchange(change.xids, change.close(BundleControl.COMMIT))
         errors = messages.errors_in(answers)
         if errors:
-            raise change.refused(errors)
+            raise change.explain_errors(errors)
         messages.only(answers, Type.BUNDLE_CONTROL, change.xids[-2])
-        self._own.changed(own)
+        self._own.note_change(own)
         self._forget_meters(meters.declared_meters(removed).keys() - meters.declared_meters(added).keys())
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
@@ -192,9 +192,9 @@ class OpenFlowDriver:
             answers = exchange.answers()
         errors = errors or messages.errors_in(answers)
         if errors:
-            raise small.refused(errors)
+            raise small.explain_errors(errors)
         messages.only(answers, Type.BUNDLE_CONTROL, small.commit)
-        self._own.changed(own)
+        self._own.note_change(own)
         return self._evaluate_answers(removed, added, small, answers)
 
     def hits(self) -> Hits:

@@ -65,11 +65,11 @@ class OwnRows:
             comes += [cachemark.row(turn, self.cookie, table) for table in places]
         return Own(self._marks, self.stamps, comes)
 
-    def changed(self, own: Own) -> None:
+    def note_change(self, own: Own) -> None:
         """The switch has made a change."""
         self.remember(own.added[1:])
 
-    def observed(self, marks: Sequence[Flow], tables: Iterable[int]) -> None:
+    def note_observed(self, marks: Sequence[Flow], tables: Iterable[int]) -> None:
         """Take a full reading: the marks that a switch holds, and other rows' tables."""
         self._looks_up = bool(self._behind) and self._behind[0] in tables
         self.remember(marks)

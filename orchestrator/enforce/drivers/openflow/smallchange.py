@@ -109,7 +109,7 @@ class SmallChange:
             self.closing[-1]
         )
 
-    def refused(self, errors: Sequence[ErrorMessage]) -> Refused:
+    def explain_errors(self, errors: Sequence[ErrorMessage]) -> Refused:
         """Turn the switch's errors into Refused, at the first flow they name."""
         return explain_errors(errors, self._flow)
 

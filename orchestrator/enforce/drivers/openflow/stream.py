@@ -5,8 +5,8 @@ for a stuck switch is not woken when the connection is closed; and over TLS its 
 the same time, which OpenSSL does not allow. A `Stream` takes a socket's place: whole writes under a lock, in pieces
 that each have the full time-out; `close` wakes everybody first; `TlsStream` never reads and writes at the same moment.
 
-One thread reads (`serve`). Who waits for an answer may borrow its place (`SharedStream.borrowed`), so that the answer
-comes to the thread that wants it and no other is woken.
+One thread reads (`serve`). A thread that waits for an answer may borrow its place (`SharedStream.borrow_reading`), so
+that the answer comes to that thread and no other is woken.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Stream:
                 if not self._read(take):
                     return
 
-    def borrowed(self, take: Take) -> AbstractContextManager[Pump | None]:  # noqa: ARG002 -- see SharedStream
+    def borrow_reading(self, take: Take) -> AbstractContextManager[Pump | None]:  # noqa: ARG002 -- see SharedStream
         """Read in place of who serves, within the block; None where that cannot be."""
         return nullcontext()
 
@@ -164,8 +164,8 @@ class SharedStream(Stream):
                         self._reading.release()
 
     @contextmanager
-    def borrowed(self, take: Take) -> Iterator[Pump | None]:
-        """As `Stream.borrowed`; None while who serves is at work, or the stream has ended."""
+    def borrow_reading(self, take: Take) -> Iterator[Pump | None]:
+        """As `Stream.borrow_reading`; None while who serves is at work, or the stream has ended."""
         if not self._reading.acquire(blocking=False):
             yield None
             return

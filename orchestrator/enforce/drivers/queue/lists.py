@@ -84,7 +84,7 @@ class Lists:
         """How many rows are not as they were built."""
         return sum(each.changed_rows for each in self.rows.values())
 
-    def changed(
+    def exchange_rows(
         self, removed: Mapping[int, QueueRow], added: Mapping[int, QueueRow], numbers: int, stamp: Stamp
     ) -> Lists:
         """Lists without some rows, and with others, of another program.
@@ -98,7 +98,7 @@ class Lists:
         logs |= {number: logged for number, row in added.items() if (logged := _log_settings(row)) is not None}
         rows = dict(self.rows)
         for place, (gone, new) in _by_place(removed, added).items():
-            rows[place] = rows[place].changed(gone, new)
+            rows[place] = rows[place].exchange_rows(gone, new)
         return Lists(MappingProxyType(rows), permits, stamp, MappingProxyType(logs), self.serial + 1)
 
     def rebuilt(self, searching: MakeSearch = Search) -> Lists:

@@ -98,7 +98,9 @@ class QueueTool:
         held = {key: text for key, text in after.items() if key.name != FORWARD}
         rows = {key: _row(key, text) for key, text in held.items() if self._held.get(key) != text}
         gone = {key: row for key, row in self._rows.items() if held.get(key) != self._held[key]}
-        lists = self.engine.lists.changed(self._number_rows(gone), self._number_rows(rows), len(self._numbers), stamp)
+        lists = self.engine.lists.exchange_rows(
+            self._number_rows(gone), self._number_rows(rows), len(self._numbers), stamp
+        )
         wanted = {family: _check_forward(after.get(Key(of, FORWARD), CLOSED)) for family, of in _MINE.items()}
         for family, forward in wanted.items():
             saved = self._read_saved(family)

@@ -63,7 +63,7 @@ class Way(NamedTuple):
     source_port: int
     destination_port: int
 
-    def turned(self) -> Way:
+    def reverse_way(self) -> Way:
         """The other direction."""
         icmp = self.protocol in _REQUESTS
         ports = (self.source_port, self.destination_port) if icmp else (self.destination_port, self.source_port)

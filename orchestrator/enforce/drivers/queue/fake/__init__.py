@@ -64,10 +64,10 @@ class FakeMachine:
         They are all under way before the first is answered.
         """
         sent = [self.send(packet, size) for packet in packets]
-        return [self.passed(each) for each in sent]
+        return [self.has_passed(each) for each in sent]
 
     def send(self, packet: Packet, size: int = 100) -> _Waiting:
-        """A packet to be forwarded; `passed` says what became of it."""
+        """A packet to be forwarded; `has_passed` says what became of it."""
         journey = self.iptables.tables[packet.family].send(packet, size=size, came_by="left")
         waiting = _Waiting(packet, size)
         if journey.queues is None:
@@ -81,7 +81,7 @@ class FakeMachine:
             queue.put(waiting)
         return waiting
 
-    def passed(self, waiting: _Waiting) -> bool:
+    def has_passed(self, waiting: _Waiting) -> bool:
         """Whether a packet that was sent came through, wherever it was queued."""
         if not waiting.done.wait(_PATIENCE_S):
             raise Unreachable("a packet was never answered")
@@ -92,7 +92,7 @@ class FakeMachine:
             return False
         again = _Waiting(waiting.packet, waiting.size)
         queue.put(again)
-        return self.passed(again)
+        return self.has_passed(again)
 
     def is_heard(self, queue: int) -> bool:
         """Whether somebody listens to a queue."""
