@@ -2,6 +2,8 @@
 
 `down` trusts names, not memory: namespaces by prefix, processes by the mark in their environment, the management link
 by name, then the run directory, in that order, so that a clean-up which is itself killed can be run again.
+
+The segment on which firewall servers hand each other packets of other servers' tenants.
 """
 
 from __future__ import annotations
@@ -12,16 +14,47 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn, TypeVar
 
+from pyroute2 import IPRoute
+
 from orchestrator.errors import Conflict, Missing
-from orchestrator.lab import edge, namespaces, network, processes, rehoming, spreader, vnf
+from orchestrator.lab import edge, namespaces, network, processes, spreader, vnf
 from orchestrator.lab.layout import DEFAULT_PREFIX, MARK, Layout
 from orchestrator.lab.ovs import DATABASE, OpenVSwitch
-from orchestrator.lab.popswitch import POP_SWITCH, REHOME_BRIDGE
+from orchestrator.lab.popswitch import POP_SWITCH, REHOME_BRIDGE, REHOME_INTERFACE, rehome_addresses
 from orchestrator.lab.processes import Process
-from orchestrator.lab.spec import PopSpec
+from orchestrator.lab.spec import FirewallSpec, PopSpec
 from orchestrator.lab.state import State, create, only_one, read, update
+
+
+def join(layout: Layout, server: FirewallSpec) -> None:
+    """Give a server, whose namespace there is, its interface on the segment."""
+    name = layout.namespace(server.name)
+    namespaces.inside(layout.ovs_namespace, partial(_create_port, name, server.rehome_port))
+    namespaces.inside(name, partial(_address, server.number))
+
+
+def _create_port(namespace: str, port: str) -> None:
+    """The link to the segment's bridge. Called inside the switches' namespace."""
+    with IPRoute() as switches, network.descriptor(namespace) as descriptor:
+        peer = {"ifname": REHOME_INTERFACE, "net_ns_fd": descriptor}
+        switches.link("add", ifname=port, kind="veth", peer=peer)
+        switches.link("set", index=switches.link_lookup(ifname=port)[0], state="up")
+    network.without_offloads(port)
+
+
+def _address(number: int) -> None:
+    """Its addresses there, and where what comes from there goes. Called inside the server's namespace."""
+    network.without_offloads(REHOME_INTERFACE)
+    with IPRoute() as inner:
+        place = inner.link_lookup(ifname=REHOME_INTERFACE)[0]
+        inner.link("set", index=place, state="up")
+        for address, length in rehome_addresses(number):
+            inner.addr("add", index=place, address=address, prefixlen=length)
+        vnf.route_what_enters(inner, REHOME_INTERFACE)
+
 
 CONTROLLER_PORT = 6653
 """The port that Open vSwitch dials when none is given."""
@@ -226,7 +259,7 @@ def _build(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
     network.create_links(layout, spec)
     vnf.create(layout, spec, lab.state.management)
     for server in spec.servers:
-        rehoming.join(layout, server)
+        join(layout, server)
     progress("Open vSwitch")
     lab.ovs.create()
     lab.start_database()

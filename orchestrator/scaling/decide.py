@@ -8,16 +8,47 @@
 
 The storm breaker opens when, within its window, as many VNFs were created or failed as it allows: something is wrong
 then that more VNFs do not mend (an image that does not boot, a probe that never passes), and each try costs.
+
+Choose the VNFs that leave when a fleet shrinks. Pure.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import BadInput
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.forecast import Sample, forecast
+from orchestrator.scaling.lifecycle import COMING, MemberState
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A VNF that could leave: progress, health, connections, load and age order.
+
+    The load is in packets a second; the number grows with the age of the order.
+    """
+
+    name: str
+    number: int
+    state: MemberState
+    is_well: bool
+    connections: int
+    packets_pps: int
+
+
+def victims(candidates: Sequence[Candidate], count: int) -> tuple[str, ...]:
+    """Choose VNFs to remove: not serving first, then unhealthy, then least state, least traffic, youngest."""
+    may_go = [each for each in candidates if each.state in COMING or each.state is MemberState.SERVING]
+    return tuple(each.name for each in sorted(may_go, key=_rank_candidate)[: max(count, 0)])
+
+
+def _rank_candidate(candidate: Candidate) -> tuple[int, bool, int, int, int]:
+    """How much a VNF would be missed."""
+    far = len(COMING) if candidate.state is MemberState.SERVING else COMING.index(candidate.state)
+    return far, candidate.is_well, candidate.connections, candidate.packets_pps, -candidate.number
 
 
 @dataclass(frozen=True, slots=True)

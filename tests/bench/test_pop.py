@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bench.attack.floods import Attack, expected_share, targets
+from orchestrator.bench.attack.suite import Attack, expected_share, targets
 from orchestrator.bench.pop.flood import PAYLOAD_OCTETS, frames_to
 from orchestrator.bench.pop.grid import BLOCKS, IPV4, IPV6, Grid
 from orchestrator.bench.pop.shots import datagram, permitted

@@ -15,7 +15,7 @@ from strategies import policies
 from orchestrator.compile.filters import iptables
 from orchestrator.compile.filters import lists as filterlists
 from orchestrator.compile.filters.lists import FilterList, Line, Stage
-from orchestrator.compile.nftables import plan, script, waves, words, write
+from orchestrator.compile.nftables import plan, script, words, write
 from orchestrator.errors import Refused
 from orchestrator.policy.model import Action, Policy
 from orchestrator.program.rules import FRAG_ANY
@@ -88,8 +88,8 @@ def one_bit_short(axis: Any, family: Any, low: int, high: int) -> str:
     return _interval(axis, family, low, high - 1 if high > low else high)
 
 
-def no_order(space: Any, rows: Any, kinds: Any) -> list[waves.Wave]:
-    return [waves.Wave(int(kind), rows[kinds == kind]) for kind in np.unique(kinds)]
+def no_order(space: Any, rows: Any, kinds: Any) -> list[plan.Wave]:
+    return [plan.Wave(int(kind), rows[kinds == kind]) for kind in np.unique(kinds)]
 
 
 def wider_shape(space: Any, row: int) -> plan.Shape | None:

@@ -21,9 +21,8 @@ from orchestrator.compile.filters.cost import firewall_cost
 from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.filters.lists import WORLDS, World, tenant_lists
 from orchestrator.compile.nftables import nftables_script
-from orchestrator.compile.nftables.plan import Cut, Rules, Sequence, Table, plan
+from orchestrator.compile.nftables.plan import Cut, Rules, Sequence, Table, plan, row_turns, waves
 from orchestrator.compile.nftables.space import Space
-from orchestrator.compile.nftables.waves import row_turns, waves
 from orchestrator.enforce.drivers.nftables.fake import ruleset as nft_ruleset
 from orchestrator.errors import NotExpressible
 from orchestrator.lab.aims import aims

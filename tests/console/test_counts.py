@@ -15,7 +15,7 @@ from orchestrator.client import Client, Host
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.program.countframes import CountFrame, encode_frames
-from orchestrator.program.counts import summed
+from orchestrator.program.counts import sum_rows
 from orchestrator.program.program import Program, Tier
 from orchestrator.store.engine import open_store
 
@@ -44,7 +44,7 @@ class Counting:
         self.sequence += 1
         cookies = np.array([Cookie(Tier.HOST, Kind.RULE, self.rule).pack()], np.uint64)
         column = np.array([packets], np.int64)
-        counts = summed(cookies, column, column * 100, column * 0, column * 0 + now_us())
+        counts = sum_rows(cookies, column, column * 100, column * 0, column * 0 + now_us())
         frame = CountFrame("host1", self.sequence, counts, (), b"chunk", whole=False)
         assert self.enforcer.report_counts("pop", self.number, encode_frames([frame], 2_000_000)) == ()
 

@@ -18,7 +18,7 @@ from orchestrator.compile.openflow.oxm import Term
 from orchestrator.compile.openflow.tracking import track
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.enforce.driver import Stamp
-from orchestrator.enforce.drivers.openflow import cachemark, frames
+from orchestrator.enforce.drivers.openflow import frames, ownrows
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
 from orchestrator.enforce.drivers.openflow.ownrows import OwnRows
@@ -120,15 +120,15 @@ def test_without_the_mark_one_does(switch: RealSwitch, table: int) -> None:
 
 
 def test_every_mark_looks_at_bits_that_no_other_one_looks_at() -> None:
-    masks = [oxm.unpack(cachemark.row(turn, OWN).match)[0].full_mask for turn in range(1 << 10)]
+    masks = [oxm.unpack(ownrows.mark_row(turn, OWN).match)[0].full_mask for turn in range(1 << 10)]
     assert len(set(masks)) == len(masks)
     assert {mask.bit_count() for mask in masks} == {16}, "so none contains another"
 
 
-@pytest.mark.parametrize("turn", [0, 1, 0x8000, cachemark.TURNS - 1])
+@pytest.mark.parametrize("turn", [0, 1, 0x8000, ownrows.MARK_TURNS - 1])
 def test_a_mark_is_known_by_all_that_it_is(turn: int) -> None:
-    mark = cachemark.row(turn, OWN)
-    assert cachemark.turn_of(mark, OWN) == turn
+    mark = ownrows.mark_row(turn, OWN)
+    assert ownrows.mark_turn(mark, OWN) == turn
     (term,) = oxm.unpack(mark.match)
     assert (term.field, term.value) == (oxm.PKT_MARK, term.full_mask), "a packet without a mark does not meet it"
     for other in (
@@ -138,7 +138,7 @@ def test_a_mark_is_known_by_all_that_it_is(turn: int) -> None:
         Flow(mark.table, mark.priority, mark.match, mark.instructions, mark.cookie ^ 1),
         Flow(1, mark.priority, mark.match, mark.instructions, mark.cookie),
     ):
-        assert cachemark.turn_of(other, OWN) is None
+        assert ownrows.mark_turn(other, OWN) is None
 
 
 @pytest.mark.parametrize("kind", [OpenFlowDriver, ByRow])
@@ -151,7 +151,7 @@ def test_there_is_one_and_another_one_after_each_change(kind: type[OpenFlowDrive
         assert len(driver.observe().flows) == (1 if seen else 0), "it is no part of a program"
         for removed, added in (([], [ALL]), ([ALL], [NONE]), ([NONE], [ALL])):
             driver.apply(change(removed, added), Stamp(1, bytes(16)))
-            (mark,) = [entry for entry in switch.entries() if entry.priority == cachemark.PRIORITY]
+            (mark,) = [entry for entry in switch.entries() if entry.priority == ownrows.MARK_PRIORITY]
             seen.append(mark.match_bytes)
     assert all(one != next_one for one, next_one in itertools.pairwise(seen))
 
@@ -168,20 +168,20 @@ def test_where_connections_are_looked_up_there_is_one_in_each_table_in_which_pac
         driver.observe()
         for removed, added in steps:
             driver.apply(change(removed, added), Stamp(1, bytes(16)))
-            marks = [entry for entry in switch.entries() if entry.priority == cachemark.PRIORITY]
+            marks = [entry for entry in switch.entries() if entry.priority == ownrows.MARK_PRIORITY]
             assert {entry.table for entry in marks} == {0, Table.STATE, Table.LIFTED, Table.SEND}, first
             assert len({entry.match_bytes for entry in marks}) == 1
     driver.apply(change([state], []), Stamp(1, bytes(16)))
     assert not driver.observe().flows.rows()
     driver.apply(change([], [ALL]), Stamp(1, bytes(16)))
-    assert [entry.table for entry in switch.entries() if entry.priority == cachemark.PRIORITY] == [0]
+    assert [entry.table for entry in switch.entries() if entry.priority == ownrows.MARK_PRIORITY] == [0]
 
 
 def test_what_only_looks_like_one_is_foreign() -> None:
     switch = FakeSwitch({"vm1": 1, "vm2": 2})
     driver = OpenFlowDriver(channel_to(switch), uplink="vm2")
     driver.start(1)
-    door = Flow(0, cachemark.PRIORITY, oxm.pack([IN]), SEND, OWN + 3)
+    door = Flow(0, ownrows.MARK_PRIORITY, oxm.pack([IN]), SEND, OWN + 3)
     driver.apply(change([], [door]), Stamp(1, bytes(16)))
     assert driver.observe().flows.rows() == [door]
 

@@ -27,7 +27,7 @@ from orchestrator.compile.openflow.instructions import (
 )
 from orchestrator.compile.openflow.oxm import Term
 from orchestrator.enforce.driver import Hits
-from orchestrator.enforce.drivers.openflow import flowdesc, flowmods, flowstats, messages
+from orchestrator.enforce.drivers.openflow import flowdesc, flowmods, messages
 from orchestrator.enforce.drivers.openflow.flowmods import Command
 from orchestrator.enforce.drivers.openflow.messages import (
     BundleControl,
@@ -245,7 +245,7 @@ def test_counters_read_in_c_are_those_of_whole_entries(
 ) -> None:
     entries = [described(flow, *counters, extra=extra) for flow, counters, extra in rows]
     replies = [reply(*entries[:cut], more=True), reply(*entries[cut:])]
-    found, wanted = flowstats.read_counters(replies), counters_of(flowdesc.decode(replies))
+    found, wanted = flowdesc.read_counters(replies), counters_of(flowdesc.decode(replies))
     for column in ("key", "cookie", "packets", "bytes", "idle_s", "age_s"):
         assert getattr(found, column).tolist() == getattr(wanted, column).tolist()
     different = {(flow.key, flow.cookie) for flow, _, _ in rows}
@@ -257,7 +257,7 @@ def test_counters_of_garbled_entries_are_refused(data: st.DataObject) -> None:
     whole = reply(described(Flow(3, 1, bytes(12), b"\0" * 8, 9), 1, 2, 3))
     cut = data.draw(st.integers(17, len(whole) - 1))
     with pytest.raises(Drifted):
-        flowstats.read_counters([whole[:cut]])
+        flowdesc.read_counters([whole[:cut]])
 
 
 def test_a_counter_that_is_not_kept_reads_all_ones() -> None:

@@ -14,7 +14,7 @@ from enforce.contract_samples import Sample
 from enforce.test_openflow_fake_contract import FakeBench
 
 from orchestrator.enforce.driver import Hits
-from orchestrator.enforce.drivers.openflow import bundle, driver, flowdesc, flowmods, flowstats, messages, resolve
+from orchestrator.enforce.drivers.openflow import bundle, driver, flowdesc, flowmods, messages, resolve
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.flowmods import Command, Encoded
 from orchestrator.enforce.drivers.openflow.ownrows import OwnRows
@@ -22,7 +22,7 @@ from orchestrator.enforce.drivers.openflow.smallchange import SmallChange
 from orchestrator.errors import AclflowError
 from orchestrator.program.flows import Flow, FlowTable
 
-bundled_row, read_counters = flowmods.bundled_row, flowstats.read_counters
+bundled_row, read_counters = flowmods.bundled_row, flowdesc.read_counters
 bundled, decode, request, resolved = flowmods.bundle_flows, flowdesc.decode, flowdesc.request, resolve.resolve
 
 
@@ -136,7 +136,7 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "not atomic, not ordered": (flowmods, "ATOMIC_ORDERED", 0),
     "wrong port": (flowmods, "bundle_flows", spoil_octets(b"\0\0\0\x10\0\0\0\2", b"\0\0\0\x10\0\0\0\3")),
     "wrong table": (flowmods, "bundle_flows", spoil_octets(b"\x0a\0\0\0\0\0", b"\x0b\0\0\0\0\0")),
-    "counters of another row": (flowstats, "read_counters", counters_of_the_next_row),
+    "counters of another row": (flowdesc, "read_counters", counters_of_the_next_row),
     "matches cut short": (flowdesc, "decode", matches_cut_short),
     "absent ports kept": (driver, "resolve", resolve_without_leaving_out),
     "all ports the same": (driver, "resolve", resolve_all_to_one),

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from orchestrator.lab import specfile, words
+from orchestrator.lab import screen, specfile
 from orchestrator.lab.counters import Line, lines_of
 from orchestrator.lab.expect import landing, policy_of
 from orchestrator.lab.screen import Screen
@@ -40,7 +40,7 @@ IN = Direction.INGRESS
     ],
 )
 def test_packets_in_words(packet: Packet, text: str) -> None:
-    assert words.of_packet(packet) == text
+    assert screen.packet_words(packet) == text
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_packets_in_words(packet: Packet, text: str) -> None:
     ],
 )
 def test_rules_in_words(rule: Rule, text: str) -> None:
-    assert words.of_rule(rule) == text
+    assert screen.rule_words(rule) == text
 
 
 def test_lines_in_words() -> None:
-    assert [words.of_line(POLICY, line) for line in lines_of(POLICY)][:5] == [
+    assert [screen.line_words(POLICY, line) for line in lines_of(POLICY)][:5] == [
         "shop: permit tcp any -> any 80",
         "shop: ingress default, deny",
         "shop: ingress return traffic, permit",
@@ -140,4 +140,4 @@ def test_a_disagreement_is_loud() -> None:
 
 def test_the_return_line_is_the_domains_and_not_a_rule_of_the_tenants() -> None:
     line = Line(SHOP, IN, RETURN_RULE_ID)
-    assert words.of_line(POLICY, line) == "shop: ingress return traffic, permit"
+    assert screen.line_words(POLICY, line) == "shop: ingress return traffic, permit"

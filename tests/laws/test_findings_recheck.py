@@ -17,11 +17,10 @@ from orchestrator.bench.rulesets import synthetic
 from orchestrator.policy import oracle, rechecks
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.findings import Checks, Finding, Kind, check
-from orchestrator.policy.hulls import Hulls
 from orchestrator.policy.model import Acl, Action, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import TCP
-from orchestrator.policy.rechecks import Judged, recheck
+from orchestrator.policy.rechecks import Hulls, Judged, recheck
 from orchestrator.policy.space import boxes_of
 
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import Stale
 from orchestrator.program import blocks as tree
-from orchestrator.program import buckets
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import difference
 from orchestrator.program.digest import DIGEST_BYTES, digest
@@ -35,7 +34,7 @@ each_way = pytest.mark.parametrize(
 @contextmanager
 def limits(few: int, most: int) -> Iterator[None]:
     """Blocks are made and changed as they are elsewhere only where rows come in great numbers."""
-    with mock.patch.object(tree, "FEW_ROWS", few), mock.patch.object(buckets, "MOST_ROWS", most):
+    with mock.patch.object(tree, "FEW_ROWS", few), mock.patch.object(tree, "MOST_ROWS", most):
         yield
 
 

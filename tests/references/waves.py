@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.compile.nftables.waves import Rows, Space
+from orchestrator.compile.nftables.space import Rows, Space
 
 
 def reference_turns(space: Space, rows: Rows, kinds: Rows, classes: int) -> Rows:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.scaling.decide import Candidate, victims
 from orchestrator.scaling.lifecycle import COMING, MemberState
-from orchestrator.scaling.victims import Candidate, victims
 
 FEW = st.integers(0, 5)
 FLEETS = st.lists(st.tuples(st.sampled_from(MemberState), st.booleans(), FEW, FEW), max_size=8).map(

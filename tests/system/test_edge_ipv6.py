@@ -11,11 +11,11 @@ from system.crossing import Site, check, from_outside
 
 from orchestrator.client.records import Json
 from orchestrator.lab import pop, scenes
+from orchestrator.lab.demo import settled_traffic
 from orchestrator.lab.expect import policy_of
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.service import POP, ControlPlane
 from orchestrator.lab.spec import PopSpec
-from orchestrator.lab.ways import settled_traffic
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.ports import PortRange

@@ -16,10 +16,10 @@ from system.crossing import Site, arrived_by, check, from_outside, nothing_leaks
 
 from orchestrator.client.records import Json
 from orchestrator.lab import pop, scenes
+from orchestrator.lab.demo import STRAYS, settled_traffic, strays
 from orchestrator.lab.expect import policy_of
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.service import EDGE_CONTROLLER, POP, SERVICE, ControlPlane
-from orchestrator.lab.ways import STRAYS, settled_traffic, strays
 from orchestrator.lab.wire import Wire
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.oracle import decide

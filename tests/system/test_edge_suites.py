@@ -8,7 +8,7 @@ from system.leftovers import leftovers
 from orchestrator.bench.attack import suite as attack
 from orchestrator.bench.attack import tuples
 from orchestrator.bench.edge import suite as edge
-from orchestrator.bench.edge.sizes import Sizes as EdgeSizes
+from orchestrator.bench.edge.suite import Sizes as EdgeSizes
 from orchestrator.bench.firewall_server import suite as firewall_server
 from orchestrator.bench.firewall_server.general import figures
 from orchestrator.bench.firewall_server.sizes import Sizes as ServerSizes

@@ -20,7 +20,7 @@ from orchestrator.bench.fw_vnf.sizes import Sizes as FwVnfSizes
 from orchestrator.bench.ground import PREFIX
 from orchestrator.bench.packet_log import suite as packet_log
 from orchestrator.bench.promotion import suite as promotion
-from orchestrator.bench.promotion.sizes import Sizes as PromotionSizes
+from orchestrator.bench.promotion.suite import Sizes as PromotionSizes
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.gauges import Load, Metric
 from orchestrator.lab.layout import Layout

@@ -2,17 +2,22 @@
 
 The flood is slower than the edge, so that what is lost is lost by decision. Meanwhile a permitted client asks every
 tenant's machine, the victim's too; its answers, and their times, are those of tenants beside an attack.
+
+The floods, with the theoretical result of each packet. Pure.
 """
 
 from __future__ import annotations
 
+import enum
+import random
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+import numpy as np
+
 from orchestrator.bench.attack import tuples
-from orchestrator.bench.attack.floods import Attack, expected_share, targets
 from orchestrator.bench.pop import flood
 from orchestrator.bench.pop.edge import edge_switch
 from orchestrator.bench.pop.links import Links
@@ -28,6 +33,43 @@ from orchestrator.bench.traffic.site import site
 from orchestrator.errors import Unreachable
 from orchestrator.lab.layout import Layout
 from orchestrator.policy.prefilter import Misdirect
+
+_TENANTS_ADDRESSES = 4_096
+
+
+class Attack(enum.Enum):
+    """Whom a flood is for."""
+
+    NONE = "no attack"
+    SWEEP = "sweep"
+    TARGET = "one target"
+    TENANT = "one tenant"
+
+
+def targets(world: World, attack: Attack, seed: int) -> list[int]:
+    """Return the addresses to send to in turn.
+
+    The first tenant is the victim where there is one.
+    """
+    draw = random.Random(seed)  # noqa: S311  (no secret: the same flood every time)
+    grid = world.grid
+    owned = np.array([grid.chunking.key(prefix.network) for prefix in world.tenants[0].prefixes], np.uint64)
+    if attack is Attack.SWEEP:
+        keys = grid.routable.copy()
+        order = list(range(len(keys)))
+        draw.shuffle(order)
+        return grid.addresses(keys[order], [draw.randrange(grid.hosts) for _ in order])
+    if attack is Attack.TENANT:
+        keys = owned[[draw.randrange(len(owned)) for _ in range(_TENANTS_ADDRESSES)]]
+        return grid.addresses(keys, [draw.randrange(grid.hosts) for _ in keys])
+    return grid.addresses(owned[:1])
+
+
+def expected_share(world: World, destinations: list[int], misdirect: Misdirect) -> float:
+    """The share of a flood's packets that reach the WAN: none is permitted."""
+    keys = np.array([world.grid.chunking.key(address) for address in destinations], np.uint64)
+    return float(world.leaks(keys, misdirect).mean())
+
 
 _SEED = 1
 _GAP_S = 0.02

@@ -2,6 +2,8 @@
 
 Every round takes every way in turn, lifted and unlifted next to each other, each with its program installed afresh:
 among flows of one priority a switch's order depends on what was there before, and so would its cache.
+
+How much is measured.
 """
 
 from __future__ import annotations
@@ -11,17 +13,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from orchestrator.bench import flow_cache
+from orchestrator.bench.acl_size.sizes import PAPER_COUNTS
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.promotion import onelift
 from orchestrator.bench.promotion.outcome import conclude, lifts
-from orchestrator.bench.promotion.sizes import Sizes
 from orchestrator.bench.promotion.ways import AF_XDP, FIRST_MATCH, LIFTED, SYSTEM, Way, besides, curves
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS, Clients
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.gauges import Gauges, Sample
+from orchestrator.bench.traffic.gauges import Gauges, Load, Sample
 from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.measured import Measured
@@ -30,6 +33,29 @@ from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, vnf_acl
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Numbers of rules (the largest gives the figures), rounds, single lifts, and the load."""
+
+    counts: tuple[int, ...]
+    rounds: int
+    lifts: int
+    load: Load
+    step_s: float
+    """What a measurement takes, with its list's loading and the checks of its verdicts, on two cores of 2025."""
+
+    @classmethod
+    def quick(cls) -> Self:
+        load = Load(connections=4_096, at_once=64, seconds=1, trips=30, sources=20)
+        return cls((250, 2_000, 20_000), rounds=3, lifts=20, load=load, step_s=2.4)
+
+    @classmethod
+    def full(cls) -> Self:
+        load = Load(connections=16_384, at_once=64, seconds=1, trips=100, sources=50)
+        return cls(PAPER_COUNTS, rounds=15, lifts=60, load=load, step_s=4.7)
+
 
 _Planes = Mapping[tuple[str, bool], Plane]
 """By firewall, and whether it lifts."""

@@ -9,7 +9,7 @@
  * its own; the search goes down only into nodes that overlap and whose best level beats what was found. Then the rule's
  * atoms get the level, and their ancestors' best is raised.
  *
- * Where classes of rules take turns (../nftables/waves.py), a rule of class i may have the levels i, i + classes, i + 2
+ * Where classes of rules take turns (../nftables/plan.py), a rule of class i may have the levels i, i + classes, i + 2
  * classes, ...: it gets the lowest of these that is not below the highest level of an atom that overlaps one of its own.
  */
 #define PY_SSIZE_T_CLEAN

@@ -23,8 +23,8 @@ Read in this order:
     cover.py        coverage; order.py the order; each in C and in plain Python
     chain.py        a list with all that ends it; rows.py rows sorted out by cookie, and their places
     edits.py        which rules of a list are others than before
-    listproof.py    a list's proof, from scratch and after a change; checks.py what it holds rows to
-    ledger.py       what is kept of it, of known.py; keys.py the order of rules that come between others
+    listproof.py    a list's proof, from scratch and after a change, its rules' keys; checks.py what it holds rows to
+    ledger.py       what is kept of it, of known.py
     membersets.py   what sides stand for, followed as members come and go; memberproof.py what that leaves to be proven
     conjunctions.py rules that are conjunctions, from scratch; conjunctionsteps.py after a change
     lines.py        what packets ahead of the lists would have met; lifted.py the rows that decide there

@@ -6,24 +6,25 @@ others'. All other pairs were proven before, and nothing about them has changed.
 
 Of a rule that names a group whose members changed, only what came and went is looked at (`memberproof.py`).
 
-Rules keep a *key* that grows along the list; one that comes between two others gets a key between theirs (`keys.py`).
+Rules keep a *key* that grows along the list; one that comes between two others gets a key between theirs.
 `after` gives None where it is no small change, or where there is no key left: then the list is proven from scratch.
+Keys are ascending numbers with room for insertions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
+import numpy.typing as npt
 
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.checks import check_actions, check_changed, check_cover, check_order
 from orchestrator.compile.equivalence.edits import edits_of
 from orchestrator.compile.equivalence.items import Items
-from orchestrator.compile.equivalence.keys import first_keys, keys_between
 from orchestrator.compile.equivalence.known import NO_ITEMS, Base, Known, Users, replace_items
 from orchestrator.compile.equivalence.ledger import Ledger
 from orchestrator.compile.equivalence.memberproof import check_members
@@ -43,6 +44,34 @@ from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Action, Rule
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.program.flows import FlowTable
+
+_GAP = 1 << 32
+_LAST = 1 << 62
+"""A list's rules have multiples of the gap at first, return traffic stands behind all."""
+_NEAR = 1 << 16
+"""How far from one that came lately the key of the next to it is."""
+
+
+def first_keys(rules: int, returns: int) -> npt.NDArray[np.int64]:
+    """Return keys for rules and, behind them, for return traffic, from scratch."""
+    return np.concatenate((np.arange(rules, dtype=np.int64) * _GAP, _LAST + np.arange(returns, dtype=np.int64)))
+
+
+def keys_between(low: int | None, high: int | None, count: int, came_lately: Sequence[bool]) -> list[int] | None:
+    """Return keys between two others, where these exist; None without room.
+
+    Where one of the two came lately and the other did not, more is likely to come between them: rules that are put in
+    one by one, each behind or before the last. The keys are then near to that one, for if they halved what is left each
+    time, a few dozen would use it up.
+    """
+    apart = _GAP if low is None or high is None else (high - low) // (count + 1)
+    if low is not None and high is not None and any(came_lately) and not all(came_lately):
+        apart = min(apart, _NEAR)
+    first = low if low is not None else (high or 0) - (count + 1) * apart
+    if high is not None and not came_lately[0]:
+        first = high - (count + 1) * apart
+    return [first + apart * (place + 1) for place in range(count)] if apart else None
+
 
 _MOST_STEPS = 64
 _FEW_ROWS, _SHARE = 1024, 64

@@ -1,7 +1,6 @@
 """Compile a policy to one `nft -f` script that finds a packet's rule by few look-ups.
 
 space.py    a list's rows as boxes of ranks
-waves.py    in what order classes of rows can be asked
 plan.py     maps, cuts and sequences: how a packet finds its rule
 write.py    a plan as chains, maps and rules
 script.py   all lists of a policy, dispatched by tenant: `nftables_script`, or object by object `nftables_objects`

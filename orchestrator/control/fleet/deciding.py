@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.scaling.capacity import CapacityModel
-from orchestrator.scaling.decide import Decision, Fleet, History, Load, decide, storm
+from orchestrator.scaling.decide import Candidate, Decision, Fleet, History, Load, decide, storm, victims
 from orchestrator.scaling.forecast import Sample
 from orchestrator.scaling.lifecycle import CARRYING, COMING, ENDING, MemberState
-from orchestrator.scaling.victims import Candidate, victims
 from orchestrator.store.firewalls.records import FleetLook, FleetTimes, MemberLook
 from orchestrator.store.unit import Unit
 from orchestrator.wire.fleet import FleetSample

@@ -20,7 +20,7 @@ from orchestrator.compile import _equivalence
 from orchestrator.compile.equivalence.items import ITEM, REGISTERS
 from orchestrator.edge import _matches
 from orchestrator.enforce import _nfqueue
-from orchestrator.enforce.drivers.openflow.flowstats import read_counters
+from orchestrator.enforce.drivers.openflow.flowdesc import read_counters
 from orchestrator.enforce.drivers.openflow.messages import MULTIPART_BODY
 from orchestrator.errors import AclflowError, Drifted
 

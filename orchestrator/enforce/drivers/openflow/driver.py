@@ -10,7 +10,7 @@ The commit is atomic: packets meet the old flows or the new, and a refusal at th
 before adds, so that a row whose cookie or instructions changed (for a switch that is a new entry) is replaced.
 
 Every change has rows of the driver's own (`ownrows.py`). The stamp says what the switch holds. The others have a
-switch that forwards in the daemon forget what it has cached (`cachemark.py`); one that forwards in the kernel, which is
+switch that forwards in the daemon forget what it has cached (`ownrows.py`); one that forwards in the kernel, which is
 found out first, has no need of them, and holds one row of programs otherwise (`kernelpath.py`).
 
 A change of a few rows is read back in the exchange that commits it (`smallchange.py`), and its rows go to and fro as
@@ -32,7 +32,6 @@ from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.drivers.openflow import (
     bundle,
     flowdesc,
-    flowstats,
     groupmods,
     kernelpath,
     messages,
@@ -202,7 +201,7 @@ class OpenFlowDriver:
         xids = self._channel.reserve(2)
         answers = self._exchange(xids, flowdesc.request(xids[0], cookie=COOKIE_MASK, cookie_mask=OWNER_MASK))
         _refuse(answers, "the switch does not show its flows")
-        found = flowstats.read_counters(messages.multipart_replies(answers, xids))
+        found = flowdesc.read_counters(messages.multipart_replies(answers, xids))
         return found.take(~self._own.are_own(found.cookie))
 
     def _rows(self, flows: FlowTable, symbols: tuple[str, ...]) -> tuple[Flow, ...]:
@@ -222,7 +221,7 @@ class OpenFlowDriver:
         stamps = [row for row in shown if self._own.is_stamp(row)]
         found = dict.fromkeys(row for row in shown if row.key in touched and not self._own.is_stamp(row))
         counted = messages.multipart_replies(answers, small.counting)
-        last = flowstats.read_counters(counted) if counted else None
+        last = flowdesc.read_counters(counted) if counted else None
         return Changed(added, tuple(found), read_stamp(stamps), last)
 
     def _refuses_trial(self) -> bool:

@@ -9,6 +9,11 @@ Match and statistics begin with four bytes of type and length and are padded to 
 the only loop over rows; everything else is gathered column by column. Statistics are TLVs like match fields: rows whose
 statistics are equally long are taken to have the same fields in the same order, which is then checked. The few entries
 that a small change is read back by are taken apart one by one (`entries`), without their statistics.
+
+Read a poll's counters from the parts of a flow-desc reply.
+
+`decode` takes whole flow entries apart, to compare them with a program; `read_counters` reads names and counters only,
+in C (`_native/flowstats.c`), for this is done every few seconds with every entry of a switch.
 """
 
 from __future__ import annotations
@@ -20,7 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.enforce.driver import F64, UNKNOWN_IDLE_S
+from orchestrator.enforce import _flowstats
+from orchestrator.enforce.driver import F64, UNKNOWN_IDLE_S, Hits
 from orchestrator.enforce.drivers.openflow.messages import (
     ALL_TABLES,
     ANY_GROUP,
@@ -31,6 +37,22 @@ from orchestrator.enforce.drivers.openflow.messages import (
 )
 from orchestrator.errors import Drifted
 from orchestrator.program.flows import U8, U32, U64, Flow, FlowTable
+
+_KINDS = (np.uint64, np.uint64, np.uint64, np.uint64, np.uint32, np.float64)
+
+
+def read_counters(replies: Sequence[bytes]) -> Hits:
+    """Return the counters of every entry in flow-desc replies.
+
+    Raises Drifted for other bytes.
+    """
+    try:
+        columns = _flowstats.counters(list(replies), MULTIPART_BODY)
+    except ValueError as error:
+        raise Drifted(f"the switch's flow description is {error}") from None
+    key, cookie, packets, byte_counts, idle_s, age_s = map(np.frombuffer, columns, _KINDS)
+    return Hits(key, cookie, packets, byte_counts, idle_s, np.where(age_s < 0, np.nan, age_s))
+
 
 EVERY_BIT = (1 << 64) - 1
 

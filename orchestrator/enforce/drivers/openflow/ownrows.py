@@ -1,27 +1,78 @@
 """The driver's own rows on a switch, replaced by every change, in no program.
 
 The stamp says which program the switch holds, and the cache's mark has the switch forget what it has cached
-(`cachemark.py`). Both bear the cookie of a stamp; whatever else does is a foreign flow.
+(below). Both bear the cookie of a stamp; whatever else does is a foreign flow.
+
+The row by which a change makes the switch forget what it has cached.
+
+A switch that forwards in the daemon keeps its verdicts in megaflows: masked keys with actions. After a change Open
+vSwitch judges each anew, and where its mask still holds it puts the new actions in its place. It finds that place by a
+packet and not by the megaflow's name (3.1), so of two that overlap the other one may get them: then packets that the
+new program denies pass, for as long as they come. Masks overlap where a program asks for fewer bits than the one before
+it did, as when a rule goes.
+
+A megaflow whose mask lacks a bit that is looked at now is not rewritten but deleted, by its name. So every change has
+one row, ahead of all others in table 0, that asks for 16 of the 32 bits of the packet mark, and not for the same 16 as
+the row that it replaces. A packet that comes in has no mark, so none ever meets the row.
+
+A packet whose connection was looked up begins anew behind the look-up: its next megaflow has none of the bits that
+table 0 looked at. So where a program looks connections up there is such a row, of the same turn, in every table in
+which packets go on.
+
+The kernel's datapath finds megaflows by their names, and packets there may have marks of somebody's: there is no such
+row.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
 from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import DROP
+from orchestrator.compile.openflow.oxm import Term
 from orchestrator.compile.pipelines.host import Table
+from orchestrator.compile.pipelines.spread import SpreadTable
 from orchestrator.enforce.driver import Stamp
-from orchestrator.enforce.drivers.openflow import cachemark
 from orchestrator.enforce.drivers.openflow.bundle import CookieMatch
 from orchestrator.program.digest import DIGEST_BYTES
 from orchestrator.program.flows import U64, Flow, FlowTable
 from orchestrator.program.program import Tier
+
+MARK_TABLE, MARK_PRIORITY = 0, 0xFFFF
+"""Where every packet comes by first, in every tier's pipeline."""
+
+BEHIND_LOOK_UPS: Mapping[Tier, tuple[int, ...]] = MappingProxyType(
+    {Tier.HOST: (Table.STATE, Table.LIFTED, Table.SEND), Tier.SPREAD: (SpreadTable.KNOWN,)}
+)
+"""Where packets go on when their connections were looked up or remembered; first the table of all such programs."""
+
+_TABLES = frozenset({MARK_TABLE}).union(*BEHIND_LOOK_UPS.values())
+
+MARK_TURNS = 1 << 16
+"""So many rows there are."""
+
+
+@lru_cache(maxsize=1024)
+def mark_row(turn: int, cookie: int, table: int = MARK_TABLE) -> Flow:
+    """The row of a turn; `cookie` is that of the driver's own rows, number 0."""
+    bits = sum(1 << 2 * place + (turn >> place & 1) for place in range(16))
+    return Flow(table, MARK_PRIORITY, Term(oxm.PKT_MARK, bits, bits).pack(), DROP, cookie + turn)
+
+
+def mark_turn(found: Flow, cookie: int) -> int | None:
+    """The turn whose row this is; None for any other row."""
+    turn = found.cookie - cookie
+    is_turn = 0 <= turn < MARK_TURNS and found.table in _TABLES
+    return turn if is_turn and found == mark_row(turn, cookie, found.table) else None
+
 
 KIND_MASK = 0xFFFF << 48
 """Cookie bits: whose flow it is, its tier and its kind."""
@@ -46,11 +97,11 @@ class OwnRows:
         self.cookie = Cookie(tier, Kind.STAMP).pack()
         """What all of them bear, but for the number."""
         self.stamps = CookieMatch(Table.STAMP, self.cookie, KIND_MASK)
-        self._turn = secrets.randbelow(cachemark.TURNS)
+        self._turn = secrets.randbelow(MARK_TURNS)
         self._marks: Sequence[Flow] = ()
-        self._behind = cachemark.BEHIND_LOOK_UPS.get(tier, ())
+        self._behind = BEHIND_LOOK_UPS.get(tier, ())
         self._looks_up = False
-        self._tables = np.array((cachemark.TABLE, *self._behind), np.uint8)
+        self._tables = np.array((MARK_TABLE, *self._behind), np.uint8)
 
     def change(self, stamp: Stamp, tables: Iterable[int], *, marked: bool) -> Own:
         """Return the change to a new stamp, and to another mark if `marked`.
@@ -60,9 +111,9 @@ class OwnRows:
         self._looks_up = self._looks_up or (bool(self._behind) and self._behind[0] in tables)
         comes = [self.stamp(stamp)]
         if marked:
-            turn = (self._turn + 1) % cachemark.TURNS
-            places = (cachemark.TABLE, *(self._behind if self._looks_up else ()))
-            comes += [cachemark.row(turn, self.cookie, table) for table in places]
+            turn = (self._turn + 1) % MARK_TURNS
+            places = (MARK_TABLE, *(self._behind if self._looks_up else ()))
+            comes += [mark_row(turn, self.cookie, table) for table in places]
         return Own(self._marks, self.stamps, comes)
 
     def note_change(self, own: Own) -> None:
@@ -77,7 +128,7 @@ class OwnRows:
     def remember(self, marks: Sequence[Flow]) -> None:
         """The marks that the switch holds: the next change removes them."""
         self._marks = marks
-        self._turn = max((cachemark.turn_of(mark, self.cookie) or 0 for mark in marks), default=self._turn)
+        self._turn = max((mark_turn(mark, self.cookie) or 0 for mark in marks), default=self._turn)
 
     def stamp(self, stamp: Stamp) -> Flow:
         """No packet meets the stamp: nothing goes to its table."""
@@ -93,7 +144,7 @@ class OwnRows:
     def are_marks(self, flows: FlowTable) -> Rows:
         found: Rows = self.are_own(flows.cookie) & np.isin(flows.table, self._tables)
         for index in np.flatnonzero(found).tolist():
-            found[index] = cachemark.turn_of(flows.row(index), self.cookie) is not None
+            found[index] = mark_turn(flows.row(index), self.cookie) is not None
         return found
 
     def are_own(self, cookies: U64) -> Rows:
