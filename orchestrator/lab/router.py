@@ -55,7 +55,7 @@ class Router:
 
     def __init__(self, prefix: str) -> None:
         self._names = {role: f"{prefix}{role}" for role in (LEFT, ROUTER, RIGHT)}
-        self._sockets: dict[str, socket.socket] = {}
+        self.sockets: dict[str, socket.socket] = {}
         self._sent = 0
         self._run = os.urandom(4)
 
@@ -65,7 +65,7 @@ class Router:
             for name in self._names.values():
                 namespaces.create(name)
             self.inside(ROUTER, self._link)
-            self._sockets = {role: self.inside(role, raw_socket) for role in (LEFT, RIGHT)}
+            self.sockets = {role: self.inside(role, raw_socket) for role in (LEFT, RIGHT)}
         except BaseException:
             self._remove()
             raise
@@ -74,7 +74,7 @@ class Router:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for each in self._sockets.values():
+        for each in self.sockets.values():
             each.close()
         self._remove()
 
@@ -132,7 +132,7 @@ class Router:
         seen = [False] * len(crafts)
         for start in range(0, len(crafts), _BATCH):
             for index, craft in enumerate(crafts[start : start + _BATCH], start):
-                self._sockets[LEFT].send(craft(_MAGIC + self._run + struct.pack("!I", first + index)))
+                self.sockets[LEFT].send(craft(_MAGIC + self._run + struct.pack("!I", first + index)))
             self._collect(seen, first, 0.0)
         while self._collect(seen, first, _QUIET_S):
             pass
@@ -148,7 +148,7 @@ class Router:
             first, self._sent = self._sent, self._sent + 1
             frame = frame_packet(packet, _MAGIC + self._run + struct.pack("!I", first))
             began = time.perf_counter_ns()
-            self._sockets[LEFT].send(frame)
+            self.sockets[LEFT].send(frame)
             seen = [False]
             if self._collect(seen, first, _QUIET_S) and seen[0]:
                 found.append((time.perf_counter_ns() - began) / 1e3)
@@ -193,7 +193,7 @@ class Router:
         The kernel does all of the forwarding in the thread that sends, so that thread's clock is read.
         """
         crafted = [frame_packet(packet, _MAGIC) for packet in packets]
-        left, spent = self._sockets[LEFT], 0
+        left, spent = self.sockets[LEFT], 0
         for start in range(0, len(crafted), _BATCH):
             batch = crafted[start : start + _BATCH]
             before = time.thread_time_ns()
@@ -207,8 +207,8 @@ class Router:
         """Take what has arrived on the right; whether there was anything."""
         stem = _MAGIC + self._run
         arrived = False
-        while select.select([self._sockets[RIGHT]], [], [], patience_s)[0]:
-            frame = self._sockets[RIGHT].recv(2048)
+        while select.select([self.sockets[RIGHT]], [], [], patience_s)[0]:
+            frame = self.sockets[RIGHT].recv(2048)
             at = frame.find(stem)
             if at < 0:
                 continue

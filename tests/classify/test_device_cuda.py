@@ -167,7 +167,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
         LaunchConfig=lambda *, grid, block: SimpleNamespace(grid=grid, block=block),
         LegacyPinnedMemoryResource=lambda: SimpleNamespace(allocate=Buffer),
     )  # fmt: skip
-    monkeypatch.setattr(cuda, "_library", lambda: library)
+    monkeypatch.setattr(cuda, "cuda_library", lambda: library)
     monkeypatch.setattr(cuda, "compile_for", lambda source, architecture: source.encode())
     monkeypatch.setattr(Device, "full", False)
     return driver

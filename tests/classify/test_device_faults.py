@@ -70,7 +70,7 @@ def test_without_a_library_its_devices_are_missing(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Missing, match="extra 'opencl'"):
         opencl_devices()
     monkeypatch.setitem(__import__("sys").modules, "cuda", None)
-    cuda._library.cache_clear()
+    cuda.cuda_library.cache_clear()
     with pytest.raises(Missing, match="extra 'cuda'"):
         cuda_devices()
 
@@ -166,7 +166,7 @@ def lie(patch: pytest.MonkeyPatch) -> None:
     """Have a driver that says that there is room, and has none."""
 
     def none(device: OpenClDevice, nbytes: int) -> Any:
-        raise opencl._library().MemoryError("clCreateBuffer failed: MEM_OBJECT_ALLOCATION_FAILURE")
+        raise opencl.opencl_library().MemoryError("clCreateBuffer failed: MEM_OBJECT_ALLOCATION_FAILURE")
 
     patch.setattr(OpenClDevice, "_buffer", none)
 
@@ -178,7 +178,7 @@ def test_a_driver_that_lies_about_memory(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_driver_that_gives_back_another_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = opencl._library()
+    library = opencl.opencl_library()
     real = library.enqueue_copy
 
     def wrong(queue: Any, into: Any, out_of: Any, **more: Any) -> Any:
@@ -268,7 +268,7 @@ def test_packets_that_were_not_read_are_refused(why: Unread) -> None:
 
 
 def test_a_library_that_finds_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = opencl._library()
+    library = opencl.opencl_library()
 
     def fails() -> list[Any]:
         raise library.LogicError("clGetPlatformIDs failed: PLATFORM_NOT_FOUND_KHR")

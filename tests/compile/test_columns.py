@@ -15,7 +15,7 @@ from strategies import FAR_POOL, OWN_POOL, PORT_POOL, acls
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.compile.lists import atoms as atoms_module
 from orchestrator.compile.lists import columns
-from orchestrator.compile.lists.atoms import _by_column, atoms
+from orchestrator.compile.lists.atoms import atoms, atoms_by_column
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.numbers import RuleNumbers
@@ -65,11 +65,11 @@ PLAIN = {
 @given(acls(max_rules=8))
 def test_atoms_are_the_same_without_the_extension(acl: Acl) -> None:
     numbers = np.zeros(len(acl.rules), np.uint64)
-    fast = _by_column(acl.rules, acl.groups, 0, numbers)
+    fast = atoms_by_column(acl.rules, acl.groups, 0, numbers)
     with pytest.MonkeyPatch.context() as patch:
         for name, plain_function in PLAIN.items():
             patch.setattr(atoms_module, name, plain_function)
-        plain = _by_column(acl.rules, acl.groups, 0, numbers)
+        plain = atoms_by_column(acl.rules, acl.groups, 0, numbers)
     assert {name: column.tolist() for name, column in fast.columns().items()} == {
         name: column.tolist() for name, column in plain.columns().items()
     }

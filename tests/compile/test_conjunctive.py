@@ -125,23 +125,23 @@ def one_number_for_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_but_addresses(patch: pytest.MonkeyPatch) -> None:
-    whole = clauses._clauses
-    patch.setattr(clauses, "_clauses", lambda rule, *given: (*whole(rule, *given)[:-1], Rule(rule.id, rule.action)))
+    whole = clauses.rule_clauses
+    patch.setattr(clauses, "rule_clauses", lambda rule, *given: (*whole(rule, *given)[:-1], Rule(rule.id, rule.action)))
 
 
 def no_destinations(patch: pytest.MonkeyPatch) -> None:
-    whole = clauses._clauses
-    patch.setattr(clauses, "_clauses", lambda *given: whole(*given)[:1] + whole(*given)[-1:])
+    whole = clauses.rule_clauses
+    patch.setattr(clauses, "rule_clauses", lambda *given: whole(*given)[:1] + whole(*given)[-1:])
 
 
 def one_action_a_key(patch: pytest.MonkeyPatch) -> None:
-    merged = clauses._merge_entries
+    merged = clauses.merge_entries
 
     def first_only(flows: FlowTable, actions: list[bytes]) -> FlowTable:
         once = merged(flows, actions)
         return replace(once, instruction_set=tuple(instructions([each[8:24]]) for each in once.instruction_set))
 
-    patch.setattr(clauses, "_merge_entries", first_only)
+    patch.setattr(clauses, "merge_entries", first_only)
 
 
 def hulls_of_nothing(patch: pytest.MonkeyPatch) -> None:

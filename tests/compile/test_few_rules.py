@@ -32,7 +32,7 @@ STAGES = (INGRESS_STAGE, OPERATOR_STAGE)
 def agree(acl: Acl, tenant: int) -> None:
     """Both ways lead to the same atoms and the same flow entries, wherever there is a short one."""
     numbers = np.arange(1, len(acl.rules) + 1, dtype=np.uint64)
-    wanted = by_column._by_column(acl.rules, acl.groups, tenant, numbers)
+    wanted = by_column.atoms_by_column(acl.rules, acl.groups, tenant, numbers)
     few = fewrules.few_atoms(acl.rules, acl.groups, tenant, numbers.tolist())
     if few is not None:
         found = fewrules.table_of(few)
@@ -46,9 +46,9 @@ def agree(acl: Acl, tenant: int) -> None:
 def agree_on_pieces(rules: Sequence[Rule], tenant: int, table: RuleTable, few: Sequence[fewrules.Atom]) -> None:
     """Every other rule is a hull, whose atoms have no rows."""
     listed = [Labelled(label, rule if label % 2 else hull_like(rule)) for label, rule in enumerate(rules, 7)]
-    label, level = lists._labels(listed)[table.order], np.full(len(table), NO_LEVEL, np.int32)
-    wanted = lists._piece(table, label, level, [each.rule for each in listed])
-    found = lists._few_piece(few, listed, tenant)
+    label, level = lists.label_column(listed)[table.order], np.full(len(table), NO_LEVEL, np.int32)
+    wanted = lists.piece_of_table(table, label, level, [each.rule for each in listed])
+    found = lists.piece_of_few(few, listed, tenant)
     assert wanted.flows.rows() == found.flows.rows()
     assert wanted.flows.instruction_set in ((), found.flows.instruction_set)
     for name in ("label", "atoms", "level", "count"):
@@ -67,7 +67,7 @@ def agree_on_flows(table: RuleTable) -> None:
     sources, destinations = openflow._Covers.of(table.sp_lo, table.sp_hi), openflow._Covers.of(table.dp_lo, table.dp_hi)
     assert fewrules.few_counts(table) == (sources.how_many * destinations.how_many).tolist()
     for stage in STAGES:
-        one, other = (way(table, stage.register) for way in (openflow._few, openflow._many))
+        one, other = (way(table, stage.register) for way in (openflow.encode_few, openflow.encode_many))
         for mine, theirs in zip(one, other, strict=True):
             assert mine.dtype == theirs.dtype
             assert mine.tolist() == theirs.tolist()
@@ -89,7 +89,7 @@ def test_so_is_one(rule: Rule, tenant: int) -> None:
 @example([[0, HIGHEST_PORT], [0, 0], [HIGHEST_PORT, HIGHEST_PORT], [1, HIGHEST_PORT - 1], [0, 1 << 15]])
 def test_a_column_of_port_ranges_is_covered_as_each_is_alone(ends: list[list[int]]) -> None:
     low, high = (np.array([each[side] for each in ends], np.int64) for side in (0, 1))
-    owner, pairs = openflow._port_masks(low, high)
+    owner, pairs = openflow.port_masks(low, high)
     wanted = [(place, pair) for place, each in enumerate(ends) for pair in masks(PortRange(*each))]
     assert list(zip(owner.tolist(), map(tuple, pairs.tolist()), strict=True)) == wanted
 

@@ -63,7 +63,7 @@ def one_bit_short(length: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def exact_for_masked(field: Any, value: int, mask: int) -> bytes:
-    return fewrules._exact(field, value) if mask else b""
+    return fewrules.exact_term(field, value) if mask else b""
 
 
 def shifted_cookies(
@@ -92,7 +92,7 @@ def no_way_past_the_lists(*given: Any) -> list[Flow]:
 
 
 _atoms = lists.atoms
-_thoroughfares = structure._thoroughfares
+_thoroughfares = structure.thoroughfares
 
 BY_COLUMN = "wrong mask by column"
 
@@ -106,7 +106,7 @@ MUTANTS: list[tuple[str, Any, str, Callable[[], Any]]] = [
     ("swapped directions", lists, "_STAGES", swapped_stages),
     ("denies that permit", lists, "_STAGES", lambda: ((0, permits_for_denies(), lists.Kind.INGRESS_RETURN),
                                                       lists._STAGES[1])),
-    ("no way past the lists", structure, "_thoroughfares", lambda: no_way_past_the_lists),
+    ("no way past the lists", structure, "thoroughfares", lambda: no_way_past_the_lists),
     ("no default", host, "default_rows", lambda: lambda tenant: []),
     ("nested endpoints forgotten", host, "elsewhere_rows", lambda: lambda endpoints, tenant: []),
 ]  # fmt: skip

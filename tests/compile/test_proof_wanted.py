@@ -36,7 +36,7 @@ def agree(acl: Acl) -> None:
     rules = acl.rules or ()
     tables = [place % 3 for place in range(len(rules))]
     if rules:
-        one, other = (way(rules, tables, acl.groups) for way in (proof._one_by_one, proof._by_column))
+        one, other = (way(rules, tables, acl.groups) for way in (proof.expect_one_by_one, proof.expect_by_column))
         assert sets_of(one) == sets_of(other)
         assert one.addresses.members.dtype == other.addresses.members.dtype
 
@@ -60,14 +60,14 @@ def test_rules_one_by_one_ask_for_what_they_do_by_column(acl: Acl) -> None:
 def test_the_law_notices(
     owner: object, name: str, spoil: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spoilt, real = spoil(getattr(owner, name)), proof._one_by_one
+    spoilt, real = spoil(getattr(owner, name)), proof.expect_one_by_one
 
     def one_by_one(*asked: Any) -> Wanted:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(owner, name, spoilt)
             return real(*asked)
 
-    monkeypatch.setattr(proof, "_one_by_one", one_by_one)
+    monkeypatch.setattr(proof, "expect_one_by_one", one_by_one)
 
     @given(acls(max_rules=5))
     @settings(max_examples=100, database=None, derandomize=True, report_multiple_bugs=False)

@@ -17,8 +17,8 @@ from orchestrator.compile.servers import exactpairs
 from orchestrator.policy.model import TenantId
 from orchestrator.policy.prefilter import Share
 
-whole_keys = exactpairs._keys
-whole_kinds = exactpairs._of_kind
+whole_keys = exactpairs.pair_keys
+whole_kinds = exactpairs.pairs_of_kind
 
 
 def _all_protocols(rules: Any, kind: Any) -> Any:
@@ -39,9 +39,9 @@ def _turned(rules: Any, kind: Any) -> Any:
 
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "denies before a pair are not looked at": (exactpairs, "_unmet", lambda _rules, mine: mine),
-    "protocols are not looked at": (exactpairs, "_of_kind", _all_protocols),
-    "fragments are not looked at": (exactpairs, "_of_kind", _later_too),
-    "a key the wrong way round": (exactpairs, "_keys", _turned),
+    "protocols are not looked at": (exactpairs, "pairs_of_kind", _all_protocols),
+    "fragments are not looked at": (exactpairs, "pairs_of_kind", _later_too),
+    "a key the wrong way round": (exactpairs, "pair_keys", _turned),
     "established is not let through": (served, "_established_rules", lambda _tenant: []),
 }
 

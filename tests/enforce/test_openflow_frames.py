@@ -87,8 +87,8 @@ def pseudo(packet: Packet, length: int) -> bytes:
 
 
 def test_sctp_has_the_checksum_of_its_standard() -> None:
-    assert frames._crc32c(b"123456789") == 0xE3069283
-    assert sctp(1, 2, b"")[8:12] == frames._crc32c(struct.pack("!HHII", 1, 2, 1, 0)).to_bytes(4, "little")
+    assert frames.crc32c(b"123456789") == 0xE3069283
+    assert sctp(1, 2, b"")[8:12] == frames.crc32c(struct.pack("!HHII", 1, 2, 1, 0)).to_bytes(4, "little")
 
 
 def test_a_udp_checksum_is_never_sent_as_none() -> None:

@@ -141,7 +141,7 @@ def _said_of_a_packet_that_came_back(vnf: ServerVnf) -> bool:
             end.send(frames.frame(theirs, src_mac=THEIR_MAC, dst_mac=OWN_MAC, payload=MARKER))
 
     vnf.inside(hand_over)
-    right = vnf.router._sockets[RIGHT]
+    right = vnf.router.sockets[RIGHT]
     while select.select([right], [], [], 0.1)[0]:
         assert MARKER not in right.recv(2048)
     found = vnf.ask(lambda client: client.events(limit=1000).items)

@@ -103,7 +103,7 @@ class Server:
         marker = os.urandom(12)
         self._drain()
         self._socket.send(frames.frame(packet, src_mac=MACS[SECOND], dst_mac=MACS["rehome"], payload=marker))
-        right = self.router._sockets["right"]
+        right = self.router.sockets["right"]
         came = any(marker in frame for frame in _received(right, 0.3))
         return came, any(marker in frame for frame in _received(self._socket, 0.1))
 

@@ -69,7 +69,7 @@ class Flow:
             self._ended.wait(0.002)
 
     def _send(self) -> None:
-        left = self.server.router._sockets[LEFT]
+        left = self.server.router.sockets[LEFT]
         crafts = [partial(frames.frame, packet, src_mac=_MACS[LEFT], dst_mac=_ROUTER_MACS[LEFT])
                   for packet in PACKETS.values()]  # fmt: skip
         while not self._ended.is_set():
@@ -79,7 +79,7 @@ class Flow:
             self._ended.wait(0.0005)
 
     def _receive(self) -> None:
-        right, kinds = self.server.router._sockets[RIGHT], list(PACKETS)
+        right, kinds = self.server.router.sockets[RIGHT], list(PACKETS)
         while select.select([right], [], [], 0.2)[0] or not self._ended.is_set():
             if select.select([right], [], [], 0)[0]:
                 frame = right.recv(2048)

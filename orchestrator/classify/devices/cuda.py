@@ -27,7 +27,7 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
 
     Raises Missing where the library or the driver is not there.
     """
-    cuda = _library()
+    cuda = cuda_library()
     try:
         found = cuda.Device.get_all_devices()
     except (RuntimeError, cuda.Error) as error:
@@ -40,14 +40,14 @@ def compile_for(source: str, architecture: str) -> bytes:
 
     Raises Missing and Refused with what the compiler said.
     """
-    cuda = _library()
+    cuda = cuda_library()
     options = cuda.ProgramOptions(name="aclflow", arch=architecture, std="c++17")
     with _translate_errors(cuda, f"the models do not compile for {architecture}"):
         return bytes(cuda.Program(source, "c++", options).compile("cubin").code)
 
 
 @functools.cache
-def _library() -> Any:
+def cuda_library() -> Any:
     """Import the used parts of cuda-core and of the driver's bindings."""
     try:
         from cuda import core  # noqa: PLC0415 -- optional
@@ -74,7 +74,7 @@ class CudaDevice:
     is_accelerator = True
 
     def __init__(self, device: Any) -> None:
-        self.cuda = _library()
+        self.cuda = cuda_library()
         self.device = device
         self._built: dict[str, CudaProgram] = {}
         with _translate_errors(self.cuda, "a device says nothing of itself"):

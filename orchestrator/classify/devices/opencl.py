@@ -21,7 +21,7 @@ def opencl_devices() -> tuple[OpenClDevice, ...]:
 
     Raises Missing where the library is not there, or finds no platform.
     """
-    cl = _library()
+    cl = opencl_library()
     try:
         found = [device for platform in cl.get_platforms() for device in platform.get_devices()]
     except cl.Error as error:
@@ -29,7 +29,8 @@ def opencl_devices() -> tuple[OpenClDevice, ...]:
     return tuple(OpenClDevice(device) for device in found)
 
 
-def _library() -> Any:
+def opencl_library() -> Any:
+    """Return pyopencl. Raises Missing where it cannot be imported."""
     try:
         import pyopencl  # noqa: PLC0415 -- optional
     except ImportError:
@@ -43,7 +44,7 @@ class OpenClDevice:
     library = "opencl"
 
     def __init__(self, device: Any) -> None:
-        self._cl = _library()
+        self._cl = opencl_library()
         self._device = device
         self._built: dict[str, OpenClProgram] = {}
         self.name = f"{device.name.strip()} ({device.platform.name.strip()})"
@@ -109,7 +110,7 @@ class OpenClProgram:
     """The models, compiled for a device."""
 
     def __init__(self, device: OpenClDevice, program: Any) -> None:
-        self._cl = _library()
+        self._cl = opencl_library()
         self._device, self._program = device, program
 
     def kernel(self, name: str) -> Any:

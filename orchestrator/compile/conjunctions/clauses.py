@@ -105,10 +105,10 @@ def _units(placed: Iterable[Placed], sides: Sides) -> list[_Unit]:
 
 
 def _unit(placed: Placed, sides: Sides, family: Family) -> _Unit:
-    return _Unit(placed.rule, placed.number, family, placed.priority, _clauses(placed.rule, sides, family))
+    return _Unit(placed.rule, placed.number, family, placed.priority, rule_clauses(placed.rule, sides, family))
 
 
-def _clauses(rule: Rule, sides: Sides, family: Family) -> tuple[Rule, ...]:
+def rule_clauses(rule: Rule, sides: Sides, family: Family) -> tuple[Rule, ...]:
     """Split a rule into clauses, the rules that it is the intersection of.
 
     A side of one prefix stays with the rest; so do source ports if they are few.
@@ -163,7 +163,7 @@ def _clause_flows(parts: Sequence[_Part], sides: Sides, stage: RuleStage, tenant
     if not parts:
         return []
     named = _Named.of(parts, sides, tenant)
-    return [_merge_entries(_plain_flows(named, stage), named.actions)]
+    return [merge_entries(_plain_flows(named, stage), named.actions)]
 
 
 def _plain_flows(named: _Named, stage: RuleStage) -> FlowTable:
@@ -172,7 +172,7 @@ def _plain_flows(named: _Named, stage: RuleStage) -> FlowTable:
     return rule_flows(named.table, stage, named.priority[whose], whose.astype(np.uint64))
 
 
-def _merge_entries(flows: FlowTable, actions: Sequence[bytes]) -> FlowTable:
+def merge_entries(flows: FlowTable, actions: Sequence[bytes]) -> FlowTable:
     """Merge entries of one key, with all their actions.
 
     A cookie is an index into `actions`.

@@ -77,10 +77,11 @@ class Wanted(NamedTuple):
 
 def expected_packets(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
     """Return every rule's packets; `table` is the table of its flow entries."""
-    return _one_by_one(rules, table, groups) if 0 < len(rules) <= _FEW else _by_column(rules, table, groups)
+    return expect_one_by_one(rules, table, groups) if 0 < len(rules) <= _FEW else expect_by_column(rules, table, groups)
 
 
-def _by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
+def expect_by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
+    """Return the packets of many rules, computed by column."""
     wants = np.zeros(len(rules), WANT)
     if not rules:
         return Wanted(wants, _pool([], np.uint8), _pool([], np.uint16), _pool([], np.uint8))
@@ -103,7 +104,7 @@ def _by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str,
     return Wanted(wants, _address_pool(sides, groups), ports_of.pool(), kinds.flag_pool())
 
 
-def _one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
+def expect_one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
     """Return a few rules' packets, each with sets of its own.
 
     A column of one value takes as long as one of a thousand.

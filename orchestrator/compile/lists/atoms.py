@@ -59,7 +59,7 @@ def atoms(
     few = few_atoms(rules, groups, tenant, number)
     if few is not None and len(few) <= MOST_ATOMS:
         return table_of(few)
-    return _by_column(rules, groups, tenant, np.array(number, np.uint64))
+    return atoms_by_column(rules, groups, tenant, np.array(number, np.uint64))
 
 
 def atoms_one_by_one(
@@ -72,9 +72,10 @@ def atoms_one_by_one(
     return few_atoms(rules, groups, tenant, _numbers(rules, numbers)) if len(rules) <= FEW else None
 
 
-def _by_column(
+def atoms_by_column(
     rules: Sequence[Rule], groups: Mapping[str, AddressGroup], tenant: int, number: npt.NDArray[np.uint64]
 ) -> RuleTable:
+    """Return the atoms of many rules, computed by column."""
     sides, source, destination = _both(rules, "source", "destination")
     ports, source_ports, destination_ports = _both(rules, "source_ports", "destination_ports")
     directions, direction_of = distinct(rules, "direction")

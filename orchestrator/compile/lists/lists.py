@@ -143,7 +143,7 @@ class CompiledList:
             among.priorities(level[mine], table.order[mine], acl.rules)
         labels = Labels.of(len(acl.rules))
         label = labels.between(0, len(labels))[table.order]
-        whole = _piece(table, label, level, acl.rules).set_priorities(among.highest)
+        whole = piece_of_table(table, label, level, acl.rules).set_priorities(among.highest)
         index = _index.build(whole.label, whole.atoms, level)
         established = returns is ReturnTraffic.ESTABLISHED
         return_rows = tuple(_return_rows(tenant.number)) if established else ()
@@ -203,7 +203,7 @@ class CompiledList:
             return runs[0] if runs else Run.join_runs(())
         if step.lost:
             table = atoms([each.rule for each in step.lost], self.tenant.acl.groups, tenant=self.tenant.number)
-            runs.append(Run(_labels(step.lost)[table.order], pack_atoms(table)))
+            runs.append(Run(label_column(step.lost)[table.order], pack_atoms(table)))
         whole = Run.join_runs(runs)
         order = np.argsort(whole.label, kind="stable")
         return Run(whole.label[order], whole.atoms[order])
@@ -216,16 +216,17 @@ def _come(rules: Sequence[Labelled], tenant: Tenant) -> Piece:
     plain, groups = [each.rule for each in rules], tenant.acl.groups
     few = atoms_one_by_one(plain, groups, tenant=tenant.number, numbers=tenant.rule_numbers)
     if few is not None:
-        return _few_piece(few, rules, tenant.number)
+        return piece_of_few(few, rules, tenant.number)
     table = atoms(plain, groups, tenant=tenant.number, numbers=tenant.rule_numbers)
-    return _piece(table, _labels(rules)[table.order], np.full(len(table), NO_LEVEL, np.int32), plain)
+    return piece_of_table(table, label_column(rules)[table.order], np.full(len(table), NO_LEVEL, np.int32), plain)
 
 
-def _labels(rules: Sequence[Labelled]) -> LabelColumn:
+def label_column(rules: Sequence[Labelled]) -> LabelColumn:
+    """Return the labels of rules as a column."""
     return np.array([each.label for each in rules], np.uint64)
 
 
-def _piece(table: RuleTable, label: LabelColumn, level: Levels, rules: Sequence[Rule]) -> Piece:
+def piece_of_table(table: RuleTable, label: LabelColumn, level: Levels, rules: Sequence[Rule]) -> Piece:
     """Build a piece of atoms with rows, priorities left out.
 
     The atoms of hulls have no rows.
@@ -240,7 +241,7 @@ def _piece(table: RuleTable, label: LabelColumn, level: Levels, rules: Sequence[
     return Piece(label, pack_atoms(table), level, count, FlowTable.join_tables(parts).take(order))
 
 
-def _few_piece(atoms: Sequence[Atom], rules: Sequence[Labelled], tenant: int) -> Piece:
+def piece_of_few(atoms: Sequence[Atom], rules: Sequence[Labelled], tenant: int) -> Piece:
     """The same for a few atoms of `rules`, which come as values."""
     count: list[int] = []
     rows: list[Flow] = []
@@ -253,7 +254,7 @@ def _few_piece(atoms: Sequence[Atom], rules: Sequence[Labelled], tenant: int) ->
         cookie = atom.number | int(_RULE_COOKIE)
         rows += [Flow(stage.table, 0, match, does, cookie, tenant) for match in matches]
         count.append(len(matches))
-    label, level = _labels([rules[atom.order] for atom in atoms]), np.full(len(atoms), NO_LEVEL, np.int32)
+    label, level = label_column([rules[atom.order] for atom in atoms]), np.full(len(atoms), NO_LEVEL, np.int32)
     flows = FlowTable.with_set(rows, _all_doings(meter))
     return Piece(label, few_packed(atoms), level, np.array(count, np.int64), flows)
 
@@ -273,7 +274,7 @@ def _all_doings(meter: int) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(each for _, stage, _ in _STAGES for each in doings(stage, meter)))
 
 
-_NO_PIECE = _piece(RuleTable.empty(), _labels(()), np.empty(0, np.int32), ())
+_NO_PIECE = piece_of_table(RuleTable.empty(), label_column(()), np.empty(0, np.int32), ())
 
 
 def operator_rows(policy: Policy) -> FlowTable:

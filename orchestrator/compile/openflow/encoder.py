@@ -115,7 +115,7 @@ class _Covers(NamedTuple):
     def of(cls, low: U16, high: U16) -> _Covers:
         ends = low.astype(np.uint32) << 16 | high
         ranges, which = np.unique(ends, return_inverse=True) if len(ends) != 1 else (ends, _THE_ONE)
-        owner, pairs = _port_masks((ranges >> 16).astype(np.int64), (ranges & _ALL_16).astype(np.int64))
+        owner, pairs = port_masks((ranges >> 16).astype(np.int64), (ranges & _ALL_16).astype(np.int64))
         counts = np.bincount(owner, minlength=len(ranges))
         return cls((np.cumsum(counts) - counts)[which], counts[which], pairs)
 
@@ -124,7 +124,7 @@ class _Covers(NamedTuple):
         return found[:, 0], found[:, 1]
 
 
-def _port_masks(low: Column, high: Column) -> tuple[Rows, U16]:
+def port_masks(low: Column, high: Column) -> tuple[Rows, U16]:
     """Return the masks (`policy.ports.masks`) of ranges: each pair's range, and pairs."""
     rounds = [np.empty((3, 0), np.int64)]
     owner, at = np.arange(len(low)), low
@@ -145,7 +145,7 @@ def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64, m
 
     `meter` is that of the rules that log; where none does it is not looked at.
     """
-    atom, match, length = _few(rules, stage.register) if len(rules) <= FEW else _many(rules, stage.register)
+    atom, match, length = encode_few(rules, stage.register) if len(rules) <= FEW else encode_many(rules, stage.register)
     return FlowTable(
         table=np.full(len(atom), stage.table, np.uint8),
         priority=priority[atom],
@@ -158,11 +158,11 @@ def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64, m
     )
 
 
-def _few(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column]:
+def encode_few(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column]:
     """Return each flow entry's atom, match bytes padded to one width, and length."""
     rows, matches = few_matches(rules, register)
     if len(rows) > MOST_FLOWS:
-        return _many(rules, register)  # which says of what rule there are too many
+        return encode_many(rules, register)  # which says of what rule there are too many
     lengths = list(map(len, matches))
     width = max(lengths, default=0)
     padded = bytearray().join([each.ljust(width, b"\0") for each in matches])
@@ -170,7 +170,7 @@ def _few(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column
     return np.array(rows, np.intp), match, np.array(lengths, np.uint8)
 
 
-def _many(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column]:
+def encode_many(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column]:
     """The same by column."""
     masked = with_port_masks(rules)
     atom = masked.atom

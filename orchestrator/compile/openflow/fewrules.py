@@ -188,7 +188,7 @@ def _covers(low: int, high: int) -> tuple[tuple[int, int], ...]:
 def _around_ports(atom: Atom, register: Field | None) -> tuple[bytes, bytes]:
     """A match's fields before and behind the ports, in canonical order."""
     six = atom.family == Family.IPV6
-    head = [_exact(oxm.ETH_TYPE, oxm.IPV6 if six else oxm.IPV4)]
+    head = [exact_term(oxm.ETH_TYPE, oxm.IPV6 if six else oxm.IPV4)]
     fields = (oxm.IPV6_SRC, oxm.IPV6_DST) if six else (oxm.IPV4_SRC, oxm.IPV4_DST)
     sides = (atom.src_hi, atom.src_lo, atom.src_len), (atom.dst_hi, atom.dst_lo, atom.dst_len)
     for field, (upper, lower, length) in zip(fields, sides, strict=True):
@@ -198,12 +198,12 @@ def _around_ports(atom: Atom, register: Field | None) -> tuple[bytes, bytes]:
     if atom.frag == FRAG_NOT_LATER:
         head.append(_masked_field(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK))
     elif atom.frag == FRAG_LATER:
-        head.append(_exact(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
+        head.append(exact_term(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
     if atom.protocol >= 0:
-        head.append(_exact(oxm.IP_PROTO, atom.protocol))
+        head.append(exact_term(oxm.IP_PROTO, atom.protocol))
     tail = [_masked_field(oxm.TCP_FLAGS, atom.flags_value, atom.flags_mask)] if atom.protocol in PORT_FIELDS else []
     icmp = zip(ICMP_FIELDS.get(atom.protocol, ()), (atom.icmp_type, atom.icmp_code), strict=False)
-    tail += [_exact(field, value) for field, value in icmp if value >= 0]
+    tail += [exact_term(field, value) for field, value in icmp if value >= 0]
     if register is not None:
         pair, lower = divmod(register.number, 2)
         shift = 0 if lower else 32
@@ -221,7 +221,8 @@ def _masked_field(field: Field, value: int, mask: int) -> bytes:
     return headers[1] + value.to_bytes(field.size, "big") + mask.to_bytes(field.size, "big")
 
 
-def _exact(field: Field, value: int) -> bytes:
+def exact_term(field: Field, value: int) -> bytes:
+    """Return the match term of a field without a mask."""
     return _headers(field)[0][0] + value.to_bytes(field.size, "big")
 
 

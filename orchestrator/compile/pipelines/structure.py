@@ -66,7 +66,7 @@ def fixed_rows(symbols: Mapping[str, int], tracks: Tracking | None = None) -> li
     """
     uplink = symbols[UPLINK]
     tracking = [] if tracks is None else tracking_rows(tracks, _sends(uplink))
-    return [*_admission(uplink), *_responder(), *_thoroughfares(), *_sends(uplink), *tracking]
+    return [*_admission(uplink), *_responder(), *thoroughfares(), *_sends(uplink), *tracking]
 
 
 def endpoint_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
@@ -207,7 +207,7 @@ def _responder() -> list[Flow]:
     ]
 
 
-def _thoroughfares() -> list[Flow]:
+def thoroughfares() -> list[Flow]:
     """The ways from table to table."""
     return [
         _flow(Table.SOURCES, MISS_PRIORITY, [], instructions(goto=Table.LIFTED)),

@@ -71,10 +71,10 @@ def taken_out(each: FilterList) -> tuple[FilterList, Mapping[PairSet, Keys]]:
     found: dict[PairSet, Keys] = {}
     gone = np.zeros(len(rules), np.bool_)
     for kind in PAIR_SETS:
-        mine = _of_kind(rules, kind) & _owned_destinations(rules, each.prefixes, kind.family)
+        mine = pairs_of_kind(rules, kind) & _owned_destinations(rules, each.prefixes, kind.family)
         mine = _unmet(rules, mine)
         if mine.any():
-            found[kind] = _keys(rules.take(mine), kind)
+            found[kind] = pair_keys(rules.take(mine), kind)
             gone |= mine
     if not found:
         return each, {}
@@ -85,9 +85,9 @@ def pairs_alone(rules: RuleTable, prefixes: Iterable[Prefix]) -> Mapping[PairSet
     """Return the pairs that rows are, if nothing else, with no deny before them."""
     found: dict[PairSet, Keys] = {}
     for kind in PAIR_SETS:
-        mine = _of_kind(rules, kind) & _owned_destinations(rules, prefixes, kind.family)
+        mine = pairs_of_kind(rules, kind) & _owned_destinations(rules, prefixes, kind.family)
         if mine.any():
-            found[kind] = _keys(rules.take(mine), kind)
+            found[kind] = pair_keys(rules.take(mine), kind)
     return found if sum(map(len, found.values())) == len(rules) else None
 
 
@@ -138,7 +138,8 @@ def join_keys(parts: Iterable[Keys], kind: PairSet) -> Keys:
     return np.concatenate([np.empty((0, kind.key_bytes), np.uint8), *parts])
 
 
-def _of_kind(rules: RuleTable, kind: PairSet) -> Bits:
+def pairs_of_kind(rules: RuleTable, kind: PairSet) -> Bits:
+    """Return a mask of the permits that a kind of set can hold."""
     bits = kind.family.bits
     found: Bits = (rules.family == kind.family.value) & (rules.action == PERMIT)
     found &= (rules.src_len == bits) & (rules.dst_len == bits) & (rules.flags_mask == 0)
@@ -194,7 +195,8 @@ def _within(
     return found if family is Family.IPV4 else found & ((low & lower) == (np.uint64(net_low) & lower))
 
 
-def _keys(rules: RuleTable, kind: PairSet) -> Keys:
+def pair_keys(rules: RuleTable, kind: PairSet) -> Keys:
+    """Return the set elements of rules, one row each."""
     sides = [(rules.src_hi, rules.src_lo), (rules.dst_hi, rules.dst_lo)]
     if kind.family is Family.IPV4:
         parts = [(high >> np.uint64(32)).astype(">u4") for high, _ in sides]

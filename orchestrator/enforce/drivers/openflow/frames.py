@@ -147,7 +147,7 @@ def udp(source_port: int, destination_port: int, payload: bytes, pseudo: Pseudo)
 def sctp(source_port: int, destination_port: int, payload: bytes) -> bytes:
     """An SCTP packet; `payload` stands for its chunks."""
     head = struct.pack("!HHI", source_port, destination_port, 1)
-    crc = _crc32c(head + bytes(4) + payload)
+    crc = crc32c(head + bytes(4) + payload)
     return head + crc.to_bytes(4, "little") + payload
 
 
@@ -201,7 +201,7 @@ def _with_checksum(whole: bytes, at: int, pseudo: Pseudo, protocol: int) -> byte
     return whole[:at] + value.to_bytes(2, "big") + whole[at + 2 :]
 
 
-def _crc32c(data: bytes) -> int:
+def crc32c(data: bytes) -> int:
     """SCTP's checksum (RFC 9260, appendix A)."""
     crc = 0xFFFFFFFF
     for octet in data:
