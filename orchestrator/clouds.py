@@ -6,7 +6,7 @@
     kind: heat           OpenStack, through Heat: `orchestrator/cloud/heat/`
     ...
 
-What else stands there is the cloud's own.
+All other settings there are the cloud's own.
 """
 
 from __future__ import annotations

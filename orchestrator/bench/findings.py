@@ -1,8 +1,8 @@
 """Figures of findings and differences, in CPU seconds of one core.
 
-What is timed starts with a list in memory and ends with all findings (or changes) found; conflicts are in columns then,
-and become values when they are looked at. Reading the file is not in it. ClassBench sets say no actions: every other
-rule denies, the hardest reading of them for conflicts; `findings_10k_s` is that of the slowest of the three sets.
+The timed part starts with a list in memory and ends with all findings (or changes) found; conflicts are in columns
+then, and become values when they are looked at. Reading the file is not in it. ClassBench sets say no actions: every
+other rule denies, the hardest reading of them for conflicts; `findings_10k_s` is that of the slowest of the three sets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Suite firewall-filter: a packet's cost in iptables lines and nftables look-ups.
 
 A router in namespaces forwards packets that the list permits, each decided by another of its rules, evenly over the
-list. What is measured is the CPU time of the sending thread, in which the kernel does all of the forwarding; a router
+list. The measured value is the CPU time of the sending thread, in which the kernel does all of the forwarding; a router
 without rules gives the rest of the way, and the difference is the filter's. Routers take turns, so that all meet the
 same machine at the same time. The sending thread's own work (a system call for each packet) is in all of them alike.
 """

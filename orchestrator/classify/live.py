@@ -2,8 +2,8 @@
 
     kernel ──▶ block 0 │ block 1 │ ... │ block 63 ──▶ a block that is full, or 100 ms old, as `Frames`
 
-The ring is all the memory that it takes. What comes while every block is full is lost, which `remarks` says. Of each
-frame the first bytes are copied, enough for all headers but those of odd length.
+The ring is all the memory that it takes. Frames that come while every block is full are lost, which `remarks` says. Of
+each frame the first bytes are copied, enough for all headers but those of odd length.
 """
 
 from __future__ import annotations

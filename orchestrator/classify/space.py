@@ -8,11 +8,11 @@
 
 A packet is looked up once a shape, by its bits under the shape's masks (Srinivasan, Suri and Varghese: Packet
 classification using tuple space search, SIGCOMM 1999), in the order of the lowest row that each shape has, until no
-shape can have a lower one than was found. What stands under a key is a proposal only: whether a row holds a packet its
-box says, axis by axis. So an index may leave out whatever would cost it many keys. Where a side names so many prefixes
-that their combinations with the other side's were too many, only the smaller side is indexed, and neither where that
-were still too many for the rows that there are; then ranges of ports are in it, as the blocks that make them up, which
-else stay out. So thousands of rules that name the same large groups do not cost thousands of times what the groups say.
+shape can have a lower one than was found. The row under a key is a proposal only: whether a row holds a packet its box
+says, axis by axis. So an index may leave out whatever would cost it many keys. Where a side names so many prefixes that
+their combinations with the other side's were too many, only the smaller side is indexed, and neither where that were
+still too many for the rows that there are; then ranges of ports are in it, as the blocks that make them up, which else
+stay out. So thousands of rules that name the same large groups do not cost thousands of times what the groups say.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ nothing, `delete` of one that is not there is fine. `list` tells the truth of th
 installation ever asked for and that still costs anything is in it: what no row of the store owns is deleted. In it too
 are VNFs that the cloud makes by itself (`autonomous`); those are adopted where a fleet wants that, and never orphans.
 
-What goes wrong is told by errors of ours, sorted by what is to be done:
+Faults are raised as errors of ours, sorted by what is to be done:
 
     TooLarge           over a quota: which one, how much of it is used, and what to ask the cloud's operator for
     Refused            the cloud said no, and would say so again: a wrong flavour, a template it does not take

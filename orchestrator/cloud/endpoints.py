@@ -2,8 +2,8 @@
 
 An endpoint is a port: its device on the host (``tap`` and the beginning of the port's id), its address on the wire, the
 addresses that it may use. None of these changes when Nova moves the machine to another host, and all hosts of a domain
-hold the same rules: so a migration within a domain changes nothing in any program. What changes is where the endpoint
-is, and that must still be a host of the domain: on any other nobody filters for it.
+hold the same rules: so a migration within a domain changes nothing in any program. Only the endpoint's place changes,
+and that must still be a host of the domain: on any other nobody filters for it.
 """
 
 from __future__ import annotations

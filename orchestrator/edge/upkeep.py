@@ -9,8 +9,8 @@ that another line or an exact entry decided before; its own chunks that an earli
 their exact entries. So whatever comes, no chunk reaches a wrong server, and no line that stands is touched.
 
 Lines are built anew, all of them and with functions that were not used before, when too large a part of what they hold
-is stale, when entries or lines run out, when they hold nothing, and when the settings ask for other lines. What comes
-out follows from what was there before, what is there now and the settings alone.
+is stale, when entries or lines run out, when they hold nothing, and when the settings ask for other lines. The result
+follows from what was there before, what is there now and the settings alone.
 """
 
 from __future__ import annotations

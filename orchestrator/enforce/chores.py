@@ -17,7 +17,7 @@ class Chore:
 
     It also runs `settle_s` after `poke`.
 
-    What it is poked for meanwhile is done with it.
+    Pokes that come meanwhile are served by the same run.
     """
 
     def __init__(self, name: str, work: Callable[[], None], every_s: float, *, settle_s: float = 0.0) -> None:

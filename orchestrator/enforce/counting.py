@@ -15,15 +15,15 @@ down, when the switch restarts, when somebody meddles; another one may come unde
 
 An entry was renewed if its counter is lower, or if it is younger than it must be: all entries of a device grow old
 alike, so one that has aged less than another one since the last poll was not there all the time. Only the device's own
-clock is asked, so no clock that is set, stands still or runs otherwise makes anything count twice. What cannot be told
-apart counts as one entry that went on: too little rather than too much. Entries are read one after the other, so their
+clock is asked, so no clock that is set, stands still or runs otherwise makes anything count twice. Entries that cannot
+be told apart count as one that went on: too little rather than too much. Entries are read one after the other, so their
 ages may differ by as long as both readings took.
 
 Losses are noted: how many entries, and the longest time whose packets may be missing.
 
-What was counted goes to the service as letters, one at a time and each exactly once (`countreport.py`), with the
-bookmark that says how far it got. Nothing is counted before the service has said how far the one before came (`claim`);
-what is changed until then is remembered.
+Counts go to the service as letters, one at a time and each exactly once (`countreport.py`), with the bookmark that says
+how far it got. Nothing is counted before the service has said how far the one before came (`claim`); what is changed
+until then is remembered.
 """
 
 from __future__ import annotations

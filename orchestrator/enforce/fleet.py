@@ -42,7 +42,7 @@ def _looked_away(_host: str, _cookie: int, _packet: Packet, _octets: int) -> Non
 class Fleet:
     """Loops for the hosts of a domain; an observer of switches (`app.SwitchObserver`).
 
-    What is reported within a block of `together` may go out at its end.
+    Reports within a block of `together` may go out at its end.
     """
 
     def __init__(

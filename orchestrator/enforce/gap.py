@@ -144,7 +144,7 @@ def changed_otherwise(changed: Changed, stamp: Stamp) -> Mismatch | None:
 def _move(rows: Iterable[Flow], *, out_of: dict[Flow, None], into: dict[Flow, None]) -> None:
     """Move rows between added and removed.
 
-    What was added and is removed again was never there, and the other way round.
+    A row that was added and is removed again was never there, and the other way round.
     """
     for row in rows:
         if row in out_of:

@@ -1,6 +1,6 @@
 """The controller of a spread switch: one switch and the spread's program.
 
-What it reads back goes to the spread; what a spreading switch counts is nobody's: rules count where they decide.
+Its reports go to the spread; what a spreading switch counts is nobody's: rules count where they decide.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 Every file is for its owner alone and is replaced whole: written beside, flushed to the disk, renamed. So after a crash
 at any moment there is the old file or the new one. Only deltas are appended, so that remembering one changed rule costs
 as little as the rule; a delta that was cut off, or does not follow, ends the replay, and one that is damaged before
-others makes all of it worthless. What cannot be read is as good as not there, except credentials.
+others makes all of it worthless. Unreadable files are treated as missing, except credentials.
 """
 
 from __future__ import annotations

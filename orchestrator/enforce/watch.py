@@ -1,7 +1,7 @@
 """Follow the domain's program: apply deltas to a copy, and check it.
 
 A copy is trusted as far as its digest: what a delta leads to, and what a whole program holds, is digested here again.
-Whatever does not fit (a delta from elsewhere, an older generation, a wrong digest) is dropped with the stream that
+Anything that does not fit (a delta from elsewhere, an older generation, a wrong digest) is dropped with the stream that
 brought it, and the whole program asked for. So it does not matter whether answers are lost, doubled, late or out of
 order.
 """

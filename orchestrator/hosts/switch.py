@@ -5,7 +5,7 @@
     the operator ──▶ Wanted ─┘──▶ steps(...)    the words of one transaction; none where all is as wanted
 
 A bridge is made with `fail_mode=secure` in the transaction that makes it, its ports come in the same one, and nothing
-ever sets another mode: without flows such a bridge forwards nothing. Whoever releases it takes the bridge away, or the
+ever sets another mode: without flows such a bridge forwards nothing. To release it, take the bridge away, or the
 controllers first: with the last controller Open vSwitch forgets all flows. So there is no moment without a filter.
 """
 

@@ -1,6 +1,6 @@
 """Our certificate authority: one self-signed key, which signs only machines' certificates.
 
-What a certificate says is decided here, by `Subject`, never by who asks for it. A certificate begins to be valid before
+A certificate's content is decided here, by `Subject`, never by the requester. A certificate begins to be valid before
 it is made (`BACKDATED`), so that a machine whose clock is behind does not refuse it, and is renewed long before it
 ends, so that one whose clock is ahead does not either.
 """

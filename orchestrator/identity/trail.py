@@ -7,8 +7,8 @@
     rewritten   an anchor names another hash than the entry has: all up to it may have been written anew
 
 The oldest entries of a chain may be missing where an anchor vouches for the last of them, and an entry `audit.pruned`
-that is verified itself says that entries as old as that anchor were taken out. Whatever came after the newest anchor
-of a chain could be cut off without a trace.
+that is verified itself says that entries as old as that anchor were taken out. Entries after the newest anchor of a
+chain could be cut off without a trace.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ down` takes a fleet away too.
 
 Two agents are kept loaded beforehand (`standby.py`), so that a VNF is not late for the time that Python takes to start.
 A VNF's capacity can be capped (`cap_mbps`, a token bucket on both links): on one machine all VNFs share the processors,
-and what spreading does is only seen where each of them is held down. What is capped says so.
+and what spreading does is only seen where each of them is held down. Capped output says so.
 """
 
 from __future__ import annotations

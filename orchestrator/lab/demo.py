@@ -9,8 +9,8 @@ rule. Either way each trial is held against the oracle, and the counter of the l
 
 The paths of packets in a lab's PoP, shown at the end of a demo.
 
-What was tried until now tells which rules are popular, and these become heavy hitters. Then everything is tried again,
-and a few packets come that are for nobody, or say that they are from a tenant.
+The trials so far tell which rules are popular, and these become heavy hitters. Then everything is tried again, and a
+few packets come that are for nobody, or say that they are from a tenant.
 """
 
 from __future__ import annotations

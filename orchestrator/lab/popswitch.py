@@ -4,9 +4,9 @@
                                                 pop bridge ─┤
     hosts ──── edge bridge ─ wan-pop ═ pop-wan ─┘           └─ fl-fs2 ══ ...
 
-The edge bridge is the routers around it: the Internet on one side, the WAN with the hosts on the other. What clients
-send meets the edge switch, which sends it straight to the WAN, to the server that knows its tenant, or nowhere; what
-servers permit goes to the WAN by itself. Its controller is `aclflow controller --tier edge`.
+The edge bridge is the routers around it: the Internet on one side, the WAN with the hosts on the other. Packets of
+clients meet the edge switch, which sends them straight to the WAN, to the server that knows their tenant, or nowhere;
+what servers permit goes to the WAN by itself. Its controller is `aclflow controller --tier edge`.
 
 Servers hand packets that are another one's to it over a segment of their own, the bridge `rehome`.
 """

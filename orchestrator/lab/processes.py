@@ -1,8 +1,8 @@
 """A lab's processes: detached from their parent, identified by process id, start time and mark.
 
-A process id alone names nobody for long. Whoever signals a process here first holds it by a descriptor (pidfd) and then
-compares the start time, so that a number used again is never hit. Every process carries the lab's run directory in its
-environment (`layout.MARK`), so that even one started in the moment its parent was killed is found.
+A process id alone names nobody for long. To signal a process, the code here first holds it by a descriptor (pidfd) and
+then compares the start time, so that a number used again is never hit. Every process carries the lab's run directory in
+its environment (`layout.MARK`), so that even one started in the moment its parent was killed is found.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     left ── eth0 ══ left ─ router ─ right ══ eth0 ── right
 
 The kernel of `router` forwards whatever comes from `left` to `right`, whoever it is addressed to; the ends have raw
-sockets and nobody speaks by himself. What does not come out was dropped by the filter (or is what no router forwards).
+sockets and nobody speaks by himself. Packets that do not come out were dropped by the filter (or no router forwards
+them).
 """
 
 from __future__ import annotations

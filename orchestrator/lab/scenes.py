@@ -51,8 +51,8 @@ def of_file(path: Path, format_name: str | None, lists: tuple[str, ...] = ()) ->
 
     Raises Missing, BadInput, BadPolicy, TooLarge.
 
-    `lists` name what to read of a file with several (access lists, chains), as ``NAME``, ``NAME=egress``. What a
-    stateless list cannot say is read as its safe approximation; the notes say which lines are concerned.
+    `lists` name what to read of a file with several (access lists, chains), as ``NAME``, ``NAME=egress``. Parts that a
+    stateless list cannot say are read as its safe approximation; the notes say which lines are concerned.
     """
     imported = read_file(path, format_name, lists)
     if imported.losses and not imported.acl.rules:

@@ -4,8 +4,8 @@
                                        spread bridge├─ fl-fw-1 ══ ...
     edge bridge ─ spread-in ══ sp-in ──┘            └─ ...
 
-What clients send to tenants, and what hosts send, meets it before it goes on. Who owns which part of the traffic comes
-from the service; its controller is `aclflow controller --spreads`.
+Packets from clients to tenants, and from hosts, meet it before it goes on. The service says who owns which part of the
+traffic; its controller is `aclflow controller --spreads`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     paper     ACLFLOW's Algorithm 1 (`popularity.py`): by packets, one rule a round
     savings   by the CPU that lifting saves (`savings.py`): the best set under the budget, in one round
 
-Both take down what has cooled, and neither swaps rules that are about as good as each other. What the operator pinned
-is lifted whatever its counts, and does not use up the budget; what the operator forbade is never lifted.
+Both take down what has cooled, and neither swaps rules that are about as good as each other. Rules that the operator
+pinned are lifted whatever their counts, and do not use up the budget; what the operator forbade is never lifted.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 
 Each end of a connection has it tracked beside its own lists, and knows it by the packet that opened it. The lists are
 asked about that packet, for each packet of either direction and as they are now; so a change of a list holds for
-connections that were there before, and every packet belongs to the rule that permits its connection at present. What
-belongs to no connection and opens none is denied: TCP opens with SYN without ACK, ICMP with a request, any other
+connections that were there before, and every packet belongs to the rule that permits its connection at present. Packets
+that belong to no connection and open none are denied: TCP opens with SYN without ACK, ICMP with a request, any other
 protocol with whatever comes. TCP and UDP know no port 0.
 
 An ICMP error belongs to the connection of the packet that it quotes. Datagrams are whole here: a data plane puts

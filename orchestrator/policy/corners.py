@@ -1,8 +1,8 @@
 """Packets at the corners of rules, for all laws and checks against the oracle.
 
-Packets drawn evenly from the whole space miss nearly every rule, and never notice two priorities that are swapped. What
-tells two lists apart are the edges: the first and the last value that a rule still matches, the one just outside, the
-flag that is not set, the later fragment, and above all the packets that two rules both match.
+Packets drawn evenly from the whole space miss nearly every rule, and never notice two priorities that are swapped. The
+edges tell two lists apart: the first and the last value that a rule still matches, the one just outside, the flag that
+is not set, the later fragment, and above all the packets that two rules both match.
 
 Everything is listed, nothing is drawn: the same rules give the same packets in the same order.
 """

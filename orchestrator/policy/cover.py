@@ -33,7 +33,7 @@ How it is answered
 
     All three are exact. The third can take long: whether boxes cover a box is NP-hard in the number of axes, and though
     lists that people write end soon, one can be made that does not. So it works within a limit, counted in looks at a
-    row and not in seconds, the same on every machine (`Limits`). What was not decided is said to be undecided, never
+    row and not in seconds, the same on every machine (`Limits`). Undecided questions are reported as undecided, never
     guessed.
 
     The search is in C (`_native/`). `cover_reference` says the same in plain Python, without a tree, bits or limits,

@@ -4,7 +4,7 @@
 
 Two lists are first laid side by side: a common subsequence of rows with the same packets and the same answer is *kept*,
 all other rows are *changed*. If a packet is decided by kept rows in both lists, they are the same row (each comes
-before the other in a list where both match), so its fate is the same. What remains are the packets that a changed row
+before the other in a list where both match), so its fate is the same. The rest are the packets that a changed row
 decides in its own list and that get the other answer in the other one. Any common subsequence is right; a longer one is
 faster. And rules that share no packet with a changed one have no say, so they are left out first where few were changed
 (`nearby`): a small change to a long list costs what it touches. Nor has a row a say whose packets an earlier one of its

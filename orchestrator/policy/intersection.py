@@ -148,8 +148,8 @@ class Comparisons:
 def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool) -> _Moves | None:
     """Return what a few rules that came or went may open and close at the most; None where more than that differs.
 
-    A permit that comes opens no more than its packets, one that goes closes no more; a deny the other way around. What
-    was held back of the old list, denies on top of it, opens: so a list follows its own intersection, however long it
+    A permit that comes opens no more than its packets, one that goes closes no more; a deny the other way around. The
+    held-back part of the old list, denies on top of it, opens: so a list follows its own intersection, however long it
     is. Costs what differs. A rule that changed counts as one that went and one that came, which says more than changed:
     it is taken so only if `in_place`.
     """

@@ -9,7 +9,7 @@
     └─────────┴─────────┴─────────┴─────────┘
 
 Copying a tuple of 100,000 rules touches every one of them, for each is counted who holds it: that takes longer than all
-else that one changed rule costs. And where two sequences differ is found piece by piece. What is here never changes.
+else that one changed rule costs. And where two sequences differ is found piece by piece. A `Listed` never changes.
 """
 
 from __future__ import annotations

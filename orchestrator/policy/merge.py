@@ -167,7 +167,8 @@ def _merge_rules(
 ) -> Acl:
     """Put untouched rules in order, and behind each the sides' rules, the others' first.
 
-    What both sides touched is as the others have it. Groups that rules name and that are gone are taken from `spare`.
+    Where both sides touched a rule, the others' version is taken. Groups that rules name and that are gone are taken
+    from `spare`.
     """
     behind: defaultdict[RuleId | None, list[Rule]] = defaultdict(list)
     untouched = frozenset(kept)

@@ -11,8 +11,8 @@
 
 A row's bucket (tenant and upper bits of the cookie) and part say which block it lies in (see below); 64 buckets in a
 row share a shelf. All of that follows from the rows alone: equal rows make equal blocks, whatever way led to them. A
-change makes the blocks and shelves that it touches anew and shares all others with what was before. What is here never
-changes.
+change makes the blocks and shelves that it touches anew and shares all others with what was before. Values here never
+change.
 
 The place of a row: its bucket, by tenant and cookie, and its part.
 

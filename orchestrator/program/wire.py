@@ -14,8 +14,8 @@ A small body, as that of one changed rule, goes as it is: unpacking it would cos
 
 A stream of these is each behind its length (4 bytes, big-endian); a length of 0 says only that the stream is alive.
 
-Numbers are little-endian. Whatever cannot be read whole and consistent is BadInput; nothing is trusted, least of all
-lengths.
+Numbers are little-endian. Anything that cannot be read whole and consistent is BadInput; nothing is trusted, least of
+all lengths.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def frames(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
     Raises BadInput for one that is too long.
 
-    What is cut off at the end is dropped.
+    An incomplete frame at the end is dropped.
     """
     waiting = bytearray()
     for chunk in chunks:

@@ -17,7 +17,7 @@
     failed      something went wrong: it gets nothing, and the cloud is told to remove it      the same
     gone        only the row is left, for the record
 
-A state never comes twice, so a life ends. What brings the next state about is done again and again until it is seen to
+A state never comes twice, so a life ends. The action that brings the next state about is repeated until it is seen to
 have happened (the cloud asked, the program published, the buckets given): a service that was killed between any two
 steps goes on from what its rows and the world say. Of what cannot be seen nothing is concluded: a cloud that does not
 answer has lost nothing.

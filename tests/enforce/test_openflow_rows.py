@@ -91,7 +91,7 @@ def described(rows: list[Flow]) -> list[bytes]:
 def test_few_rows_are_a_table_like_any_other(rows: list[Flow]) -> None:
     few, table = FewFlows.of(rows), FlowTable.of(rows)
     assert (len(few), few.rows()) == (len(table), table.rows())
-    assert few.compacted().rows() == few.part(0, len(few)).rows() == FlowTable.join_tables([few]).rows() == rows
+    assert few.compact_sets().rows() == few.part(0, len(few)).rows() == FlowTable.join_tables([few]).rows() == rows
     assert few.keys() == table.keys()
     assert not hasattr(few, "nothing of the kind")
 

@@ -1,7 +1,7 @@
 """The measured set-up: a service with a long list and moving counters, and a console.
 
-Both are processes of their own, in a directory that goes when the stage does; nothing of it needs root. What a switch's
-controller would report is reported here, once a second: a part of all rules has decided packets since.
+Both are processes of their own, in a directory that goes when the stage does; nothing of it needs root. The reports of
+a switch's controller are made here, once a second: a part of all rules has decided packets since.
 """
 
 from __future__ import annotations

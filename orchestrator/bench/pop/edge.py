@@ -76,7 +76,7 @@ class EdgeSwitch:
     def handled(self) -> int:
         """Return the packets handled so far.
 
-        What the switch has taken from its ports may still be on its way.
+        Packets that the switch has taken from its ports may still be on their way.
         """
         return handled_packets(self._switch.appctl("dpctl/show"))
 

@@ -1,6 +1,6 @@
 """Both kinds of firewall of a line behind one interface: load, check verdicts.
 
-What a list is compiled to is kept, so that loading it again costs only the loading.
+A list's compiled form is kept, so that loading it again costs only the loading.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Launch:
 class Lane(Protocol):
     """A queue of a device with memory for one batch at both ends.
 
-    What is asked is done in order.
+    Requests are carried out in order.
     """
 
     @property

@@ -48,7 +48,7 @@ class Patience:
 class Hung(Refused):
     """The device neither answered nor failed.
 
-    What it was asked may go on for ever, in a thread of its own.
+    Its last request may go on for ever, in a thread of its own.
     """
 
 

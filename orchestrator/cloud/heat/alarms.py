@@ -1,8 +1,8 @@
 """VNF groups that the cloud scales itself: an AutoScalingGroup, two policies, and alarms.
 
 Here an alarm of the cloud decides, not `scaling.decide`: for an operator whose monitoring is the cloud's, or who wants
-no service of aclflow to be needed for growing. Who goes is Heat's choice (the oldest, in this release), so what it
-carries must move or end within `notice`; which is why a fleet of ours is the better way. A domain has the one or the
+no service of aclflow to be needed for growing. Heat chooses the member that goes (the oldest, in this release), so what
+it carries must move or end within `notice`; which is why a fleet of ours is the better way. A domain has the one or the
 other. `autonomous.py` has what becomes of the VNFs.
 
 Three things of Heat that this respects. A signal that cannot be followed (at the limit, within the cooldown, while the

@@ -2,7 +2,7 @@
 
 Only those near the packets in question are looked at: where the list itself is proven, the rules of whose rows some
 meet the packets, for these rows are the rules' packets; else rules that speak of some of their sources and of some of
-their destinations, as the rules themselves say. What that lets through is held against the rule's own box.
+their destinations, as the rules themselves say. Packets that pass it are held against the rule's own box.
 """
 
 from __future__ import annotations

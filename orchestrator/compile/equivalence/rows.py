@@ -82,7 +82,7 @@ def is_a_rules(cookie: int) -> bool:
 def checked_rows(flows: FlowTable, chain: Chain) -> Items:
     """Return the items of a chain's rules: with its tenant, register and priorities.
 
-    Raises NotEquivalent. What they match and decide is still to be looked at (`verdicts`).
+    Raises NotEquivalent. Their matches and verdicts are still to be checked (`verdicts`).
     """
     decoded = decode(flows)
     _require(flows, flows.tenant == chain.tenant, "bears another tenant's number", chain)

@@ -4,7 +4,7 @@
     iptables   a line of the same matches in front: hashlimit of the tenant, -j NFLOG with the rule's comment
 
 Every tenant has one measure in each IP version, whatever the number of its rules, so its floods hide nobody else's
-packets. What is beyond it meets the same verdict, unreported. iptables keeps a measure by its name for as long as any
+packets. Packets beyond it meet the same verdict, unreported. iptables keeps a measure by its name for as long as any
 rule uses it, so the name says how much it is.
 """
 

@@ -7,8 +7,9 @@
             cookie       finds the object's row when it is read back; says nothing of what counts there
 
 So it is a program like every other: its digest, its deltas, the way to an enforcement point, the copy on its disk and
-the loop that compares and repairs are those of switches. What a line counts for stands in its comment (`comments.py`).
-A program holds the rows of every plane that some firewall of the domain has; a driver takes those of its own filters.
+the loop that compares and repairs are those of switches. A line's comment says which rule it counts for
+(`comments.py`). A program holds the rows of every plane that some firewall of the domain has; a driver takes those of
+its own filters.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A rule is moved ahead of its list by the same hoist as on hosts (`lifts.py`), so that its packets at the edge are those
 that it decides in its list, and no others: where a rule of another verdict overlaps it, either the rule is narrowed or
-that part of the other comes along. What comes along and denies does not drop here, it sends its packets on to the
+that part of the other comes along. A row that comes along and denies does not drop here, it sends its packets on to the
 firewall server: an edge denies nothing that the policy speaks of.
 
 Only permits of ingress lists can be heavy hitters. Replies to them leave by other ways, and return traffic that is let

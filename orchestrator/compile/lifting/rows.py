@@ -5,9 +5,10 @@
     egress          reg0 = the tenant         operator: operator_permit := 1, local     drop
                                               tenant: on to local
 
-A row does what its line would have done, bears its cookie, and so counts for it. What ingress permits goes on with the
-bit that passes the ingress table by, for that has been asked; what egress permits goes on as from the egress table,
-and the receiver's list is asked. Where a packet goes is still found out in `local`: lifted rows know nothing of ports.
+A row does what its line would have done, bears its cookie, and so counts for it. Packets that ingress permits go on
+with the bit that passes the ingress table by, for that has been asked; what egress permits goes on as from the egress
+table, and the receiver's list is asked. Where a packet goes is still found out in `local`: lifted rows know nothing of
+ports.
 
 Order. Overlapping parts of one list have levels in list order, as lists have (`levels.py`). Where a rule and all that
 goes with it looks only at the tenant's own side, it is put above the others: a switch looks rows up by shape, from the

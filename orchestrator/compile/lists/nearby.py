@@ -1,8 +1,8 @@
 """Find a list's rules near some packets, by columns of bounds kept between versions.
 
 Bounds are the upper 64 bits of addresses, the first and the last that a side speaks of, both IP versions apart; the
-protocol; the first and the last destination port. What
-they let through may not meet the packets after all; what meets them is always let through.
+protocol; the first and the last destination port. Rules that they let through may not meet the packets after all; what
+meets them is always let through.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The change between two versions of a list: rules and atoms removed and added.
 
-What differs is worked out once, by whoever has both lists (`Difference`), and handed down.
+The difference is computed once, by whoever has both lists (`Difference`), and handed down.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ The plan
 
     A cut copies a row into every part that it reaches into, so an axis is cut only when few rows are wide on it;
     otherwise the narrow rows and the wide ones become parts of a sequence (`waves` says in what order), and the wide
-    ones are cut elsewhere. What would still need more than `MOST_COPIES` copies a row is asked row by row.
+    ones are cut elsewhere. A part that would still need more than `MOST_COPIES` copies a row is asked row by row.
 
 Invariants: along any way through a plan, of two rows that share a packet the earlier is asked first; a way that
 misses a row differs from it on an axis that was cut. So the first row that matches is the first of the list, and every

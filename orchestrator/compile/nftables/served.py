@@ -4,7 +4,7 @@
     forward, filter      receivers    its leg's? ── header there? ── destination's prefix ──▶ ingress_9 ── misdirected
 
 A tenant's chain asks the operator's rules, lets pass what the table of pairs has marked (`PAIRED`) and what is
-established, then asks its list without the exact pairs, then its default. What is marked with a server's number is
+established, then asks its list without the exact pairs, then its default. Packets marked with a server's number are
 routed to that server over an interface that all servers share (`REHOME`); what came in by that interface is decided
 here or dropped.
 

@@ -4,9 +4,9 @@
     services   source . destination . protocol . destination port      TCP, UDP and SCTP
 
 A pair is asked ahead of its list, so only those are taken out that no earlier deny may meet: told by addresses alone,
-which leaves a pair in its list rather than lift one that a deny is about. What a pair permits the list then permits, so
-for verdicts it makes no difference where it stands. Pairs are not counted rule by rule: hosts, which hold the
-whole list, count them.
+which leaves a pair in its list rather than lift one that a deny is about. The list then permits whatever a pair
+permits, so for verdicts it makes no difference where it stands. Pairs are not counted rule by rule: hosts, which hold
+the whole list, count them.
 
     key     source, destination (network order), and for services the protocol and the port, each padded to 4 bytes
 

@@ -3,10 +3,10 @@
     for every prefix of a tenant   the operator's rules, what is established, its ingress list, its default
 
 so each packet to a tenant that is here has a row, which says what `policy/prefilter.py` says and who counts it. Rows
-are those of a flow cache (`cacherows.py`), in a table of their own. What a rule with `log` denies is deferred to the
-filter, which reports it. Prefixes are exclusive, so tenants do not meet, and in what order their rows stand among each
-other means nothing. Packets to others find no row, neither do those to a tenant whose list there is no room for: the
-filter behind decides both.
+are those of a flow cache (`cacherows.py`), in a table of their own. Packets that a rule with `log` denies are deferred
+to the filter, which reports them. Prefixes are exclusive, so tenants do not meet, and in what order their rows stand
+among each other means nothing. Packets to others find no row, neither do those to a tenant whose list there is no room
+for: the filter behind decides both.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
          ▼
     list, version 8 ── the same rest ── pairs, with these more or less
 
-Everything else is compiled from scratch, and comes to the same. What is here never changes, so what a transaction has
+Everything else is compiled from scratch, and comes to the same. These values never change, so what a transaction has
 made that was rolled back is as good a beginning as any.
 """
 

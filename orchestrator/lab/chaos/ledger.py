@@ -7,8 +7,8 @@ moment in which it was sent; its catcher notes the moment in which it came.
     version 1   ───────────────────────────────────────▶| all hosts hold version 2
     version 2              |begun       |acknowledged  ...
 
-A packet sent in moment 3 and seen in moment 4 may have met either version. What a version permits is a set of kinds of
-packets, as the bits of a number.
+A packet sent in moment 3 and seen in moment 4 may have met either version. The permitted packets of a version are a set
+of kinds of packets, as the bits of a number.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def read(
     `name` is the file's, for errors and losses.
 
     Raises BadInput, BadPolicy or TooLarge for a text that cannot be read at all, with the file and the line as its
-    place. What single rules lose is in the result.
+    place. The losses of single rules are in the result.
     """
     whole = decode(text, name=name, max_bytes=options.max_bytes)
     found = format_named(format_name) if format_name else guess(whole, name)

@@ -9,8 +9,8 @@ decides about packets that the cache would bypass (see below), it holds no rows,
 
 Other deciders of packets on this machine that a flow cache would bypass.
 
-The cache sends a packet on before the kernel's IP stack has seen it. What happens there besides the filter of ours must
-be repeated by the cache or not be there:
+The cache sends a packet on before the kernel's IP stack has seen it. Every step there besides our filter must be
+repeated by the cache or be absent:
 
     rp_filter              repeated: how strict is part of the set of rows
     ip_forward             the kernel's own answer to the question for a route says it

@@ -1,7 +1,7 @@
 """libbpf by ctypes: load programs and maps, attach them with tc, run them.
 
-Only what our programs need, each call once. Whatever the kernel refuses is `Refused` with the call's name; a library
-or right that is missing is `Missing`. File descriptors are the caller's to close.
+Only what our programs need, each call once. Refusals of the kernel are `Refused` with the call's name; a library or
+right that is missing is `Missing`. File descriptors are the caller's to close.
 """
 
 from __future__ import annotations

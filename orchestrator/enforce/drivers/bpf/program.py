@@ -1,6 +1,6 @@
 """A tc program of ours in the kernel: found or loaded, attached, and its counters.
 
-Nothing is kept in files. What is attached to an interface holds the program, the program holds its maps, and so whoever
+Nothing is kept in files. An attachment to an interface holds the program, the program holds its maps, and so whoever
 comes next (this process after a kill) finds all of it by asking tc what is attached:
 
     interface ── tc ──▶ program ──▶ root        one place: what it decides by, or nothing

@@ -6,8 +6,8 @@
                                         Tool.write(before, after, stamp)   one transaction
 
 A row is an object of the filter (`compile/filters/rows.py`), so what a foreign hand changed, added or took away inside
-our tables shows as rows that differ, and is put right like every other difference. What the device was last read to
-hold is remembered, so that an apply knows the whole of it; after any error it is read again.
+our tables shows as rows that differ, and is put right like every other difference. The last reading of the device is
+remembered, so that an apply knows the whole of it; after any error it is read again.
 """
 
 from __future__ import annotations

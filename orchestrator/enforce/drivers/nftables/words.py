@@ -1,9 +1,9 @@
 """Rules, maps and sets of nftables in one normal form, from any writer.
 
-What nft lists is not what it was given: it drops a test that another one implies (``meta l4proto 6 th dport 80`` comes
-back as ``tcp dport 80``), joins neighbouring fields into one (``@th,0,32``), writes flags and numbers in other words
-and puts counters' values everywhere. A rule is a set of tests on fields, all of which must hold, then a counter, a
-verdict and a comment; so here its tests are taken apart by field, implied ones are added, and all are written in one
+The listing of nft differs from its input: it drops a test that another one implies (``meta l4proto 6 th dport 80``
+comes back as ``tcp dport 80``), joins neighbouring fields into one (``@th,0,32``), writes flags and numbers in other
+words and puts counters' values everywhere. A rule is a set of tests on fields, all of which must hold, then a counter,
+a verdict and a comment; so here its tests are taken apart by field, implied ones are added, and all are written in one
 order. A rule that does not consist of such tests only keeps its words, with numbers in decimal. Two rules that have the
 same normal form match the same packets and do the same; and the normal form is nft's own language again.
 """

@@ -9,8 +9,8 @@ Groups stand between the flows that led to them and those that will: deleted aft
 is deleted and added in the same change is changed in place, and the number of its deletion stays unused.
 
 A switch leaves a message that it cannot read out of a bundle and would commit the rest, so the bundle is filled,
-checked for complaints, and only then committed. What fails at commit is complained about under the xid of the flow's
-own message, which is why the second exchange listens to all numbers.
+checked for complaints, and only then committed. Errors at commit are reported under the xid of the flow's own message,
+which is why the second exchange listens to all numbers.
 """
 
 from __future__ import annotations

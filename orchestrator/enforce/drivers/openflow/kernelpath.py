@@ -8,7 +8,7 @@ vSwitch refuses such a row at once, which tells one kind of switch from the othe
 There the solicitation is made another one, from the address that was asked for, about the asker's own. It names its
 sender's MAC address, which the asker notes before it answers (RFC 4861, section 7.2.3), and that is what it wanted.
 Such a note is "stale": good to send to, and never confirmed, so an asker that hears nothing back from higher layers
-asks again now and then, and is told again. What it answers is dropped, as all discovery from endpoints is.
+asks again now and then, and is told again. Its answers are dropped, as all discovery from endpoints is.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _BY_AN_ACTION = 1
 def read(message: bytes) -> tuple[int, Packet, int] | None:
     """Return a packet-in's cookie, packet and original length; None without an IP packet.
 
-    What was cut off behind the headers does not matter. Never raises: a switch may send what it likes.
+    Bytes cut off behind the headers do not matter. Never raises: a switch may send what it likes.
     """
     try:
         whole, reason, _, cookie, _, match = _HEAD.unpack_from(message, HEADER.size)

@@ -5,8 +5,8 @@
 
 A switch works through a connection's messages in order, and the barrier between commit and questions holds it to that,
 so the answers show what the commit left. Entries are asked for by table, match and cookie, one question for each row
-that went or came: a rule may have ten thousand rows, of which a change touches one. What a match covers is asked for as
-well, so answers may hold more than the rows in question; those are picked by key.
+that went or came: a rule may have ten thousand rows, of which a change touches one. Rows that a match covers are asked
+for as well, so answers may hold more than the rows in question; those are picked by key.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class PacketQueue(Protocol):
     def answer(self, batch: Batch, verdicts: U32) -> None:
         """Return the verdict of each packet of a batch to the kernel.
 
-        What was never answered is dropped with the next answer.
+        Packets without an answer are dropped with the next answer.
 
         Raises Unreachable.
         """

@@ -10,8 +10,8 @@
       action:: accept
     }
 
-Each filter is a list for each platform that its header names, for what a term means depends on the platform. Whatever
-a term says besides addresses, protocols, ports, ICMP types and `tcp-established` makes it doubtful.
+Each filter is a list for each platform that its header names, for what a term means depends on the platform. Anything
+that a term says besides addresses, protocols, ports, ICMP types and `tcp-established` makes it doubtful.
 """
 
 from __future__ import annotations

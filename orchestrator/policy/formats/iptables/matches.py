@@ -1,7 +1,7 @@
 """Read one line of iptables-save as boxes of packet space and remaining doubts.
 
-What an option says that is not in the table of `options` is a doubt, never an error: whether a doubt costs anything
-depends on where the line stands and what it does.
+An option that is not in the table of `options` is a doubt, never an error: whether a doubt costs anything depends on
+where the line stands and what it does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Write a list as one network policy: permits only, by address blocks and ports.
 
-What is denied is taken out of the permits below it (see `permits_only`). A policy has no room for descriptions; the ids
-go into an annotation.
+Denied packets are taken out of the permits below the deny (see `permits_only`). A policy has no room for descriptions;
+the ids go into an annotation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The right side of a match: values, ranges, prefixes and sets as spans of numbers.
 
-What cannot be read raises BadInput, which costs the match and not the file (it becomes a doubt of the line).
+Unreadable values raise BadInput, which costs the match and not the file (it becomes a doubt of the line).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One controller's connection to the fake switch: OpenFlow 1.5 bytes in, bytes out.
 
-Roles and bundles belong to a session, flows to the switch. What the switch refuses, and with which error, follows Open
-vSwitch 3.1: a message that cannot be read is left out of its bundle, and a commit that fails complains twice, under the
-number of the message that failed and under its own.
+Roles and bundles belong to a session, flows to the switch. Refusals and their errors follow Open vSwitch 3.1: a message
+that cannot be read is left out of its bundle, and a commit that fails complains twice, under the number of the message
+that failed and under its own.
 """
 
 from __future__ import annotations
