@@ -56,6 +56,7 @@ JOURNALLED: Mapping[str, Callable[..., Expected]] = MappingProxyType(
     {
         "acl-size": acl_size.expect_length,
         "promotion": promotion.expect_length,
+        "scale": scale.expect_length,
         "state-sync": state_sync.expect_length,
     }
 )

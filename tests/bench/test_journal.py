@@ -81,14 +81,14 @@ def test_without_a_file_everything_is_measured() -> None:
 
 
 def test_a_suite_that_keeps_none_says_who_does(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="acl-size, promotion, state-sync do"):
+    with pytest.raises(BadInput, match="acl-size, promotion, scale, state-sync do"):
         suites.run("edge", quick=True, journal=tmp_path / "journal")
 
 
 @pytest.mark.parametrize("name", sorted(suites.JOURNALLED))
 def test_a_suite_that_keeps_one_says_first_how_long_it_takes(name: str, tmp_path: Path) -> None:
     full, short = (str(suites.warning(name, quick=quick, journal=None)) for quick in (False, True))
-    assert re.match(rf"{name}: \d{{3,4}} measurements, which take about (\d\.\d hours|\d\d minutes)", full)
+    assert re.match(rf"{name}: \d{{2,4}} measurements, which take about (\d\.\d hours|\d\d minutes)", full)
     assert "--journal FILE" in full
     assert re.match(rf"{name}: \d{{2,3}} measurements, which take about \d minutes", short)
     assert "--journal" not in short

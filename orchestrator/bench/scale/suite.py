@@ -5,17 +5,25 @@ The ratio says how many times as much the same change costs in the large one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
 from typing import Self
 
-from orchestrator.bench.progress import Progress, Steps
+from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
+from orchestrator.bench.scale import domains
+from orchestrator.bench.scale.domains import DATABASE, Latency, Load
 from orchestrator.bench.scale.world import Cost, Size, measure_apart
+from orchestrator.bench.traffic.journal import Journal
 
 _FEW_TENANTS, _FEW_HOSTS, _FEW_AGENTS = 100, 10, 10
 _RULES = 10
 _CHANGES = 5
+_OTHER_DOMAIN = "other_domain_p99_ms_during_bulk"
+_EACH_S = {True: 40.0, False: 240.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,35 +35,70 @@ class Sizes:
     hosts: int
     agents: int
     start: Size
+    load: Load
 
     @classmethod
     def quick(cls) -> Self:
-        return cls(2, 1_000, 300, 300, Size(500, 100, 2, 0))
+        return cls(2, 1_000, 300, 300, Size(500, 100, 2, 0), Load(200, 1_000))
 
     @classmethod
     def full(cls) -> Self:
-        return cls(5, 10_000, 1_000, 1_000, Size(10_000, 100, 2, 0))
+        return cls(5, 10_000, 1_000, 1_000, Size(10_000, 100, 2, 0), Load(1_000, 5_000))
 
 
-def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes smaller domains and fewer rounds; its figures bear their sizes."""
-    return measure(Sizes.quick() if quick else Sizes.full(), progress)
+def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
+    """Measure. `quick` takes smaller domains and fewer rounds; its figures bear their sizes.
+
+    A run continues from its `journal`.
+    """
+    return measure(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
 
 
-def measure(sizes: Sizes, progress: Progress) -> Results:
-    """Measure. Raises Unreachable where a world cannot be measured."""
+def expect_length(*, quick: bool) -> Expected:
+    """How long a run is."""
+    sizes = Sizes.quick() if quick else Sizes.full()
+    return Expected(_worlds(sizes), _EACH_S[quick])
+
+
+def _worlds(sizes: Sizes) -> int:
+    return 6 * sizes.rounds + 1
+
+
+def measure(sizes: Sizes, progress: Progress, *, journal: Path | None = None) -> Results:
+    """Measure what the journal has not. Raises Unreachable where a world cannot be measured."""
     results = Results("scale", {**asdict(sizes), "few_tenants": _FEW_TENANTS, "rules": _RULES, "changes": _CHANGES})
-    steps = Steps(progress, 6 * sizes.rounds + 1)
+    numbers = [each.name for kind in (Cost, Latency) for each in fields(kind)]
+    kept = Journal(journal, {"suite": results.suite, **results.settings}, numbers)
+    steps = Steps(progress, _worlds(sizes))
+    measured = partial(_recorded, kept)
     small = Size(_FEW_TENANTS, _RULES, _FEW_HOSTS, 0)
-    _compare(results, steps, sizes.rounds, small, Size(sizes.tenants, _RULES, _FEW_HOSTS, 0), _TENANTS)
-    _compare(results, steps, sizes.rounds, small, Size(_FEW_TENANTS, _RULES, sizes.hosts, 0), _HOSTS)
+    _compare(results, steps, sizes.rounds, small, Size(sizes.tenants, _RULES, _FEW_HOSTS, 0), _TENANTS, measured)
+    _compare(results, steps, sizes.rounds, small, Size(_FEW_TENANTS, _RULES, sizes.hosts, 0), _HOSTS, measured)
     few, many = (Size(1, _RULES, 0, agents) for agents in (_FEW_AGENTS, sizes.agents))
-    _compare(results, steps, sizes.rounds, few, many, _agent_parts(sizes.agents))
+    _compare(results, steps, sizes.rounds, few, many, _agent_parts(sizes.agents), measured)
     steps.next(f"a start with {sizes.start.tenants * sizes.start.rules:,} rules")
-    _add_start(results, measure_apart(sizes.start, 1), sizes.start)
+    _add_start(results, measured("start", sizes.start, 1), sizes.start)
     results.absent |= _ABSENT
+    _add_domains(results, kept, sizes.load)
     results.notes += _NOTES
     return results
+
+
+def _recorded(journal: Journal, name: str, size: Size, changes: int) -> Cost:
+    """Return a world's costs that the journal has, or measure them."""
+    return Cost(**journal.row(name, lambda: asdict(measure_apart(size, changes))))
+
+
+def _add_domains(results: Results, journal: Journal, load: Load) -> None:
+    """Add what one rule takes while another domain is filled, where there is a database for it."""
+    url = os.environ.get(DATABASE)
+    if url is None and not journal.has(_OTHER_DOMAIN):
+        results.absent[_OTHER_DOMAIN] = f"{DATABASE} names no empty database of PostgreSQL"
+        return
+    found = Latency(**journal.row(_OTHER_DOMAIN, lambda: asdict(domains.measure(url or "", load))))
+    results.figures[_OTHER_DOMAIN] = Figure.of([found.bulk_p99_ms], "ms")
+    ratio = Figure.of([found.bulk_p99_ms / found.quiet_p99_ms], "", Target(3.0))
+    results.figures["other_domain_p99_during_bulk_vs_quiet"] = ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +127,23 @@ def _agent_parts(agents: int) -> tuple[_Part, ...]:
     )
 
 
-def _compare(results: Results, steps: Steps, rounds: int, small: Size, large: Size, parts: tuple[_Part, ...]) -> None:
+def _compare(
+    results: Results,
+    steps: Steps,
+    rounds: int,
+    small: Size,
+    large: Size,
+    parts: tuple[_Part, ...],
+    measured: Callable[[str, Size, int], Cost],
+) -> None:
     """Measure both sizes in turns; add each part's ratio and large-domain cost."""
     pairs: list[tuple[Cost, Cost]] = []
     for turn in range(rounds):
         costs: dict[Size, Cost] = {}
         for size in (small, large)[:: 1 if turn % 2 == 0 else -1]:
-            steps.next(
-                f"round {turn + 1} of {rounds}: {size.tenants} tenants, {size.hosts} hosts, {size.agents} agents"
-            )
-            costs[size] = measure_apart(size, _CHANGES)
+            world = f"{size.tenants} tenants, {size.hosts} hosts, {size.agents} agents"
+            steps.next(f"round {turn + 1} of {rounds}: {world}")
+            costs[size] = measured(f"{parts[0].name} {turn}: {world}", size, _CHANGES)
         pairs.append((costs[small], costs[large]))
     for part in parts:
         name = f"{part.name}_at_{part.size(large)}_vs_{part.size(small)}"
@@ -112,7 +162,6 @@ def _add_start(results: Results, cost: Cost, size: Size) -> None:
 
 _ABSENT = {
     "write_cpu_two_services_vs_one": "every service compiles every domain: domains have no owner yet",
-    "other_domain_p99_ms_during_bulk": "one lock is held for the writes of all domains",
 }
 _NOTES = [
     "Costs are CPU seconds of the service's own parts (store, control, publisher, reports) on SQLite, without HTTP and "
