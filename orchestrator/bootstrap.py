@@ -354,14 +354,15 @@ def create_token(
     tenant: str | None = None,
     expires: dt.datetime | None = None,
     description: str = "",
+    person: str = "",
 ) -> NewToken:
     """Make a token directly in the store, such as the first administrator's.
 
     Raises BadInput, NotFound, Busy.
     """
     with opened_store(settings) as store, store.write() as unit:
-        made = unit.tokens.create(role, tenant=tenant, expires=expires, description=description)
-        text = encode({"role": role.value, "tenant": tenant}).decode()
+        made = unit.tokens.create(role, tenant=tenant, expires=expires, description=description, person=person)
+        text = encode({"role": role.value, "tenant": tenant, "person": made.record.bearing.person}).decode()
         number = None if tenant is None else unit.tenants.get(tenant).number
         subject, actor = str(made.record.id), Actor(_HERE)
         unit.audit.append("token.created", subject, text, actor=actor, tenant=number, domain=None)

@@ -7,6 +7,7 @@ AclflowError
 │   ├── NotExpressible        a match or action this plane or format cannot carry
 │   ├── TooLarge              over a size, quota, level or priority limit
 │   ├── Conflict              somebody else holds the name, the prefix or the key
+│   │   └── ApprovalNeeded    another person must approve it first
 │   └── Stale                 If-Match did not hold: read again, then write
 ├── NotAllowed                who is asking may not do this
 │   ├── Unauthenticated       no token, or one that is wrong, expired or used up
@@ -67,6 +68,10 @@ class TooLarge(ChangeTheRequest):
 
 class Conflict(ChangeTheRequest):
     """Somebody else holds the name, the prefix or the key."""
+
+
+class ApprovalNeeded(Conflict):
+    """Another person must approve this change first."""
 
 
 class Stale(ChangeTheRequest):

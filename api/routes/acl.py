@@ -22,6 +22,7 @@ from api.context import (
 )
 from api.history import bisected, blamed
 from api.inspection import draft_traffic, review, standing, trace, written_list
+from api.proposing import PROPOSED, change_list
 from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
 from api.schemas.drafts import TracedBody
@@ -55,7 +56,7 @@ def get_acl(_: TenantReader, services: ServicesDep, tenant: NamePath, request: R
     return answer(acl_to_json(record.acl), tag=etag(record.version), request=request)
 
 
-@router.put("", response_model=WrittenList, openapi_extra=takes(AclDocument))
+@router.put("", response_model=WrittenList, responses=PROPOSED, openapi_extra=takes(AclDocument))
 def put_acl(
     caller: TenantWriter,
     services: ServicesDep,
@@ -83,7 +84,7 @@ def put_acl(
         origin = taken_from_json(an_object(document, "an access list"))
         is_large = services.control.ceilings.check_list(acl)
         with seen_from(f"tenants[{tenant}].acl"):
-            return sent(services.control.carry_out(work, payer=tenant, is_large=is_large))
+            return change_list(services, caller, tenant, work, writing, is_large=is_large)
 
 
 @router.post("/confirm", response_model=WrittenList)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, etag, reply
 from api.auth import TenantReader, TenantWriter
 from api.context import (
     ConditionDep,
@@ -30,6 +30,7 @@ from api.context import (
 )
 from api.inspection import written_list
 from api.paging import page_after
+from api.proposing import PROPOSED, change_list
 from api.schemas.acl import GroupDocument
 from api.schemas.common import read_prefix
 from api.schemas.groups import MembersChange
@@ -74,7 +75,7 @@ def get_group(_: TenantReader, services: ServicesDep, tenant: NamePath, group: N
 @router.put(
     "/{group}",
     response_model=WrittenList,
-    responses={201: {"model": WrittenList}},
+    responses={201: {"model": WrittenList}, **PROPOSED},
     openapi_extra=takes(GroupDocument),
 )
 def put_group(
@@ -105,10 +106,10 @@ def put_group(
         return _written(unit, caller, tenant, group, change, "group.written", detail, location, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work, payer=tenant))
+        return change_list(services, caller, tenant, work, writing)
 
 
-@router.delete("/{group}", response_model=WrittenList)
+@router.delete("/{group}", response_model=WrittenList, responses=PROPOSED)
 def delete_group(
     caller: TenantWriter,
     services: ServicesDep,
@@ -125,7 +126,7 @@ def delete_group(
         return _written(unit, caller, tenant, group, change, "group.deleted", {}, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work, payer=tenant))
+        return change_list(services, caller, tenant, work, writing)
 
 
 # ---------------------------------------------------------------------------------------------------- members
@@ -146,7 +147,7 @@ def list_members(
     return answer({"items": names, "next": following}, tag=etag(record.version))
 
 
-@router.post("/{group}/members", response_model=WrittenList, openapi_extra=takes(MembersChange))
+@router.post("/{group}/members", response_model=WrittenList, responses=PROPOSED, openapi_extra=takes(MembersChange))
 def change_members(
     caller: TenantWriter,
     services: ServicesDep,
@@ -169,10 +170,10 @@ def change_members(
         return _written(unit, caller, tenant, group, change, "group.changed", detail, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
+        return change_list(services, caller, tenant, work, writing, once)
 
 
-@router.delete("/{group}/members/{member:path}", response_model=WrittenList)
+@router.delete("/{group}/members/{member:path}", response_model=WrittenList, responses=PROPOSED)
 def remove_member(
     caller: TenantWriter,
     services: ServicesDep,
@@ -196,7 +197,7 @@ def remove_member(
         )
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work, payer=tenant))
+        return change_list(services, caller, tenant, work, writing)
 
 
 def _written(

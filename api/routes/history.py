@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, etag, reply
 from api.auth import TenantReader, TenantWriter
 from api.context import (
     ConditionDep,
@@ -24,6 +24,7 @@ from api.context import (
 from api.history import compared, restored
 from api.inspection import written_list
 from api.limits import SmallBody
+from api.proposing import PROPOSED, change_list
 from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
 from api.schemas.history import DifferenceBody
@@ -66,7 +67,7 @@ async def get_difference(
     return await services.questions.answered(tenant, lambda: answer(compared(services, tenant, version, to)))
 
 
-@router.post("/{version}/restore", response_model=Restored)
+@router.post("/{version}/restore", response_model=Restored, responses=PROPOSED)
 def restore_version(
     caller: TenantWriter,
     services: ServicesDep,
@@ -89,4 +90,4 @@ def restore_version(
         return reply(body, generation=change.generation, tag=etag(change.version))
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
+        return change_list(services, caller, tenant, work, writing, once)

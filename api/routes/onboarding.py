@@ -10,6 +10,7 @@ from api.context import Limit, NameMarker, NamePath, OnceDep, ServicesDep, logge
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.onboarding import NewHost
+from orchestrator.control.onboarding import check_approved
 from orchestrator.errors import BadInput
 from orchestrator.store.points.onboardings import OnboardingRecord
 from orchestrator.store.records import HostRecord, Principal, Reply
@@ -35,6 +36,7 @@ def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body:
     asked = body.onboarding(domain)
 
     def work(unit: Unit) -> Reply:
+        check_approved(unit, asked)
         record = unit.onboardings.ask(asked)
         logged(unit, caller, "onboarding.asked", domain, {"name": body.name, "machine": asked.machine.address})
         return _under_way(domain, record)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, etag, reply
 from api.auth import Administrator
 from api.context import ConditionDep, NamePath, RawBody, ServicesDep, logged, seen_from, takes
+from api.proposing import change_operator_rules
 from api.schemas.domains import OperatorRulesDocument
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.json_text import json_document
@@ -27,7 +28,7 @@ def get_rules(_: Administrator, services: ServicesDep, domain: NamePath, request
     return answer(body, tag=etag(found.version), request=request)
 
 
-@router.put("", response_model=Written, openapi_extra=takes(OperatorRulesDocument))
+@router.put("", response_model=Written, responses={202: {"model": Written}}, openapi_extra=takes(OperatorRulesDocument))
 def set_rules(
     caller: Administrator, services: ServicesDep, domain: NamePath, condition: ConditionDep, raw: RawBody
 ) -> Response:
@@ -44,7 +45,7 @@ def set_rules(
         return reply(written, generation=change.generation, tag=etag(change.version))
 
     with seen_from("operator"):
-        return sent(services.control.carry_out(work, domain=domain))
+        return change_operator_rules(services, caller, domain, work)
 
 
 def _rules(document: object) -> list[Rule]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, etag, reply
 from api.auth import TenantReader, TenantWriter
 from api.context import (
     ConditionDep,
@@ -28,6 +28,7 @@ from api.context import (
 from api.inspection import written_list
 from api.limits import SmallBody
 from api.paging import page_after
+from api.proposing import PROPOSED, change_list
 from api.schemas.acl import RuleDocument
 from api.schemas.common import BIGGEST, problem_responses
 from orchestrator.errors import BadInput, NotFound
@@ -106,7 +107,7 @@ def list_rules(
     return answer({"items": [rule_to_json(by_id[name]) for name in names], "next": following}, tag=etag(record.version))
 
 
-@router.post("", status_code=201, response_model=WrittenList, openapi_extra=takes(RuleDocument))
+@router.post("", status_code=201, response_model=WrittenList, responses=PROPOSED, openapi_extra=takes(RuleDocument))
 def insert_rule(
     caller: TenantWriter,
     services: ServicesDep,
@@ -128,7 +129,7 @@ def insert_rule(
         return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
+        return change_list(services, caller, tenant, work, writing, once)
 
 
 @router.get("/{rule}", response_model=RuleDocument)
@@ -138,7 +139,7 @@ def get_rule(_: TenantReader, services: ServicesDep, tenant: NamePath, rule: Nam
     return answer(rule_to_json(record.rule), tag=etag(record.since_version), request=request)
 
 
-@router.put("/{rule}", response_model=WrittenList, openapi_extra=takes(RuleDocument))
+@router.put("/{rule}", response_model=WrittenList, responses=PROPOSED, openapi_extra=takes(RuleDocument))
 def put_rule(
     caller: TenantWriter,
     services: ServicesDep,
@@ -158,10 +159,10 @@ def put_rule(
         return _written(unit, caller, tenant, rule, change, "rule.changed", writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work, payer=tenant))
+        return change_list(services, caller, tenant, work, writing)
 
 
-@router.put("/{rule}/place", response_model=WrittenList)
+@router.put("/{rule}/place", response_model=WrittenList, responses=PROPOSED)
 def move_rule(
     caller: TenantWriter,
     services: ServicesDep,
@@ -180,10 +181,10 @@ def move_rule(
         return _written(unit, caller, tenant, rule, change, "rule.moved", writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work, payer=tenant))
+        return change_list(services, caller, tenant, work, writing)
 
 
-@router.delete("/{rule}", response_model=WrittenList)
+@router.delete("/{rule}", response_model=WrittenList, responses=PROPOSED)
 def delete_rule(
     caller: TenantWriter,
     services: ServicesDep,
@@ -200,7 +201,7 @@ def delete_rule(
         return _written(unit, caller, tenant, rule, change, "rule.deleted", gone=True, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(work, payer=tenant))
+        return change_list(services, caller, tenant, work, writing)
 
 
 def in_words(document: object, now: dt.datetime) -> object:

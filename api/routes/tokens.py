@@ -39,9 +39,15 @@ def create_token(caller: Administrator, services: ServicesDep, body: TokenReques
 
     def work(unit: Unit) -> Reply:
         new = unit.tokens.create(
-            Role(body.role), tenant=body.tenant, expires=body.expires, description=body.description
+            Role(body.role),
+            tenant=body.tenant,
+            expires=body.expires,
+            description=body.description,
+            person=body.person,
+            maker=unit.tokens.bearing(caller.token_id),
         )
-        logged(unit, caller, "token.created", str(new.record.id), {"role": body.role, "tenant": body.tenant})
+        detail = {"role": body.role, "tenant": body.tenant, "person": new.record.bearing.person}
+        logged(unit, caller, "token.created", str(new.record.id), detail)
         location = f"/v1/tokens/{new.record.id}"
         return reply(_seen(NewToken, new.record, token=new.secret), tag=etag(new.record.id), location=location)
 
@@ -62,7 +68,8 @@ def rotate_token(caller: Caller, services: ServicesDep, token: NumberPath, body:
     def work(unit: Unit) -> Reply:
         if token != caller.token_id and not is_admin(caller):
             raise NotFound(f"there is no token {token}")
-        new = unit.tokens.rotate(token, overlap=dt.timedelta(seconds=body.overlap_s), expires=body.expires)
+        maker, overlap = unit.tokens.bearing(caller.token_id), dt.timedelta(seconds=body.overlap_s)
+        new = unit.tokens.rotate(token, overlap=overlap, expires=body.expires, maker=maker)
         bearer = new.record.principal
         detail = {"role": bearer.role.value, "tenant": bearer.tenant, "replaces": token, "overlap_s": body.overlap_s}
         logged(unit, caller, "token.rotated", str(new.record.id), detail)
@@ -95,7 +102,8 @@ def revoke_token(caller: Administrator, services: ServicesDep, token: NumberPath
 def _seen(kind: type[Shown], record: TokenRecord, **more: object) -> Shown:
     """Return a token as a document."""
     bearer = record.principal
-    return fill(kind, record, role=bearer.role.value, tenant=bearer.tenant, domain=bearer.domain, **more)
+    named = {"person": record.bearing.person, "made_by": record.bearing.maker}
+    return fill(kind, record, role=bearer.role.value, tenant=bearer.tenant, domain=bearer.domain, **named, **more)
 
 
 def _token(unit: Unit, token: int) -> TokenRecord:

@@ -15,6 +15,7 @@ class TokenRequest(Incoming):
     role: Literal["admin", "member", "reader"]
     tenant: Name | None = None
     description: Line = ""
+    person: Annotated[str, Field(max_length=64, description="who bears it; without a word, who makes it")] = ""
     expires: Annotated[AwareDatetime | None, Field(strict=False)] = None
 
 

@@ -109,6 +109,19 @@ def waivers(ctx: Any, incomplete: str) -> list[str]:
     return _beginning(incomplete, (str(each["id"]) for each in _of_tenant(ctx, "acl/waivers")))
 
 
+def proposed_about(incomplete: str) -> list[str]:
+    """Tenants, and domains as ``domain/NAME``."""
+    return [*tenants(incomplete), *(f"domain/{name}" for name in domains(incomplete.removeprefix("domain/")))]
+
+
+def proposals(ctx: Any, incomplete: str) -> list[str]:
+    """Open proposals about the tenant or the domain that is named before."""
+    about = _typed_parameter(ctx, "about") or ""
+    path = f"domains/{about[7:]}" if about.startswith("domain/") else f"tenants/{about}"
+    found = _items(f"/v1/{path}/proposals") if about else []
+    return _beginning(incomplete, (each["id"] for each in found if each["state"] == "open"))
+
+
 def versions(ctx: Any, incomplete: str) -> list[str]:
     """Versions of the list of the tenant that is named before."""
     return _beginning(incomplete, (str(each["version"]) for each in _of_tenant(ctx, "acl/versions")))

@@ -11,6 +11,7 @@ from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import GroupName, OfTenant
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
+from orchestrator.cli.proposals import say_proposal
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Written
@@ -84,7 +85,8 @@ def delete(of: OfTenant, group: GroupName, url: Url = None) -> None:
     """Delete a group that no rule names."""
     with service(url) as client:
         written = client.delete_group(of.tenant, group)
-    say(f"group {group} is gone with version {written.version}, generation {written.generation}")
+    if not say_proposal(of.tenant, written):
+        say(f"group {group} is gone with version {written.version}, generation {written.generation}")
 
 
 def _prefixes(texts: list[str]) -> tuple[Prefix, ...]:
@@ -92,5 +94,7 @@ def _prefixes(texts: list[str]) -> tuple[Prefix, ...]:
 
 
 def _say_written(tenant: str, group: str, written: Written) -> None:
+    if say_proposal(tenant, written):
+        return
     what = f"version {written.version}" + ("" if written.changed else ", as it was")
     say(f"{tenant}, group {group}: {what}, generation {written.generation}")

@@ -14,6 +14,7 @@ from orchestrator.cli.acl.service import Waiting, say_rules
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking
+from orchestrator.cli.proposals import say_proposal
 from orchestrator.cli.ruleoptions import PlaceOptions, RuleOptions
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say
@@ -141,6 +142,8 @@ def _change(
                     break
         if written is None:
             raise Stale("the rule was changed while you looked at this: nothing was written; run it again")
+        if say_proposal(f"domain/{domain}", written):
+            return
         say(f"{domain}: version {written.version} of the operator's rules, generation {written.generation}")
         _wait(client, domain, written.generation, waiting)
 

@@ -10,7 +10,7 @@ import typer
 from orchestrator import bootstrap
 from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import at_work, say, say_json
-from orchestrator.cli.tokens import Days, Expires, OfBearer, Purpose, end_of_token
+from orchestrator.cli.tokens import Days, Expires, OfBearer, Person, Purpose, end_of_token
 from orchestrator.settings import load
 from orchestrator.store import migrate
 from orchestrator.store.records import Role
@@ -71,6 +71,7 @@ def create_token(
     expires: Expires = None,
     days: Days = None,
     description: Purpose = "",
+    person: Person = "",
     as_json: AsJson = False,
 ) -> None:
     """Make a token straight in the database of this machine: the first one of a service. It is shown only now.
@@ -78,7 +79,7 @@ def create_token(
     Without a database there is no service here, and nothing is made.
     """
     until = end_of_token(expires, days)
-    made = bootstrap.create_token(load(), role, tenant=tenant, expires=until, description=description)
+    made = bootstrap.create_token(load(), role, tenant=tenant, expires=until, description=description, person=person)
     if as_json:
         say_json(
             {

@@ -31,6 +31,9 @@ OfBearer = Annotated[
 ]
 Expires = Annotated[str | None, typer.Option("--expires", help="When it ends: in 4w, tomorrow 18:00, 2030-01-31.")]
 Days = Annotated[int | None, typer.Option("--days", min=1, help="Or: how long it is good for.")]
+Person = Annotated[
+    str, typer.Option("--person", help="Who bears it; without a word, who makes it. Two persons approve a proposal.")
+]
 Purpose = Annotated[str, typer.Option("--description", help="The purpose of the rule.")]
 
 
@@ -50,6 +53,7 @@ def create(
     expires: Expires = None,
     days: Days = None,
     description: Purpose = "",
+    person: Person = "",
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -59,7 +63,9 @@ def create(
     """
     until = end_of_token(expires, days)
     with service(url) as client:
-        made, secret = client.create_token(role.value, tenant=tenant, description=description, expires=until)
+        made, secret = client.create_token(
+            role.value, tenant=tenant, description=description, expires=until, person=person
+        )
     if as_json:
         say_json(fill(NewToken, made, token=secret))
     else:
@@ -98,12 +104,13 @@ def list_all(shown: Shown, url: Url = None) -> None:
         found = client.tokens()
     shown.say(
         found,
-        ("token", "role", "tenant", "description", "expires"),
+        ("token", "role", "tenant", "person", "description", "expires"),
         (
             (
                 one.id,
                 one.role,
                 one.tenant or "",
+                one.person,
                 one.description,
                 f"{one.expires:%Y-%m-%d %H:%M}" if one.expires else "",
             )

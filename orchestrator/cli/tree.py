@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from orchestrator.cli.branches.access import AUDIT, CERTIFICATES, CONTEXT, DATABASE, TOKEN
-from orchestrator.cli.branches.lists import ACL, GROUP, OPERATOR_RULE, TENANT
+from orchestrator.cli.branches.lists import ACL, GROUP, OPERATOR_RULE, PROPOSAL, TENANT
 from orchestrator.cli.branches.planes import (
     DOMAIN,
     FIREWALL,
@@ -63,6 +63,7 @@ TREE = Branch(
         GROUP,
         DOMAIN,
         OPERATOR_RULE,
+        PROPOSAL,
         HOST,
         UPLINK,
         FIREWALL,

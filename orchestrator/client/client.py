@@ -28,6 +28,7 @@ from orchestrator.client.paths import once_header, rule_path, tenant_path
 from orchestrator.client.placement import PlacementCalls
 from orchestrator.client.points import PointCalls
 from orchestrator.client.pops import PopCalls
+from orchestrator.client.proposals import ProposalCalls
 from orchestrator.client.records import Page, Written
 from orchestrator.client.spread import SpreadCalls
 from orchestrator.client.stream import follow_events
@@ -56,6 +57,7 @@ class Client(
     OnboardingCalls,
     HistoryCalls,
     WaiverCalls,
+    ProposalCalls,
     QuotaCalls,
     TokenCalls,
     FirewallCalls,

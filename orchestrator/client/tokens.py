@@ -22,10 +22,16 @@ class TokenCalls:
         return self._service.read_document(Token, "/v1/tokens/mine")
 
     def create_token(
-        self, role: str, *, tenant: str | None = None, description: str = "", expires: dt.datetime | None = None
+        self,
+        role: str,
+        *,
+        tenant: str | None = None,
+        description: str = "",
+        expires: dt.datetime | None = None,
+        person: str = "",
     ) -> tuple[Token, str]:
-        """A bearer token and its secret, seen only now."""
-        body = {"role": role, "description": description}
+        """A bearer token and its secret, seen only now; `person` bears it, or who makes it."""
+        body = {"role": role, "description": description, "person": person}
         body |= {"tenant": tenant} if tenant else {}
         body |= {"expires": expires.isoformat()} if expires else {}
         made = document_of(NewToken, self._service.write("POST", "/v1/tokens", body=body))

@@ -248,6 +248,7 @@ def written(response: Answer) -> Written:
         version=said.version,
         generation=said.generation,
         changed=said.changed,
+        proposal=said.proposal,
         etag=response.headers.get("ETag", ANY_VERSION),
         enforced=None if enforced is None else enforced == "true",
         stages=_stages(response.headers.get("Server-Timing", "")),

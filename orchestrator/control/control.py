@@ -153,6 +153,13 @@ class Control:
             self._homes.pop(of_tenant or "", None)
             return self._queue(None).do(work, payer, is_large=is_large)
 
+    def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, is_large: bool = False) -> T:
+        """Do `work` as `carry_out` does, with what another person must approve, up to the commit; then undo it.
+
+        Raises what `carry_out` raises.
+        """
+        return self._queue(None).do(work, payer, is_large=is_large, is_rehearsal=True).answer
+
     def _home(self, tenant: str) -> str | None:
         """Return the domain that a tenant was in lately; None where there is no such tenant."""
         known = self._homes.get(tenant)
@@ -184,10 +191,10 @@ class Control:
         """Edit, compile and prove, commit, publish. None where that takes another `stride`: nothing was changed."""
         part = None if domain is None else domain_part(domain)
         with self._maker.deciding.of(domain):
-            with self._store.turn(stride=stride, part=part) as turn:
+            with self._store.turn(stride=stride, part=part, rehearses=jobs[0].is_rehearsal) as turn:
                 edited = self._edit(turn.unit, jobs, stride)
-                if edited is None:
-                    return None
+                if edited is None or jobs[0].is_rehearsal:
+                    return edited
                 committed = self._commit(turn, edited)
             _lap(jobs, "commit")
             self._publish(committed, edited)

@@ -212,6 +212,16 @@ def _at_the_machine() -> Iterator[None]:
         raise Refused(error.reason, place=error.place) from error
 
 
+def check_approved(unit: Unit, asked: Onboarding) -> None:
+    """Refuse a machine whose essential services need operator rules that another person must approve first.
+
+    Raises ApprovalNeeded.
+    """
+    before = unit.domains.operator_rules(asked.switch.domain).rules
+    if tuple(merge_rules(before, asked.rules())) != tuple(before):
+        unit.domains.check_unmarked(asked.switch.domain)
+
+
 def _join(unit: Unit, asked: Onboarding) -> int:
     """Add the host and its essential services; return the generation to reach."""
     switch = asked.switch

@@ -79,6 +79,8 @@ class Job(Generic[T]):
     """Whether it is known to take long before it was ever done."""
     is_long: bool = False
     """Whether its turn is expected to take long, so that doing it twice is worth avoiding."""
+    is_rehearsal: bool = False
+    """Whether it is undone when it was made and proven."""
     wake: threading.Event = field(default_factory=threading.Event)
     """Set when one that waits is to look again: it was carried out, or it is its turn."""
     came_to: Written[T] | BaseException | None = None
@@ -210,12 +212,19 @@ class WriteQueue:
         self._leader: Job[Any] | None = None
         """The job whose thread carries out the next ones, or does so now."""
 
-    def do(self, work: Callable[[Unit], T], payer: str | None = None, *, is_large: bool = False) -> Written[T]:
-        """Carry out a piece of work, in the turn of a tenant if it is one's.
+    def do(
+        self,
+        work: Callable[[Unit], T],
+        payer: str | None = None,
+        *,
+        is_large: bool = False,
+        is_rehearsal: bool = False,
+    ) -> Written[T]:
+        """Carry out a piece of work, in the turn of a tenant if it is one's; a rehearsal alone.
 
         It may be done more than once, after it was undone. Raises what it raises, and Busy if its turn does not come.
         """
-        job = Job(work, payer, is_large=is_large)
+        job = Job(work, payer, is_large=is_large, is_rehearsal=is_rehearsal)
         with self._lock:
             self._waiting.append(job)
         self._wait(job)
@@ -249,7 +258,7 @@ class WriteQueue:
         """Carry out a job, with others that wait, and wake the next."""
         with self._lock:
             job.is_long = self._is_alone(job)
-            jobs = [job] if job.is_long else self._together(job)
+            jobs = [job] if job.is_long or job.is_rehearsal else self._together(job)
             self._waiting = [each for each in self._waiting if each not in jobs]
         started = self._debts.now()
         try:
@@ -270,7 +279,9 @@ class WriteQueue:
 
     def _together(self, job: Job[Any]) -> Jobs:
         """Return a job and others of those that wait, but for those whose turns take long, in their order."""
-        others = [each for each in self._waiting if each is not job and not self._is_alone(each)]
+        others = [
+            each for each in self._waiting if each is not job and not each.is_rehearsal and not self._is_alone(each)
+        ]
         chosen = {id(each) for each in others[: self._most - 1]}
         return [each for each in self._waiting if each is job or id(each) in chosen]
 

@@ -28,7 +28,7 @@ from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.alignment import common
 from orchestrator.policy.cover import DEFAULT_LIMITS, Bytes, Cover, Limits, Switch
-from orchestrator.policy.model import Acl, Direction, Packet, ReturnTraffic, RuleId
+from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, RuleId
 from orchestrator.policy.neighbours import nearby
 from orchestrator.policy.rulelist import Row, RuleList, rule_rows
 from orchestrator.policy.space import Box, StandIns, merge_boxes, remaining
@@ -134,6 +134,29 @@ def difference(
                 permitted += _describe_regions((each for each in regions if each.opens), direction)
                 denied += _describe_regions((each for each in regions if not each.opens), direction)
     return Difference(tuple(permitted), tuple(denied))
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDifference:
+    """Packets that operator rules decide otherwise, whatever the lists of tenants say.
+
+    `decided`: the operator permits or denies them from then on. `left`: what it permitted before (`denied`), or denied
+    (`permitted`), and then leaves to the lists, or decides the other way.
+    """
+
+    decided: Difference
+    left: Difference
+
+
+def operator_difference(before: Acl, after: Acl) -> OperatorDifference:
+    """Compare operator rules with both defaults: all else denied, all else permitted. Raises TooLarge."""
+    closed, opened = (
+        [Acl(acl.rules, ingress_default=default, egress_default=default) for acl in (before, after)]
+        for default in (Action.DENY, Action.PERMIT)
+    )
+    permits, denies = difference(*closed), difference(*opened)
+    decided = Difference(permits.permitted, denies.denied)
+    return OperatorDifference(decided, Difference(denies.permitted, permits.denied))
 
 
 def _once(rows: Iterable[Row]) -> list[Row]:

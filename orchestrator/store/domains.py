@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from orchestrator.errors import BadPolicy, Conflict, NotFound
+from orchestrator.errors import ApprovalNeeded, BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import rule_from_json
 from orchestrator.policy.model import Acl, Endpoint, Policy, ReturnTraffic, Rule, Tenant, TenantId, check_name
@@ -87,6 +87,7 @@ class Domains(Sites):
         """Raises NotFound, Stale, and Conflict while it has tenants, hosts or a fleet."""
         row = self._tx.domain(domain)
         expect(expected_version, row.version)
+        _refuse_marked(row)
         for what, table in (("tenants", tenants), ("hosts", hosts), ("a fleet", fleets)):
             if self._tx.read(select(table).where(table.c.domain == domain).limit(1)).first() is not None:
                 raise Conflict(f"the domain still has {what}: remove them first")
@@ -103,6 +104,7 @@ class Domains(Sites):
         row = self._tx.domain(domain)
         expect(expected_version, row.version)
         if setting.value != row.return_traffic:
+            _refuse_marked(row)
             changed = update(domains).where(domains.c.id == domain)
             since = self._tx.generations.get(domain, row.generation + self._tx.stride)
             self._tx.write(changed.values(return_traffic=setting.value, returns_since=since, version=row.version + 1))
@@ -229,11 +231,14 @@ class Domains(Sites):
         rules = tuple(rule_from_json(orjson.loads(row.body)) for row in rows)
         return OperatorRules(domain, version, rules, MappingProxyType({row.rule_id: row.number for row in rows}))
 
-    def set_operator_rules(self, domain: str, rules: Sequence[Rule], *, expected_version: int | None = None) -> Change:
+    def set_operator_rules(
+        self, domain: str, rules: Sequence[Rule], *, expected_version: int | None = None, approved: bool = False
+    ) -> Change:
         """Replace the operator's rules. Ids that stay keep their numbers.
 
-        Raises NotFound, Stale, and BadPolicy for an id used twice, for address groups, which are tenants' own, and for
-        rules that expire, which nobody would take out.
+        `approved`: another person has agreed, or nobody needs to. Raises NotFound, Stale, ApprovalNeeded, and BadPolicy
+        for an id used twice, for address groups, which are tenants' own, and for rules that expire, which nobody would
+        take out.
         """
         row = self._tx.domain(domain)
         expect(expected_version, row.operator_version)
@@ -243,6 +248,8 @@ class Domains(Sites):
         old = self._operator_rows(domain)
         if [before.body for before in old] == bodies:
             return Change(row.operator_version, row.generation, changed=False)
+        if not approved and not self._tx.rehearses:
+            _refuse_marked(row)
         numbers = {before.rule_id: before.number for before in old}
         fresh = [rule.id for rule in checked if rule.id not in numbers]
         first = self._tx.draw("rule", len(fresh)) if fresh else 0
@@ -258,9 +265,22 @@ class Domains(Sites):
         self._tx.write(update(domains).where(domains.c.id == domain).values(operator_version=version))
         return Change(version, self._tx.bump(domain))
 
+    def check_unmarked(self, domain: str) -> None:
+        """Raise ApprovalNeeded where another person must approve changes of the operator rules; NotFound."""
+        _refuse_marked(self._tx.domain(domain))
+
     def _operator_rows(self, domain: str) -> Sequence[Row[Any]]:
         columns = operator_rules.c
         return self._tx.read(select(operator_rules).where(columns.domain == domain).order_by(columns.position)).all()
+
+
+def _refuse_marked(row: Row[Any]) -> None:
+    """Refuse a change of a domain whose operator rules need a second person. Raises ApprovalNeeded."""
+    if row.two_persons:
+        raise ApprovalNeeded(
+            f"another person must approve changes of the operator rules of '{row.id}', and this one cannot be "
+            "proposed: propose first that they need no approval"
+        )
 
 
 def _check_lasting(rules: Sequence[Rule]) -> None:

@@ -109,17 +109,20 @@ class Store:
         self.tell(committed)
 
     @contextmanager
-    def turn(self, *, stride: int = 1, synced: bool = True, part: str | None = None) -> Iterator[Turn]:
+    def turn(
+        self, *, stride: int = 1, synced: bool = True, part: str | None = None, rehearses: bool = False
+    ) -> Iterator[Turn]:
         """One transaction that may write, which its `commit` ends; left without that, nothing was changed.
 
-        `part` is all that it writes, as `Store.part` returns it. Raises Elsewhere where it moves a domain of another
-        part. Listeners are not told: `tell` does. Raises as `write` does.
+        `part` is all that it writes, as `Store.part` returns it. One that `rehearses` may do what another person must
+        approve; it cannot be committed. Raises Elsewhere where it moves a domain of another part. Listeners are not
+        told: `tell` does. Raises as `write` does.
         """
         if self.is_alone and not self._turn.acquire(timeout=self._settings.busy_timeout_s):
             raise Busy("another writer holds the store: try again")
         try:
             with self._transaction(writing=True, synced=synced, part=self.part(part) if part else None) as tx:
-                tx.stride = stride
+                tx.stride, tx.rehearses = stride, rehearses
                 yield Turn(Unit(tx), partial(self._commit, tx))
         finally:
             if self.is_alone:
@@ -247,8 +250,8 @@ class Store:
 
     def _commit(self, tx: Transaction) -> Committed:
         """Raises Unreachable where the connection broke: the change may be there then."""
-        if tx.spent is not None:
-            raise RuntimeError(f"{tx.spent}, so it cannot be committed")
+        if tx.spent is not None or tx.rehearses:
+            raise RuntimeError(f"{tx.spent or 'this was a rehearsal'}, so it cannot be committed")
         with self._logging if tx.to_log else nullcontext():
             if tx.to_log:
                 with translated():

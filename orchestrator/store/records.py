@@ -251,6 +251,23 @@ class Principal:
 
 
 @dataclass(frozen=True, slots=True)
+class Bearing:
+    """The person that bears a token, and the person that made it, who has seen its secret; None: nobody else."""
+
+    person: str
+    maker: str | None = None
+
+    def is_of(self, other: Bearing) -> bool:
+        """Whether one person may have used both tokens: they name the same, or one of them made the other."""
+        mine, theirs = ({_folded(each.person), _folded(each.maker)} - {""} for each in (self, other))
+        return _folded(self.person) in theirs or _folded(other.person) in mine
+
+
+def _folded(person: str | None) -> str:
+    return " ".join((person or "").split()).casefold()
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRecord:
     """A token without its secret, for listing and revoking."""
 
@@ -259,6 +276,7 @@ class TokenRecord:
     description: str
     created: dt.datetime
     expires: dt.datetime | None
+    bearing: Bearing
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Row, delete, insert, select, update
 
-from orchestrator.errors import BadPolicy, Conflict, NotFound
+from orchestrator.errors import ApprovalNeeded, BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Action, TenantId, check_name
 from orchestrator.policy.ownership import check_ownership
@@ -105,6 +105,7 @@ class Tenants:
         Raises NotFound, Stale, and Conflict while it still has endpoints.
         """
         row = self._begin(tenant, expected_version)
+        _refuse_marked(row)
         left = select(endpoints.c.name).where(endpoints.c.tenant == row.number).order_by(endpoints.c.name).limit(1)
         endpoint = self._tx.read(left).scalar_one_or_none()
         if endpoint is not None:
@@ -155,6 +156,7 @@ class Tenants:
         removed, added = tuple(removed), tuple(added)
         if not removed and not added:
             return self._record(row)
+        _refuse_marked(row)
         for prefix in removed:
             self._tx.write(delete(prefixes).where(prefixes.c.first == first_bytes(prefix)))
         self._add(row.number, added)
@@ -205,6 +207,15 @@ class Tenants:
             owned,
             quota,
             row.stored_bytes,
+        )
+
+
+def _refuse_marked(row: Row[Any]) -> None:
+    """Refuse to change whose addresses a list is about, where the list needs a second person. Raises ApprovalNeeded."""
+    if row.two_persons:
+        raise ApprovalNeeded(
+            f"another person must approve changes of the list of '{row.id}', and this one cannot be proposed: propose "
+            "first that it needs no approval"
         )
 
 

@@ -13,11 +13,14 @@ from sqlalchemy import Row, Select, bindparam, delete, insert, or_, select, upda
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
 from orchestrator.policy.model import TenantId
 from orchestrator.store.principals import Bearer
-from orchestrator.store.records import NewToken, Principal, Role, TokenRecord
+from orchestrator.store.records import Bearing, NewToken, Principal, Role, TokenRecord
 from orchestrator.store.schema.core import enforcers, tenants, tokens
 from orchestrator.store.sql.keys import digest_of, from_micros, new_secret, to_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, one_line
+
+LONGEST_PERSON = 64
+"""Characters."""
 
 
 class Tokens:
@@ -33,11 +36,13 @@ class Tokens:
         tenant: str | None = None,
         expires: dt.datetime | None = None,
         description: str = "",
+        person: str = "",
+        maker: Bearing | None = None,
     ) -> NewToken:
         """Make a token: MEMBER and READER are of one tenant, ADMIN of none; ENFORCER tokens come from enrolment.
 
-        It lasts as long as a token may (`StoreSettings.token_lasts`), or until `expires`, which is not later. Raises
-        BadInput, NotFound (tenant).
+        It lasts as long as a token may (`StoreSettings.token_lasts`), or until `expires`, which is not later. `person`
+        bears it, or, without a word, who made it. Raises BadInput, NotFound (tenant).
         """
         if role is Role.ENFORCER:
             raise BadInput("an enforcer gets its token by enrolling", place="role")
@@ -47,10 +52,17 @@ class Tokens:
             )
         one_line(description, place="description")
         number = None if tenant is None else self._tx.tenant(tenant).number
-        return self._insert(role, number, description, self._end_of(expires))
+        if person:
+            one_line(person, place="person", longest=LONGEST_PERSON)
+        made_by = None if maker is None else maker.person
+        return self._insert(role, number, description, self._end_of(expires), Bearing(person or made_by or "", made_by))
 
-    def rotate(self, token_id: int, *, overlap: dt.timedelta, expires: dt.datetime | None = None) -> NewToken:
+    def rotate(
+        self, token_id: int, *, overlap: dt.timedelta, expires: dt.datetime | None = None, maker: Bearing | None = None
+    ) -> NewToken:
         """Make the successor of a token, for the same bearer; the old one ends after an overlap, or at its own end.
+
+        Where its bearer makes it, nobody else has seen its secret.
 
         Raises NotFound, and BadInput for an overlap that is none and for tokens of enforcement points, which enrol.
         """
@@ -64,7 +76,16 @@ class Tokens:
         end = to_micros(self._tx.now + overlap)
         end = end if row.expires is None else min(end, row.expires)
         self._tx.write(update(tokens).where(tokens.c.id == token_id).values(expires=end))
-        return self._insert(Role(row.role), row.tenant, row.description, self._end_of(expires))
+        person = _bearing(row).person
+        bearing = Bearing(person, None if maker is None or maker.person == person else maker.person)
+        return self._insert(Role(row.role), row.tenant, row.description, self._end_of(expires), bearing)
+
+    def bearing(self, token_id: int) -> Bearing:
+        """The person that bears a token, and who has seen its secret. Raises NotFound."""
+        row = self._tx.read(select(tokens).where(tokens.c.id == token_id)).one_or_none()
+        if row is None:
+            raise NotFound(f"there is no token {token_id}")
+        return _bearing(row)
 
     def _end_of(self, expires: dt.datetime | None) -> dt.datetime:
         """When a token ends that is to end then. Raises BadInput."""
@@ -77,7 +98,9 @@ class Tokens:
             raise BadInput(f"a token is good for {days:g} days at most (setting token_days)", place="expires")
         return expires
 
-    def _insert(self, role: Role, tenant: int | None, description: str, expires: dt.datetime) -> NewToken:
+    def _insert(
+        self, role: Role, tenant: int | None, description: str, expires: dt.datetime, bearing: Bearing
+    ) -> NewToken:
         secret = new_secret()
         self._tx.write(delete(tokens).where(tokens.c.expires <= self._tx.micros))
         new = insert(tokens).values(
@@ -87,6 +110,8 @@ class Tokens:
             description=description,
             created=self._tx.micros,
             expires=to_micros(expires),
+            person=bearing.person or None,
+            maker=bearing.maker,
         )
         token_id = self._tx.write(new.returning(tokens.c.id)).scalar_one()
         return NewToken(secret, _record(self._tx.read(_rows().where(tokens.c.id == token_id)).one()))
@@ -142,6 +167,11 @@ _BEARER = Prepared(
 )
 
 
+def _bearing(row: Row[Any]) -> Bearing:
+    """A token without a person is a person of its own."""
+    return Bearing(row.person or f"{row.role}:{row.id}", row.maker)
+
+
 def _principal(row: Row[Any]) -> Principal:
     tenant = None if row.tenant_id is None else TenantId(row.tenant_id)
     return Principal(row.id, Role(row.role), tenant, row.domain_id, row.enforcer)
@@ -149,4 +179,4 @@ def _principal(row: Row[Any]) -> Principal:
 
 def _record(row: Row[Any]) -> TokenRecord:
     expires = None if row.expires is None else from_micros(row.expires)
-    return TokenRecord(row.id, _principal(row), row.description, from_micros(row.created), expires)
+    return TokenRecord(row.id, _principal(row), row.description, from_micros(row.created), expires, _bearing(row))

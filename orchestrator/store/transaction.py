@@ -131,6 +131,8 @@ class Transaction:
     moving: dict[str, int] = field(default_factory=dict)
     lists: set[str] = field(default_factory=set)
     reverted: set[str] = field(default_factory=set)
+    rehearses: bool = False
+    """Whether it is undone in any case, so that it may do what another person must approve."""
     touched: dict[str, Touched] = field(default_factory=dict)
     reshaped: set[str] = field(default_factory=set)
     placed: set[str] = field(default_factory=set)

@@ -30,6 +30,7 @@ from orchestrator.store.points.certificates import Certificates
 from orchestrator.store.points.enforcers import Enforcers
 from orchestrator.store.points.onboardings import Onboardings
 from orchestrator.store.pops.pops import Pops
+from orchestrator.store.proposals import Proposals
 from orchestrator.store.replies import Replies
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.tenants import Tenants
@@ -53,6 +54,7 @@ class Unit:
     expectations = _repository(Expectations)
     drafts = _repository(Drafts)
     waivers = _repository(Waivers)
+    proposals = _repository(Proposals)
     endpoint_groups = _repository(EndpointGroups)
     domains = _repository(Domains)
     intersections = _repository(Intersections)

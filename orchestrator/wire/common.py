@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
-from typing import Any, Generic, TypeVar, cast, dataclass_transform
+from typing import Any, Generic, Literal, TypeVar, cast, dataclass_transform
 
 Item = TypeVar("Item")
 Class = TypeVar("Class", bound=type)
@@ -30,6 +31,41 @@ class Page(Generic[Item]):
     next: str | int | None
 
 
+ProposalKind = Literal["list", "operator-rules", "approvals"]
+ProposalState = Literal["open", "approved", "rejected", "withdrawn", "ended"]
+
+
+@document(kw_only=True)
+class Proposal:
+    """A change that goes out when another person has approved it."""
+
+    id: str
+    kind: ProposalKind = described("what is to change: a tenant's list, operator rules, or what asks for approval")
+    domain: str
+    tenant: str | None = described("whose list is to change; null for what is the domain's")
+    state: ProposalState = described("`ended`: nobody decided in time")
+    author: str
+    person: str = described("who bears the author's token: anybody else may approve")
+    created: dt.datetime
+    expires: dt.datetime = described("until when it can be approved")
+    base_version: int = described("the version that it was made from")
+    has_moved: bool = described("whether there is a newer version than that: then it cannot be approved any more")
+    comment: str = ""
+    confirm_s: int | None = described("seconds in which the change is to be confirmed once it is out", default=None)
+    digest: str = described("SHA-256 of what is to be so")
+    decided_by: str | None = None
+    decided: dt.datetime | None = None
+    reason: str = described("why it was rejected", default="")
+
+
+@document(kw_only=True)
+class Approvals:
+    """What of a domain goes out only when another person has approved it."""
+
+    operator_rules: bool = described("its operator rules, and how replies get back in")
+    tenants: tuple[str, ...] = described("the tenants whose lists need approval, in the order of their ids")
+
+
 @document(kw_only=True)
 class Written:
     """Outcome of a write. `generation` is what the domain's enforcement points must reach to hold it."""
@@ -37,6 +73,9 @@ class Written:
     version: int
     generation: int
     changed: bool = described("false when all was so before")
+    proposal: Proposal | None = described(
+        "where another person must approve it first: nothing has changed yet", default=None
+    )
 
 
 @document()

@@ -140,4 +140,4 @@ class Waiver:
 class Restored(WrittenList):
     """Outcome of taking a version back."""
 
-    left_out: tuple[str, ...] = described("rules of that version whose time is over")
+    left_out: tuple[str, ...] = described("rules of that version whose time is over", default=())

@@ -25,8 +25,8 @@ ROUNDS = ("/heavy",)
 OF_AUTHORITIES = ("/enrolment-groups",)
 """What needs a service with a certificate authority: see `tests/machines`."""
 
-SETTLING = ("/confirm", "/revert")
-"""What settles a change that waits to be confirmed: see `test_rest_confirm.py`."""
+SETTLING = ("/confirm", "/revert", "/approval", "/rejection", "/withdrawal")
+"""What settles a change that waits: see `test_rest_confirm.py` and `test_rest_two_persons.py`."""
 
 RULE = {"id": "r", "action": "permit"}
 MAKING = {

@@ -26,9 +26,9 @@ from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError, Stale, TooLarge
 from orchestrator.policy.describe import box_json, box_text
-from orchestrator.policy.difference import Change, difference
+from orchestrator.policy.difference import Change, operator_difference
 from orchestrator.policy.headline import Danger, Sentence, headline
-from orchestrator.policy.model import Acl, Action
+from orchestrator.policy.model import Acl
 from orchestrator.policy.rulechanges import RuleChange, list_changes
 from orchestrator.policy.ruletext import rule_text
 
@@ -195,16 +195,12 @@ class _Compared:
 
 
 def _compared(before: Acl, after: Acl) -> _Compared:
-    """Compare the rules with both defaults: all else denied, all else permitted."""
-    closed, opened = (
-        [Acl(acl.rules, ingress_default=default, egress_default=default) for acl in (before, after)]
-        for default in (Action.DENY, Action.PERMIT)
-    )
     try:
-        permits, denies = difference(*closed), difference(*opened)
+        found = operator_difference(before, after)
     except TooLarge:
         return _Compared(None, None)
-    return _Compared(permits.permitted, denies.denied, permits.denied, denies.permitted)
+    decided, left = found.decided, found.left
+    return _Compared(decided.permitted, decided.denied, left.denied, left.permitted)
 
 
 def _document(change: Change, becomes: str) -> dict[str, object]:

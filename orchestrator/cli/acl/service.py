@@ -146,6 +146,14 @@ def revert(tenant: TenantName, waiting: Waiting, url: Url = None, as_json: AsJso
 
 def follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, as_json: bool) -> None:
     """Say what a change came to, once it is in force or the time is over. Ends with 1 where hosts are behind."""
+    if written.proposal is not None and not as_json:
+        name = written.proposal.id[:8]
+        say(f"{tenant}: nothing has changed yet: another person must approve proposal {name}")
+        remark(f"aclflow proposal show {tenant} {name}")
+    if written.proposal is not None:
+        if as_json:
+            say_json({"tenant": tenant, "changed": False, "proposal": written.proposal})
+        return
     domain = client.tenant(tenant).domain
     state = wait_enforced(client, domain, written.generation, waiting.timeout) if waiting.wait else None
     if as_json:

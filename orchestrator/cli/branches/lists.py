@@ -120,6 +120,18 @@ TENANT = Branch(
     ),
 )
 
+PROPOSAL = Branch(
+    "proposal",
+    "Changes that go out when another person has approved them.",
+    (
+        Leaf("list", "List the proposals about a tenant's list, or about a domain.", "proposals:list_all"),
+        Leaf("show", "Show a proposal and what it would change.", "proposals:show"),
+        Leaf("approve", "Approve a proposal, which carries it out.", "proposals:approve"),
+        Leaf("reject", "Reject a proposal: nothing of it happens.", "proposals:reject"),
+        Leaf("withdraw", "Take a proposal of your own back.", "proposals:withdraw"),
+    ),
+)
+
 GROUP = Branch(
     "group",
     "Address groups of a tenant's list: named sets of prefixes that its rules point to.",

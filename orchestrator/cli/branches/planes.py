@@ -52,6 +52,14 @@ DOMAIN = Branch(
                 Leaf("release", "Leave a rule to the chooser again.", "placement:release"),
             ),
         ),
+        Branch(
+            "approval",
+            "What of a domain goes out only when another person has approved it.",
+            (
+                Leaf("show", "Show what needs approval.", "proposals:show_approvals"),
+                Leaf("set", "Say what needs approval.", "proposals:set_approvals"),
+            ),
+        ),
         Leaf("log-limit", "Show or set how many packets of rules with `log` are reported.", "acl.log:log_limit"),
         Leaf("wait", "Wait until every host holds a generation.", "domains:wait"),
         Leaf("set", "Set how a domain lets replies in.", "domains:configure"),

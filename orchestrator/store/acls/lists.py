@@ -206,19 +206,21 @@ class Acls(AclSteps):
 
     # ------------------------------------------------------------------------------------------------ the whole list
 
-    def replace(self, tenant: str, acl: Acl, *, author: str, expected_version: int | None = None) -> Change:
+    def replace(
+        self, tenant: str, acl: Acl, *, author: str, expected_version: int | None = None, approved: bool = False
+    ) -> Change:
         """Replace the list.
 
         Rules that stay the same keep their rows; ids that stay keep their numbers. Groups that follow endpoints get
-        the addresses that these have now.
+        the addresses that these have now. `approved`: another person has agreed, or nobody needs to.
         """
         owner, head = self._begin(tenant, expected_version)
         acl = EndpointGroups(self._tx).completed(tenant, acl)
         check_ownership(acl, owned_prefixes(self._tx, owner.number))
         with collector_paused():
-            return self._replace(owner, head, acl, author)
+            return self._replace(owner, head, acl, author, approved)
 
-    def _replace(self, owner: Row[Any], head: Row[Any], acl: Acl, author: str) -> Change:
+    def _replace(self, owner: Row[Any], head: Row[Any], acl: Acl, author: str, approved: bool) -> Change:
         for index, rule in enumerate(acl.rules):
             if rule.expires is not None:
                 check_in_time(self._tx, rule, f"rules[{index}].")
@@ -230,7 +232,7 @@ class Acls(AclSteps):
         keys, numbers = aclreplace.carry_out(self._tx, owner.number, version, plan)
         record = AclRecord(TenantId(owner.id), version, acl, numbers, author, self._tx.now)
         self._tx.fresh[owner.number] = CachedAcl(record, keys, numbers, plan.groups.groups)
-        return self._end(owner, version)
+        return self._end(owner, version, approved=approved)
 
     # ------------------------------------------------------------------------------------------------ one rule
 
@@ -356,7 +358,8 @@ class Acls(AclSteps):
         lasting = tuple(rule for rule in before.rules if rule.expires is None or rule.expires > self._tx.now)
         owned = owned_prefixes(self._tx, owner.number)
         self._tx.reverted.add(tenant)
-        return self.replace(tenant, narrow_to_owned(replace(before, rules=lasting), owned), author=author)
+        back = narrow_to_owned(replace(before, rules=lasting), owned)
+        return self.replace(tenant, back, author=author, approved=True)
 
     def next_deadline_s(self) -> float | None:
         """Seconds until the next change that waits to be confirmed is taken back; below zero: it is time."""
@@ -413,7 +416,8 @@ class Acls(AclSteps):
         head = aclrows.version_row(self._tx, owner, owner.acl_version)
         version = self._version(owner, defaults_of(head), head.rules - len(rows), EXPIRY)
         aclrows.end_rows(self._tx, owner.number, version, rows)
-        return ExpiredRules(TenantId(tenant), tuple(row.rule_id for row in rows), self._end(owner, version))
+        gone = self._end(owner, version, approved=True)
+        return ExpiredRules(TenantId(tenant), tuple(row.rule_id for row in rows), gone)
 
     def _find(self, owner: Row[Any], rule_id: str) -> Row[Any] | None:
         return aclrows.current_row(self._tx, owner.number, rule_id)

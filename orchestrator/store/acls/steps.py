@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, update
 
-from orchestrator.errors import BadPolicy, Conflict, TooLarge
+from orchestrator.errors import ApprovalNeeded, BadPolicy, Conflict, TooLarge
 from orchestrator.policy.model import Action, Rule
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.records import Change
@@ -55,7 +55,15 @@ class AclSteps:
     def _version(self, owner: Row[Any], defaults: tuple[Action, Action], rules: int, author: str) -> int:
         return aclrows.begin_version(self._tx, owner, author=author, rules=rules, defaults=defaults)
 
-    def _end(self, owner: Row[Any], version: int) -> Change:
+    def _end(self, owner: Row[Any], version: int, *, approved: bool = False) -> Change:
+        """Make the version the current one.
+
+        `approved`: nobody else needs to agree to it. Raises ApprovalNeeded.
+        """
+        if owner.two_persons and not approved and not self._tx.rehearses:
+            raise ApprovalNeeded(
+                f"another person must approve changes of the list of '{owner.id}', and this one cannot be proposed"
+            )
         self._tx.tenant_changed(_SET_VERSION, of_tenant=owner.number, now=version, bytes=self._charged(owner, version))
         return Change(version, self._tx.bump_for_list(owner))
 

@@ -10,6 +10,7 @@
               ├── intersections, former_hosts (what goes out in two steps: `schema/staging.py`)
               ├── placement_settings, placements (lifted rules)
               ├── operator_rules                           events     the log
+              ├── proposals (what another person must approve: `schema/proposals.py`)
               │                                            audit, audit_anchors (the trail: `schema/audit.py`)
               ├── enforcers ── tokens                      hit_* (what rules decided: `schema/hits.py`)
               ├── invitations (one-time enrolment tokens)
@@ -57,7 +58,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0024"
+HEAD = "0025"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -96,6 +97,7 @@ domains = Table(
     Column("enforced", COUNT),
     Column("behind", COUNT, nullable=False, server_default="0"),
     Column("returns_since", COUNT, nullable=False, server_default="0"),
+    Column("two_persons", COUNT, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 
@@ -116,6 +118,7 @@ tenants = Table(
     Column("quota_bytes", COUNT),
     Column("quota_versions", COUNT),
     Column("stored_bytes", COUNT, nullable=False, server_default="0"),
+    Column("two_persons", COUNT, nullable=False, server_default="0"),
     CheckConstraint("number BETWEEN 1 AND 4294967295", name="number_fits_a_register"),
     sqlite_with_rowid=False,
 )
@@ -294,6 +297,8 @@ tokens = Table(
     Column("description", Text, nullable=False),
     Column("created", TIME, nullable=False),
     Column("expires", TIME),
+    Column("person", Text),
+    Column("maker", Text),
     sqlite_autoincrement=True,
 )
 
