@@ -11,6 +11,7 @@ from api.console.parts.dialog import dialog
 from api.console.parts.view import View
 from orchestrator.client import Client, Written
 from orchestrator.errors import AclflowError
+from orchestrator.wire.common import Proposal
 from orchestrator.wire.domains import Enforced, Lagging
 
 _LOOK_S = 0.25
@@ -42,6 +43,9 @@ class Enforcing:
 
     async def follow(self) -> None:
         """Open the dialog, and look until all is in force."""
+        if self._written.proposal is not None:
+            self._say_proposed(self._written.proposal)
+            return
         points: tuple[str, ...] = ()
         if self._view.session.is_admin:
             points = await self._view.read(
@@ -59,6 +63,15 @@ class Enforcing:
                 self._close.props("flat no-caps")
             self._looks = ui.timer(_LOOK_S, self._look)
         self._box = box
+
+    def _say_proposed(self, proposal: Proposal) -> None:
+        """Say that nothing has changed until another person approves it, and where that is done."""
+        about = proposal.tenant or f"domain/{proposal.domain}"
+        with dialog("Proposed: nothing has changed yet", 460):
+            ui.label(f"Another person must approve it until {proposal.expires:%Y-%m-%d %H:%M} UTC:")
+            ui.label(f"aclflow proposal approve {about} {proposal.id[:8]}").classes("mono")
+            with ui.row().classes("w-full justify-end"):
+                ui.button("Done", on_click=lambda: ui.navigate.to(self._after)).props("flat no-caps")
 
     def _row(self, host: str) -> tuple[ui.icon, ui.label]:
         with ui.row().classes("items-center gap-2 w-full"):
