@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import sqlalchemy as sa
 from neutron.db import models_v2
-from neutron.db.models import allowed_address_pair, provisioning_block, segment
+from neutron.db.models import allowed_address_pair, segment
 from neutron.db.rbac_db_models import NetworkRBAC
 from neutron.plugins.ml2 import models as ml2_models
 from neutron_lib import constants
@@ -94,15 +95,17 @@ def _bound(session: Any, columns: Iterable[Any], port: Any, among: Collection[st
 
 
 def waiting_ports(session: Any) -> list[tuple[str, str]]:
-    """Return (port, host) of each port that is bound by the driver and held back until it is in force."""
-    blocks, ports = provisioning_block.ProvisioningBlock, models_v2.Port
-    levels, bindings = ml2_models.PortBindingLevel, ml2_models.PortBinding
+    """Return (port, host) of each port that is bound by the driver and is to be active, and is not.
+
+    Some are held back by no provisioning block any more: a live migration that ends brings a port down without one.
+    """
+    ports, levels, bindings = models_v2.Port, ml2_models.PortBindingLevel, ml2_models.PortBinding
     found = (
         session.query(ports.id, bindings.host)
-        .join(blocks, blocks.standard_attr_id == ports.standard_attr_id)
         .join(bindings, bindings.port_id == ports.id)
         .join(levels, (levels.port_id == ports.id) & (levels.host == bindings.host))
-        .filter(blocks.entity == DRIVER, levels.driver == DRIVER, bindings.status == constants.ACTIVE)
+        .filter(levels.driver == DRIVER, bindings.status == constants.ACTIVE)
+        .filter(ports.admin_state_up == sa.true(), ports.status != constants.PORT_STATUS_ACTIVE)
     )
     return [(row.id, row.host) for row in found]
 

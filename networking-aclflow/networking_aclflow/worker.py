@@ -28,6 +28,7 @@ LOG = log.getLogger(__name__)
 
 _AT_ONCE = 200
 _LONGEST_PAUSE_S = 10.0
+_LONGEST_WAIT_S = 5.0
 
 
 class JournalWorker(worker.BaseWorker):
@@ -67,6 +68,7 @@ class Synchronizer:
         self._compared_at = float("-inf")
         self._failures = 0
         self._again_at = 0.0
+        self._waits: dict[str, tuple[frozenset[str] | None, float, float]] = {}
 
     def step(self) -> None:
         """Do what is due now. Failures are logged, and wait for their next turn."""
@@ -155,11 +157,24 @@ class Synchronizer:
             if port not in pending:
                 hosts.setdefault(host, set()).add(port)
         for host, ports in sorted(hosts.items()):
+            if not self._is_time(host, frozenset(ports)):
+                continue
             for port in sorted(ports & self._service.in_force(self._domain, host)):
                 LOG.info("port %s is in force on %s", port, host)
                 provisioning_blocks.provisioning_complete(
                     n_context.get_admin_context(), port, resources.PORT, bindings.DRIVER
                 )
+
+    def _is_time(self, host: str, ports: frozenset[str]) -> bool:
+        """Tell whether to ask about a host again: ever less often while the same ports wait there."""
+        now = time.monotonic()
+        before, since, again_at = self._waits.get(host, (None, now, now))
+        if before != ports:
+            since = again_at = now
+        if now < again_at:
+            return False
+        self._waits[host] = ports, since, now + min(_LONGEST_WAIT_S, 0.1 * (now - since))
+        return True
 
     # ------------------------------------------------------------------------------------------------------- comparing
 

@@ -45,6 +45,11 @@ class TestPorts(Case):
         self.work()
         assert port not in self.service.held
 
+    def test_a_port_that_another_driver_bound_is_none(self) -> None:
+        port = self.port("10.1.0.5", driver="openvswitch")
+        self.work()
+        assert port not in self.service.held
+
     def test_a_port_that_was_deleted_while_the_service_was_away_goes_when_it_is_back(self) -> None:
         port = self.port("10.1.0.5")
         self.work()
@@ -138,6 +143,10 @@ class TestAddresses(Case):
         self.work()
         assert self.service.owned["blue"][0] == {"10.1.0.0/24", "10.2.0.5/32"}
         assert self.service.owned["red"][0] == {"10.2.0.6/32"}
+        with world.writing() as session:
+            journal.note(session, journal.PROJECT, "operator")
+        self.work()
+        assert "operator" not in self.service.owned
 
     def test_a_prefix_that_a_rule_still_needs_holds_up_no_port(self) -> None:
         self.service.owned["blue"] = frozenset({"10.9.0.0/24"}), 1
@@ -193,6 +202,7 @@ class TestProvisioning(Case):
         self.service.there = {"h1": {port}}
         self.one.release()
         assert world.blocked() == 1, "its row in the journal is pending"
+        self.one._is_time = lambda host, ports: True
         self.work()
         self.service.there = {"h1": set(), "h2": {port}}
         self.one.release()

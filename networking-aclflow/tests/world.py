@@ -68,7 +68,14 @@ def add_network(project: str, cidr: str, *, physical: str = PHYSICAL, shared: bo
 
 
 def add_port(
-    project: str, network: str, subnet: str, address: str, *, host: str = "h1", pairs: tuple[str, ...] = ()
+    project: str,
+    network: str,
+    subnet: str,
+    address: str,
+    *,
+    host: str = "h1",
+    pairs: tuple[str, ...] = (),
+    driver: str = "aclflow",
 ) -> str:
     """Make a port, bound where there is a host, and note it."""
     port, number = new_id(), next(_numbers)
@@ -92,7 +99,7 @@ def add_port(
             session.add(allowed_address_pair.AllowedAddressPair(port_id=port, mac_address=mac, ip_address=pair))
         if host:
             session.add(ml2_models.PortBinding(port_id=port, host=host, vif_type="ovs", status="ACTIVE"))
-            session.add(ml2_models.PortBindingLevel(port_id=port, host=host, level=0, driver="aclflow"))
+            session.add(ml2_models.PortBindingLevel(port_id=port, host=host, level=0, driver=driver))
             session.add(provisioning_block.ProvisioningBlock(standard_attr_id=made.standard_attr_id, entity="aclflow"))
         journal.note(session, journal.PORT, port)
     return port

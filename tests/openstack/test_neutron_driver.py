@@ -9,10 +9,11 @@ from typing import Any
 
 import openstack.exceptions
 import pytest
+from allinone.contents import FLAVOR, IMAGE
 from allinone.stack import AllInOne
 from neutronworld import DOMAIN, NeutronWorld, interface
 from patience import until
-from realbench import REAL
+from realbench import PATIENCE_S, REAL
 
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.native import acl_from_json
@@ -193,3 +194,34 @@ def test_packets_pass_between_two_projects_as_both_lists_permit(world: NeutronWo
         world.client.put_acl(project.id, acl_from_json({"rules": []}))
     finally:
         world.admin.identity.delete_project(project)
+
+
+def test_an_instance_that_nova_boots_and_moves_is_one_endpoint(world: NeutronWorld, blue: Any) -> None:
+    compute, network = world.admin.compute, world.admin.network
+    world.stack.add_host("two")
+    until(lambda: len(list(compute.hypervisors())) == 2, PATIENCE_S)
+    chosen = {
+        "image_id": world.admin.image.find_image(IMAGE).id,
+        "flavor_id": compute.find_flavor(FLAVOR).id,
+        "networks": [{"uuid": blue.id}],
+    }
+    server = compute.create_server(name="web", **chosen)
+    until(lambda: compute.get_server(server.id).status == "ACTIVE", PATIENCE_S)
+    [port] = network.ports(device_id=server.id)
+    assert (port.binding_vif_type, port.status) == ("ovs", "DOWN")
+    first = port.binding_host_id
+    world.plug(port, first)
+    world.await_status(port, "ACTIVE")
+    generation = world.client.domain(DOMAIN).generation
+    other = "two" if first == "one" else "one"
+    compute.live_migrate_server(server.id, host=None, block_migration="auto")
+    until(lambda: world.port(port).binding_host_id == other, PATIENCE_S)
+    until(lambda: compute.get_server(server.id).status == "ACTIVE", PATIENCE_S)
+    assert world.port(port).status == "DOWN", "nothing is plugged there yet"
+    world.unplug(port)
+    world.plug(port, other)
+    world.await_status(port, "ACTIVE")
+    assert world.client.domain(DOMAIN).generation == generation, "the program says nothing of hosts"
+    compute.delete_server(server.id)
+    until(lambda: port.id not in world.endpoints(), PATIENCE_S, what=world.neutron_log)
+    world.unplug(port)
