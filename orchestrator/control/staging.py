@@ -29,7 +29,7 @@ import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -112,6 +112,15 @@ class _Passed:
     at_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What is remembered of a domain from one question to the next, while an intersection goes first."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    comparisons: Comparisons = field(default_factory=Comparisons)
+    narrowings: Narrowings = field(default_factory=Narrowings)
+
+
 class Staging:
     """Remembers each domain's published programs, while hosts may hold them.
 
@@ -129,8 +138,7 @@ class Staging:
         self._passed: dict[str, tuple[_Passed, ...]] = {}
         self._staged: dict[str, int] = {}
         self._looked_at: dict[str, tuple[Policy, Policy, Touched]] = {}
-        self._comparing, self._compared = threading.Lock(), Comparisons()
-        self._narrowings: dict[str, Narrowings] = {}
+        self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
 
     @property
     def staged(self) -> tuple[str, ...]:
@@ -161,8 +169,9 @@ class Staging:
         held = [policy for policy in suspects if could_leak([compare_policies(policy, newest.policy)])]
         if not held:
             return Withheld()
-        with self._comparing:
-            return withheld(held, newest.policy, self._compared)
+        memory = self._memories[domain]
+        with memory.lock:
+            return withheld(held, newest.policy, memory.comparisons)
 
     def following(self, unit: Unit, domain: str, newest: PolicySnapshot) -> PolicySnapshot:
         """Return the policy to publish for a committed one: itself, or the intersection."""
@@ -173,9 +182,9 @@ class Staging:
 
     def intersection_of(self, domain: str, newest: PolicySnapshot, held_back: Withheld) -> PolicySnapshot:
         """Return the newest policy without what is held back, one generation earlier."""
-        with self._comparing:
-            known = self._narrowings.setdefault(domain, Narrowings())
-            policy = narrowed(newest.policy, held_back, highest_number=HIGHEST_NUMBER, known=known)
+        memory = self._memories[domain]
+        with memory.lock:
+            policy = narrowed(newest.policy, held_back, highest_number=HIGHEST_NUMBER, known=memory.narrowings)
         return replace(newest, policy=policy, generation=newest.generation - 1)
 
     def published(self, target: int, snapshot: PolicySnapshot, program: Program) -> None:
@@ -195,7 +204,7 @@ class Staging:
                 self._staged[domain] = target
             else:
                 self._staged.pop(domain, None)
-                self._narrowings.pop(domain, None)
+                self._memories.pop(domain, None)
 
     def reported(self, domain: str, generation: int) -> None:
         """Take note of a host's read-back.
@@ -215,7 +224,7 @@ class Staging:
             self._complete.discard(domain)
             self._passed.pop(domain, None)
             self._looked_at.pop(domain, None)
-            self._narrowings.pop(domain, None)
+            self._memories.pop(domain, None)
 
     def _is_plain(self, domain: str, newest: PolicySnapshot) -> bool:
         """Return whether no host can leak, as far as known without the database.

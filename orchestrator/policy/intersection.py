@@ -36,6 +36,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
+from operator import is_
 from types import MappingProxyType
 
 from orchestrator.errors import TooLarge
@@ -155,30 +156,44 @@ def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool
     """
     if old.groups != new.acl.groups or any(old.default(way) is not new.acl.default(way) for way in Direction):
         return None
-    laid = list(takewhile(lambda piece: all(map(is_laid, piece)), old.listed.pieces))
-    changed = _replaced(Listed(old.listed.pieces[len(laid) :]), new.acl.listed)
-    if changed is None:
+    gone, come = _laid_on(old.listed, new.acl.listed) or _replaced(old.listed, new.acl.listed) or (None, None)
+    if gone is None or come is None or (not in_place and {rule.id for rule in gone} & {rule.id for rule in come}):
         return None
-    gone, come = changed
-    if not in_place and {rule.id for rule in gone} & {rule.id for rule in come}:
-        return None
-    opened, closed = [rule for piece in laid for rule in piece], list[Rule]()
+    opened, closed = list[Rule](), list[Rule]()
     for rules, opens, closes in ((come, opened, closed), (gone, closed, opened)):
         for rule in rules:
             (opens if rule.action is Action.PERMIT else closes).append(rule)
     return _Moves(new, *(_own_boxes(rules, new, direction) for rules in (opened, closed)))
 
 
-def _replaced(old: Listed[Rule], new: Listed[Rule]) -> tuple[list[Rule], list[Rule]] | None:
-    """Return the rules that went and those that came; None where they are many, or others changed places."""
-    gone, come = list[Rule](), list[Rule]()
-    for part in old.apart(new):
+_Replaced = tuple[list[Rule], list[Rule]]
+"""The rules that went, and those that came."""
+
+
+def _laid_on(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
+    """Return the rules on top of a list that otherwise stays, however many; None where it does not."""
+    above = len(old.pieces) - len(new.pieces)
+    if above >= 0 and all(map(is_, old.pieces[above:], new.pieces)):
+        return [rule for piece in old.pieces[:above] for rule in piece], []
+    return None
+
+
+def _replaced(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
+    """Return what was laid on top and went, and a few rules that changed; None where they are many, or change places.
+
+    A list that was read from the store again has other objects: it is compared by value.
+    """
+    laid = list(takewhile(lambda piece: all(map(is_laid, piece)), old.pieces))
+    gone, come = [rule for piece in laid for rule in piece], list[Rule]()
+    most = len(gone) + _MOST_STEPS
+    for part in Listed(old.pieces[len(laid) :]).apart(new):
         mine, theirs = set(map(id, part.come)), set(map(id, part.gone))
         gone += [rule for rule in part.gone if id(rule) not in mine]
         come += [rule for rule in part.come if id(rule) not in theirs]
         stayed = [id(rule) for rule in part.gone if id(rule) in mine]
-        if len(gone) + len(come) > _MOST_STEPS or stayed != [id(rule) for rule in part.come if id(rule) in theirs]:
-            return None
+        if len(gone) + len(come) > most or stayed != [id(rule) for rule in part.come if id(rule) in theirs]:
+            above = len(old) - len(new)
+            return (list(old[:above]), []) if above >= 0 and old[above:] == new[:] else None
     return gone, come
 
 

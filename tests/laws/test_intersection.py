@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -263,6 +264,29 @@ def test_long_lists_that_turn_around_follow_their_own_intersection(base: Policy)
         middle, back = step(before, after)
         assert back
         assert not withheld([middle], after)
+        long = with_list(after, Listed.of(many_more(after.tenants[0].acl.rules)))
+        middle = narrowed(long, back, highest_number=HIGHEST)
+        again = with_list(long, Listed.of(replace(rule) for rule in long.tenants[0].acl.rules))
+        assert again == long
+        assert not withheld([middle], again), "the same list, read again from the store"
+
+
+def many_more(rules: tuple[Rule, ...]) -> Iterator[Rule]:
+    yield from rules
+    for number in range(100):
+        yield replace(rules[number % len(rules)], id=RuleId(f"more{number}"))
+
+
+@given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
+@settings(max_examples=3)
+def test_a_tenant_keeps_nothing_back_by_what_it_calls_its_rules(base: Policy) -> None:
+    """Rules of its own that are called as those that are laid on top of lists."""
+    denies = [deny(way.value, 80).rules[0] for way in Direction]
+    after = policy_with(base, Acl(tuple(replace(rule, id=RuleId(f"withheld-{at}")) for at, rule in enumerate(denies))))
+    back = Withheld({after.tenants[0].id: tuple(denies)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intersection, "MOST_PARTS", 0)
+        assert not withheld([narrowed(after, back, highest_number=HIGHEST)], after)
 
 
 @given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
