@@ -285,13 +285,10 @@ class Replicator:
         A connection that ended by itself, or that nobody knows any more, is left alone.
         """
         closed = []
-        for name in TABLES:
-            found = [(key, Word.unpack(int.from_bytes(value[:8], "little"))) for key, value in self.entries(name)]
-            living = [(key, word) for key, word in found if word.state not in _ENDED]
-            openers = np.array([word.opener for _, word in living], np.bool_)
-            forbidden = lists.forbid([key for key, _ in living], openers)
+        for columns in map(self.columns, TABLES):
+            forbidden = lists.forbid(columns.packed, columns.opened_by_upper) & ~np.isin(columns.state, _ENDED)
             for place in np.flatnonzero(forbidden).tolist():
-                key, word = living[place]
+                key, word = columns.key(place), Word.unpack(int(columns.word[place]))
                 after = replace(word, state=State.CLOSED, version=(word.version + 1) % (1 << 32), pending=False).pack()
                 if self.take(key, after):
                     closed.append(key + after.to_bytes(8, "little"))

@@ -266,17 +266,24 @@ class Columns:
         """The number of each connection's state."""
         return (self.word & np.uint64(0xFF)).astype(np.uint16)
 
+    @property
+    def opened_by_upper(self) -> npt.NDArray[np.bool_]:
+        """Whether the upper end of each key has opened the connection."""
+        opener = np.uint64(Word(State.LISTEN, opener=True).pack())
+        return (self.word & opener).astype(np.bool_)
+
     def each_key(self) -> Iterator[bytes]:
         """Each connection's key."""
-        return (self._key(place) for place in range(len(self.word)))
+        return (self.key(place) for place in range(len(self.word)))
 
     def over(self, now_ns: int, timeouts_s: Mapping[State, float]) -> Iterator[bytes]:
         """The keys of those whose time is over."""
         most = np.array([timeouts_s[state] * NANOSECONDS for state in State])
         late = now_ns - self.seen_ns.astype(np.int64) > most[np.minimum(self.state, len(State) - 1)]
-        return (self._key(place) for place in np.flatnonzero(late).tolist())
+        return (self.key(place) for place in np.flatnonzero(late).tolist())
 
-    def _key(self, place: int) -> bytes:
+    def key(self, place: int) -> bytes:
+        """The key of one connection."""
         return self.packed[place * KEY_BYTES : (place + 1) * KEY_BYTES]
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -70,8 +69,8 @@ class Lists:
         rules = tuple(replace(each, direction=Direction.INGRESS) for each in self.operator)
         object.__setattr__(self, "_first", Deciding(Acl(rules), way=Direction.INGRESS))
 
-    def forbid(self, keys: Sequence[bytes], openers: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which connections are forbidden, by their keys; `openers`: the upper end has opened it."""
+    def forbid(self, keys: bytes, openers: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return which connections are forbidden, by their keys in a row; `openers`: the upper end has opened it."""
         packets = openings(keys, openers)
         is_owned, is_denied = (np.zeros(len(packets), np.bool_) for _ in range(2))
         for each in self._deciding:
@@ -131,9 +130,9 @@ class Duty:
             self.done = HeldTo(lists.generation, self.done.closed + closed)
 
 
-def openings(keys: Sequence[bytes], openers: npt.NDArray[np.bool_]) -> Packets:
+def openings(keys: bytes, openers: npt.NDArray[np.bool_]) -> Packets:
     """Return the packets that open connections of these keys."""
-    known = np.frombuffer(b"".join(keys), _KEY)
+    known = np.frombuffer(keys, _KEY)
     assert _KEY.itemsize == KEY_BYTES
     packets = np.zeros(len(known), PACKET)
     is_v4 = (known["low"][:, 0] == 0) & (known["low"][:, 1] >> np.uint64(32) == _MAPPED)

@@ -45,7 +45,7 @@ def test_lists_forbid_what_the_oracle_denies(policy: Policy, rng: random.Random)
     packets = rng.sample(packets, min(len(packets), 200))
     found = [key_of(each) for each in packets]
     openers = np.array([opener for _, opener in found], np.bool_)
-    forbidden = lists_of(tracked).forbid([key.pack() for key, _ in found], openers)
+    forbidden = lists_of(tracked).forbid(b"".join(key.pack() for key, _ in found), openers)
     assert forbidden.tolist() == [not decide(tracked, each).permitted for each in packets]
 
 

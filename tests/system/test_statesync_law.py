@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +28,8 @@ from orchestrator.statesync.states import TIMEOUT_S
 
 TALKS = 200
 FLAGS = (0x02, 0x02, 0x10, 0x12, 0x14, 0x04, 0x11, 0x18, 0x01, 0x00)
-WAITS_S = (5.0, 15.0, 40.0, 70.0, 150.0)
+MOST_WAIT_S = 150.0
+SLACK_S = 0.05
 _KINDS = {ICMP: {8: Kind.REQUEST, 0: Kind.REPLY}, ICMPV6: {128: Kind.REQUEST, 129: Kind.REPLY}}
 
 
@@ -64,39 +66,48 @@ class Law:
     policy: Policy
     known: Connections = field(default_factory=lambda: NONE)
     states: dict[Ends, Connection] = field(default_factory=dict)
-    now_s: float = 0.0
+    waited_s: float = 0.0
     passed: int = 0
     stricter: int = 0
     """Packets that the program drops, and a policy permits."""
 
     def meet(self, packet: Packet, made: bytes, quoted: Packet | None = None) -> bool:
-        """Give a packet to all three; whether it passes."""
+        """Give a packet to all three; whether it passes.
+
+        The program has a clock of its own, so where a connection's time is over just now, either answer is right.
+        """
         verdict = decide_tracked(self.policy, packet, self.known, quoted)
         self.known = verdict.connections
+        before_s = self._now_s - SLACK_S
         passes = self.bench.watch(made) == PASS
-        assert passes == self._expected(packet, quoted), (packet, quoted, self.states.get(ends_of(quoted or packet)))
-        assert verdict.decision.permitted or not passes, (packet, quoted)
+        expected = {at: self._expected(packet, quoted, at) for at in (before_s, self._now_s + SLACK_S)}
+        about = packet, quoted, self.states.get(ends_of(quoted or packet))
+        fitting = [after for is_passed, after in expected.values() if is_passed == passes]
+        assert fitting, about
+        if fitting[0] is not None:
+            self.states[ends_of(packet)] = replace(fitting[0], seen_s=self._now_s)
+        assert verdict.decision.permitted or not passes, about
         self.passed += passes
         self.stricter += verdict.decision.permitted and not passes
         return passes
 
     def wait(self, seconds: float) -> None:
-        self.now_s += seconds
+        self.waited_s += seconds
         self.bench.let_time_pass(seconds)
 
-    def _expected(self, packet: Packet, quoted: Packet | None) -> bool:
+    @property
+    def _now_s(self) -> float:
+        return time.monotonic() + self.waited_s
+
+    def _expected(self, packet: Packet, quoted: Packet | None, at_s: float) -> tuple[bool, Connection | None]:
+        """Whether a packet passes at a moment, and its connection afterwards; None: as before."""
         if quoted is not None:
             about = self.states.get(ends_of(quoted))
-            lives = about is not None and self.now_s - about.seen_s <= TIMEOUT_S[about.state]
-            return lives and kind_of(quoted) is not None and packet.destination == quoted.source
+            lives = about is not None and at_s - about.seen_s <= TIMEOUT_S[about.state]
+            return lives and kind_of(quoted) is not None and packet.destination == quoted.source, None
         kind = kind_of(packet)
-        if kind is None:
-            return False
-        ends = ends_of(packet)
-        after = step(self.states.get(ends), kind, _is_upper(packet), self.now_s)
-        if after is not None:
-            self.states[ends] = after
-        return after is not None
+        after = None if kind is None else step(self.states.get(ends_of(packet)), kind, _is_upper(packet), at_s)
+        return after is not None, after
 
 
 def _is_upper(packet: Packet) -> bool:
@@ -157,7 +168,7 @@ def test_random_traces_pass_as_both_oracles_permit(bench: Bench, packets: int) -
                 law.meet(packet, made_of(packet, quoted, GATEWAY_MAC), quoted)
             met += 1
             if rng.random() < 0.002:
-                law.wait(rng.choice(WAITS_S))
+                law.wait(rng.uniform(1.0, MOST_WAIT_S))
         passed += law.passed
     assert passed > met / 3, "most conversations go through"
 
