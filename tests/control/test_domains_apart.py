@@ -320,3 +320,24 @@ def test_numbers_drawn_beside_each_other_are_never_the_same(replicas: list[Repli
         for each in [threads.submit(draw, *pair) for pair in zip(replicas, DOMAINS, strict=True)]:
             each.result(PATIENCE_S)
     assert len(set(drawn)) == len(drawn) == 180
+
+
+def test_writes_go_on_after_the_database_has_ended_every_connection(replicas: list[Replica], cluster: Cluster) -> None:
+    """As it does when it is restarted: no connection that was kept is written on, and no program is behind for long."""
+    for replica in replicas:
+        for domain in DOMAINS:
+            replica.control.write(adding(domain, 80), domain=domain)
+    with cluster.connect() as connection:
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'aclflow'")
+    for number, replica in enumerate(replicas):
+        for domain in DOMAINS:
+            replica.control.write(adding(domain, 90 + number), domain=domain)
+    with replicas[0].store.read() as unit:
+        newest = {domain: unit.domains.get(domain).generation for domain in DOMAINS}
+    for replica in replicas:
+        for domain, generation in newest.items():
+            until(
+                lambda replica=replica, domain=domain, generation=generation: replica.control.is_compiled(
+                    domain, generation
+                )
+            )  # type: ignore[misc]
