@@ -10,7 +10,7 @@ from command_line import aclflow
 from playwright.sync_api import Page, expect
 
 from orchestrator.client import Host
-from orchestrator.errors import NotFound
+from orchestrator.errors import NotFound, Unauthenticated
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
 from orchestrator.wire.tenants import Limits
@@ -261,6 +261,9 @@ def test_a_domain_goes_only_when_it_is_empty_and_its_id_was_typed(look: Look) ->
     page.get_by_role("button", name="New domain").click()
     page.get_by_label("Name").fill("attic")
     page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("button", name="Delete attic")).to_be_visible()
+    with look.town.client() as client:
+        enrolment = client.enrol(client.invite_enforcer("attic"), name="controller-4", kind="openflow")
     for name, says in (("pop", "tenant"), ("attic", "")):
         page.get_by_role("button", name=f"Delete {name}").click()
         dialog = page.get_by_role("dialog")
@@ -273,3 +276,5 @@ def test_a_domain_goes_only_when_it_is_empty_and_its_id_was_typed(look: Look) ->
     expect(page.get_by_role("button", name="Delete attic")).to_have_count(0)
     with look.town.client() as client:
         assert [domain.id for domain in client.domains()] == ["pop"]
+    with look.town.client(enrolment.token) as enforcer, pytest.raises(Unauthenticated):
+        enforcer.watch_program("attic")

@@ -93,7 +93,7 @@ async def build(view: View, clusters: Clusters) -> None:
 async def _seen(view: View, domain: str, clusters: Clusters) -> _Seen:
     """Read the state of a domain's firewalls. Raises what the client raises."""
     read = functools.partial(_read, domain=domain)
-    members = asyncio.create_task(read_members(view, clusters.get(domain, ()), _LIVE_S - 0.5))
+    members = asyncio.create_task(read_members(clusters.get(domain, ())))
     seen = await view.read(("firewalls", domain), read, fresh_s=_LIVE_S - 0.5)
     return replace(seen, members=await members)
 

@@ -6,6 +6,7 @@ one that does not answer is shown to be silent.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from nicegui import ui
@@ -13,7 +14,6 @@ from nicegui import ui
 from api.console import words
 from api.console.parts.pieces import heading
 from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plain_table
-from api.console.parts.view import View
 from orchestrator.client.spread import SpreadSeen
 from orchestrator.statesync.status import Status, ask_all
 
@@ -35,10 +35,9 @@ _MEMBERS = columns(
 _STATES = columns(("kind", "Connections", "left"), ("each", "Known to each member", "left"))
 
 
-async def read_members(view: View, places: Sequence[str], fresh_s: float) -> Members:
-    """Ask the members at these places, once for all who look. Raises nothing."""
-    key = ("cluster", tuple(places))
-    return await view.read(key, lambda _: ask_all(places), fresh_s=fresh_s) if places else {}
+async def read_members(places: Sequence[str]) -> Members:
+    """Ask the members at these places, whether or not the service answers. Raises nothing."""
+    return await asyncio.to_thread(ask_all, places) if places else {}
 
 
 class Cluster:
