@@ -75,6 +75,17 @@ def test_a_rule_is_added_where_it_has_an_effect(run: Run, tenant: str) -> None:
     assert (again.code, "there is a rule 'ssh' already" in again.err) == (1, True)
 
 
+def test_a_neighbour_that_is_kept_out_stays_out(run: Run, tenant: str) -> None:
+    """What is opened to everyone goes behind denies of some neighbours, which is told."""
+    scanner = ("--deny", "-s", "192.0.2.66", "-d", "any", "--position", "1", "--yes")
+    assert run("acl", "rule", "add", tenant, "scanner", *scanner).code == 0
+    words = ("--permit", "-p", "tcp", "-s", "any", "-d", "198.51.100.8", "--port", "25", "--yes")
+    ended = run("acl", "rule", "add", tenant, "smtp", *words)
+    assert "still denied before it, by scanner, block" in ended.err
+    assert list(rules(run, tenant)) == ["scanner", "web", "block", "smtp"]
+    assert run("acl", "trace", f"{tenant}@", "-s", "192.0.2.66", "-d", "198.51.100.8", "--port", "25").code == 1
+
+
 def test_a_rule_goes_where_it_is_told_to(run: Run, tenant: str) -> None:
     for number, (place, order) in enumerate(
         {
@@ -106,7 +117,7 @@ def test_what_opens_most_must_be_said(run: Run, tenant: str) -> None:
         assert (ended.code, missing in ended.err) == (2, True), ended
     wide = run("acl", "rule", "add", tenant, "new", "--permit", "-s", "any", "-d", "any", "--dry-run")
     assert wide.code == 0
-    assert "to everyone" in wide.out
+    assert "opens every port of every address to nearly everyone" in wide.out
     unasked = run("acl", "rule", "delete", tenant, "web")
     assert (unasked.code, "--yes" in unasked.err) == (2, True)
     assert list(rules(run, tenant)) == ["web", "block"]

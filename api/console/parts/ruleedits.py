@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 
 from nicegui import ui
 
+from api.console import words
 from api.console.draft import Insert, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.ruleform import ask_for_rule, document_of
 from orchestrator.policy.endpointnames import reference_text
 from orchestrator.policy.model import Rule
-from orchestrator.policy.ruleplace import suggest_place
+from orchestrator.policy.ruleplace import SuggestedPlace, suggest_place
 
 
 async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None = None) -> None:
@@ -30,11 +31,10 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
     def take(rule: Rule) -> None:
         draft = desk.naming(rule, endpoints)
         desk.check(rule, draft, owned)
-        place, before = (position, None) if position is not None else suggest_place(draft.acl, rule)
-        desk.put(draft.edited(Insert(rule, place)))
+        found = SuggestedPlace(position, None) if position is not None else suggest_place(draft.acl, rule)
+        desk.put(draft.edited(Insert(rule, found.position)))
         if position is None:
-            where = f"before '{before}', which decides its packets now" if before else "at the end of the list"
-            ui.notify(f"'{rule.id}' is in the draft, {where}.", type="info")
+            ui.notify(f"'{rule.id}' is in the draft, {_place_words(found)}.", type="info")
 
     await ask_for_rule(
         "New rule",
@@ -43,6 +43,15 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
         keeps_id=False,
         zone=desk.view.session.zone,
         take=take,
+    )
+
+
+def _place_words(found: SuggestedPlace) -> str:
+    where = f"before '{found.before}', which decides its packets now" if found.before else "at the end of the list"
+    return (
+        f"{where}; {words.named(found.exceptions)} before it still denies some of its packets"
+        if found.exceptions
+        else where
     )
 
 

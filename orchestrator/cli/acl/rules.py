@@ -20,9 +20,10 @@ from orchestrator.client import AclSeen, Client, Written
 from orchestrator.errors import Conflict, NotFound, Stale
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.endpointnames import endpoint_of_group
-from orchestrator.policy.model import AddressGroup, GroupName, Rule, RuleId
+from orchestrator.policy.model import AddressGroup, GroupName, Rule
 from orchestrator.policy.ruleplace import suggest_place
 
+_NAMED = 3
 Question = Annotated[
     list[str] | None, typer.Argument(metavar="[WORD]...", help="Such as 198.51.100.10:443, tcp, :https, @office.")
 ]
@@ -71,8 +72,8 @@ def show(tenant: TenantName, rule: RuleName, shown: Shown, url: Url = None) -> N
 def add(tenant: TenantName, rule: RuleName, said: RuleOptions, place: PlaceOptions, how: Carrying) -> None:
     """Add a rule, after showing what that changes, and wait until it is in force.
 
-    Without a place it goes before the rule that decides its packets otherwise now, else to the end. Source and
-    destination must be said; `any` is every address.
+    Without a place it goes before the rule that decides its packets otherwise now, else to the end. A permit stays
+    behind rules that deny a part of it: exceptions hold. Source and destination must be said; `any` is every address.
     """
     how.asking.check()
     new = said.new_rule(rule)
@@ -81,9 +82,7 @@ def add(tenant: TenantName, rule: RuleName, said: RuleOptions, place: PlaceOptio
         names = [each.id for each in seen.acl.rules]
         if new.id in names:
             raise Conflict(f"there is a rule '{rule}' already: `aclflow acl rule set` changes it", place="RULE")
-        index, neighbour = (place.index(names), None) if place.is_said else _suggest_place(seen, new)
-        if neighbour is not None:
-            remark(f"it goes before rule '{neighbour}', which decides its packets otherwise now")
+        index = place.index(names) if place.is_said else _suggested_index(seen, new)
         wanted = [*seen.acl.rules[:index], new, *seen.acl.rules[index:]]
         before = names[index] if index < len(names) else None
         edit = Edit(seen, wanted, lambda: client.insert_rule(tenant, new, before=before, comment=how.asking.message))
@@ -163,11 +162,19 @@ def _seen_for(client: Client, tenant: str, rule: Rule) -> AclSeen:
     return replace(seen, acl=replace(seen.acl, groups=groups))
 
 
-def _suggest_place(seen: AclSeen, rule: Rule) -> tuple[int, RuleId | None]:
+def _suggested_index(seen: AclSeen, rule: Rule) -> int:
+    """The index that is suggested for a new rule, which is said beside the result."""
     try:
-        return suggest_place(seen.acl, rule)
+        found = suggest_place(seen.acl, rule)
     except KeyError as error:
         raise NotFound(f"the list has no group {error}", place="--source") from None
+    if found.before is not None:
+        remark(f"it goes before rule '{found.before}', which decides its packets otherwise now")
+    if found.exceptions:
+        more = len(found.exceptions) - _NAMED
+        names = ", ".join(found.exceptions[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        remark(f"some of its packets are still denied before it, by {names}: --before puts it elsewhere")
+    return found.position
 
 
 def _carry_out(client: Client, tenant: str, edit: Edit, how: Carrying) -> None:
