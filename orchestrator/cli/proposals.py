@@ -58,7 +58,8 @@ def show(about: About, proposal: ProposalId, url: Url = None, as_json: AsJson = 
         say_json({"proposal": seen, "changes": changes})
         return
     say(f"proposal {seen.id}: {seen.kind} of {about}, {_state(seen)}", bold=True)
-    say(f"by {seen.author} ({seen.person}), {seen.created:%Y-%m-%d %H:%M} UTC, from version {seen.base_version}")
+    person = seen.person if seen.made_by is None else f"{seen.person}, whose token {seen.made_by} made"
+    say(f"by {seen.author} ({person}), {seen.created:%Y-%m-%d %H:%M} UTC, from version {seen.base_version}")
     if seen.comment:
         say(f"comment: {seen.comment}")
     if seen.confirm_s is not None:

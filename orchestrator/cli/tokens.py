@@ -104,13 +104,14 @@ def list_all(shown: Shown, url: Url = None) -> None:
         found = client.tokens()
     shown.say(
         found,
-        ("token", "role", "tenant", "person", "description", "expires"),
+        ("token", "role", "tenant", "person", "made by", "description", "expires"),
         (
             (
                 one.id,
                 one.role,
                 one.tenant or "",
                 one.person,
+                one.made_by or "",
                 one.description,
                 f"{one.expires:%Y-%m-%d %H:%M}" if one.expires else "",
             )

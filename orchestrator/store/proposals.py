@@ -196,6 +196,7 @@ class Proposals:
             state="ended" if is_over else row.state,
             author=row.author,
             person=row.person,
+            made_by=row.maker,
             created=from_micros(row.created),
             expires=from_micros(row.expires),
             base_version=row.base_version,

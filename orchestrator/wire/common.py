@@ -46,6 +46,7 @@ class Proposal:
     state: ProposalState = described("`ended`: nobody decided in time")
     author: str
     person: str = described("who bears the author's token: anybody else may approve")
+    made_by: str | None = described("another person that made the author's token", default=None)
     created: dt.datetime
     expires: dt.datetime = described("until when it can be approved")
     base_version: int = described("the version that it was made from")
