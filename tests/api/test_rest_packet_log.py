@@ -169,5 +169,10 @@ def test_the_command_line_shows_and_sets(site: Site, service: Served) -> None:
     assert "198.51.100.7:40000" in text
     assert "no-telnet" in text
     assert [each["rule"] for each in said("acl", "log", "--domain", site.domain, "--json").json()] == ["no-telnet"]
-    assert said("domain", "log-limit", site.domain, "--rate", "33", "--json").json() == {"rate": 33, "burst": 20}
+    assert said("domain", "log", "set", site.domain, "--rate", "33", "--json").json() == {"rate": 33, "burst": 20}
+    assert said("domain", "log", "show", site.domain, "--json").json() == {"rate": 33, "burst": 20}
+    refused = said("domain", "log", "set", site.domain)
+    assert refused.code == 2
+    assert f"aclflow domain log show {site.domain}" in refused.err
+    assert "it is called `aclflow domain log set" in said("domain", "log-limit", site.domain, "--rate", "1").err
     assert said("acl", "log").code == 2

@@ -1,4 +1,4 @@
-"""`aclflow acl log` and `domain log-limit`: packets that rules with `log` decided, and how many are reported."""
+"""`aclflow acl log` and `domain log`: packets that rules with `log` decided, and how many are reported."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def packet_log(
 ) -> None:
     """Show packets that rules with `log` decided, oldest first. With --follow, --json prints one object a line.
 
-    Switches report some of them: `aclflow domain log-limit` says how many.
+    Switches report some of them: `aclflow domain log show` says how many.
     """
     if (tenant is None) == (domain is None):
         raise BadInput("say whose rules: a tenant, or --domain for all of a domain's", place="TENANT")
@@ -79,19 +79,30 @@ def _follow(client: Client, tenant: str | None, asked: Mapping[str, Any], found:
 
 
 @taking
-def log_limit(
+def show_limit(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+    """Show how many packets each switch reports of each tenant whose rules log."""
+    with service(url) as client:
+        _say_limit(client.log_limit(domain), as_json=as_json)
+
+
+@taking
+def set_limit(
     domain: DomainName,
     rate: Annotated[int | None, typer.Option("--rate", min=1, help="Packets a second, of each tenant.")] = None,
     burst: Annotated[int | None, typer.Option("--burst", min=1, help="Packets at once after a silence.")] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many packets each switch reports of each tenant whose rules log; with --rate or --burst, change it."""
+    """Say how many packets each switch reports of each tenant whose rules log. What is not said stays as it is."""
+    if rate is None and burst is None:
+        raise BadInput(f"say --rate, --burst or both; `aclflow domain log show {domain}` shows what is so now")
     with service(url) as client:
         limit = client.log_limit(domain)
-        if rate is not None or burst is not None:
-            wanted = LogLimit(rate if rate is not None else limit.rate, burst if burst is not None else limit.burst)
-            limit = client.set_log_limit(domain, wanted)
+        wanted = LogLimit(rate if rate is not None else limit.rate, burst if burst is not None else limit.burst)
+        _say_limit(client.set_log_limit(domain, wanted), as_json=as_json)
+
+
+def _say_limit(limit: LogLimit, *, as_json: bool) -> None:
     if as_json:
         say_json({"rate": limit.rate, "burst": limit.burst})
     else:

@@ -60,7 +60,14 @@ DOMAIN = Branch(
                 Leaf("set", "Say what needs approval.", "proposals:set_approvals"),
             ),
         ),
-        Leaf("log-limit", "Show or set how many packets of rules with `log` are reported.", "acl.log:log_limit"),
+        Branch(
+            "log",
+            "How many packets of rules with `log` are reported.",
+            (
+                Leaf("show", "Show how many packets each switch reports.", "acl.log:show_limit"),
+                Leaf("set", "Say how many packets each switch reports.", "acl.log:set_limit"),
+            ),
+        ),
         Leaf("wait", "Wait until every host holds a generation.", "domains:wait"),
         Leaf("set", "Set how a domain lets replies in.", "domains:configure"),
         Leaf("raise", "Move a domain above what its hosts hold.", "domains:raise_above"),
@@ -75,6 +82,7 @@ DOMAIN = Branch(
         Moved("invite-group", "domain group invite ..."),
         Moved("groups", "domain group list ..."),
         Moved("remove-group", "domain group remove ..."),
+        Moved("log-limit", "domain log set ..."),
     ),
 )
 
