@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from cli.test_docs import Said, complaint
 from deployment.image import ROOT
 
 COLLECTION = ROOT / "ansible"
@@ -52,3 +54,22 @@ def test_what_is_a_yes_or_no_by_default_is_declared_as_one(path: Path) -> None:
 )
 def test_a_word_that_is_believed_is_found(line: str) -> None:
     assert _taken_at_their_word(line) == [line]
+
+
+def _called() -> Iterator[tuple[str, list[str]]]:
+    """Each command of aclflow that a task calls: by which variable, and its words as far as they are written out."""
+    for path in sorted((COLLECTION / "roles").glob("*/tasks/*.yml")):
+        for called in re.finditer(r"(aclflow_(?:program|as_service)) \+\s+\[([^\]]*)\]", path.read_text()):
+            items = [each.strip() for each in called[2].split(",")]
+            yield called[1], [each[1:-1] if re.fullmatch("'[^']*'", each) else "?" for each in items]
+
+
+def test_every_command_that_a_role_calls_can_be_called() -> None:
+    said = [Said(by, tuple(words), whole=False) for by, words in _called()]
+    assert len(said) > 12
+    assert [f"{each.words}: {reason}" for each in said if (reason := complaint(each)) is not None] == []
+
+
+def test_a_role_asks_the_store_itself_only_for_what_works_without_the_service() -> None:
+    local = {("db", "upgrade"), ("db", "token"), ("certificates", "init"), ("certificates", "console")}
+    assert {tuple(words[:2]) for by, words in _called() if by == "aclflow_as_service"} <= local
