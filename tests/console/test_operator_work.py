@@ -278,3 +278,28 @@ def test_a_domain_goes_only_when_it_is_empty_and_its_id_was_typed(look: Look) ->
         assert [domain.id for domain in client.domains()] == ["pop"]
     with look.town.client(enrolment.token) as enforcer, pytest.raises(Unauthenticated):
         enforcer.watch_program("attic")
+
+
+def test_a_token_is_made_shown_once_and_revoked(look: Look) -> None:
+    """A bearer works with it until it is revoked, and is shut out then."""
+    look.sign_in(look.town.admin)
+    look.open("/identity/tokens")
+    page = look.page
+    page.get_by_role("button", name="New token").click()
+    page.get_by_label("What it is for").fill("nightly audit")
+    page.get_by_role("dialog").get_by_role("button", name="Create").click()
+    shown = page.get_by_role("dialog").locator(".mono")
+    expect(shown).to_contain_text("aclflow_")
+    secret = shown.inner_text()
+    page.get_by_role("button", name="Done").click()
+    row = page.locator(".token", has_text="nightly audit")
+    expect(row).to_be_visible()
+    assert secret not in page.content()
+    with look.town.client(secret) as client:
+        assert client.own_token().role == "member"
+        row.get_by_role("button", name="Revoke").click()
+        expect(page.get_by_text("Every program that uses it is shut out at once.")).to_be_visible()
+        page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        expect(page.locator(".token", has_text="nightly audit")).to_have_count(0)
+        with pytest.raises(Unauthenticated):
+            client.own_token()

@@ -47,7 +47,7 @@ def _draw(view: View, token: Token) -> None:
 
 
 async def _revoke(view: View, token: Token) -> None:
-    if not await is_sure(f"Revoke token {token.id}?", "Whoever uses it is shut out at once.", "Revoke"):
+    if not await is_sure(f"Revoke token {token.id}?", "Every program that uses it is shut out at once.", "Revoke"):
         return
     try:
         await view.do(lambda client: client.revoke_token(token.id))
