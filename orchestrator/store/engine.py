@@ -72,7 +72,7 @@ class Store:
         self._turn = threading.Lock()
         """Of the one writer; on PostgreSQL, the database's locks are enough."""
         self._logging = threading.Lock()
-        """Held from the first log entry of a writer of a part until its commit: this process has one audit trail."""
+        """Held around a commit that adds to this process's audit trail, until its head is noted here."""
         self._writers: deque[Connection] = deque()
         self._numbers = _Numbers(engine)
         self._notices = Notices(engine)
@@ -208,6 +208,9 @@ class Store:
     @contextmanager
     def _transaction(self, *, writing: bool, synced: bool = True, part: str | None = None) -> Iterator[Transaction]:
         connection = self._writing(synced, part) if writing else _begun(self._connected(), begin_reading)
+        if writing and part is None and not self.is_alone:
+            with self._logging:  # the commit before is in the database, and its head may not be noted here yet
+                pass
         caches = self._cache, self._policies, self._pops
         draw = None if part is None else self._numbers.draw
         tx = Transaction(
@@ -252,7 +255,7 @@ class Store:
         """Raises Unreachable where the connection broke: the change may be there then."""
         if tx.spent is not None or tx.rehearses:
             raise RuntimeError(f"{tx.spent or 'this was a rehearsal'}, so it cannot be committed")
-        with self._logging if tx.to_log else nullcontext():
+        with self._logging if tx.to_log or tx.head else nullcontext():
             if tx.to_log:
                 with translated():
                     lock_log(tx.connection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +16,7 @@ from strategies import FAR_POOL
 from orchestrator.errors import Busy, Conflict
 from orchestrator.policy.addresses import Prefix
 from orchestrator.store import Store
+from orchestrator.store.chains import Chain, Head
 from orchestrator.store.schema.core import endpoint_prefixes, endpoints, prefixes
 from orchestrator.store.sql.database import begin_writing
 from orchestrator.store.sql.faults import translated
@@ -128,6 +130,36 @@ def test_writers_in_two_processes_stand_in_line(store: Store, open_another: Call
         assert len({tenant.number for tenant in tenants}) == 41
         assert unit.domains.get("pop").generation == 42
         assert len(unit.events.since(0).events) == 40
+
+
+def test_the_next_writer_waits_until_the_head_of_the_trail_is_noted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database lets it in right after the commit, when this process has not noted its newest entry yet."""
+    populate(store)
+    noted = Chain.commit
+
+    def note_late(chain: Chain, head: Head | None) -> None:
+        time.sleep(0.01)
+        noted(chain, head)
+
+    monkeypatch.setattr(Chain, "commit", note_late)
+    failures: list[Exception] = []
+
+    def work(part: str | None) -> None:
+        try:
+            for step in range(5):
+                with store.write(part=part) as unit:
+                    unit.events.append("made", f"{part}-{step}", {})
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(part,)) for part in (None, None, "one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
 
 
 def test_a_writer_that_waits_too_long_is_told_so(store: Store, open_another: Callable[..., Store]) -> None:
