@@ -7,35 +7,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from packaging.utils import canonicalize_name
 
 from packaging.requirements import Requirement
 
 NAME = "aclflow"
 
 
-def canonical(name: str) -> str:
-    """Return a package's name as indexes have it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def needed(package: str, extras: frozenset[str] = frozenset()) -> dict[str, tuple[str, ...]]:
     """Return a package with its extras and all that these need here, each with the names that it needs itself."""
     found: dict[str, tuple[str, ...]] = {}
-    open_: list[tuple[str, frozenset[str]]] = [(canonical(package), extras)]
+    open_: list[tuple[str, frozenset[str]]] = [(canonicalize_name(package), extras)]
     while open_:
         name, extras = open_.pop()
         requirements = [Requirement(text) for text in metadata.requires(name) or ()]
         wanted = [each for each in requirements if _applies(each, extras)]
-        names = tuple(sorted({canonical(each.name) for each in wanted}))
+        names = tuple(sorted({canonicalize_name(each.name) for each in wanted}))
         if name in found and set(names) <= set(found[name]):
             continue
         found[name] = tuple(sorted({*found.get(name, ()), *names}))
-        open_ += [(canonical(each.name), frozenset(each.extras)) for each in wanted]
+        open_ += [(canonicalize_name(each.name), frozenset(each.extras)) for each in wanted]
     return found
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from store.postgres_cluster import binaries, running
+from store.postgres_cluster import running
 
 from orchestrator.bench.results import Results
 from orchestrator.bench.scale import suite
@@ -69,10 +69,7 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(monkeypatch: pytest.MonkeyP
 
 
 def test_one_rule_is_measured_while_another_domain_is_filled() -> None:
-    programs = binaries()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed (Debian: postgresql)")
-    with running(programs) as cluster:
+    with running() as cluster:
         found = measure(cluster.create_database("scale"), Load(changes=40, rules=200))
     assert found.quiet_p99_ms > 0
     assert found.bulk_p99_ms > 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from control.test_timekeeper import HOUR, Plant, Wall
-from store.postgres_cluster import binaries, running
+from store.postgres_cluster import running
 
 from orchestrator.control.timekeeper import LOOK_AT_CLOCK_S
 from orchestrator.errors import BadPolicy, Conflict, TooLarge
@@ -146,10 +146,7 @@ def test_a_quota_does_not_keep_it_from_going_back(plant: Plant) -> None:
 
 def test_services_whose_clocks_are_apart_agree_on_the_time() -> None:
     """The deadline is by the clock of the database that they share."""
-    programs = binaries()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed (Debian: postgresql)")
-    with running(programs) as cluster, ExitStack() as stack:
+    with running() as cluster, ExitStack() as stack:
         url = cluster.create_database("confirmed")
         upgrade(url)
         ahead = stack.enter_context(closing(open_store(url, clock=lambda: dt.datetime.now(dt.UTC) + HOUR)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-from store.postgres_cluster import binaries, running
+from store.postgres_cluster import running
 
 from orchestrator.control.feed import Feed
 from orchestrator.store import open_store
@@ -14,10 +13,7 @@ from orchestrator.store.records import Event
 
 
 def test_what_one_process_logs_is_followed_at_another() -> None:
-    programs = binaries()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed (Debian: postgresql)")
-    with running(programs) as cluster:
+    with running() as cluster:
         url = cluster.create_database("followed")
         upgrade(url)
         stores = [open_store(url) for _ in range(2)]

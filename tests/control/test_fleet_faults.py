@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 from fleet_world import LOOK_S, MEASURED, SETTINGS, Agent, World, fresh
 from store.conftest import DATABASES, wiped
-from store.postgres_cluster import Cluster, binaries, running
+from store.postgres_cluster import Cluster, running
 
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder
 from orchestrator.compile.filters.rows import Plane
@@ -161,10 +161,7 @@ def test_killed_between_any_two_effects(worlds: Callable[[], World], nth: int) -
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    programs = binaries()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed (Debian: postgresql)")
-    with running(programs) as started:
+    with running() as started:
         upgrade(started.create_database("migrated"))
         yield started
 

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from packaging.requirements import Requirement
 
@@ -55,14 +56,10 @@ def advisories() -> ModuleType:
     return load("advisories")
 
 
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def pins(lock: str = "requirements.txt") -> dict[str, tuple[str, str]]:
     """Each package of a lock: its version and the digests of its files."""
     text = (ROOT / lock).read_text()
-    found = {canonical(match[1]): (match[2], match[3]) for match in _PIN.finditer(text)}
+    found = {canonicalize_name(match[1]): (match[2], match[3]) for match in _PIN.finditer(text)}
     assert "".join(match[0] for match in _PIN.finditer(text)) == text.partition("\n")[2], "a line that is no pin"
     return found
 
@@ -75,7 +72,7 @@ def test_every_requirement_has_bounds_and_its_pin_is_within_them() -> None:
     for each in listed:
         operators = {specifier.operator for specifier in each.specifier}
         assert {">=", "<"} <= operators, f"{each.name} has no bounds"
-        assert each.specifier.contains(pins()[canonical(each.name)][0]), each
+        assert each.specifier.contains(pins()[canonicalize_name(each.name)][0]), each
 
 
 @pytest.mark.parametrize("lock", LOCKS)
