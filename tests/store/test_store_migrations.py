@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,8 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from store.conftest import DATABASES
 from store.postgres_cluster import Cluster
 
-from orchestrator.errors import Missing
-from orchestrator.store import migrate, open_store
+from orchestrator.errors import Busy, Missing
+from orchestrator.store import StoreSettings, migrate, open_store
 from orchestrator.store.schema.core import HEAD, metadata
 
 SQLITE_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE tbl_name <> 'alembic_version'"
@@ -110,6 +112,20 @@ def test_a_fresh_database_gets_its_tables_once(empty_addresses: tuple[str, str])
     with store.read() as unit:
         assert len(unit.domains.list()) == 3
     store.close()
+
+
+def test_a_fresh_database_that_another_process_opens_is_waited_for(tmp_path: Path) -> None:
+    """SQLite refuses at once to switch a file to its write-ahead log while another connection begins to write."""
+    address = f"sqlite:///{tmp_path / 'one.db'}"
+    with closing(sqlite3.connect(tmp_path / "one.db", isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Busy):
+            open_store(address, settings=StoreSettings(busy_timeout_s=0.1))
+        leaving = threading.Timer(0.3, lambda: other.execute("COMMIT"))
+        leaving.start()
+        with closing(open_store(address)) as store, store.read() as unit:
+            assert unit.domains.list() == ()
+        leaving.join()
 
 
 def test_other_schemas_are_refused(empty_addresses: tuple[str, str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from hashlib import blake2b
 from typing import Final
 
@@ -17,6 +18,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 
 from orchestrator.errors import BadInput, Missing, Unreachable
+from orchestrator.store.sql.faults import is_busy
 from orchestrator.store.sql.prepared import driver_of
 
 WRITER_LOCK = 0xAC1F10
@@ -37,6 +39,7 @@ _SYNCED = "aclflow_synced"
 LIVENESS: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 """A connection to PostgreSQL whose other end has gone without a word is given up after some ten seconds."""
 
+_SWITCH_AGAIN_S = 0.01
 _SQLITE, _POSTGRES = "sqlite", "postgresql"
 _POOL = {"pool_size": 8, "max_overflow": 32}
 
@@ -126,7 +129,7 @@ def _sqlite_pool(url: URL, busy_timeout_s: float) -> Engine:
         raise BadInput("a store in SQLite needs a file, as in sqlite:////var/lib/aclflow/aclflow.db")
     _create_file(url.database)
     engine = create_engine(url, pool_timeout=busy_timeout_s, connect_args={"timeout": busy_timeout_s}, **_POOL)
-    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "connect", lambda connection, _record: _prepare_sqlite(connection, busy_timeout_s))
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
@@ -142,10 +145,25 @@ def _create_file(path: str) -> None:
         raise Missing(f"the store's file cannot be opened: {error.strerror}", place=path) from None
 
 
-def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+def _prepare_sqlite(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
     connection.isolation_level = None  # the driver must not begin transactions by itself
-    for pragma in ("foreign_keys = ON", "journal_mode = WAL", "synchronous = FULL", "cache_size = -4096"):
+    _use_write_ahead_log(connection, busy_timeout_s)
+    for pragma in ("foreign_keys = ON", "synchronous = FULL", "cache_size = -4096"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
+    """Switch a database to its write-ahead log; SQLite does not wait for others that open a fresh one just now."""
+    give_up = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > give_up:
+                raise
+        else:
+            return
+        time.sleep(_SWITCH_AGAIN_S)
 
 
 def _begin_sqlite(connection: Connection) -> None:

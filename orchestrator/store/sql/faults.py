@@ -79,9 +79,18 @@ def _ours(error: BaseException | None) -> AclflowError | None:
     return _of_postgres(error) if isinstance(error, psycopg.Error) else None
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether SQLite refused something because another connection holds the database."""
+    return _sqlite_name(error).startswith(_SQLITE_BUSY)
+
+
+def _sqlite_name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", None) or ""
+
+
 def _of_sqlite(error: sqlite3.Error) -> AclflowError | None:
-    name = getattr(error, "sqlite_errorname", None) or ""
-    if name.startswith(_SQLITE_BUSY):
+    name = _sqlite_name(error)
+    if is_busy(error):
         return Busy("the store is locked by another writer: try again")
     if name == "SQLITE_FULL":
         return Full(DISK_FULL)
