@@ -155,12 +155,18 @@ def test_what_a_format_cannot_say_is_a_list_beside_the_file(look: Look) -> None:
         ).to_be_visible()
 
 
-def test_a_project_without_machines_learns_what_is_missing(look: Look) -> None:
+def test_a_project_whose_last_machine_has_just_gone_learns_what_is_missing(look: Look) -> None:
     page = look.page
+    web1 = Endpoint("web1", TenantId("shop"), "tap17", 0x0A0011, (Prefix.parse("198.51.100.17/32"),))
     look.sign_in(look.town.member)
     look.open("/project/shop/acl")
     page.get_by_role("button", name="Export").click()
     page.get_by_role("checkbox", name="One file for each endpoint").click()
+    with look.town.client() as client:
+        client.put_endpoint("pop", web1)
+        with page.expect_download():
+            page.get_by_role("button", name="Download").click()
+        client.remove_endpoint("pop", "web1")
     page.get_by_role("button", name="Download").click()
     expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("has no endpoints")
 

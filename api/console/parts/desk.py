@@ -77,9 +77,9 @@ class Desk:
         check_ownership(Acl((rule,), draft.acl.groups), owned)
 
     async def endpoints(self) -> Mapping[str, tuple[Prefix, ...]]:
-        """Return the addresses of the endpoints that a rule may name."""
+        """Read the addresses of the endpoints that a rule may name: anew, for they go into drafts and files."""
         tenant = self.view.tenant
-        known = await self.view.read("endpoints", lambda client: [*client.own_endpoints(tenant)], fresh_s=10)
+        known = await self.view.session.reading.once(lambda: [*self.view.client.own_endpoints(tenant)])
         return {each.name: tuple(map(Prefix.parse, each.prefixes)) for each in known}
 
     def naming(self, rule: Rule, endpoints: Mapping[str, tuple[Prefix, ...]]) -> Draft:
