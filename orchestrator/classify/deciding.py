@@ -102,7 +102,7 @@ class Deciding:
         for direction in self._ways:
             left = np.flatnonzero(asked[direction] & ((decider == NOBODY) | self.permits[decider]))
             let_out[left] = decider[left]
-            decider[left] = self._first(packets[left], direction)
+            decider[left] = self._first(packets.take(left), direction)
         return Verdicts(decider, let_out)
 
     def knows(self, packets: Packets) -> npt.NDArray[np.bool_]:
@@ -128,7 +128,7 @@ class Deciding:
         asked = np.zeros(len(packets), np.bool_)
         for family, search in self._worlds[direction].items():
             mine = np.flatnonzero(packets["family"] == family.value)
-            asked[mine] = search.first(packets[mine]) >= 0
+            asked[mine] = search.first(packets.take(mine)) >= 0
         return asked
 
     def _first(self, packets: Packets, direction: Direction) -> I32:
@@ -136,7 +136,7 @@ class Deciding:
         for family in Family:
             mine = np.flatnonzero(packets["family"] == family.value)
             if len(mine):
-                found[mine] = self._searches[direction, family].first(packets[mine])
+                found[mine] = self._searches[direction, family].first(packets.take(mine))
         return found
 
 

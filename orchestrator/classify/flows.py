@@ -119,7 +119,7 @@ def flows_of(kinds: Packets, packets: I64, octets: I64, first: I64, decider: I32
     records["decider"], records["before"] = decider, before
     one, group = groups(records, _FLOW.itemsize)
     return FlowCounts(
-        records[one], add_values(group, packets, len(one)), add_values(group, octets, len(one)), first[one]
+        records.take(one), add_values(group, packets, len(one)), add_values(group, octets, len(one)), first[one]
     )
 
 
@@ -227,7 +227,7 @@ class _Held:
         records = np.concatenate([each.records for each in parts])
         one, group = groups(records, _FLOW.itemsize)
         return cls(
-            records[one],
+            records.take(one),
             add_values(group, np.concatenate([each.packets for each in parts]), len(one)),
             add_values(group, np.concatenate([each.octets for each in parts]), len(one)),
             np.concatenate([each.captures for each in parts])[one],
@@ -240,7 +240,11 @@ class _Held:
 
     def take(self, places: npt.NDArray[np.intp]) -> _Held:
         return _Held(
-            self.records[places], self.packets[places], self.octets[places], self.captures[places], self.first[places]
+            self.records.take(places),
+            self.packets[places],
+            self.octets[places],
+            self.captures[places],
+            self.first[places],
         )
 
 

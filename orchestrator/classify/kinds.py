@@ -29,7 +29,8 @@ class Kinds:
 
     def take(self, which: npt.NDArray[np.bool_]) -> Kinds:
         """Some of the kinds."""
-        return Kinds(self.packets[which], self.count[which], self.octets[which], self.first[which], self.group)
+        some = np.flatnonzero(which)
+        return Kinds(self.packets.take(some), self.count[some], self.octets[some], self.first[some], self.group)
 
     def total(self, which: npt.NDArray[np.bool_]) -> Count:
         """Packets and bytes of some of the kinds."""
@@ -47,7 +48,7 @@ def kinds_of(piece: Piece) -> Kinds:
 def _kinds_of_records(records: FlowRecords) -> Kinds:
     first, group = groups(records.packets, SEEN)
     count, octets = (add_values(group, each, len(first)) for each in (records.count, records.octets))
-    return Kinds(records.packets[first], count, octets, first, group)
+    return Kinds(records.packets.take(first), count, octets, first, group)
 
 
 def _kinds_of_frames(frames: Frames) -> Kinds:
