@@ -1,22 +1,42 @@
-"""The lists of the abuse figure: they pass their ceiling, and each of them does to others what it is there for."""
+"""The abuse figure: its search ends at lists that pass the ceiling, and rounds without and with abuse are measured."""
 
 from __future__ import annotations
 
 from orchestrator.bench.control_plane import abuse
-from orchestrator.control.ceilings import Ceilings
-from orchestrator.policy.model import Acl
+from orchestrator.bench.control_plane.worstlists import SLOW, Kind, Shape, find_worst
 
 
-def test_the_worst_lists_pass_the_ceiling() -> None:
-    lists = [*abuse.worst_lists()]
-    for acl in lists:
-        Ceilings().check_list(acl)
-    assert max(len(acl.rules) for acl in lists) == 4_000
-    assert any(len(rule.source_ports) * len(rule.destination_ports) == 900 for acl in lists for rule in acl.rules)
+def test_the_known_slow_lists_pass_the_ceiling() -> None:
+    assert all(shape.passes for shape in SLOW)
+    assert {shape.kind for shape in SLOW} == {*Kind}
+    assert max(len(shape.lists()[0].rules) for shape in SLOW) == 4_000
+
+
+def test_a_list_and_its_opposite_decide_otherwise() -> None:
+    for shape in SLOW:
+        one, other = shape.lists()
+        actions = {rule.id: rule.action for rule in one.rules}
+        assert [rule.id for rule in other.rules] == [rule.id for rule in one.rules][::-1]
+        assert all(actions[rule.id] is not rule.action for rule in other.rules)
+
+
+def test_a_search_follows_what_is_slow_and_keeps_below_the_ceiling() -> None:
+    tried: list[Shape] = []
+
+    def seconds(shape: Shape) -> float:
+        tried.append(shape)
+        return float(shape.rules * shape.ports * (shape.kind is Kind.CROSSING))
+
+    worst = find_worst(seconds, trials=8)
+    assert len(tried) == len({*tried}) == 8
+    assert all(shape.passes for shape in tried)
+    slowest = next(iter(worst))
+    assert slowest.kind is Kind.CROSSING
+    assert slowest.rules * slowest.ports > max(each.rules * each.ports for each in SLOW if each.kind is Kind.CROSSING)
 
 
 def test_a_few_rules_under_abuse_are_measured() -> None:
-    found = abuse.cost(4, [Acl(acl.rules[:50]) for acl in abuse.worst_lists()])
-    assert len(found.quiet) == 4
-    assert len(found.abused) in (4, 8)
-    assert min(*found.quiet, *found.abused) > 0
+    found = abuse.cost(1, 1, changes=4)
+    assert [len(each) for each in (*found.quiet, *found.abused)] == [4, 4]
+    assert min(*found.quiet[0], *found.abused[0]) > 0
+    assert len(found.worst) == 1

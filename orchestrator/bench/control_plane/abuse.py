@@ -1,9 +1,9 @@
 """One tenant's single rules while another sends the worst lists under its ceiling.
 
-The parts of a service run in a process of its own (``python -m orchestrator.bench.control_plane.abuse CHANGES``), on
-SQLite and without HTTP; one host is simulated and reads back at once what it is given. The lists are those that took
-longest of all that a search tried: rules that cross each other in both directions, whose actions and order turn around,
-so that what must be held back is looked for; as many flow entries as the ceiling allows; hundreds of conjunctions.
+The parts of a service run in a process of its own (``python -m orchestrator.bench.control_plane.abuse ROUNDS TRIALS``),
+on SQLite and without HTTP; one host is simulated and reads back all the time what it is given. First a search finds the
+lists that take longest (`worstlists.py`). Then quiet rounds and rounds under abuse take turns: each compares the 99th
+percentiles of single rules, so whatever else the machine does meets both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import structlog
 
+from orchestrator.bench.control_plane.worstlists import Shape, find_worst, make_rule
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
@@ -33,49 +34,55 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import AclflowError, Busy, Unreachable
 from orchestrator.memory import collect_seldom
-from orchestrator.policy.addresses import Addresses, Family, Prefix
-from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Rule, RuleId, TenantId
+from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.model import Acl, Endpoint, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
-from orchestrator.policy.protocols import TCP
 from orchestrator.store import open_store
 from orchestrator.store.points.records import PointReport, PointState
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
+from orchestrator.turns import take_turns
 
 _DOMAIN, _HOST = "bench", "h"
 _ABUSER, _OTHER = "abuser", "other"
-_QUICK, _FULL = 300, 2_000
+_CHANGES = 1_024
+"""Changes of a round: so many that the slowest hundredth is ten of them."""
+_QUICK, _FULL = (3, 6), (7, 24)
+"""Rounds, and lists that the search tries."""
 _P99 = Target(3.0)
 _LOOK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Milliseconds of single rules without and with abuse, and how many lists were put meanwhile."""
+    """Milliseconds of single rules by round, without and with abuse, and the abuser's lists."""
 
-    quiet: Sequence[float]
-    abused: Sequence[float]
+    quiet: Sequence[Sequence[float]]
+    abused: Sequence[Sequence[float]]
     lists: int
     longest_list_s: float
+    worst: Sequence[str]
 
 
 def measure(results: Results, progress: Callable[[str], None], *, quick: bool) -> None:
     """Measure in a process of its own. Raises Unreachable if that fails."""
-    changes = _QUICK if quick else _FULL
-    progress(f"{changes} rules of one tenant while another one sends the worst lists")
-    command = [sys.executable, "-m", "orchestrator.bench.control_plane.abuse", str(changes)]
+    rounds, trials = _QUICK if quick else _FULL
+    progress(f"{rounds} rounds of {_CHANGES} rules of one tenant while another one sends the worst lists")
+    command = [sys.executable, "-m", "orchestrator.bench.control_plane.abuse", str(rounds), str(trials)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Unreachable(f"abuse could not be measured: {done.stderr.strip()[-500:]}")
     found = Outcome(**json.loads(done.stdout))
-    quiet, abused = (float(np.percentile(each, 99)) for each in (found.quiet, found.abused))
-    results.figures["one_rule_p99_under_abuse_vs_quiet"] = Figure.of([abused / quiet], "ratio", _P99)
-    results.figures["one_rule_p99_quiet_ms"] = Figure.of([quiet], "ms")
-    results.figures["one_rule_p99_under_abuse_ms"] = Figure.of([abused], "ms")
-    results.figures["one_rule_longest_under_abuse_ms"] = Figure.of([max(found.abused)], "ms")
+    quiet, abused = ([float(np.percentile(each, 99)) for each in rounds] for rounds in (found.quiet, found.abused))
+    ratios = [mine / other for mine, other in zip(abused, quiet, strict=True)]
+    results.figures["one_rule_p99_under_abuse_vs_quiet"] = Figure.of(ratios, "ratio", _P99)
+    results.figures["one_rule_p99_quiet_ms"] = Figure.of(quiet, "ms")
+    results.figures["one_rule_p99_under_abuse_ms"] = Figure.of(abused, "ms")
+    results.figures["one_rule_longest_under_abuse_ms"] = Figure.of([*map(max, found.abused)], "ms")
     results.notes.append(
         f"abuse: {found.lists} of the worst lists were put meanwhile, the longest took {found.longest_list_s:.1f} s "
-        "with its waiting; a tenant whose turns take long lets others go first, so a few of their writes wait for one"
+        "with its waiting; a tenant whose turns take long lets others go first, so a few of their writes wait for one. "
+        f"The worst that a search found: {'; '.join(found.worst)}"
     )
 
 
@@ -103,7 +110,8 @@ class _World:
         """Put rules in and take them out again, one by one; milliseconds of each."""
         taken = []
         for turn in range(first, first + changes // 2):
-            rule = _rule(f"one{turn}", destination_ports=(PortRange(1 + turn % 65_535, 1 + turn % 65_535),))
+            port = PortRange(1 + turn % 65_535, 1 + turn % 65_535)
+            rule = make_rule(f"one{turn}", destination_ports=(port,))
             for work in (_inserting(rule), _deleting(rule.id)):
                 started = time.perf_counter()
                 self._insist(work)
@@ -152,54 +160,18 @@ def _deleting(name: RuleId) -> Callable[[Unit], object]:
     return lambda unit: unit.acls.delete_rule(_OTHER, name, author="bench")
 
 
-def worst_lists() -> Iterator[Acl]:
-    """Yield the most expensive lists, each with the list that differs most from it."""
-    for rules, ports in ((2_000, 16), (500, 60)):
-        yield from (_crossing(rules, ports, flipped=flipped) for flipped in (False, True))
-    odd = _odd(30)
-    address = Prefix.parse("64.0.0.1/32").network
-    sides = [Addresses((Prefix(Family.IPV4, address + 2 * each, 32),)) for each in range(200)]
-    yield Acl(
-        tuple(_rule(f"r{at}", source=side, source_ports=odd, destination_ports=odd) for at, side in enumerate(sides))
-    )
-    several = [
-        Addresses(tuple(Prefix(Family.IPV4, address + 2 * each + at, 32) for each in range(100))) for at in (0, 1)
-    ]
-    yield Acl(
-        tuple(
-            _rule(f"r{at}", Action.DENY if at % 2 else Action.PERMIT, source=several[0], destination=several[1],
-                  destination_ports=_odd(30, at))
-            for at in range(200)
-        )
-    )  # fmt: skip
-    yield Acl()
+@contextmanager
+def _reading_back(world: _World) -> Iterator[None]:
+    """Have the host read back what it is given, until the block ends."""
+    over = threading.Event()
 
+    def read_back() -> None:
+        while not over.wait(_LOOK_S):
+            with suppress(Busy):
+                world.report()
 
-def _crossing(rules: int, ports: int, *, flipped: bool) -> Acl:
-    """Return rules whose port ranges cross: every pair of them shares packets.
-
-    Some have many source ports, some many destination ports.
-    """
-    made = []
-    for number in range(rules):
-        some = _odd(ports, number * ports)
-        for way in Direction:
-            action = Action.DENY if (number + (way is Direction.EGRESS)) % 2 != flipped else Action.PERMIT
-            name = f"r{number}{way.value}"
-            side = "source_ports" if number % 2 else "destination_ports"
-            made.append(_rule(name, action, way, **{side: some}))
-    return Acl(tuple(made[:: -1 if flipped else 1]))
-
-
-def _odd(how_many: int, first: int = 0) -> tuple[PortRange, ...]:
-    numbers = sorted({(first + each) * 2 % 65_535 + 1 for each in range(how_many)})
-    return tuple(PortRange(number, number) for number in numbers)
-
-
-def _rule(
-    name: str, action: Action = Action.PERMIT, direction: Direction = Direction.INGRESS, **matches: object
-) -> Rule:
-    return Rule(RuleId(name), action, direction, protocol=TCP, **matches)  # type: ignore[arg-type]
+    with _beside(read_back, over):
+        yield
 
 
 @contextmanager
@@ -211,44 +183,64 @@ def _abuse(world: _World, lists: Sequence[Acl]) -> Iterator[list[float]]:
         for acl in itertools.cycle(lists):
             if over.is_set():
                 return
-            try:
+            with suppress(AclflowError):
                 taken.append(world.put_list(acl))
-            except AclflowError:
-                continue
 
-    def read_back() -> None:
-        while not over.wait(_LOOK_S):
-            with suppress(Busy):
-                world.report()
-
-    threads = [threading.Thread(target=each) for each in (send, read_back)]
-    for thread in threads:
-        thread.start()
-    try:
+    with _beside(send, over):
         yield taken
+
+
+@contextmanager
+def _beside(work: Callable[[], None], over: threading.Event) -> Iterator[None]:
+    """Run `work` on a thread during the block; `over` ends it."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
     finally:
         over.set()
-        for thread in threads:
-            thread.join()
+        thread.join()
 
 
-def cost(changes: int, worst: Sequence[Acl] = ()) -> Outcome:
-    """Measure quiet, then under abuse by the `worst` lists, or by those of the suite."""
+def find_worst_lists(world: _World, trials: int) -> Mapping[Shape, float]:
+    """Return the slowest shapes of a search, by the seconds of a list that turns into its opposite."""
+
+    def seconds(shape: Shape) -> float:
+        one, other = shape.lists()
+        world.put_list(one)
+        return world.put_list(other)
+
+    worst = find_worst(seconds, trials)
+    world.put_list(Acl())
+    return worst
+
+
+def cost(rounds: int, trials: int, changes: int = _CHANGES) -> Outcome:
+    """Search for the worst lists; then measure rounds, each quiet and under abuse by those lists."""
+    quiet, abused, numbers, sent = [], [], itertools.count(20, changes), list[float]()
     with tempfile.TemporaryDirectory() as folder:
         world = _World(Path(folder))
         try:
-            world.change_rules(20, 0)
-            quiet = world.change_rules(changes, 20)
-            with _abuse(world, worst or [*worst_lists()]) as lists:
-                abused = world.change_rules(changes, 20 + changes)
-                if not lists:
-                    abused += world.change_rules(changes, 20 + 2 * changes)
+            with _reading_back(world):
+                worst = find_worst_lists(world, trials)
+                lists = [each for shape in worst for each in shape.lists()]
+                world.change_rules(20, 0)
+                for _ in range(rounds):
+                    quiet.append(world.change_rules(changes, next(numbers)))
+                    with _abuse(world, lists) as taken:
+                        abused.append(world.change_rules(changes, next(numbers)))
+                    sent += taken
         finally:
             world.close()
-    return Outcome(quiet, abused, len(lists), max(lists, default=0.0))
+    told = [
+        f"{each.kind.value} ({each.rules} rules, {each.ports} ports, {each.addresses} addresses): {taken_s:.1f} s"
+        for each, taken_s in worst.items()
+    ]
+    return Outcome(quiet, abused, len(sent), max(sent, default=0.0), told)
 
 
 if __name__ == "__main__":
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    take_turns()
     collect_seldom()
-    sys.stdout.write(json.dumps(asdict(cost(int(sys.argv[1])))))
+    sys.stdout.write(json.dumps(asdict(cost(*map(int, sys.argv[1:])))))
