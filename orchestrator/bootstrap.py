@@ -35,16 +35,13 @@ from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.enrolment import EnrolmentDesk
 from orchestrator.control.feed import Feed
 from orchestrator.control.fleet.effects import CloudHand
-from orchestrator.control.fleet.gauges import FleetGauges
 from orchestrator.control.fleet.keeper import FleetKeeper
-from orchestrator.control.hitmetrics import HitMetrics
+from orchestrator.control.gauges import EdgeMetrics, FleetGauges, HitMetrics, PointMetrics
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.onboarding import Onboarder
 from orchestrator.control.packets.log import PacketDesk, PacketSink
 from orchestrator.control.packets.sinks import Collector, JsonLines
-from orchestrator.control.pointmetrics import PointMetrics
 from orchestrator.control.pops.manager import ServerManager, Unmade
-from orchestrator.control.pops.metrics import EdgeMetrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.spreading import Spreading
 from orchestrator.control.tiers import Tiers

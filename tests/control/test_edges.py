@@ -15,10 +15,10 @@ from orchestrator.compile.lifting.edgeheavy import TO_WAN
 from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
+from orchestrator.control.gauges import EdgeMetrics
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.pops import edges
 from orchestrator.control.pops.heavy import choose
-from orchestrator.control.pops.metrics import EdgeMetrics
 from orchestrator.control.pops.traffic import pop_traffic
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.tiers import Tiers

@@ -13,8 +13,8 @@ from fleet_world import MEASURED, SETTINGS, Agent, World, fresh
 from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.control.fleet import keeper as fleetkeeper
-from orchestrator.control.fleet.gauges import FleetGauges
 from orchestrator.control.fleet.news import Known, News, View, news_of
+from orchestrator.control.gauges import FleetGauges
 from orchestrator.errors import Busy, Refused, Unauthenticated, Unreachable
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.scaling.lifecycle import MemberState

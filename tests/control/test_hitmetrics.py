@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from orchestrator.control.hitmetrics import HitMetrics
+from orchestrator.control.gauges import HitMetrics
 from orchestrator.errors import TryAgain
 from orchestrator.program.program import Tier
 from orchestrator.store.hits.sums import Decider, HitSum

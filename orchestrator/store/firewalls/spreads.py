@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import select, update
 
 from orchestrator.compile.spread import Member, MemberState, Side, Spread
-from orchestrator.store.schema.spread import spreads
+from orchestrator.store.schema.fleet import spreads
 from orchestrator.store.transaction import Transaction
 
 _LONGEST_TROUBLE = 1024

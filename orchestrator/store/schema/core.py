@@ -10,7 +10,7 @@
               ├── intersections, former_hosts (what goes out in two steps: `schema/staging.py`)
               ├── placement_settings, placements (lifted rules)
               ├── operator_rules                           events     the log
-              ├── proposals (what another person must approve: `schema/proposals.py`)
+              ├── proposals (what another person must approve: `schema/drafts.py`)
               │                                            audit, audit_anchors (the trail: `schema/audit.py`)
               ├── enforcers ── tokens                      hit_* (what rules decided: `schema/hits.py`)
               ├── invitations (one-time enrolment tokens)

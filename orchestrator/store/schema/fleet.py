@@ -8,6 +8,10 @@
 
 A member that is not on its end has a row in `hosts` under the same name. It counts for *enforced* once `served` is set:
 nobody waits for a VNF that carries nothing yet.
+
+`spreads` says how a domain's traffic is spread over its firewalls: `body` is the members and the owners of the buckets
+as JSON; `generation` grows with every change of them, and `enforced` is the newest one that the spreading switch was
+read back at.
 """
 
 from __future__ import annotations
@@ -15,6 +19,18 @@ from __future__ import annotations
 from sqlalchemy import Column, ForeignKey, Index, Table, Text, literal_column
 
 from orchestrator.store.schema.core import COUNT, NAME, SERIAL, TIME, metadata
+
+spreads = Table(
+    "spreads",
+    metadata,
+    Column("domain", NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    Column("generation", COUNT, nullable=False),
+    Column("enforced", COUNT, nullable=False),
+    Column("trouble", Text),
+    Column("body", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 
 fleets = Table(
     "fleets",

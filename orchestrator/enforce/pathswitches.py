@@ -1,6 +1,6 @@
-"""The controller of a spread switch: one switch and the spread's program.
+"""The service as a `Controller` asks it about switches on the path to hosts: edges, and a spreading switch.
 
-Its reports go to the spread; what a spreading switch counts is nobody's: rules count where they decide.
+A spreading switch reports to its spread, and counts for no rule: rules count where they decide.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from orchestrator.enforce.standing import PointState
 from orchestrator.errors import NotFound
 from orchestrator.program.countframes import CountClaim
 from orchestrator.program.delta import Delta
-from orchestrator.program.program import Program
+from orchestrator.program.program import Program, Tier
 from orchestrator.program.sightings import Sightings
 
 
@@ -62,6 +62,54 @@ class SpreadService:
 
     def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
         """Nothing is: no row of a spread logs."""
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()
+
+
+class EdgeService:
+    """The service as a `Controller` asks it, about the edge switches of a domain's PoP."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def follow_program(
+        self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
+    ) -> Iterator[Program | Delta | None]:
+        """Yield an edge's newer programs or deltas as they come."""
+        return self._client.follow_program(domain, held, tier=Tier.EDGE, lasts_s=lasts_s)
+
+    def hosts(self, domain: str) -> tuple[Host, ...]:
+        """The switches."""
+        return self._client.edges(domain)
+
+    def new_epoch(self, domain: str, enforcer: int) -> int:
+        """A higher epoch than any in the domain."""
+        return self._client.new_epoch(domain, enforcer)
+
+    def report(
+        self,
+        domain: str,
+        enforcer: int,
+        *,
+        points: Sequence[PointReport] = (),
+        sequence: int | None = None,
+    ) -> None:
+        """Tell what was read back."""
+        self._client.report(domain, enforcer, points=points, sequence=sequence)
+
+    def claim_counts(self, domain: str, enforcer: int, host: str) -> CountClaim:
+        """Become the one who counts a switch. Raises NotFound, Conflict."""
+        return self._client.claim_counts(domain, enforcer, host)
+
+    def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:
+        """Tell what was counted; the switches that are to be claimed anew."""
+        return self._client.report_counts(domain, enforcer, frames)
+
+    def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
+        """Tell what was seen."""
+        self._client.report_sightings(domain, enforcer, report)
 
     def close(self) -> None:
         """Give the connections back."""
