@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from mixed_policies import (
+    HIGHEST,
+    PHASES,
+    alike,
+    deny,
+    leaks,
+    packets_of,
+    passes_point,
+    policy_with,
+    step,
+    too_large,
+)
 from strategies import acls, policies
 from tracked_domain import SYN, trackable
 
@@ -17,82 +28,21 @@ from orchestrator.errors import TooLarge
 from orchestrator.policy import difference, intersection
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.connections import check_trackable
-from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.intersection import Comparisons, withheld
-from orchestrator.policy.listed import Listed
 from orchestrator.policy.model import (
     Acl,
     Direction,
     Packet,
     Policy,
     ReturnTraffic,
-    Rule,
-    RuleId,
     Tenant,
     TenantId,
     trusted_acl,
 )
 from orchestrator.policy.narrowing import Narrowings, Withheld, narrowed
-from orchestrator.policy.oracle import Action, ask, matches, owner
+from orchestrator.policy.oracle import Action, ask
 from orchestrator.policy.space import Box
-
-HIGHEST = 10**6
-PHASES = (Phase.explicit, Phase.generate)
-"""A counterexample has thousands of packets: making it smaller takes longer than reading it."""
-
-
-def passes_point(policy: Policy, packet: Packet, direction: Direction) -> bool:
-    """What the sender's (egress) or the receiver's switch (ingress) says of a packet between two addresses of ours."""
-    operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
-    if operator is not None:
-        return operator.action is Action.PERMIT
-    address = packet.source if direction is Direction.EGRESS else packet.destination
-    tenant = owner(policy, packet.family, address)
-    return tenant is not None and ask(tenant.acl, packet, direction, policy.return_traffic).action is Action.PERMIT
-
-
-def passes(sender: Policy, receiver: Policy, packet: Packet) -> bool:
-    """Whether a packet passes when the sender's switch holds one policy and the receiver's another."""
-    return passes_point(sender, packet, Direction.EGRESS) and passes_point(receiver, packet, Direction.INGRESS)
-
-
-def leaks(policies_held: tuple[Policy, ...], allowed: tuple[Policy, ...], packets: tuple[Packet, ...]) -> list[Packet]:
-    """The packets that some mix lets through and no policy of `allowed` permits."""
-    return [
-        packet
-        for packet in packets
-        if any(passes(one, other, packet) for one in policies_held for other in policies_held)
-        and not any(passes(each, each, packet) for each in allowed)
-    ]
-
-
-def step(before: Policy, after: Policy) -> tuple[Policy, Withheld]:
-    back = withheld([before], after)
-    return narrowed(after, back, highest_number=HIGHEST), back
-
-
-def packets_of(*several: Policy) -> tuple[Packet, ...]:
-    found: dict[Packet, None] = {}
-    for policy in several:
-        found.update(dict.fromkeys(policy_packets(policy)))
-    return tuple(
-        packet
-        for packet in found
-        if all(owner(several[0], packet.family, end) is not None for end in (packet.source, packet.destination))
-    )
-
-
-def alike(before: Policy, after: Policy) -> Policy:
-    """The other policy with the first one's tenants and operator, so that only lists differ."""
-    lists = {tenant.id: tenant for tenant in after.tenants}
-    tenants = tuple(
-        replace(tenant, acl=lists[tenant.id].acl, rule_numbers=lists[tenant.id].rule_numbers)
-        if tenant.id in lists
-        else tenant
-        for tenant in before.tenants
-    )
-    return replace(before, tenants=tenants, return_traffic=after.return_traffic)
 
 
 @given(policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4))
@@ -201,7 +151,7 @@ def edited(policy: Policy, which: int, place: int, rng: random.Random) -> Policy
 
 
 def test_a_list_that_is_held_back_stays_the_same_object_while_others_write() -> None:
-    red, blue = (Tenant(TenantId(name), number, (Prefix.parse(f"10.{number}.0.0/16"),), deny("egress", 80), NUMBERED)
+    red, blue = (Tenant(TenantId(name), number, (Prefix.parse(f"10.{number}.0.0/16"),), deny("egress", 80), {"no": 1, "all": 2})
                  for number, name in enumerate(("red", "blue"), 1))  # fmt: skip
     back, narrowings = Withheld({red.id: deny("ingress", 22).rules[:1]}), Narrowings()
     first = narrowed(Policy((red, blue)), back, highest_number=HIGHEST, known=narrowings)
@@ -216,135 +166,6 @@ def test_a_list_that_is_held_back_stays_the_same_object_while_others_write() -> 
             assert narrowed(Policy((red, blue)), back, highest_number=HIGHEST, known=narrowings) == narrowed(
                 Policy((red, blue)), back, highest_number=HIGHEST
             )
-
-
-NUMBERED = {"no": 1, "all": 2}
-
-
-@pytest.mark.parametrize("many", [0, 8])
-@pytest.mark.parametrize("opening", Direction)
-@given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
-@settings(max_examples=3)
-def test_rules_that_move_from_one_end_to_the_other_one_write_after_the_other(
-    base: Policy, opening: Direction, many: int
-) -> None:
-    """One end opens with one write, the other one closes with the next; hosts may hold the list before both."""
-    ends = {way: deny(way.value, 80).rules[0] for way in Direction}
-    other = Direction.INGRESS if opening is Direction.EGRESS else Direction.EGRESS
-    closed = policy_with(base, Acl((ends[opening], deny("ingress", 80).rules[1])))
-    with_both = replace(ends[other], id=RuleId("not-in-either"))
-    rules = closed.tenants[0].acl.listed.without(0)
-    opened = with_list(closed, rules)
-    newest = with_list(opened, rules.with_one(0, with_both))
-    packets = packets_of(closed, newest)
-    known, narrowings = Comparisons(), Narrowings()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "_MANY_HELD", many)
-        patch.setattr(intersection, "find_moved", too_large)
-        back = withheld([closed, opened], newest, known)
-        assert {rule.direction for rules in back.rules.values() for rule in rules} == {opening}
-        middle = narrowed(newest, back, highest_number=HIGHEST, known=narrowings)
-        assert leaks((closed, newest), (closed, newest), packets)
-        assert not leaks((closed, middle), (closed, newest), packets)
-        assert any(passes(middle, middle, packet) for packet in packets), "no more than these is held back"
-        assert not withheld([middle], newest, known)
-
-
-@given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
-@settings(max_examples=3)
-def test_long_lists_that_turn_around_follow_their_own_intersection(base: Policy) -> None:
-    """Such a list stayed held back for ever: its intersection was taken to close anything."""
-    both = [deny(way, port).rules for way in ("egress", "ingress") for port in (80, 81)]
-    denies = [replace(rules[0], id=RuleId(f"d{place}")) for place, rules in enumerate(both)]
-    turned = [replace(rule, action=Action.PERMIT) for rule in denies]
-    before = policy_with(base, Acl((denies[0], turned[1], denies[2], turned[3])))
-    after = policy_with(base, Acl((turned[0], denies[1], turned[2], denies[3])))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_PARTS", 0)
-        middle, back = step(before, after)
-        assert back
-        assert not withheld([middle], after)
-        long = with_list(after, Listed.of(many_more(after.tenants[0].acl.rules)))
-        middle = narrowed(long, back, highest_number=HIGHEST)
-        again = with_list(long, Listed.of(replace(rule) for rule in long.tenants[0].acl.rules))
-        assert again == long
-        assert not withheld([middle], again), "the same list, read again from the store"
-
-
-def many_more(rules: tuple[Rule, ...]) -> Iterator[Rule]:
-    yield from rules
-    for number in range(100):
-        yield replace(rules[number % len(rules)], id=RuleId(f"more{number}"))
-
-
-@given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
-@settings(max_examples=3)
-def test_a_tenant_keeps_nothing_back_by_what_it_calls_its_rules(base: Policy) -> None:
-    """Rules of its own that are called as those that are laid on top of lists."""
-    denies = [deny(way.value, 80).rules[0] for way in Direction]
-    after = policy_with(base, Acl(tuple(replace(rule, id=RuleId(f"withheld-{at}")) for at, rule in enumerate(denies))))
-    back = Withheld({after.tenants[0].id: tuple(denies)})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_PARTS", 0)
-        assert not withheld([narrowed(after, back, highest_number=HIGHEST)], after)
-
-
-@given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
-@settings(max_examples=3)
-def test_rules_that_change_places_are_no_few_rules_that_stay(base: Policy) -> None:
-    (leaving, every), (arriving, _) = (deny(way, 80).rules for way in ("egress", "ingress"))
-    arriving = replace(arriving, id=RuleId("no-in"))
-    every_out = replace(every, id=RuleId("out"), direction=Direction.EGRESS)
-    before = policy_with(base, Acl((leaving, every_out, every, arriving)))
-    after = with_list(before, Listed.of((every_out, leaving, arriving, every)))
-    packets = packets_of(before, after)
-    assert leaks((before, after), (before, after), packets)
-    assert not leaks((before, step(before, after)[0]), (before, after), packets)
-
-
-@given(base=policies(max_tenants=1, max_rules=0, with_operator=False))
-@settings(max_examples=3)
-def test_what_was_held_back_opens_while_the_other_end_closes(base: Policy) -> None:
-    """More was held back than had to be, and the other end closes some of it with the next write."""
-    before = policy_with(base, Acl((deny("egress", 80).rules[0], deny("ingress", 80).rules[1])))
-    opened = before.tenants[0].acl.listed.without(0)
-    closing = [replace(deny("ingress", port).rules[0], id=RuleId(f"no{port}")) for port in (80, 81)]
-    first = with_list(before, opened.with_one(0, closing[0]))
-    second = with_list(first, first.tenants[0].acl.listed.with_one(0, closing[1]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_RULES", 0)
-        middle, _ = step(before, first)
-        last, _ = step(middle, second)
-    packets = packets_of(middle, second)
-    assert leaks((middle, second), (middle, second), packets)
-    assert not leaks((middle, last), (middle, second), packets)
-
-
-def with_list(policy: Policy, rules: Listed[Rule]) -> Policy:
-    tenant = policy.tenants[0]
-    acl = trusted_acl(rules, tenant.acl.groups, tenant.acl.ingress_default, tenant.acl.egress_default)
-    numbers = {rule.id: 1 + place for place, rule in enumerate(rules)}
-    return replace(policy, tenants=(replace(tenant, acl=acl, rule_numbers=numbers),))
-
-
-@given(policies(max_tenants=1, max_rules=0, with_operator=False))
-@settings(max_examples=5)
-def test_a_deny_that_moves_between_long_lists(base: Policy) -> None:
-    before, after = policy_with(base, deny("egress", 80)), policy_with(base, deny("ingress", 80))
-    packets = packets_of(before, after)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_PARTS", 0)
-        assert not leaks((before, step(before, after)[0]), (before, after), packets)
-
-
-@given(policies(max_tenants=1, max_rules=0, with_operator=False))
-@settings(max_examples=5)
-def test_long_lists_that_only_open_are_not_held_back(base: Policy) -> None:
-    closed, opened = policy_with(base, Acl()), policy_with(base, Acl(deny("ingress", 80).rules[1:]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_PARTS", 0)
-        assert not withheld([closed], opened)
-        assert not withheld([opened], closed)
 
 
 @given(acls(), acls(), st.sampled_from(Direction))
@@ -394,13 +215,6 @@ def test_lists_cannot_ask_for_work_without_end() -> None:
             difference.find_moved(*lists, Direction.INGRESS, ())
     assert done
     assert sum(done) <= 2 * difference.MOST_CUTS
-
-
-def too_large(*_: object, **__: object) -> None:
-    raise TooLarge("too many boxes")
-
-
-# ------------------------------------------------------------------------------------ where connections are tracked
 
 
 def answered(packet: Packet) -> Packet:
@@ -478,41 +292,3 @@ def test_replies_are_held_while_a_domain_begins_to_track(base: Policy) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- by example
-
-
-def deny(direction: str, port: int) -> Acl:
-    return acl_from_json(
-        {
-            "rules": [
-                {"id": "no", "action": "deny", "direction": direction, "protocol": "tcp", "destination_ports": port},
-                {"id": "all", "action": "permit"},
-            ]
-        }
-    )
-
-
-def policy_with(policy: Policy, acl: Acl) -> Policy:
-    numbers = {rule.id: 1 + place for place, rule in enumerate(acl.rules)}
-    return replace(policy, operator=(), tenants=(replace(policy.tenants[0], acl=acl, rule_numbers=numbers),))
-
-
-@given(policies(max_tenants=1, max_rules=0, with_operator=False))
-@settings(max_examples=5)
-def test_a_deny_that_moves_from_one_end_to_the_other(base: Policy) -> None:
-    before, after = policy_with(base, deny("egress", 80)), policy_with(base, deny("ingress", 80))
-    packets = packets_of(before, after)
-    assert leaks((before, after), (before, after), packets), "without the intersection it leaks"
-    middle, back = step(before, after)
-    assert not leaks((before, middle), (before, after), packets)
-    assert {rule.direction for rules in back.rules.values() for rule in rules} == {Direction.EGRESS}  # type: ignore[attr-defined]
-    permitted = [packet for packet in packets if passes(before, before, packet) and passes(after, after, packet)]
-    assert permitted
-    assert all(passes(middle, middle, packet) for packet in permitted), "what both permit passes all the while"
-
-
-@given(policies(max_tenants=1, max_rules=0, with_operator=False))
-@settings(max_examples=5)
-def test_one_way_changes_need_no_intersection(base: Policy) -> None:
-    closed, opened = policy_with(base, deny("ingress", 80)), policy_with(base, Acl(deny("ingress", 80).rules[1:]))
-    assert not withheld([closed], opened)
-    assert not withheld([opened], closed)

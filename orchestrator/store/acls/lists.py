@@ -7,7 +7,6 @@ history knows it; no other id ever gets that number.
 
 from __future__ import annotations
 
-import bisect
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -43,7 +42,7 @@ from orchestrator.store.records import (
 from orchestrator.store.schema.acls import acl_rules, acl_versions, expiry_notices
 from orchestrator.store.schema.core import tenants
 from orchestrator.store.sql.bulk import collector_paused
-from orchestrator.store.sql.keys import from_micros, to_micros
+from orchestrator.store.sql.keys import from_micros, keys_around, to_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import one_line
 from orchestrator.wire.lists import AclVersion, Unconfirmed
@@ -277,7 +276,7 @@ class Acls(AclSteps):
         owner, head = self._begin(tenant, expected_version)
         old = self._row(owner, rule_id)
         _check_position(position, head.rules - 1)
-        low, high = _around(self._known(owner).keys, position, without=old.order_key)
+        low, high = keys_around(self._known(owner).keys, position, without=old.order_key)
         if (low is None or low < old.order_key) and (high is None or old.order_key < high):
             return self._unchanged(owner)
         version = self._version(owner, defaults_of(head), head.rules, author)
@@ -404,7 +403,7 @@ class Acls(AclSteps):
     def _insert(self, owner: Row[Any], known: CachedAcl, checked: _Checked, position: int, author: str) -> Change:
         acl, keys = known.record.acl, known.keys
         version = self._version(owner, (acl.ingress_default, acl.egress_default), len(keys) + 1, author)
-        key = aclrows.key_between(self._tx, owner.number, version, *_around(keys, position))
+        key = aclrows.key_between(self._tx, owner.number, version, *keys_around(keys, position))
         grouprows.write(self._tx, owner.number, version, checked.groups)
         number = aclrows.past_number(self._tx, owner.number, checked.rule.id) or self._tx.draw("rule")
         row = aclrows.new_row(checked.rule, key, number, checked.body)
@@ -434,18 +433,6 @@ class Acls(AclSteps):
         Its places are found here: counting rows in the database would cost the more the longer the list is.
         """
         return aclrows.load(self._tx, owner, owner.acl_version)
-
-
-def _around(keys: Sequence[int], position: int, *, without: int | None = None) -> tuple[int | None, int | None]:
-    """Return the order keys around a position of a list, without one row if given."""
-    left_out = len(keys) if without is None else bisect.bisect_left(keys, without)
-    near = [
-        keys[index + 1 if index >= left_out else index]
-        for index in (position - 1, position)
-        if 0 <= index < len(keys) - (without is not None)
-    ]
-    low = near.pop(0) if position > 0 else None
-    return low, near[0] if near else None
 
 
 def _check_position(position: int, length: int) -> None:

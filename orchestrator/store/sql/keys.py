@@ -51,6 +51,18 @@ def keys_between(low: int | None, high: int | None, count: int) -> tuple[int, ..
     return tuple(range(low + step, low + step * count + 1, step))
 
 
+def keys_around(keys: Sequence[int], position: int, *, without: int | None = None) -> tuple[int | None, int | None]:
+    """Return the order keys around a position of a list, without one row if given."""
+    left_out = len(keys) if without is None else bisect.bisect_left(keys, without)
+    near = [
+        keys[index + 1 if index >= left_out else index]
+        for index in (position - 1, position)
+        if 0 <= index < len(keys) - (without is not None)
+    ]
+    low = near.pop(0) if position > 0 else None
+    return low, near[0] if near else None
+
+
 def spread(kept: Mapping[int, int], count: int) -> array[int] | None:
     """Return keys for `count` rows, some of them kept by index; None without room."""
     keys = array("q")
