@@ -151,8 +151,11 @@ def edited(policy: Policy, which: int, place: int, rng: random.Random) -> Policy
 
 
 def test_a_list_that_is_held_back_stays_the_same_object_while_others_write() -> None:
-    red, blue = (Tenant(TenantId(name), number, (Prefix.parse(f"10.{number}.0.0/16"),), deny("egress", 80), {"no": 1, "all": 2})
-                 for number, name in enumerate(("red", "blue"), 1))  # fmt: skip
+    numbers = {"no": 1, "all": 2}
+    red, blue = (
+        Tenant(TenantId(name), number, (Prefix.parse(f"10.{number}.0.0/16"),), deny("egress", 80), numbers)
+        for number, name in enumerate(("red", "blue"), 1)
+    )
     back, narrowings = Withheld({red.id: deny("ingress", 22).rules[:1]}), Narrowings()
     first = narrowed(Policy((red, blue)), back, highest_number=HIGHEST, known=narrowings)
     changed = replace(blue, acl=deny("egress", 81))
