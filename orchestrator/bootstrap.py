@@ -31,6 +31,7 @@ from orchestrator.control.ceilings import Ceilings
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.counting import CountDesk
+from orchestrator.control.duties import Duties
 from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.enrolment import EnrolmentDesk
 from orchestrator.control.feed import Feed
@@ -137,8 +138,10 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     """Wire a service. It is started by its application's lifespan. Raises what `open_store` raises."""
     store = _open(settings, clock)
     metrics, workbench = Metrics(), Workbench()
-    publisher = Publisher()
-    metrics.watch(publisher.programs, lambda: publisher.watching)
+    publisher, duties = Publisher(), Duties(store.members)
+    metrics.watch(
+        lambda: (each for each in publisher.programs() if duties.keeps(each.domain)), lambda: publisher.watching
+    )
 
     def note_heard(unit: Unit) -> None:
         enforcement.note_heard(unit)  # which is made from what is made from the timekeeper
@@ -153,7 +156,7 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     tiers = Tiers(servers=ServerManager(Publisher(), is_enforced, vouches=not is_shared, tells=tells))
     metrics.registry.register(EdgeMetrics(tiers.edges.reports))
     ceilings = Ceilings(settings.tenant_flows_limit, settings.domain_flows_limit)
-    control = Control(store, Compiler(metrics), publisher, timekeeper, tiers, ceilings=ceilings)
+    control = Control(store, Compiler(metrics), publisher, timekeeper, tiers, ceilings=ceilings, duties=duties)
     spreading = Spreading(store, Publisher())
     feed = Feed(store)
     recheck_s = _SHARED_RECHECK_S if is_shared else None

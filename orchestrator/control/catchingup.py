@@ -1,13 +1,16 @@
 """The control loop: publishes what nobody here has compiled, and does what time brings.
 
-    a start, lost notices ──▶ every domain ──┐       those first that somebody waits for, then those of most hosts
-    a commit of another process ─────────────┼──▶ behind ──▶ the latest state of each is compiled, once, and published
-    a report where something is held back ───┘
+    a start, lost notices, other owners ──▶ every domain that this service keeps ──┐     those first that somebody waits
+    a commit of another process, of a domain that is followed here ────────────────┼──▶ behind ──▶ the latest state of
+    somebody asks, a report where something is held back ──────────────────────────┘     each is compiled and published
                                     between two turns: rules expire, rounds are due (`timekeeper.py`, `rounds.py`)
 
 The loop runs on a thread of its own, off the event loop, and works towards the latest goal: generations that came and
 went meanwhile are never compiled. A domain that cannot be compiled keeps what was published of it, all others go on,
 and it is tried again: at every change, and without one after a second, two, four ... up to a minute.
+
+Where several services share the store, each keeps the domains that it owns or that are followed here (`duties.py`). One
+that is only owned waits a few seconds for further changes, so that a service that nobody uses does next to nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Protocol
 
 import structlog
 
+from orchestrator.control.duties import Duties
 from orchestrator.control.maker import Maker
 from orchestrator.control.pauses import Pauses
 from orchestrator.control.staging import Staging
@@ -31,6 +35,8 @@ log = structlog.get_logger()
 _RETRY_S = 1.0
 _STAGED_LOOK_S = 0.2
 """How often to look whether a domain may go on that is held at an intersection."""
+_AT_REST_S = 5.0
+"""How long a domain that nobody follows here waits for further changes before its programs are made."""
 
 
 class Chore(Protocol):
@@ -45,15 +51,22 @@ class CatchingUp:
     """The loop, and the domains that it has yet to look at."""
 
     def __init__(
-        self, units: Units, maker: Maker, staging: Staging, chores: Sequence[Chore], pauses: Pauses | None = None
+        self,
+        units: Units,
+        maker: Maker,
+        staging: Staging,
+        chores: Sequence[Chore],
+        pauses: Pauses | None = None,
+        duties: Duties | None = None,
     ) -> None:
         self._units = units
         self._maker = maker
         self._staging = staging
         self._chores = chores
         self._pauses = pauses or Pauses()
+        self._duties = duties or Duties()
         self._again_at: dict[str, float] = {}
-        """When domains are tried again that could not be compiled."""
+        """When domains are tried again that could not be compiled, or are at rest."""
         self._wake = threading.Condition()
         self._behind: dict[str, None] = {}
         """In the order in which they are compiled."""
@@ -84,6 +97,10 @@ class CatchingUp:
         """How many domains are still to be looked at."""
         return len(self._behind)
 
+    def has_failed(self, domain: str) -> bool:
+        """Return whether a domain did not compile the last time."""
+        return domain in self._pauses
+
     def look_at(self, domain: str, *, first: bool = False) -> None:
         """A domain may be behind; `first`: somebody waits for its program."""
         with self._wake:
@@ -93,8 +110,16 @@ class CatchingUp:
                 self._behind.setdefault(domain)
             self._wake.notify()
 
+    def look_at_changed(self, domain: str) -> None:
+        """Another process has changed a domain: at once where it is followed here, soon where it is owned."""
+        if self._duties.is_followed(domain):
+            self.look_at(domain)
+        elif self._duties.owns(domain):
+            with self._wake:
+                self._again_at.setdefault(domain, time.monotonic() + _AT_REST_S)
+
     def look_at_all(self) -> None:
-        """Any domain may be behind."""
+        """Any domain may be behind, or have another owner."""
         with self._wake:
             self._all_behind = True
             self._wake.notify()
@@ -139,16 +164,24 @@ class CatchingUp:
             self._all_behind = True
             raise
         with self._wake:
-            self._behind |= {domain: None for domain in domains if domain not in self._behind}
+            kept = [domain for domain in domains if self._duties.keeps(domain)]
+            self._behind |= {domain: None for domain in kept if domain not in self._behind}
 
     def _find_those_to_try_again(self) -> None:
         now = time.monotonic()
-        for domain in [domain for domain, at in self._again_at.items() if at <= now]:
-            self.look_at(domain)
+        with self._wake:
+            due = [domain for domain, at in self._again_at.items() if at <= now]
+        for domain in due:
+            if self._duties.keeps(domain):
+                self.look_at(domain)
+            else:
+                with self._wake:
+                    self._again_at.pop(domain, None)  # another service has it by now
 
     def _next_try_s(self) -> float:
         """In how many seconds a domain is to be tried again."""
-        return max(0.0, min(self._again_at.values(), default=math.inf) - time.monotonic())
+        with self._wake:
+            return max(0.0, min(self._again_at.values(), default=math.inf) - time.monotonic())
 
     def _compile_those_behind(self) -> None:
         while not self._stopping:
@@ -160,7 +193,8 @@ class CatchingUp:
             self._catch_up(domain)
 
     def _catch_up(self, domain: str) -> None:
-        self._again_at.pop(domain, None)
+        with self._wake:
+            self._again_at.pop(domain, None)
         try:
             self._maker.catch_up(domain)
         except TryAgain:
@@ -168,7 +202,8 @@ class CatchingUp:
             raise
         except Exception:
             wait_s = self._pauses.after_failure(domain)
-            self._again_at[domain] = time.monotonic() + wait_s
+            with self._wake:
+                self._again_at[domain] = time.monotonic() + wait_s
             log.exception("does not compile", domain=domain, again_in_s=wait_s)
         else:
             self._pauses.over(domain)

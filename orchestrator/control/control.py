@@ -30,6 +30,7 @@ from orchestrator import stages
 from orchestrator.control.catchingup import CatchingUp
 from orchestrator.control.ceilings import Admission, Ceilings
 from orchestrator.control.compiler import Compiler
+from orchestrator.control.duties import Duties
 from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.maker import Maker, Step
 from orchestrator.control.pops.edges import EdgeReport
@@ -73,6 +74,7 @@ class Control:
         tiers: Tiers | None = None,
         promoter: Promoter | None = None,
         ceilings: Ceilings | None = None,
+        duties: Duties | None = None,
     ) -> None:
         self.ceilings = ceilings or Ceilings()
         self._store = store
@@ -83,7 +85,8 @@ class Control:
         admission = Admission(self.ceilings)
         self._maker = Maker(store, compiler, publisher, self._tiers, self._staging, self._idle, admission)
         chores = timekeeper or Timekeeper(), promoter or Promoter(), HeavyChooser()
-        self._loop = CatchingUp(self, self._maker, self._staging, chores)
+        self._duties = duties or Duties()
+        self._loop = CatchingUp(self, self._maker, self._staging, chores, duties=self._duties)
         self._queues: dict[str | None, WriteQueue] = {None: WriteQueue(partial(self._carry, None), store.patience_s)}
         self._queues_lock = threading.Lock()
         self._homes: dict[str, str] = {}
@@ -252,6 +255,7 @@ class Control:
         """A write that removes a domain."""
         written = self.carry_out(work)
         self._maker.forget(domain)
+        self._duties.forget(domain)
         with self._queues_lock:
             self._queues.pop(domain, None)
         return written
@@ -272,6 +276,15 @@ class Control:
 
         Raises NotFound for the tier of firewalls where the domain has none, and for that of edges without a PoP.
         """
+        is_first = not self._duties.is_followed(domain)
+        with self._duties.following(domain):
+            if is_first and server is not None:  # its programs are not compared with the store's generation
+                await asyncio.to_thread(self._make_asked, domain)
+            return await self._watch(domain, held, wait_s, stored_generation, tier, server)
+
+    async def _watch(
+        self, domain: str, held: Held | None, wait_s: float, stored_generation: int, tier: Tier, server: str | None
+    ) -> Answer | None:
         if server is not None:
             await asyncio.to_thread(self.read, lambda unit: require_server(unit, domain, server))
             publisher, key = self._tiers.servers.publisher, key_of(domain, server)
@@ -319,17 +332,40 @@ class Control:
         first = await self.watch(domain, held, 0.0, stored_generation=stored_generation, tier=tier, server=server)
         if server is not None:
             servers = self._tiers.servers.publisher
-            return servers.follow(key_of(domain, server), first, held, lasts_s, heartbeat_s=heartbeat_s)
-        publisher = self._publisher if tier is Tier.HOST else self._tiers.publisher(tier)
-        return publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
+            found = servers.follow(key_of(domain, server), first, held, lasts_s, heartbeat_s=heartbeat_s)
+        else:
+            publisher = self._publisher if tier is Tier.HOST else self._tiers.publisher(tier)
+            found = publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
+        return self._followed(domain, found)
+
+    async def _followed(self, domain: str, found: AsyncIterator[Answer | None]) -> AsyncIterator[Answer | None]:
+        with self._duties.following(domain):
+            async for each in found:
+                yield each
 
     def edge_report(self, domain: str) -> EdgeReport | None:
         """Return the result of a domain's edge program; None while there is none."""
+        self._make_for_questions(domain)
         return self._tiers.edges.report(domain)
 
     def flows_of(self, domain: str, tenant: int) -> int | None:
         """Return a tenant's flow entries in its domain's program; None while there is none."""
+        self._make_for_questions(domain)
         return self._maker.flows_of(domain, tenant)
+
+    def _make_for_questions(self, domain: str) -> None:
+        """Make the programs of a domain that nobody follows here, where that can be done."""
+        if not self._duties.is_followed(domain):
+            with suppress(Busy):
+                self._make_asked(domain)
+
+    def _make_asked(self, domain: str) -> None:
+        """Make the newest programs of a domain now. Raises Busy where that cannot be done."""
+        try:
+            self._maker.catch_up(domain)
+        except Exception as error:
+            log.exception("does not compile", domain=domain)
+            raise Busy(f"the program of '{domain}' cannot be made now") from error
 
     # ------------------------------------------------------------------------------------------------- what happens
 
@@ -338,11 +374,13 @@ class Control:
 
         `check_ready` says how far it is.
         """
+        self._duties.join(self._loop.look_at_all)
         self._unsubscribe = self._store.subscribe(self._heard)
         self._loop.start()
 
     def stop(self) -> None:
-        """End the loop after the compilation it is at."""
+        """End the loop after the compilation it is at; other services own the domains from now on."""
+        self._duties.leave()
         self._unsubscribe()
         self._loop.stop()
         self._tiers.servers.stop()
@@ -355,12 +393,21 @@ class Control:
         self._store.check()
         if domain is None and not self._loop.has_started:
             raise Busy(f"the programs are being compiled: {self._loop.left} domains are left")
-        if domain is not None and not self.is_compiled(domain, self._generation(domain)):
+        if domain is not None and not self._is_given_out(domain, self._generation(domain)):
             self._loop.look_at(domain, first=True)
             raise Busy(f"the program of '{domain}' is being compiled")
 
     def is_compiled(self, domain: str, generation: int) -> bool:
-        """Return whether a generation of a domain, or what must be enforced before it, is given out here."""
+        """Return whether a generation of a domain, or what must be enforced before it, is given out.
+
+        Where nobody follows it here: whether it compiled when this service tried last.
+        """
+        if not self._duties.is_followed(domain):
+            is_made = self._publisher.program(domain) is not None or not self._duties.owns(domain)
+            return is_made and not self._loop.has_failed(domain)
+        return self._is_given_out(domain, generation)
+
+    def _is_given_out(self, domain: str, generation: int) -> bool:
         program = self._publisher.program(domain)
         if program is not None and program.generation >= self._staging.due(domain, generation):
             return True
@@ -383,7 +430,7 @@ class Control:
         if not committed.domains and committed.last_event is None:  # notices may have been lost: look for ourselves
             self._loop.look_at_all()
         for domain in committed.domains:
-            self._loop.look_at(domain)
+            self._loop.look_at_changed(domain)
 
 
 def _lap(jobs: Jobs, stage: str) -> None:

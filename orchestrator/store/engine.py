@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -37,6 +38,7 @@ from orchestrator.store.sql.clock import SteadyClock, utc_now
 from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool, lock_log, sync_log
 from orchestrator.store.sql.faults import translated
 from orchestrator.store.sql.keys import certificate_digest, digest_of, to_micros
+from orchestrator.store.sql.members import Members
 from orchestrator.store.sql.notices import Listener, Notices
 from orchestrator.store.transaction import StoreSettings, Transaction
 from orchestrator.store.unit import Unit
@@ -56,7 +58,9 @@ class Store:
     `is_alone`: no other process may write to it.
     """
 
-    def __init__(self, engine: Engine, settings: StoreSettings, clock: Callable[[], dt.datetime]) -> None:
+    def __init__(
+        self, engine: Engine, settings: StoreSettings, clock: Callable[[], dt.datetime], name: str = ""
+    ) -> None:
         self.engine = engine
         self._settings = settings
         self._clock = clock
@@ -66,6 +70,8 @@ class Store:
         self._principals = PrincipalCache()
         self._chain = Chain()
         self.is_alone = engine.dialect.name == "sqlite"
+        self.members = None if self.is_alone else Members(engine.url, name)
+        """The services that share the store; None where there is one."""
         self._counting = threading.Lock()
         self.host_changes = 0
         """Grows in every turn that commits hosts that came or went."""
@@ -188,6 +194,8 @@ class Store:
 
     def close(self) -> None:
         """Stop listening and give all connections back. Units still open end first."""
+        if self.members is not None:
+            self.members.leave()
         self._notices.close()
         with self._turn:
             while self._writers:
@@ -341,11 +349,11 @@ def open_store(url: str, *, settings: StoreSettings | None = None, clock: Callab
     A fresh database gets the schema; one of another schema raises Missing and names `aclflow db upgrade`.
     Raises also BadInput (the address), Unreachable and Busy.
     """
-    chosen = settings or StoreSettings()
-    engine = connect_pool(url, chosen.busy_timeout_s)
+    chosen, name = settings or StoreSettings(), uuid.uuid4().hex[:12]
+    engine = connect_pool(url, chosen.busy_timeout_s, name)
     try:
         prepare(engine)
     except BaseException:
         engine.dispose()
         raise
-    return Store(engine, chosen, SteadyClock(clock))
+    return Store(engine, chosen, SteadyClock(clock), name)

@@ -325,7 +325,9 @@ def test_writes_go_on_after_the_database_has_ended_every_connection(replicas: li
         for domain in DOMAINS:
             replica.control.write(adding(domain, 80), domain=domain)
     with cluster.connect() as connection:
-        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'aclflow'")
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'aclflow%'"
+        )
     for number, replica in enumerate(replicas):
         for domain in DOMAINS:
             replica.control.write(adding(domain, 90 + number), domain=domain)

@@ -109,7 +109,7 @@ def _check_unused(connection: Connection) -> None:
         return
     others = text(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-        "AND application_name = 'aclflow'"
+        "AND application_name LIKE 'aclflow%'"
     )
     if connection.execute(others).scalar_one():
         raise Conflict("a service is connected to the database: stop it first")

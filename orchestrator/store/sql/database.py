@@ -44,8 +44,16 @@ _SQLITE, _POSTGRES = "sqlite", "postgresql"
 _POOL = {"pool_size": 8, "max_overflow": 32}
 
 
-def connect_pool(url: str, busy_timeout_s: float) -> Engine:
-    """An engine for ``sqlite:///path`` or ``postgresql+psycopg://...``. Connects to nothing yet. Raises BadInput."""
+def session_name(service: str) -> str:
+    """Return the name that PostgreSQL shows of a service's sessions."""
+    return f"aclflow {service}"
+
+
+def connect_pool(url: str, busy_timeout_s: float, service: str = "") -> Engine:
+    """An engine for ``sqlite:///path`` or ``postgresql+psycopg://...``. Connects to nothing yet. Raises BadInput.
+
+    `service` is how the store's other users know this one.
+    """
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -56,7 +64,7 @@ def connect_pool(url: str, busy_timeout_s: float) -> Engine:
     if backend == _SQLITE:
         return _sqlite_pool(parsed, busy_timeout_s)
     if backend == _POSTGRES:
-        return _postgres_pool(parsed.set(drivername="postgresql+psycopg"), busy_timeout_s)
+        return _postgres_pool(parsed.set(drivername="postgresql+psycopg"), busy_timeout_s, session_name(service))
     raise BadInput(f"a store is kept in SQLite or PostgreSQL, not in '{backend}'")
 
 
@@ -173,12 +181,12 @@ def _begin_sqlite(connection: Connection) -> None:
         driver.execute("BEGIN")
 
 
-def _postgres_pool(url: URL, busy_timeout_s: float) -> Engine:
+def _postgres_pool(url: URL, busy_timeout_s: float, called: str) -> Engine:
     options = f"-c lock_timeout={int(busy_timeout_s * 1000)} -c idle_in_transaction_session_timeout=60000"
     return create_engine(
         url,
         pool_timeout=busy_timeout_s,
         pool_pre_ping=True,
-        connect_args={"options": options, "connect_timeout": 5, "application_name": "aclflow", **LIVENESS},
+        connect_args={"options": options, "connect_timeout": 5, "application_name": called, **LIVENESS},
         **_POOL,
     )
