@@ -69,10 +69,10 @@ def review(
     if "difference" in parts:
         changes = _changes(services, current.acl, text, checks)
     if "findings" in parts:
-        told = _told(services, tenant, current.acl, text, checks, waived)
+        told = _judge_list(services, tenant, current.acl, text, checks, waived)
     if not _COSTS.isdisjoint(parts):
         firewall = functools.partial(bench.run, within_s, tried_firewall_cost, text, checks)
-        priced = _priced(bench.run(within_s, tried_cost, text, checks), firewall if "firewall" in parts else None)
+        priced = _price_list(bench.run(within_s, tried_cost, text, checks), firewall if "firewall" in parts else None)
     return ReviewBody(**dict(told), cost=priced, difference=changes)
 
 
@@ -100,7 +100,7 @@ def waived_now(unit: Unit, tenant: str) -> Waived:
     return {Subject.subject_named(each.kind, each.rules, each.group): each for each in holding}
 
 
-def _told(services: Services, tenant: str, current: Acl, text: bytes, checks: Checks, waived: Waived) -> ToldBody:
+def _judge_list(services: Services, tenant: str, current: Acl, text: bytes, checks: Checks, waived: Waived) -> ToldBody:
     within_s, lead = services.review_limit_s, services.expiry_lead
     found = services.workbench.judge(
         within_s, tried_findings, tenant, current, text, checks, lead, MOST_FINDINGS, tuple(waived)
@@ -109,7 +109,7 @@ def _told(services: Services, tenant: str, current: Acl, text: bytes, checks: Ch
         findings=[*map(FindingBody.expiring, found.soon), *map(FindingBody.of, found.whole.first)][:MOST_FINDINGS],
         counts=_counts(found.whole, len(found.soon)),
         severities=_severities(found.whole, len(found.soon)),
-        waived=_waived(found.whole, waived),
+        waived=_waived_findings(found.whole, waived),
         brought=[*map(FindingBody.of, found.brought.first)],
         brought_counts=_counts(found.brought, 0),
         brought_severities=_severities(found.brought, 0),
@@ -138,7 +138,7 @@ def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> St
     def price() -> Cost:
         plain = services.reviews.of((tenant, "plain cost"), state, lambda: bench.run(within_s, cost, acl, returns))
         firewall = functools.partial(bench.run, within_s, firewall_cost, acl, returns)
-        return _priced(plain, firewall if "firewall" in parts else None)
+        return _price_list(plain, firewall if "firewall" in parts else None)
 
     told, priced = ToldBody(), None
     if "findings" in parts:
@@ -148,7 +148,7 @@ def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> St
             findings=[*soon[:MOST_OF_A_KIND], *map(FindingBody.of, found.first)],
             counts=_counts(found, len(soon)),
             severities=_severities(found, len(soon)),
-            waived=_waived(found, waived),
+            waived=_waived_findings(found, waived),
         )
     if not _COSTS.isdisjoint(parts):
         priced = services.reviews.of((tenant, "firewall" if "firewall" in parts else "cost"), state, price)
@@ -167,7 +167,7 @@ def _severities(found: Told, soon: int) -> SeverityCounts:
     return counts | ({"note": counts.get("note", 0) + soon} if soon else {})
 
 
-def _waived(found: Told, waived: Waived) -> list[FindingBody]:
+def _waived_findings(found: Told, waived: Waived) -> list[FindingBody]:
     return [FindingBody.of(each, waived[each.subject]) for each in found.waived]
 
 
@@ -176,7 +176,7 @@ def _counts(found: Told, soon: int) -> dict[KindWord, int]:
     return counts | ({"expiring": soon} if soon else {})
 
 
-def _priced(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> Cost:
+def _price_list(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> Cost:
     """What a list costs on each kind of device; what takes too long to tell of a firewall is left out."""
     found = None
     if firewall is not None:

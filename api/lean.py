@@ -41,7 +41,7 @@ class Lean(APIRoute):
         if self._plan is not None and scope["method"] in (self.methods or ()):
             values = _looked_up(self._plan, Request(scope, receive, send))
             if values is not None:
-                answer: Response = await _called(self._plan, values)
+                answer: Response = await _call_plan(self._plan, values)
                 await answer(scope, receive, send)
                 return
         await super().handle(scope, receive, send)
@@ -115,7 +115,7 @@ def _parameters(dependant: Dependant) -> Iterator[_Asked]:
         (dependant.query_params, "query_params"),
         (dependant.header_params, "headers"),
     ):
-        yield from (_asked(field, attrgetter(part)) for field in fields)
+        yield from (_plan_field(field, attrgetter(part)) for field in fields)
 
 
 def _is_unknown(dependant: Dependant, function: Callable[..., Any]) -> bool:
@@ -136,7 +136,7 @@ def _is_callable_as_it_is(function: object) -> bool:
     return inspect.isroutine(function) or isinstance(function, APIKeyHeader)
 
 
-def _asked(field: Any, given: Callable[[Request], Mapping[str, Any]]) -> _Asked:
+def _plan_field(field: Any, given: Callable[[Request], Mapping[str, Any]]) -> _Asked:
     """Raises _Unknown for lists of values, for defaults that are made, and for names that FastAPI has a rule for."""
     info = field.field_info
     is_plain = info.annotation in (str, int, float, bool, str | None, int | None, float | None)
@@ -171,7 +171,7 @@ def _looked_up(plan: _Plan, request: Request) -> list[dict[str, Any]] | None:
     return found
 
 
-async def _called(plan: _Plan, values: list[dict[str, Any]]) -> Any:
+async def _call_plan(plan: _Plan, values: list[dict[str, Any]]) -> Any:
     """What the last function gives, called with what the others gave."""
     made: list[Any] = []
     for call, given in zip(plan, values, strict=True):

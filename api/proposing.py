@@ -69,7 +69,7 @@ def change_list(
 
     def propose(unit: Unit) -> Reply:
         _check_base(found, unit.acls.version(tenant))
-        return _proposed(unit, caller, scope, "list", found, writing)
+        return _keep_proposal(unit, caller, scope, "list", found, writing)
 
     return sent(services.control.carry_out(propose if once is None else once.of(caller, propose), payer=tenant))
 
@@ -83,7 +83,7 @@ def change_operator_rules(services: Services, caller: Principal, domain: str, wo
 
     def propose(unit: Unit) -> Reply:
         _check_base(found, unit.domains.operator_rules(domain).version)
-        return _proposed(unit, caller, Scope(domain), "operator-rules", found, _NOTHING_ASKED)
+        return _keep_proposal(unit, caller, Scope(domain), "operator-rules", found, _NOTHING_ASKED)
 
     return sent(services.control.carry_out(propose))
 
@@ -96,7 +96,7 @@ def set_approvals(unit: Unit, caller: Principal, domain: str, wanted: Approvals)
     if gives_up:
         generation = unit.domains.get(domain).generation
         found = _Outcome(version, encode(wanted).decode(), domain, generation)
-        return _proposed(unit, caller, Scope(domain), "approvals", found, _NOTHING_ASKED)
+        return _keep_proposal(unit, caller, Scope(domain), "approvals", found, _NOTHING_ASKED)
     if unit.proposals.set_approvals(domain, wanted):
         logged(unit, caller, "approvals.changed", domain, _marks(wanted))
     record = unit.domains.get(domain)
@@ -169,7 +169,7 @@ def _check_base(found: _Outcome, version: int) -> None:
         raise Stale(f"it is at version {version} now: read it again, then write")
 
 
-def _proposed(
+def _keep_proposal(
     unit: Unit, caller: Principal, scope: Scope, kind: ProposalKind, found: _Outcome, writing: Writing
 ) -> Reply:
     """Keep a change as a proposal, and answer that."""

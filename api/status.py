@@ -33,7 +33,7 @@ def status(unit: Unit, flows_of: FlowsOf, is_compiled: IsCompiled, silence_s: fl
     """
     domains, tenants = unit.domains.list(limit=_MOST), unit.tenants.list(limit=_MOST)
     concerns = [concern for domain in domains for concern in _of_domain(unit, domain, silence_s)]
-    concerns += [_uncompiled(domain) for domain in domains if not is_compiled(domain.id, domain.generation)]
+    concerns += [_uncompiled_concern(domain) for domain in domains if not is_compiled(domain.id, domain.generation)]
     concerns += [concern for tenant in tenants for concern in _of_quota(unit, tenant, flows_of)]
     concerns += _of_certificates(unit)
     concerns.sort(key=lambda each: (_WORST_FIRST.index(each.kind), each.domain, each.name))
@@ -66,7 +66,7 @@ def _of_domain(unit: Unit, domain: DomainRecord, silence_s: float) -> Iterator[C
             )
 
 
-def _uncompiled(domain: DomainRecord) -> Concern:
+def _uncompiled_concern(domain: DomainRecord) -> Concern:
     return Concern(
         kind="uncompiled",
         domain=domain.id,

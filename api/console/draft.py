@@ -157,13 +157,13 @@ class Draft:
         Returns the conflicts where they touch what was changed there.
         """
         found = merge(self.base.acl, self.acl, base.acl)
-        return found.conflicts if found.acl is None else self._rebased(base, found.acl)
+        return found.conflicts if found.acl is None else self._rebase(base, found.acl)
 
     def over(self, base: AclSeen) -> Draft:
         """Put the changes on top of a newer list; the draft's own rules win."""
-        return self._rebased(base, take_mine(self.base.acl, self.acl, base.acl))
+        return self._rebase(base, take_mine(self.base.acl, self.acl, base.acl))
 
-    def _rebased(self, base: AclSeen, wanted: Acl) -> Draft:
+    def _rebase(self, base: AclSeen, wanted: Acl) -> Draft:
         draft = Draft(base, comment=self.comment)
         edits = _edits(base.acl, wanted)
         if len(edits) <= _MOST_EDITS:

@@ -97,7 +97,7 @@ def confirm_change(
         condition.allow(etag(unit.acls.version(tenant)))
         change = unit.acls.confirm(tenant)
         logged(unit, caller, "acl.confirmed", tenant, {"version": change.version})
-        return _settled(change)
+        return _reply_settled(change)
 
     return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
 
@@ -112,12 +112,12 @@ def revert_change(
         condition.allow(etag(unit.acls.version(tenant)))
         change = unit.acls.revert(tenant, author=author(caller))
         logged(unit, caller, "acl.reverted", tenant, {"version": change.version, "generation": change.generation})
-        return _settled(change)
+        return _reply_settled(change)
 
     return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
 
 
-def _settled(change: Change) -> Reply:
+def _reply_settled(change: Change) -> Reply:
     body = WrittenList(version=change.version, generation=change.generation, changed=change.changed)
     return reply(body, generation=change.generation, tag=etag(change.version))
 

@@ -78,11 +78,11 @@ def delete_expectations(
 async def hold_list(_: TenantReader, services: ServicesDep, tenant: NamePath, raw: RawBody) -> Response:
     """Hold a list to expectations, for all packets at once. Changes nothing."""
     return await services.questions.answered(
-        tenant, lambda: answer(_tested(services, tenant, read_body(TestBody, raw)))
+        tenant, lambda: answer(_test_draft(services, tenant, read_body(TestBody, raw)))
     )
 
 
-def _tested(services: ServicesDep, tenant: str, body: TestBody) -> JudgedList:
+def _test_draft(services: ServicesDep, tenant: str, body: TestBody) -> JudgedList:
     def read(unit: Unit) -> tuple[int, expecting.Question]:
         text, name = body.expectations, body.name
         if text is None:

@@ -123,7 +123,7 @@ async def watch_program(
     rows when only the generation moved. 204 when nothing newer came within `wait` seconds.
     """
     look = _Look(domain, generation, epoch, Tier(tier), server)
-    stored = await run_in_threadpool(_stored, services, caller, look)
+    stored = await run_in_threadpool(_stored_generation, services, caller, look)
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     wait_s = min(wait, services.watch_limit_s)
     found = await services.control.watch(domain, held, wait_s, stored_generation=stored, tier=Tier(tier), server=server)
@@ -150,7 +150,7 @@ async def follow_program(
     is nothing newer. The stream ends after `wait` seconds, and the caller asks again with what it has then.
     """
     look = _Look(domain, generation, epoch, Tier(tier), server)
-    stored = await run_in_threadpool(_stored, services, caller, look)
+    stored = await run_in_threadpool(_stored_generation, services, caller, look)
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.control.follow(
@@ -189,7 +189,7 @@ class _Look:
     server: str | None
 
 
-def _stored(services: Services, caller: Principal, look: _Look) -> int:
+def _stored_generation(services: Services, caller: Principal, look: _Look) -> int:
     """The generation that the store is at. Changes nothing.
 
     Raises Conflict for an enforcer whose epoch is over, and for one that holds a later generation: its reports raise

@@ -51,20 +51,20 @@ async def list_events(
     after = _event_id(last_event_id) if last_event_id is not None else marker
     if after is None:
         after = await services.feed.newest()
-    return stream(await _first(_followed(services, _who(caller), number, after, bearer)))
+    return stream(await _first(_follow_events(services, _who(caller), number, after, bearer)))
 
 
 def _page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
     page = services.control.read(lambda unit: unit.events.since(marker or 0, limit=limit + 1, tenant=number))
-    return _answered(page, limit)
+    return _answer_page(page, limit)
 
 
 def _newest_page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
     read = services.control.read
-    return _answered(read(lambda unit: unit.events.newest(before=marker, limit=limit + 1, tenant=number)), limit)
+    return _answer_page(read(lambda unit: unit.events.newest(before=marker, limit=limit + 1, tenant=number)), limit)
 
 
-def _answered(page: EventPage, limit: int) -> Response:
+def _answer_page(page: EventPage, limit: int) -> Response:
     items = tuple(fill(Event, event) for event in page.events[:limit])
     following_id = items[-1].id if len(page.events) > limit else None
     return answer(Events(items, following_id, page.missed))
@@ -76,7 +76,9 @@ def _who(caller: Principal) -> str:
     return f"token {caller.token_id}" if only is None else f"tenant '{only}'"
 
 
-async def _followed(services: Services, who: str, number: int | None, after: int, bearer: str) -> AsyncIterator[bytes]:
+async def _follow_events(
+    services: Services, who: str, number: int | None, after: int, bearer: str
+) -> AsyncIterator[bytes]:
     with services.feed.follower(who):
         chunks = following(
             services.feed,

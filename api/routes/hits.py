@@ -84,7 +84,7 @@ def get_hits(
         found = unit.hits.totals(tenant, Tier(tier), only)
         ahead = hits_ahead(unit, tenant, only) if tier == "host" else {}
         lifted = unit.placements.lifted_of(tenant)
-        ranked = _ranked(found.rules, [found, *ahead.values()], sort)
+        ranked = _rank_rules(found.rules, [found, *ahead.values()], sort)
         names, following = page_after(ranked, limit, marker)
         history: Sequence[records.HitStretch] | None = None
         if resolution is not None:
@@ -92,7 +92,7 @@ def get_hits(
         return HitsPage(
             tier=tier,
             items=tuple(
-                _counted(
+                _count_document(
                     RuleHits,
                     found.rules[name],
                     ahead={each.value: hits.rules[name].packets for each, hits in ahead.items()},
@@ -163,7 +163,7 @@ def get_unused(
             never=_share([rule for rule in rules if rule.hits.last_hit is None], rules),
             idle=_share([rule for rule in rules if _idle_s(rule, unit.now) >= idle_s], rules),
             too_young=len(rules) - len(old),
-            items=tuple(_unused(rule, unit.now) for rule in unused),
+            items=tuple(_unused_rule(rule, unit.now) for rule in unused),
             lapses=tuple(fill(Lapse, lapse) for lapse in watch.lapses),
         )
 
@@ -190,7 +190,7 @@ def get_domain_hits(
         return DomainHits(
             tier=tier,
             items=tuple(
-                _counted(
+                _count_document(
                     DomainRuleHits,
                     each.hits,
                     ahead={},
@@ -209,7 +209,7 @@ def get_domain_hits(
     return answer(services.control.read(work))
 
 
-def _ranked(rules: Iterable[str], tiers: Sequence[TenantHits], sort: SortWord) -> list[str]:
+def _rank_rules(rules: Iterable[str], tiers: Sequence[TenantHits], sort: SortWord) -> list[str]:
     """Rules by what they decided on the tier where that is most, most first; those that are alike as they come."""
     return sorted(rules, key=lambda rule: max(_rank(sort, hits.rules[rule]) for hits in tiers), reverse=True)
 
@@ -229,16 +229,16 @@ def _rank(sort: SortWord, hits: records.RuleHits) -> float:
 
 def _end(found: TenantHits, ahead: Mapping[Tier, TenantHits], end: Callable[[TenantHits], records.RuleHits]) -> Hits:
     """What fell to one of a list's ends, on the tier that was asked for and ahead of it."""
-    return _counted(Hits, end(found), ahead={tier.value: end(hits).packets for tier, hits in ahead.items()})
+    return _count_document(Hits, end(found), ahead={tier.value: end(hits).packets for tier, hits in ahead.items()})
 
 
-def _counted(kind: type[Counted], hits: records.RuleHits, **more: object) -> Counted:
+def _count_document(kind: type[Counted], hits: records.RuleHits, **more: object) -> Counted:
     """Return counts as a document, with rates to the thousandth."""
     rates = {"packets_per_s": round(hits.rate_pps, 3), "bits_per_s": round(hits.rate_bps, 3)}
     return fill(kind, hits, **rates, **more)
 
 
-def _unused(watch: RuleWatch, now: dt.datetime) -> UnusedRule:
+def _unused_rule(watch: RuleWatch, now: dt.datetime) -> UnusedRule:
     watched_s = (now - watch.since).total_seconds()
     return fill(UnusedRule, watch.hits, rule=watch.rule, watched_since=watch.since, watched_s=watched_s)
 

@@ -96,7 +96,7 @@ def get_tenant(caller: TenantReader, services: ServicesDep, tenant: NamePath) ->
         }  # fmt: skip
 
     record, rules, seen = services.control.read(read)
-    body = _seen(SeenTenant, record, used=_used(services, record, rules), **seen)
+    body = _seen(SeenTenant, record, used=_used_by(services, record, rules), **seen)
     return answer(body, tag=etag(record.version))
 
 
@@ -213,7 +213,7 @@ def list_own_endpoints(_: TenantReader, services: ServicesDep, tenant: NamePath)
 def get_quota(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
     """The quota of the tenant's list, and what is used of it."""
     record, rules = services.control.read(lambda unit: _with_rules(unit, tenant))
-    used = _used(services, record, rules)
+    used = _used_by(services, record, rules)
     return answer(fill(Quota, record.quota, used=used), tag=etag(record.version))
 
 
@@ -239,7 +239,7 @@ def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:
     return record, newest.rules
 
 
-def _used(services: Services, record: TenantRecord, rules: int) -> Used:
+def _used_by(services: Services, record: TenantRecord, rules: int) -> Used:
     return Used(rules, services.control.flows_of(record.domain, record.number), record.stored_bytes)
 
 

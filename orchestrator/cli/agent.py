@@ -155,8 +155,8 @@ class InFront:
         if self.classifier and driver is not FilterName.FIREWALL_SERVER:
             raise BadInput("only a firewall server has one: --driver firewall-server", place="--classifier")
         if self.classifier:
-            return partial(_classified, make, interfaces, legs, remembers=self.flow_cache)
-        return partial(_fronted, make, plane, interfaces, legs) if self.flow_cache else partial(_alone, make)
+            return partial(_classify_in_kernel, make, interfaces, legs, remembers=self.flow_cache)
+        return partial(_put_front, make, plane, interfaces, legs) if self.flow_cache else partial(_alone, make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +259,13 @@ def _met_by(driver: FilterName, legs: Legs) -> Legs:
     return legs
 
 
-def _fronted(make: Callable[[], Device], plane: Plane, interfaces: Sequence[str], legs: Legs) -> Device:
+def _put_front(make: Callable[[], Device], plane: Plane, interfaces: Sequence[str], legs: Legs) -> Device:
     return Fronted(make(), BpfFront(interfaces, plane, legs=legs))
 
 
-def _classified(make: Callable[[], Device], interfaces: Sequence[str], legs: Legs, *, remembers: bool) -> Device:
+def _classify_in_kernel(
+    make: Callable[[], Device], interfaces: Sequence[str], legs: Legs, *, remembers: bool
+) -> Device:
     kernel = KernelClassifier(interfaces, remembers=remembers)
     return Fronted(make(), BpfFront(interfaces, Plane.NFTABLES, kernel, table=CLASSIFIER, legs=legs))
 

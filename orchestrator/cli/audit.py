@@ -155,11 +155,11 @@ def verify(
     outside = [anchor for path in anchors or () for anchor in anchors_in(path)]
     keys = frozenset(_key(text) for text in key or ())
     if file is not None:
-        result = _verified([*outside, *anchors_in(file)], keys, _entries_in(file))
+        result = _verify_entries([*outside, *anchors_in(file)], keys, _entries_in(file))
     else:
         with service(url) as client:
             inside = [*client.audit_anchors()]
-            result = _verified([*outside, *inside], keys, client.audit_entries())
+            result = _verify_entries([*outside, *inside], keys, client.audit_entries())
     _say_result(result, is_outside=bool(outside), as_json=as_json)
     if result.faults:
         raise typer.Exit(_ANSWER_IS_NO)
@@ -178,7 +178,7 @@ def _newest(client: Client, chosen: Chosen, last: int) -> list[AuditEntry]:
     return found[::-1]
 
 
-def _verified(anchors: Iterable[AuditAnchor], keys: frozenset[str], entries: Iterable[AuditEntry]) -> Verified:
+def _verify_entries(anchors: Iterable[AuditAnchor], keys: frozenset[str], entries: Iterable[AuditEntry]) -> Verified:
     verifier = Verifier(anchors, keys)
     for entry in entries:
         verifier.read(entry)

@@ -80,8 +80,8 @@ class Wishes:
             "spread": self.spread,
             "stateful": self.stateful,
             "decide_every_s": self.decide_every,
-            "limits": _named(self.limit, Limits, "--limit"),
-            "patience": _named(self.patience, Patience, "--patience"),
+            "limits": _parse_named(self.limit, Limits, "--limit"),
+            "patience": _parse_named(self.patience, Patience, "--patience"),
         }
         found = {name: value for name, value in said.items() if value is not None}
         if self.size is not None:
@@ -90,7 +90,7 @@ class Wishes:
         return found
 
 
-def _named(words: list[str] | None, of: type[Limits | Patience], option: str) -> dict[str, float] | None:
+def _parse_named(words: list[str] | None, of: type[Limits | Patience], option: str) -> dict[str, float] | None:
     if not words:
         return None
     known = {each.name: each.type for each in fields(of)}

@@ -52,7 +52,7 @@ def list_all(about: About, shown: Shown, url: Url = None) -> None:
 def show(about: About, proposal: ProposalId, url: Url = None, as_json: AsJson = False) -> None:
     """Show a proposal, and what it would change of what is in force: rules, and packets."""
     with service(url) as client:
-        seen = _found(client, about, proposal)
+        seen = _find_proposal(client, about, proposal)
         changes = client.proposed_changes(_about(about), seen.id) if seen.state == "open" else None
     if as_json:
         say_json({"proposal": seen, "changes": changes})
@@ -78,7 +78,7 @@ def approve(about: About, proposal: ProposalId, waiting: Waiting, url: Url = Non
     Another person than its author must do it. It is not carried out where the list has changed since it was proposed.
     """
     with service(url) as client:
-        seen = _found(client, about, proposal)
+        seen = _find_proposal(client, about, proposal)
         written = client.approve_proposal(_about(about), seen.id)
         if seen.tenant is not None:
             follow(client, seen.tenant, written, waiting, as_json=as_json)
@@ -101,7 +101,7 @@ def reject(
 ) -> None:
     """Reject a proposal: nothing of it happens."""
     with service(url) as client:
-        done = client.reject_proposal(_about(about), _found(client, about, proposal).id, reason=reason)
+        done = client.reject_proposal(_about(about), _find_proposal(client, about, proposal).id, reason=reason)
     say(f"proposal {done.id[:_SHORT]} is rejected")
 
 
@@ -109,7 +109,7 @@ def reject(
 def withdraw(about: About, proposal: ProposalId, url: Url = None) -> None:
     """Take a proposal of your own back."""
     with service(url) as client:
-        done = client.withdraw_proposal(_about(about), _found(client, about, proposal).id)
+        done = client.withdraw_proposal(_about(about), _find_proposal(client, about, proposal).id)
     say(f"proposal {done.id[:_SHORT]} is withdrawn")
 
 
@@ -168,7 +168,7 @@ def _about(about: str) -> ProposedAbout:
     return ProposedAbout(tenant=about)
 
 
-def _found(client: Client, about: str, begins: str) -> Proposal:
+def _find_proposal(client: Client, about: str, begins: str) -> Proposal:
     """The one proposal whose id begins so. Raises NotFound, and BadInput for several."""
     found = [one for one in client.proposals(_about(about)) if one.id.startswith(begins)]
     if not found:

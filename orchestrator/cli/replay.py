@@ -237,7 +237,7 @@ def _here(files: Sequence[str], live: Live, lists: Sequence[Acl], asking: Asking
         deciding, *others = [asking.of(each, searching) for each in lists]
     against = others[0] if others else None
     if live.interface is None:
-        found = _replayed(files, deciding, against)
+        found = _replay_files(files, deciding, against)
     else:
         with at_work(f"listening to {live.interface} for {live.seconds:g} s"):
             found = replayed([LiveCapture(live.interface, live.seconds)], deciding, against)
@@ -261,7 +261,7 @@ def _on_device(name: str) -> OnDevice | None:
     return None if device is None else OnDevice(device)
 
 
-def _replayed(names: Sequence[str], deciding: Deciding, against: Deciding | None) -> Replay:
+def _replay_files(names: Sequence[str], deciding: Deciding, against: Deciding | None) -> Replay:
     sizes = [_size(name) for name in names]
     whole = sum(sizes)
     with counting("replaying", total=100) if all(sizes) else _at_work("replaying") as told:

@@ -46,17 +46,17 @@ def replay_parts(found: Replay, most: int, *, by_time: bool) -> Iterator[Line | 
 
 def _fates(found: Replay) -> Iterator[tuple[str, str, str]]:
     listed = found.of_list
-    yield _counted("permitted", listed.permitted)
-    yield _counted("denied", listed.denied)
+    yield _count_row("permitted", listed.permitted)
+    yield _count_row("denied", listed.denied)
     if found.nobodys.packets:
-        yield _counted("neither from the tenant nor to it", found.nobodys)
+        yield _count_row("neither from the tenant nor to it", found.nobodys)
     for why, words in _WORDS.items():
         if why in found.unread:
-            yield _counted(words, found.unread[why])
-    yield _counted("all", found.all)
+            yield _count_row(words, found.unread[why])
+    yield _count_row("all", found.all)
 
 
-def _counted(words: str, count: Count) -> tuple[str, str, str]:
+def _count_row(words: str, count: Count) -> tuple[str, str, str]:
     return words, *_numbers(count)
 
 

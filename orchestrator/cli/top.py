@@ -85,14 +85,14 @@ def top(
     A --filter without a column is a part of the rule's name.
     """
     with service(url) as client:
-        wanted, shown = _asked(_choose_scope(client, view), shown)
+        wanted, shown = _divide_request(_choose_scope(client, view), shown)
         if once or not shown.is_for_people or not sys.stdout.isatty():
             _print(client, wanted, shown, interval, once=once or not shown.is_document)
         else:
             _live(client, wanted, shown, interval)
 
 
-def _asked(view: View, shown: Shown) -> tuple[Wanted, Shown]:
+def _divide_request(view: View, shown: Shown) -> tuple[Wanted, Shown]:
     """Divide what is asked for into what the service does and what is done with its rows. Raises BadInput."""
     orders = {each.value: each for each in SortBy if each is not SortBy.LIST}
     named = [text for text in shown.filter or () if not _COLUMN_FILTER.search(text)]

@@ -117,13 +117,13 @@ class HistoryCalls:
 
     def blame(self, tenant: str, packet: Packet, direction: Direction) -> Json:
         """The version since which the list decides a packet as it does now."""
-        return self._asked(tenant, "blame", packet, direction)
+        return self._ask_about(tenant, "blame", packet, direction)
 
     def bisect(self, tenant: str, packet: Packet, direction: Direction) -> Json:
         """Two neighbouring versions between which the list's word about a packet changed."""
-        return self._asked(tenant, "bisect", packet, direction)
+        return self._ask_about(tenant, "bisect", packet, direction)
 
-    def _asked(self, tenant: str, what: str, packet: Packet, direction: Direction) -> Json:
+    def _ask_about(self, tenant: str, what: str, packet: Packet, direction: Direction) -> Json:
         body = {**packet_to_json(packet), "direction": direction.value}
         found: Json = json_of(self._service.ask("POST", f"{tenant_path(tenant)}/acl/{what}", body=body))
         return found

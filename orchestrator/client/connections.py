@@ -101,7 +101,7 @@ class Connections:
 
         `held_s` is how much longer than `timeout_s` that may take.
         """
-        connection = self._taken(timeout_s)
+        connection = self._take_connection(timeout_s)
         try:
             response = connection.asked(method, self._prefix + target, headers, body, timeout_s + held_s)
             content = response.read()
@@ -122,7 +122,7 @@ class Connections:
 
         It is broken when nothing comes for `silence_s`.
         """
-        connection = self._taken(timeout_s)
+        connection = self._take_connection(timeout_s)
         try:
             response = connection.asked("GET", self._prefix + target, headers, None, timeout_s)
             connection.patience(silence_s)
@@ -136,7 +136,7 @@ class Connections:
             while True:
                 self._idle.pop().close()
 
-    def _taken(self, timeout_s: float) -> _Connection:
+    def _take_connection(self, timeout_s: float) -> _Connection:
         """The connection used last, if it is good, else a new one."""
         with suppress(IndexError):
             while True:

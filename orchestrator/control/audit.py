@@ -120,7 +120,7 @@ class Auditor:
         if self._thread is not None and not self._stop.is_set():
             self._stop.set()
             self._thread.join()
-            self._guarded()
+            self._look_safely()
 
     def look(self) -> None:
         """Write refusals, anchor the head where it moved, and take out old entries when it is time.
@@ -185,9 +185,9 @@ class Auditor:
 
     def _run(self) -> None:
         while not self._stop.wait(self.every_s):
-            self._guarded()
+            self._look_safely()
 
-    def _guarded(self) -> None:
+    def _look_safely(self) -> None:
         try:
             self.look()
         except TryAgain as error:

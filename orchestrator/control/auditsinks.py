@@ -83,7 +83,7 @@ class Syslog:
             message = b"%d %s" % (len(message), message)
         try:
             if self._socket is None:
-                self._socket = self._connected()
+                self._socket = self._connect_sink()
             self._socket.sendall(message)
         except OSError:
             if self._socket is not None:
@@ -91,7 +91,7 @@ class Syslog:
             self._socket = None
             raise
 
-    def _connected(self) -> socket.socket:
+    def _connect_sink(self) -> socket.socket:
         if isinstance(self._place, str):
             return _connect(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), self._place)
         kind = socket.SOCK_DGRAM if self._scheme == "udp" else socket.SOCK_STREAM

@@ -35,7 +35,7 @@ class TriedFindings:
 
 
 @functools.lru_cache(maxsize=1)
-def _tried(text: bytes, own: tuple[Prefix, ...]) -> Acl:
+def _try_list(text: bytes, own: tuple[Prefix, ...]) -> Acl:
     acl = read_list(text)
     check_ownership(acl, own)
     return acl
@@ -43,12 +43,12 @@ def _tried(text: bytes, own: tuple[Prefix, ...]) -> Acl:
 
 def tried_list(text: bytes, checks: Checks) -> Acl:
     """Return the list of a text in the native form."""
-    return _tried(text, (*checks.own,))
+    return _try_list(text, (*checks.own,))
 
 
 def tried_difference(current: Acl, text: bytes, checks: Checks) -> Difference | None:
     """Return what it permits and denies newly; None if the lists share next to nothing."""
-    tried = _tried(text, (*checks.own,))
+    tried = _try_list(text, (*checks.own,))
     try:
         return difference(current, tried, own=checks.own, returns=checks.returns)
     except TooLarge:
@@ -65,7 +65,7 @@ def tried_findings(
     waived: Collection[Subject] = (),
 ) -> TriedFindings:
     """Return its findings and the new ones, `most` of each, and rules ending soon."""
-    tried = _tried(text, (*checks.own,))
+    tried = _try_list(text, (*checks.own,))
     whole, brought = findings_then(tenant, current, tried, checks, most, waived)
     return TriedFindings(whole, brought, soon_over(tried, checks, lead))
 
@@ -75,7 +75,7 @@ def tried_cost(text: bytes, checks: Checks) -> Cost:
 
     Raises TooLarge where it cannot be expanded.
     """
-    return cost(_tried(text, (*checks.own,)), checks.returns)
+    return cost(_try_list(text, (*checks.own,)), checks.returns)
 
 
 def tried_firewall_cost(text: bytes, checks: Checks) -> FirewallCost:
@@ -83,4 +83,4 @@ def tried_firewall_cost(text: bytes, checks: Checks) -> FirewallCost:
 
     Raises TooLarge where it cannot be expanded.
     """
-    return firewall_cost(_tried(text, (*checks.own,)), checks.returns)
+    return firewall_cost(_try_list(text, (*checks.own,)), checks.returns)

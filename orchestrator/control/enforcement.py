@@ -112,7 +112,7 @@ class _Waiting:
         with self._lock:
             batch, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
             self._under_way = batch
-        left = self._carried(batch)
+        left = self._keep_reports(batch)
         with self._lock:
             self._waiting, self._under_way = [*left, *self._waiting], []
             self._is_busy = bool(self._waiting)
@@ -131,7 +131,7 @@ class _Waiting:
         with self._lock:
             return frozenset(taken.enforcer for taken in (*self._under_way, *self._waiting))
 
-    def _carried(self, batch: Sequence[_Taken]) -> Sequence[_Taken]:
+    def _keep_reports(self, batch: Sequence[_Taken]) -> Sequence[_Taken]:
         """Keep reports together, and one by one where that does not succeed; return those that wait on."""
         try:
             self._carry(batch)
@@ -139,7 +139,7 @@ class _Waiting:
             return _waiting_on(batch, error)
         except NotCommitted as failed:
             if len(batch) > 1:
-                return [each for taken in batch for each in self._carried([taken])]
+                return [each for taken in batch for each in self._keep_reports([taken])]
             if isinstance(failed.cause, Busy):
                 return _waiting_on(batch, failed.cause)
             batch[0].done.set_exception(failed.cause)

@@ -102,7 +102,7 @@ class EnrolmentDesk:
         somebody else, or where the cloud does not vouch; BadInput for a request that is not to be believed; Conflict
         for an instance that was admitted or a key that is in use; and TryAgain where the cloud does not answer.
         """
-        return self._attempted(applicant, self._enrolled)
+        return self._attempt(applicant, self._enrol_by_token)
 
     def enrol_switch(self, applicant: Applicant) -> CertificateRecord:
         """Issue a certificate for a switch by its token.
@@ -110,7 +110,7 @@ class EnrolmentDesk:
         Raises as `enrol`, and NotFound for a service without an authority.
         """
         self.need_authority()
-        return self._attempted(applicant, self._switch_enrolled)
+        return self._attempt(applicant, self._switch_enrolled)
 
     def renew(self, caller: Principal, request: str) -> CertificateRecord:
         """Issue a further certificate on a new key; the one shown stays valid.
@@ -168,7 +168,7 @@ class EnrolmentDesk:
 
     # ------------------------------------------------------------------------------------------------------- steps
 
-    def _attempted(self, applicant: Applicant, work: Callable[[Applicant], _Got]) -> _Got:
+    def _attempt(self, applicant: Applicant, work: Callable[[Applicant], _Got]) -> _Got:
         self._attempts.check(applicant.address)
         try:
             got = work(applicant)
@@ -193,20 +193,20 @@ class EnrolmentDesk:
 
         return self._control.write(work)
 
-    def _enrolled(self, applicant: Applicant) -> Enrolled:
+    def _enrol_by_token(self, applicant: Applicant) -> Enrolled:
         secret = EnrolmentToken.parse(applicant.token).secret
         group = self._control.read(lambda unit: unit.enforcers.group_of(secret))
         if group is not None:
-            return self._admitted(applicant, group)
+            return self._admit_instance(applicant, group)
         signer = self._signer(applicant, applicant.name)
 
         def work(unit: Unit) -> Enrolled:
             new = unit.enforcers.enrol(secret, name=applicant.name, kind=applicant.kind, signer=signer)
-            return _told(unit, new, {})
+            return _log_joined(unit, new, {})
 
         return self._control.write(work)
 
-    def _admitted(self, applicant: Applicant, group: EnrolmentGroup) -> Enrolled:
+    def _admit_instance(self, applicant: Applicant, group: EnrolmentGroup) -> Enrolled:
         """Enrol a machine of a group under its cloud's name for it."""
         instance, address = applicant.instance, applicant.address
         if instance is None:
@@ -225,7 +225,7 @@ class EnrolmentDesk:
             )
         member = Member(instance, address, name)
         return self._control.write(
-            lambda unit: _told(
+            lambda unit: _log_joined(
                 unit, unit.enforcers.admit(group, member, signer), {"instance": instance, "address": address}
             )
         )
@@ -256,7 +256,7 @@ class EnrolmentDesk:
             log.warning("enrolment.not_told", error=str(error))
 
 
-def _told(unit: Unit, new: Enrolled, more: dict[str, str]) -> Enrolled:
+def _log_joined(unit: Unit, new: Enrolled, more: dict[str, str]) -> Enrolled:
     """Log that a machine joined, once even if an answer was lost."""
     record, certificate = new.enforcer, new.certificate
     if certificate is None or certificate.issued == unit.now:

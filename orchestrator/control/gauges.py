@@ -170,7 +170,7 @@ class FleetGauges(Collector):
         error = GaugeMetricFamily(
             "aclflow_capacity_error", "Relative error of the capacity model, 90th percentile", labels=["plane"]
         )
-        looks, models = self._known()
+        looks, models = self._read_fleets()
         for plane, model in models.items():
             if model.error is not None:
                 error.add_metric([plane.value], model.error)
@@ -194,7 +194,7 @@ class FleetGauges(Collector):
                 predicted.add_metric([domain], by_model.predicted)
         yield from (vnfs, wanted, sick, packets, bits, busy, predicted, error)
 
-    def _known(self) -> tuple[list[tuple[FleetLook, FleetSample]], Mapping[Plane, CapacityModel]]:
+    def _read_fleets(self) -> tuple[list[tuple[FleetLook, FleetSample]], Mapping[Plane, CapacityModel]]:
         def work(unit: Unit) -> tuple[list[tuple[FleetLook, FleetSample]], Mapping[Plane, CapacityModel]]:
             looks = unit.fleets.looks()
             rules = unit.fleets.rules([look.record.domain for look in looks])

@@ -45,7 +45,7 @@ class _Memory:
         It resembles what was judged under `what`, or `near`, if it was.
         """
         candidates = [self._known[each] for each in (what, near) if each in self._known]
-        known = max(candidates, key=lambda each: _shared(each.acl, acl), default=None)
+        known = max(candidates, key=lambda each: _count_shared(each.acl, acl), default=None)
         self._known.pop(what, None)
         judged = Judged.of(acl, checks) if known is None else recheck(known, acl, checks)
         self._known[what] = judged
@@ -54,7 +54,7 @@ class _Memory:
         return judged.findings
 
 
-def _shared(known: Acl, acl: Acl) -> int:
+def _count_shared(known: Acl, acl: Acl) -> int:
     """How many of some rules of a list, taken evenly, another list has as well."""
     rules = {rule.id: rule for rule in known.rules}
     return sum(rules.get(rule.id) == rule for rule in acl.rules[:: len(acl.rules) // _SAMPLES + 1])

@@ -126,10 +126,10 @@ class Onboarder:
         asked = taken.asked
         domain, host = asked.switch.domain, asked.switch.host
         self._tell(asked, f"logging in to {asked.machine.address}")
-        secrets = self._units.write(lambda unit: self._invited(unit, asked))
+        secrets = self._units.write(lambda unit: self._invite_anew(unit, asked))
         with _at_the_machine():
             self._installers.of(asked).prepare(asked, secrets, lambda text: self._mention(asked, text))
-        generation = self._units.write(lambda unit: self._joined(unit, asked))
+        generation = self._units.write(lambda unit: self._join_anew(unit, asked))
         self._tell(asked, f"a host of {domain}; waiting until it was read back at generation {generation}")
         self._wait_enforced(domain, host, generation)
         self._units.write(lambda unit: _done(unit, asked))
@@ -143,11 +143,11 @@ class Onboarder:
         self._units.write(lambda unit: _leave(unit, asked))
         log.info("given back", domain=asked.switch.domain, host=asked.switch.host)
 
-    def _invited(self, unit: Unit, asked: Onboarding) -> Mapping[str, Any]:
+    def _invite_anew(self, unit: Unit, asked: Onboarding) -> Mapping[str, Any]:
         self._withdraw(unit, asked)
         return self._invite(unit, asked)
 
-    def _joined(self, unit: Unit, asked: Onboarding) -> int:
+    def _join_anew(self, unit: Unit, asked: Onboarding) -> int:
         self._withdraw(unit, asked)
         return _join(unit, asked)
 

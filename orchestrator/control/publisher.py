@@ -114,7 +114,7 @@ class Edition:
         start = self._start(held)
         with self._encoding:
             if start not in self._answers:
-                self._answers[start] = self._encoded(start)
+                self._answers[start] = self._encode(start)
             return self._answers[start]
 
     def _start(self, held: Held | None) -> bytes | None:
@@ -122,12 +122,12 @@ class Edition:
         known = held is not None and (held.digest == self.program.digest or held.digest in self._recent)
         return held.digest if held is not None and known else None
 
-    def _encoded(self, start: bytes | None) -> Answer:
+    def _encode(self, start: bytes | None) -> Answer:
         program = self.program
         if start is None:
             return Answer(AnswerKind.PROGRAM, program.generation, encode_program(program), program.digest)
         if start == program.digest:
-            return _answer(_unchanged(program))
+            return _answer(_empty_delta(program))
         return _answer(between(self._recent[start].program, program))
 
 
@@ -234,7 +234,7 @@ def _answer(delta: Delta) -> Answer:
     return Answer(AnswerKind.DELTA, delta.generation, encode_delta(delta), delta.target)
 
 
-def _unchanged(program: Program) -> Delta:
+def _empty_delta(program: Program) -> Delta:
     """The delta that only moves the generation on."""
     nothing = FlowTable.of(())
     return Delta(program.digest, program.digest, program.generation, nothing, nothing, program.ports)

@@ -36,20 +36,20 @@ class Usage:
 
     def of(self, program: Program) -> Mapping[int, int]:
         """The flow entries of each tenant of a program."""
-        known = self._known(program.digest)
-        return known if known is not None else self._keep(program.digest, _counted(program.flows))
+        known = self._known_counts(program.digest)
+        return known if known is not None else self._keep(program.digest, _count_flows(program.flows))
 
     def after(self, compiled: Compiled) -> Mapping[int, int]:
         """The same, by what has changed, where what it changed from is known."""
-        known, change = self._known(compiled.program.digest), compiled.change
+        known, change = self._known_counts(compiled.program.digest), compiled.change
         if known is not None:
             return known
-        before = self._known(change.base) if change is not None else None
+        before = self._known_counts(change.base) if change is not None else None
         if change is None or before is None:
             return self.of(compiled.program)
         counts = Counter(before)
-        counts.update(_counted(change.added))
-        counts.subtract(_counted(change.removed))
+        counts.update(_count_flows(change.added))
+        counts.subtract(_count_flows(change.removed))
         return self._keep(compiled.program.digest, counts)
 
     def hold(self, unit: Unit, compiled: Compiled, before: Program | None) -> None:
@@ -77,7 +77,7 @@ class Usage:
                 if flows > max(record.quota.flows, was):
                     raise _over(tenant, acl, flows, record.quota.flows)
 
-    def _known(self, digest: bytes) -> Mapping[int, int] | None:
+    def _known_counts(self, digest: bytes) -> Mapping[int, int] | None:
         with self._lock:
             found = self._counts.get(digest)
             if found is not None:
@@ -92,7 +92,7 @@ class Usage:
         return counts
 
 
-def _counted(flows: FlowTable) -> Counter[int]:
+def _count_flows(flows: FlowTable) -> Counter[int]:
     of_lists = np.isin(flows.table, _LISTS)
     numbers, counts = np.unique(flows.tenant[of_lists], return_counts=True)
     return Counter(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))

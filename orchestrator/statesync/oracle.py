@@ -69,7 +69,7 @@ def step(
     if known is not None and now_s - known.seen_s > timeouts_s[known.state]:
         known = None
     if known is None or (kind is Kind.SYN and known.state in (State.TIME_WAIT, State.CLOSED)):
-        return _begun(kind, sender, now_s)
+        return _begin_connection(kind, sender, now_s)
     after = _closing(known, kind, sender) if _has_fin(known.state) else _opening(known, kind, sender)
     if after is None:
         return None
@@ -77,7 +77,7 @@ def step(
     return Connection(after, known.opener, closer, now_s)
 
 
-def _begun(kind: Kind, sender: bool, now_s: float) -> Connection | None:
+def _begin_connection(kind: Kind, sender: bool, now_s: float) -> Connection | None:
     if kind is Kind.SYN:
         return Connection(State.SYN_SENT, sender, False, now_s)
     if kind in (Kind.DATAGRAM, Kind.REQUEST):

@@ -203,14 +203,14 @@ def with_checksum(held: Held) -> bytes:
     start = _ETHERNET + (20 if is_ipv4 else 40)
     total = int.from_bytes(frame[16:18], "big") + _ETHERNET if is_ipv4 else int.from_bytes(frame[18:20], "big") + start
     addresses, protocol = (frame[26:34], frame[23]) if is_ipv4 else (frame[22:54], frame[20])
-    pseudo = _folded(addresses + protocol.to_bytes(2, "big") + (total - start).to_bytes(2, "big"))
+    pseudo = _fold_words(addresses + protocol.to_bytes(2, "big") + (total - start).to_bytes(2, "big"))
     if int.from_bytes(frame[at : at + 2], "big") != pseudo:
         return frame
-    complete = 0xFFFF ^ _folded(frame[start:total])
+    complete = 0xFFFF ^ _fold_words(frame[start:total])
     return frame[:at] + (complete or 0xFFFF).to_bytes(2, "big") + frame[at + 2 :]
 
 
-def _folded(data: bytes) -> int:
+def _fold_words(data: bytes) -> int:
     """The ones' complement sum of 16-bit words."""
     words = np.frombuffer(data + bytes(len(data) % 2), ">u2")
     total = int(words.sum(dtype=np.uint64))

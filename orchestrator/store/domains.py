@@ -144,7 +144,7 @@ class Domains(Sites):
             return known
         before = row.generation - self._tx.stride
         if known is not None and moved and domain not in self._tx.reshaped and known.generation == before:
-            policy = self._followed(domain, known.policy)
+            policy = self._apply_touched(domain, known.policy)
             found = PolicySnapshot(policy, row.generation, known.lifted, known.standing)
             if domain in self._tx.placed or self._tx.touched.get(domain, Touched()).tenants:
                 found = with_placements(self._tx, domain, found)
@@ -155,7 +155,7 @@ class Domains(Sites):
             self._tx.snapshots[domain] = found
         return found
 
-    def _followed(self, domain: str, policy: Policy) -> Policy:
+    def _apply_touched(self, domain: str, policy: Policy) -> Policy:
         """Apply to a policy what this transaction changed of it."""
         touched = self._tx.touched.get(domain, Touched())
         tenants = list(policy.tenants)

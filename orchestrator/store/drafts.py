@@ -39,14 +39,14 @@ class Expectations:
         """
         number = self._tx.tenant(tenant).number
         row = self._tx.row(_OF_TENANT, called=number)
-        return _NOTHING if row is None else _kept(row.text, row.author, row.created)
+        return _NOTHING if row is None else _kept_expectations(row.text, row.author, row.created)
 
     def keep(self, tenant: str, text: str, author: str) -> KeptExpectations:
         """Expect this from now on, in the place of what was expected. Raises NotFound."""
         values = {"text": text, "author": author, "created": self._tx.micros}
         row = self._tx.upsert(expectations).values({"tenant": self._tx.tenant(tenant).number, **values})
         self._tx.write(row.on_conflict_do_update(index_elements=["tenant"], set_=values))
-        return _kept(text, author, self._tx.micros)
+        return _kept_expectations(text, author, self._tx.micros)
 
     def forget(self, tenant: str) -> None:
         """Expect nothing any more. Raises NotFound."""
@@ -112,7 +112,7 @@ class Drafts:
 _NOTHING = KeptExpectations("", "", None, 0)
 
 
-def _kept(text: str, author: str, micros: int) -> KeptExpectations:
+def _kept_expectations(text: str, author: str, micros: int) -> KeptExpectations:
     """Expectations, whose version is the time that they were written at."""
     return KeptExpectations(text, author, from_micros(micros), micros)
 

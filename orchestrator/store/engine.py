@@ -151,7 +151,7 @@ class Store:
 
         For callers that must not wait.
         """
-        return self._known(digest_of(secret))
+        return self._known_principal(digest_of(secret))
 
     def bearer(self, secret: str) -> Principal:
         """Return a token's bearer.
@@ -162,7 +162,7 @@ class Store:
 
     def known_certified(self, fingerprint: bytes) -> Principal | None:
         """Return a certificate's bearer by its fingerprint (SHA-256), if known without the database."""
-        return self._known(certificate_digest(fingerprint))
+        return self._known_principal(certificate_digest(fingerprint))
 
     def certified(self, fingerprint: bytes) -> Principal:
         """Return a certificate's bearer.
@@ -202,7 +202,7 @@ class Store:
                 self._writers.pop().close()
             self.engine.dispose()
 
-    def _known(self, digest: bytes) -> Principal | None:
+    def _known_principal(self, digest: bytes) -> Principal | None:
         bearer = self._principals.get(digest) if self.is_alone else None
         return bearer.principal if bearer is not None and bearer.holds(to_micros(self._clock())) else None
 
@@ -215,7 +215,7 @@ class Store:
 
     @contextmanager
     def _transaction(self, *, writing: bool, synced: bool = True, part: str | None = None) -> Iterator[Transaction]:
-        connection = self._writing(synced, part) if writing else _begun(self._connected(), begin_reading)
+        connection = self._writing(synced, part) if writing else _begun(self._connect(), begin_reading)
         if writing and part is None and not self.is_alone:
             with self._logging:  # the commit before is in the database, and its head may not be noted here yet
                 pass
@@ -249,12 +249,12 @@ class Store:
         try:
             kept = self._writers.pop()
         except IndexError:
-            return _begun(self._connected(), begin)
+            return _begun(self._connect(), begin)
         with suppress(Unreachable):  # the database was away meanwhile
             return _begun(kept, begin)
-        return _begun(self._connected(), begin)
+        return _begun(self._connect(), begin)
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         """A connection of the pool. Raises Busy, Unreachable."""
         with translated():
             return self.engine.connect()

@@ -96,7 +96,7 @@ class PacketLog:
                 "host": each.host,
                 "rule": each.rule,
                 "action": each.action.value,
-                "body": self._sealed(domain, each),
+                "body": self._seal(domain, each),
             }
             for each in records
         ]
@@ -105,13 +105,13 @@ class PacketLog:
             self._forget(domain, number)
 
     def of_tenant(self, tenant: str, **asked: Any) -> Sequence[LoggedPacket]:
-        """Records of a tenant; for what may be asked see `_listed`. Raises NotFound."""
-        return self._listed(packet_log.c.tenant == self._tx.tenant(tenant).number, **asked)
+        """Records of a tenant; for what may be asked see `_list_records`. Raises NotFound."""
+        return self._list_records(packet_log.c.tenant == self._tx.tenant(tenant).number, **asked)
 
     def of_domain(self, domain: str, **asked: Any) -> Sequence[LoggedPacket]:
         """Records of a domain, the operator's rules included. Raises NotFound."""
         self._tx.domain(domain)
-        return self._listed(packet_log.c.domain == domain, **asked)
+        return self._list_records(packet_log.c.domain == domain, **asked)
 
     def lost(self, domain: str) -> int:
         """How many packets enforcement points of the domain saw and could not tell of."""
@@ -119,7 +119,7 @@ class PacketLog:
         query = select(func.sum(packet_log_feeds.c.lost)).where(packet_log_feeds.c.enforcer.in_(owned))
         return int(self._tx.read(query).scalar_one() or 0)
 
-    def _listed(
+    def _list_records(
         self, mine: Any, *, rule: str | None = None, action: Action | None = None, after: int | None, limit: int
     ) -> Sequence[LoggedPacket]:
         """The newest `limit` records, or with `after` the first ones after that id; oldest first."""
@@ -135,7 +135,7 @@ class PacketLog:
         newest = self._tx.read(statement.order_by(packet_log.c.id.desc()).limit(limit)).all()
         return [self._record(row) for row in reversed(newest)]
 
-    def _sealed(self, domain: str, record: LoggedPacket) -> str:
+    def _seal(self, domain: str, record: LoggedPacket) -> str:
         """The headers of a record as they are kept: encrypted where there is a key."""
         text = orjson.dumps(_body(record))
         key = self._tx.settings.packets_key

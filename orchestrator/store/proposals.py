@@ -137,12 +137,12 @@ class Proposals:
 
     def list(self, scope: Scope) -> Sequence[Proposal]:
         """The proposals about a list, or about a domain, newest first. Raises NotFound."""
-        return [self._kept(scope, row).seen for row in self._rows(scope)]
+        return [self._read_proposal(scope, row).seen for row in self._rows(scope)]
 
     def get(self, scope: Scope, proposal: str) -> KeptProposal:
         """One proposal. Raises NotFound."""
         for row in self._rows(scope, proposals.c.id == proposal):
-            return self._kept(scope, row)
+            return self._read_proposal(scope, row)
         raise NotFound(f"there is no proposal '{proposal}'")
 
     def open(self, scope: Scope, proposal: str) -> KeptProposal:
@@ -186,7 +186,7 @@ class Proposals:
         kept = list(self._tx.read(newest).scalars())
         self._tx.write(delete(proposals).where(*over, proposals.c.id.not_in(kept)))
 
-    def _kept(self, scope: Scope, row: Row[Any]) -> KeptProposal:
+    def _read_proposal(self, scope: Scope, row: Row[Any]) -> KeptProposal:
         is_over = row.state == _OPEN and row.expires <= self._tx.micros
         seen = Proposal(
             id=row.id,

@@ -259,11 +259,11 @@ class Bearing:
 
     def is_of(self, other: Bearing) -> bool:
         """Whether one person may have used both tokens: they name the same, or one of them made the other."""
-        mine, theirs = ({_folded(each.person), _folded(each.maker)} - {""} for each in (self, other))
-        return _folded(self.person) in theirs or _folded(other.person) in mine
+        mine, theirs = ({_fold_name(each.person), _fold_name(each.maker)} - {""} for each in (self, other))
+        return _fold_name(self.person) in theirs or _fold_name(other.person) in mine
 
 
-def _folded(person: str | None) -> str:
+def _fold_name(person: str | None) -> str:
     return " ".join((person or "").split()).casefold()
 
 

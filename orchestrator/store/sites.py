@@ -123,7 +123,7 @@ class Sites:
 
     def endpoints_in_force(self, domain: str, host: str) -> HostEndpoints:
         """The endpoints on a host, as they are now, whose rows were read back there. Raises NotFound."""
-        row = self._tx.read(_reported(domain, host)).one_or_none()
+        row = self._tx.read(_select_reported(domain, host)).one_or_none()
         if row is None:
             self._tx.domain(domain)
             raise NotFound(f"the domain has no host '{host}'")
@@ -163,7 +163,7 @@ class Sites:
                 )
 
 
-def _reported(domain: str, host: str) -> Select[Any]:
+def _select_reported(domain: str, host: str) -> Select[Any]:
     """What was reported of a host last: its state, its generation, its interfaces."""
     reports = (points.c.domain == hosts.c.domain) & (points.c.host == hosts.c.name)
     interfaces = (host_ports.c.domain == hosts.c.domain) & (host_ports.c.host == hosts.c.name)

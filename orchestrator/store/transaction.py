@@ -323,34 +323,34 @@ class Transaction:
     def bump(self, domain: str) -> int:
         """Move a domain's generation, once a transaction, and return it: something in its policy has changed."""
         self.reshaped.add(domain)
-        return self._moved(domain)
+        return self._next_generation(domain)
 
     def bump_for_tenant(self, domain: str, tenant: str) -> int:
         """The same where a tenant came, went, or has other prefixes."""
         self.touched.setdefault(domain, Touched()).tenants.add(tenant)
-        return self._moved(domain)
+        return self._next_generation(domain)
 
     def bump_for_endpoint(self, domain: str, endpoint: str) -> int:
         """The same where an endpoint came, went or changed."""
         self.touched.setdefault(domain, Touched()).endpoints.add(endpoint)
-        return self._moved(domain)
+        return self._next_generation(domain)
 
     def bump_for_hosts(self, domain: str) -> int:
         """The same where hosts came or went, which the policy does not name."""
         self.touched.setdefault(domain, Touched())
-        return self._moved(domain)
+        return self._next_generation(domain)
 
     def bump_for_list(self, owner: Row[Any]) -> int:
         """The same where nothing changed but the access list of a tenant, whose row this is."""
         self.lists.add(owner.id)
-        return self._moved(owner.domain)
+        return self._next_generation(owner.domain)
 
     def bump_for_placement(self, domain: str) -> int:
         """The same where nothing changed but which rules are lifted."""
         self.placed.add(domain)
-        return self._moved(domain)
+        return self._next_generation(domain)
 
-    def _moved(self, domain: str) -> int:
+    def _next_generation(self, domain: str) -> int:
         if self.part is not None and self.part != domain_part(domain):
             raise Elsewhere(f"domain '{domain}' moves in a transaction that writes '{self.part}' only")
         if domain not in self.generations:

@@ -38,7 +38,7 @@ class _AclPage:
         self._view = desk.view
         self._writes = desk.view.session.may_write
         self._hits: Mapping[str, RuleHits] = {}
-        self._table = RuleTable(desk, writes=self._writes, counted=self._counted, turned=self.read_hits)
+        self._table = RuleTable(desk, writes=self._writes, counted=self._count_cells, turned=self.read_hits)
         desk.on_change = self.refresh
 
     def draw(self, asked: str) -> None:
@@ -47,7 +47,7 @@ class _AclPage:
                 ui.input(placeholder="Search: 10.1.2.3:443, tcp, @group, a name …", value=asked)
                 .props("outlined dense clearable debounce=250 aria-label='Search rules'")
                 .classes("grow")
-                .on_value_change(self._searched)
+                .on_value_change(self._show_matches)
             )
             if self._writes:
                 ui.button("New rule", icon="add", on_click=self._new).props("no-caps unelevated")
@@ -82,7 +82,7 @@ class _AclPage:
         self._bar.refresh()
         self._table.show(found, _NOTHING_FOUND if acl.rules else _NO_RULES)
 
-    async def _searched(self) -> None:
+    async def _show_matches(self) -> None:
         self._table.to_first_page()
         self.refresh()
         await self.read_hits()
@@ -102,7 +102,7 @@ class _AclPage:
             self._hits = {**self._hits, **found}
             self._table.refresh()
 
-    def _counted(self, rule: str) -> Mapping[str, object]:
+    def _count_cells(self, rule: str) -> Mapping[str, object]:
         hits = self._hits.get(rule)
         return {"packets": words.short(hits.packets), "ahead": _ahead(hits)} if hits else {}
 

@@ -87,7 +87,7 @@ class _Hits:
                 ":rows-per-page-options='[25,50,100,200]'"
             )
         )
-        self._table.on("request", self._paged)
+        self._table.on("request", self._turn_page)
         self._table.on_pagination_change(self._count)
         link = f"{path_of('acl', self._view.tenant)}?q="
         self._table.add_slot(
@@ -177,7 +177,7 @@ class _Hits:
         if self._table.pagination.get("rowsNumber") != self._total:
             self._table.pagination = {**self._table.pagination, "rowsNumber": self._total}
 
-    async def _paged(self, event: events.GenericEventArguments) -> None:
+    async def _turn_page(self, event: events.GenericEventArguments) -> None:
         self._table.pagination = {**event.args["pagination"], "rowsNumber": self._total}
         await self.refresh()
 

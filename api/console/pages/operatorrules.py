@@ -39,14 +39,14 @@ _SIGNS = {"added": "new", "removed": "deleted", "changed": "changed", "moved": "
 
 async def build(view: View) -> None:
     """Draw the page of the rules."""
-    domain = await _picked(view, "operator-rules")
+    domain = await _pick_domain(view, "operator-rules")
     if domain is not None:
         _RulesPage(await OperatorDesk.of_domain(view, domain)).draw()
 
 
 async def build_review(view: View) -> None:
     """Draw the page that commits the draft."""
-    domain = await _picked(view, "operator-review")
+    domain = await _pick_domain(view, "operator-review")
     if domain is None:
         return
     desk = await OperatorDesk.of_domain(view, domain)
@@ -57,7 +57,7 @@ async def build_review(view: View) -> None:
     _ReviewPage(desk).draw()
 
 
-async def _picked(view: View, place: str) -> str | None:
+async def _pick_domain(view: View, place: str) -> str | None:
     """The domain that the page is about; another one is picked where there are several."""
     names = [each.id for each in await view.read("domains", lambda client: list(client.domains()), fresh_s=2)]
     if not names:
@@ -129,7 +129,7 @@ class _ReviewPage:
         draft = self._desk.draft
         tenants = await self._view.read("every tenant", lambda client: list(client.tenants()), fresh_s=2)
         number = sum(each.domain == self._desk.domain for each in tenants)
-        found = await asyncio.to_thread(_compared, draft.base.acl, draft.acl)
+        found = await asyncio.to_thread(_compare_rules, draft.base.acl, draft.acl)
         self._says.clear()
         with self._says:
             draw_headline(found.says({rule.id for rule in draft.acl.rules}))
@@ -194,7 +194,7 @@ class _Compared:
         )
 
 
-def _compared(before: Acl, after: Acl) -> _Compared:
+def _compare_rules(before: Acl, after: Acl) -> _Compared:
     try:
         found = operator_difference(before, after)
     except TooLarge:

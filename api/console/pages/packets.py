@@ -99,7 +99,7 @@ class _Packets:
 
     async def refresh(self) -> None:
         """Show what came since the last look."""
-        rule, action = self._asked()
+        rule, action = self._asked_filter()
         after = max((int(each["id"]) for each in self._records), default=None)
 
         def read(client: Client) -> list[LoggedPacket]:
@@ -110,7 +110,7 @@ class _Packets:
             found = await self._view.read(("packets", rule, action, after), read, fresh_s=_LIVE_S - 0.5)
         except AclflowError:
             return
-        if (rule, action) != self._asked():  # somebody asked for others meanwhile
+        if (rule, action) != self._asked_filter():  # somebody asked for others meanwhile
             return
         known = {each["id"] for each in self._records}
         fresh = [each for each in found if each["id"] not in known]
@@ -120,7 +120,7 @@ class _Packets:
             fill(self._table, [_row(each, self._view.session.zone) for each in self._records])
         self._show_none()
 
-    def _asked(self) -> tuple[str | None, str | None]:
+    def _asked_filter(self) -> tuple[str | None, str | None]:
         """The rule and the verdict that packets are wanted of; None: any."""
         rule = self._rule.value
         return None if rule in (None, _ANY_RULE) else rule, self._verdict.value or None
@@ -134,7 +134,7 @@ class _Packets:
     def _show_none(self) -> None:
         self._table.set_visibility(bool(self._records))
         self._none.set_visibility(not self._records)
-        filtered = self._asked() != (None, None)
+        filtered = self._asked_filter() != (None, None)
         self._why.text = "No reported packet is of that rule and verdict." if filtered else self._says
 
 

@@ -110,11 +110,11 @@ class _ReviewPage:
         The difference is wanted first; the cost takes longest, and is asked for behind it.
         """
         text = begun(asyncio.to_thread(acl_text, self._desk.draft.acl))
-        self._difference = begun(self._asked(text, "difference"))
-        self._findings = begun(self._asked(text, "findings"))
-        self._after = {part: begun(self._asked(text, part, self._difference)) for part in COSTS}
+        self._difference = begun(self._ask_part(text, "difference"))
+        self._findings = begun(self._ask_part(text, "findings"))
+        self._after = {part: begun(self._ask_part(text, part, self._difference)) for part in COSTS}
 
-    async def _asked(self, text: Task[bytes], part: Part, behind: Task[Review] | None = None) -> Review:
+    async def _ask_part(self, text: Task[bytes], part: Part, behind: Task[Review] | None = None) -> Review:
         if behind is not None:
             await asyncio.wait([behind])
         client, tenant, document = self._view.client, self._view.tenant, await text

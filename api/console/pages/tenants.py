@@ -71,7 +71,7 @@ async def _edit(view: View, tenant: Tenant) -> None:
         ui.label("Prefixes that a rule or an endpoint still needs cannot go.").classes("small quiet")
         limits = {
             name: ui.input(label, value="" if limit is None else str(limit), placeholder="no limit")
-            .props(f"outlined dense inputmode=numeric hint='{_used(used)}'")
+            .props(f"outlined dense inputmode=numeric hint='{_describe_use(used)}'")
             .classes("w-full")
             for name, label, limit, used in (
                 ("rules", "Quota of rules", seen.quota.rules, seen.used.rules),
@@ -167,7 +167,7 @@ def _limit(name: str, text: str | None) -> int | None:
     return int(said)
 
 
-def _used(number: int | None) -> str:
+def _describe_use(number: int | None) -> str:
     return "empty: no limit" if number is None else f"it has {words.count(number)} now; empty: no limit"
 
 

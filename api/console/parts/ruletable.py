@@ -61,10 +61,10 @@ class RuleTable:
         )
         self._table.add_slot("body", BODY)
         self._table.add_slot("no-data", "<div class='empty'>{{ props.message }}</div>")
-        self._table.on("request", self._paged)
+        self._table.on("request", self._turn_page)
         self._table.on("act", self._act)
-        self._table.on("dropped", self._dropped)
-        self._table.on("cell", self._edited)
+        self._table.on("dropped", self._drop_row)
+        self._table.on("cell", self._take_cell)
 
     def to_first_page(self) -> None:
         """Begin at the top again: other rules are looked for."""
@@ -97,7 +97,7 @@ class RuleTable:
         self._table.pagination = {**pagination, "page": page, "rowsPerPage": size, "rowsNumber": len(self._found)}
         self._table.rows = rows
 
-    def _paged(self, event: events.GenericEventArguments) -> object:
+    def _turn_page(self, event: events.GenericEventArguments) -> object:
         self._table.pagination = event.args["pagination"]
         self.refresh()
         return self._turned()
@@ -134,7 +134,7 @@ class RuleTable:
             self.refresh()
         _focus(f"{name}/place")
 
-    async def _edited(self, event: events.GenericEventArguments) -> None:
+    async def _take_cell(self, event: events.GenericEventArguments) -> None:
         """Take a cell's new text into the draft, or show its error there."""
         name, field, text = event.args["rule"], event.args["field"], str(event.args["text"] or "")
         rule = next((rule for rule in self._desk.draft.acl.rules if rule.id == name), None)
@@ -154,7 +154,7 @@ class RuleTable:
                 self._desk.put(draft)
         _focus(f"{name}/{field}")
 
-    def _dropped(self, event: events.GenericEventArguments) -> None:
+    def _drop_row(self, event: events.GenericEventArguments) -> None:
         """A row was let go over another one: it goes before that."""
         name, onto = event.args["rule"], event.args["onto"]
         places = {rule.id: index for index, rule in enumerate(self._desk.draft.acl.rules)}

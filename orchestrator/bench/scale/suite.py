@@ -70,7 +70,7 @@ def measure(sizes: Sizes, progress: Progress, *, journal: Path | None = None) ->
     numbers = [each.name for kind in (Cost, Latency) for each in fields(kind)]
     kept = Journal(journal, {"suite": results.suite, **results.settings}, numbers)
     steps = Steps(progress, _worlds(sizes))
-    measured = partial(_recorded, kept)
+    measured = partial(_measure_once, kept)
     small = Size(_FEW_TENANTS, _RULES, _FEW_HOSTS, 0)
     _compare(results, steps, sizes.rounds, small, Size(sizes.tenants, _RULES, _FEW_HOSTS, 0), _TENANTS, measured)
     _compare(results, steps, sizes.rounds, small, Size(_FEW_TENANTS, _RULES, sizes.hosts, 0), _HOSTS, measured)
@@ -84,7 +84,7 @@ def measure(sizes: Sizes, progress: Progress, *, journal: Path | None = None) ->
     return results
 
 
-def _recorded(journal: Journal, name: str, size: Size, changes: int) -> Cost:
+def _measure_once(journal: Journal, name: str, size: Size, changes: int) -> Cost:
     """Return a world's costs that the journal has, or measure them."""
     return Cost(**journal.row(name, lambda: asdict(measure_apart(size, changes))))
 

@@ -54,13 +54,13 @@ class CloudHand:
         if self._is_paused(fleet):
             return None
         orders = units.write(lambda unit: [self._order(unit, member) for member in members])
-        return self._asked(fleet, "create", lambda: self.cloud.create(orders))
+        return self._ask_cloud(fleet, "create", lambda: self.cloud.create(orders))
 
     def delete(self, fleet: str, names: Sequence[str]) -> str | None:
         """Have VNFs of one fleet removed; why that cannot be, where the cloud says so."""
         if self._is_paused(fleet):
             return None
-        return self._asked(fleet, "delete", lambda: self.cloud.delete(fleet, names))
+        return self._ask_cloud(fleet, "delete", lambda: self.cloud.delete(fleet, names))
 
     def _order(self, unit: Unit, member: Member) -> VnfOrder:
         """Return an order.
@@ -72,7 +72,7 @@ class CloudHand:
         token = unit.enforcers.invite(member.domain, expires=expires, author=AUTHOR, name=member.name, kind=kind)
         return VnfOrder(member.domain, member.name, member.number, member.plane, self.url, self.token_text(token))
 
-    def _asked(self, fleet: str, verb: str, ask: Callable[[], None]) -> str | None:
+    def _ask_cloud(self, fleet: str, verb: str, ask: Callable[[], None]) -> str | None:
         try:
             ask()
         except TryAgain as error:

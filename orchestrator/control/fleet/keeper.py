@@ -122,7 +122,7 @@ class FleetKeeper:
         self._look_at_cloud()
         found, now = self._units.read(lambda unit: (known_fleets(unit), unit.now))
         self._listens_since = self._listens_since or now
-        moved = [self._kept(known) for known in found if known.domain not in self._resting]
+        moved = [self._keep_fleet(known) for known in found if known.domain not in self._resting]
         due = frozenset(known.look.record.domain for known in found if deciding.is_due(known.look, now))
         moved.append(bool(due) and self._decide(due))
         if self._sky is not None:
@@ -174,12 +174,12 @@ class FleetKeeper:
 
     # ------------------------------------------------------------------------------------------------- a fleet's turn
 
-    def _kept(self, known: Known) -> bool:
+    def _keep_fleet(self, known: Known) -> bool:
         """Do what is due for one fleet; return whether to look again at once."""
         refused: Mapping[str, str] = {}
         try:
             if self._sky is not None:
-                if self._adopted(known, self._sky):
+                if self._adopt_strangers(known, self._sky):
                     return True
                 refused = self._effects(known, self._sky)
             view = View(self._sky or Sky(None), self._listens_since, refused)
@@ -198,7 +198,7 @@ class FleetKeeper:
             log.info("vnf.step", fleet=member.domain, name=member.name, to=taken.state.value, because=taken.because)
         return bool(news.steps)
 
-    def _adopted(self, known: Known, sky: Sky) -> bool:
+    def _adopt_strangers(self, known: Known, sky: Sky) -> bool:
         """Take in VNFs that the cloud made by itself; return whether there were any."""
         record = known.look.record
         here = {each.member.name for each in known.look.members}

@@ -122,7 +122,7 @@ class ServerManager:
         pop = unit.pops.of_domain(domain)
         if pop is None or not pop.servers:
             return
-        known, per_s = self._known(domain), pop.settings.tenant_updates_s
+        known, per_s = self._domain_state(domain), pop.settings.tenant_updates_s
         known.rates.check(unit.changed_lists - unit.reverted_lists, per_s)
         with known.lock:
             known.tenants.general(pop.settings.classify)
@@ -145,7 +145,7 @@ class ServerManager:
                 known.leaving.update(goal.moves_from(known.goal))
             known.goal = goal
             self._drop_who_left(domain, known, goal)
-            servers = self._touched(domain, known, goal)
+            servers = self._servers_touched(domain, known, goal)
             self._note(goal, servers)  # before another thread sends it of its own accord: it would be sent twice
         self._serve_due(servers)  # here and now: a thread that had to be woken would be later
         self._wake()
@@ -182,7 +182,7 @@ class ServerManager:
 
     # -------------------------------------------------------------------------------------------------------- inside
 
-    def _known(self, domain: str) -> _Domain:
+    def _domain_state(self, domain: str) -> _Domain:
         with self._changed:
             return self._domains.setdefault(domain, _Domain())
 
@@ -200,7 +200,7 @@ class ServerManager:
             with self._changed:
                 self._windows.forget(key)
 
-    def _touched(self, domain: str, known: _Domain, goal: Goal) -> list[str]:
+    def _servers_touched(self, domain: str, known: _Domain, goal: Goal) -> list[str]:
         """Return the servers that a goal changes.
 
         All, if it would be none, for somebody must say that it is enforced. The others are vouched for.

@@ -35,7 +35,7 @@ class UpdateRates:
             return
         with self._lock:
             for tenant in sorted(tenants):
-                left = self._filled(tenant, per_s).left
+                left = self._fill_bucket(tenant, per_s).left
                 if left < 1:
                     raise TooOften(
                         f"its list changes more than {per_s:g} times a second: wait {(1 - left) / per_s:.1f} s",
@@ -48,9 +48,9 @@ class UpdateRates:
             return
         with self._lock:
             for tenant in tenants:
-                self._filled(tenant, per_s).left -= 1
+                self._fill_bucket(tenant, per_s).left -= 1
 
-    def _filled(self, tenant: str, per_s: float) -> _Bucket:
+    def _fill_bucket(self, tenant: str, per_s: float) -> _Bucket:
         now, most = self.clock(), max(1.0, per_s)
         bucket = self._buckets.setdefault(tenant, _Bucket(most, now))
         bucket.left, bucket.at = min(most, bucket.left + (now - bucket.at) * per_s), now

@@ -86,7 +86,7 @@ class UplinkKeeper:
         except AclflowError:
             self.kernel.follow(NOTHING)
             raise
-        prefixes, trouble = self._delivered()
+        prefixes, trouble = self._read_delivered()
         outside = sorted(prefix for prefix in prefixes if not self.uplink.holds(prefix))
         if outside:
             said = ", ".join(map(str, outside[:5])) + (" and others" if len(outside) > 5 else "")
@@ -97,7 +97,7 @@ class UplinkKeeper:
             change = KernelChange(change.added, change.removed, ("the guard's table", *change.repaired))
         return Step(announced, change, trouble)
 
-    def _delivered(self) -> tuple[frozenset[Prefix], tuple[str, ...]]:
+    def _read_delivered(self) -> tuple[frozenset[Prefix], tuple[str, ...]]:
         """What the switch delivers to, and what is wrong with knowing that."""
         try:
             self._read, self._read_at = self.rows.read(), self.clock()

@@ -83,7 +83,7 @@ class UplinkKernel:
 
     def look(self) -> KernelState:
         """Read everything back. Raises Refused where the kernel does not let us."""
-        with _explained(), IPRoute(strict_check=True) as kernel:
+        with _explain_errors(), IPRoute(strict_check=True) as kernel:
             return _state(kernel, self.port)
 
     def follow(self, prefixes: frozenset[Prefix]) -> KernelChange:
@@ -92,7 +92,7 @@ class UplinkKernel:
         Routes that must not be go first. Raises Unreachable where the port is not there (yet) or has another MAC
         address than the gateway's: then nothing is routed to it.
         """
-        with _explained(), IPRoute(strict_check=True) as kernel:
+        with _explain_errors(), IPRoute(strict_check=True) as kernel:
             seen = _state(kernel, self.port)
             trouble = self._trouble(seen)
             wanted = frozenset(() if trouble else (_right(prefix, seen.index) for prefix in prefixes))
@@ -110,7 +110,7 @@ class UplinkKernel:
 
     def close(self) -> None:
         """Take routes and neighbours away; settings stay."""
-        with _explained(), IPRoute(strict_check=True) as kernel:
+        with _explain_errors(), IPRoute(strict_check=True) as kernel:
             seen = _state(kernel, self.port)
             for route in seen.routes:
                 _forget(kernel, route)
@@ -235,7 +235,7 @@ def _forget(kernel: IPRoute, route: KernelRoute) -> None:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     """Turn netlink's errors into ours."""
     try:
         yield

@@ -50,9 +50,9 @@ class VersionEdits:
         found: dict[int, VersionChanges] = {}
         for version in asked:
             edits = (
-                self._counted(version)
+                self._count_edits(version)
                 if version in large
-                else self._named(version, begun.get(version, ()), ended.get(version, ()))
+                else self._name_edits(version, begun.get(version, ()), ended.get(version, ()))
             )
             found[version] = VersionChanges(**edits, groups=tuple(sorted(groups[version])), defaults=defaults[version])
         return found
@@ -77,27 +77,27 @@ class VersionEdits:
             found[row.version].append(row)
         return found
 
-    def _named(self, version: int, begun: Sequence[Row[Any]], ended: Sequence[Row[Any]]) -> dict[str, EditedRules]:
+    def _name_edits(self, version: int, begun: Sequence[Row[Any]], ended: Sequence[Row[Any]]) -> dict[str, EditedRules]:
         before = {row.number: row for row in ended}
         after = {row.number for row in begun}
         both = [(before[row.number], row) for row in begun if row.number in before]
         same = [(old, new) for old, new in both if old.body == new.body]
         return {
-            "added": _told([row.rule_id for row in begun if row.number not in before]),
-            "removed": _told([row.rule_id for row in ended if row.number not in after]),
-            "changed": _told([new.rule_id for old, new in both if old.body != new.body]),
-            "moved": _told([new.rule_id for old, new in self._moved(version, same)]),
+            "added": _shorten_names([row.rule_id for row in begun if row.number not in before]),
+            "removed": _shorten_names([row.rule_id for row in ended if row.number not in after]),
+            "changed": _shorten_names([new.rule_id for old, new in both if old.body != new.body]),
+            "moved": _shorten_names([new.rule_id for old, new in self._find_moved(version, same)]),
         }
 
-    def _moved(self, version: int, same: Sequence[tuple[Row[Any], Row[Any]]]) -> list[tuple[Row[Any], Row[Any]]]:
+    def _find_moved(self, version: int, same: Sequence[tuple[Row[Any], Row[Any]]]) -> list[tuple[Row[Any], Row[Any]]]:
         """The pairs, in the new order, that passed a rule that stayed or one another."""
         asked = same if len(same) <= _MOST_ASKED else ()
-        passed = {new.number for old, new in asked if self._passed(version, old.order_key, new.order_key)}
+        passed = {new.number for old, new in asked if self._has_passed(version, old.order_key, new.order_key)}
         others = [old for old, new in same if new.number not in passed]
         in_order = {others[place].number for place in longest_increasing([old.order_key for old in others])}
         return [(old, new) for old, new in same if new.number not in in_order]
 
-    def _passed(self, version: int, one: int, other: int) -> bool:
+    def _has_passed(self, version: int, one: int, other: int) -> bool:
         """Whether a rule that stayed stands between two order keys."""
         stayed = and_(
             _rules.tenant == self._tenant,
@@ -107,7 +107,7 @@ class VersionEdits:
         )
         return self._tx.read(select(_rules.number).where(stayed).limit(1)).first() is not None
 
-    def _counted(self, version: int) -> dict[str, EditedRules]:
+    def _count_edits(self, version: int) -> dict[str, EditedRules]:
         """The numbers of a version that edited very many rules; those that only moved are not told."""
         begun, ended = acl_rules.alias("begun"), acl_rules.alias("ended")
         number_of = {
@@ -160,5 +160,5 @@ class VersionEdits:
         )
 
 
-def _told(names: Sequence[str]) -> EditedRules:
+def _shorten_names(names: Sequence[str]) -> EditedRules:
     return EditedRules(len(names), tuple(names[:_NAMED]))

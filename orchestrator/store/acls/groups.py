@@ -46,7 +46,7 @@ class Groups(AclSteps):
         """One group of the current list. Raises NotFound."""
         owner = self._tx.tenant(tenant)
         acl = aclrows.load(self._tx, owner, owner.acl_version).record.acl
-        return GroupRecord(self._keyed(owner, name).group, uses(acl).get(name, ()), owner.acl_version)
+        return GroupRecord(self._find_keyed(owner, name).group, uses(acl).get(name, ()), owner.acl_version)
 
     def put(self, tenant: str, group: AddressGroup, *, author: str, expected_version: int | None = None) -> Change:
         """Create or replace a group.
@@ -83,7 +83,7 @@ class Groups(AclSteps):
         both, TooLarge.
         """
         owner, head = self._begin(tenant, expected_version)
-        keyed = self._keyed(owner, name)
+        keyed = self._find_keyed(owner, name)
         ended = self._to_end(owner, keyed, add, remove)
         present = set(keyed.group.prefixes)
         fresh = {prefix: index for index, prefix in reversed(list(enumerate(add))) if prefix not in present}
@@ -101,7 +101,7 @@ class Groups(AclSteps):
     def delete(self, tenant: str, name: str, *, author: str, expected_version: int | None = None) -> Change:
         """Raises NotFound, and Conflict, which names the rules, while rules use the group."""
         owner, head = self._begin(tenant, expected_version)
-        self._keyed(owner, name)
+        self._find_keyed(owner, name)
         used = uses(aclrows.load(self._tx, owner, owner.acl_version).record.acl).get(name, ())
         if used:
             more = f" and {len(used) - _NAMED} more" if len(used) > _NAMED else ""
@@ -112,12 +112,12 @@ class Groups(AclSteps):
 
     def _carry_out(self, owner: Row[Any], head: Row[Any], change: GroupChange, author: str) -> Change:
         if change.nothing:
-            return self._unchanged(owner)
+            return self._no_change(owner)
         version = self._version(owner, defaults_of(head), head.rules, author)
         grouprows.write(self._tx, owner.number, version, [change])
         return self._end(owner, version)
 
-    def _keyed(self, owner: Row[Any], name: str) -> KeyedGroup:
+    def _find_keyed(self, owner: Row[Any], name: str) -> KeyedGroup:
         found = aclrows.load(self._tx, owner, owner.acl_version).groups.get(name)
         if found is None:
             raise NotFound(f"the access list of '{owner.id}' has no address group '{name}'")

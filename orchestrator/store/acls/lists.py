@@ -226,7 +226,7 @@ class Acls(AclSteps):
         plan = aclreplace.compare(self._tx, owner.number, acl)
         defaults = (acl.ingress_default, acl.egress_default)
         if plan.nothing and defaults == defaults_of(head):
-            return self._unchanged(owner)
+            return self._no_change(owner)
         version = aclrows.begin_version(self._tx, owner, author=author, rules=len(acl.rules), defaults=defaults)
         keys, numbers = aclreplace.carry_out(self._tx, owner.number, version, plan)
         record = AclRecord(TenantId(owner.id), version, acl, numbers, author, self._tx.now)
@@ -238,12 +238,12 @@ class Acls(AclSteps):
     def put_rule(self, tenant: str, rule: Rule, *, author: str, expected_version: int | None = None) -> Change:
         """Replace the rule of that id in place, or append a new one."""
         owner, head = self._begin(tenant, expected_version)
-        checked = self._checked(owner, rule)
+        checked = self._check_rule(owner, rule)
         old = self._find(owner, rule.id)
         if old is None:
-            return self._insert(owner, self._known(owner), checked, head.rules, author)
+            return self._insert(owner, self._cached_list(owner), checked, head.rules, author)
         if old.body == checked.body:
-            return self._unchanged(owner)
+            return self._no_change(owner)
         version = self._version(owner, defaults_of(head), head.rules, author)
         grouprows.write(self._tx, owner.number, version, checked.groups)
         aclrows.end_rows(self._tx, owner.number, version, [old])
@@ -259,8 +259,8 @@ class Acls(AclSteps):
         Raises Conflict when the list has the id already, BadInput when it has no such position.
         """
         owner = self._owner(tenant, expected_version)
-        checked = self._checked(owner, rule)
-        known = self._known(owner)
+        checked = self._check_rule(owner, rule)
+        known = self._cached_list(owner)
         if rule.id in known.numbers:
             raise Conflict(f"the list already has a rule '{rule.id}'", place="id")
         _check_position(position, len(known.keys))
@@ -276,9 +276,9 @@ class Acls(AclSteps):
         owner, head = self._begin(tenant, expected_version)
         old = self._row(owner, rule_id)
         _check_position(position, head.rules - 1)
-        low, high = keys_around(self._known(owner).keys, position, without=old.order_key)
+        low, high = keys_around(self._cached_list(owner).keys, position, without=old.order_key)
         if (low is None or low < old.order_key) and (high is None or old.order_key < high):
-            return self._unchanged(owner)
+            return self._no_change(owner)
         version = self._version(owner, defaults_of(head), head.rules, author)
         aclrows.end_rows(self._tx, owner.number, version, [old])
         key = aclrows.key_between(self._tx, owner.number, version, low, high)
@@ -343,7 +343,7 @@ class Acls(AclSteps):
         """Keep the list as it is. Raises Conflict where nothing waits to be confirmed."""
         owner = self._tx.tenant(tenant)
         self._settle(owner)
-        return self._unchanged(owner)
+        return self._no_change(owner)
 
     def revert(self, tenant: str, *, author: str) -> Change:
         """Take the list back to the version before the change that nobody confirmed, as a new version.
@@ -377,7 +377,7 @@ class Acls(AclSteps):
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def _checked(self, owner: Row[Any], rule: Rule) -> _Checked:
+    def _check_rule(self, owner: Row[Any], rule: Rule) -> _Checked:
         """Check a rule as a list by itself, with the groups of the endpoints that it names.
 
         Its place in a list can ask for nothing more.
@@ -427,7 +427,7 @@ class Acls(AclSteps):
             raise NotFound(f"the access list of '{owner.id}' has no rule '{rule_id}'")
         return row
 
-    def _known(self, owner: Row[Any]) -> CachedAcl:
+    def _cached_list(self, owner: Row[Any]) -> CachedAcl:
         """Return the current list from memory.
 
         Its places are found here: counting rows in the database would cost the more the longer the list is.

@@ -64,10 +64,12 @@ class AclSteps:
             raise ApprovalNeeded(
                 f"another person must approve changes of the list of '{owner.id}', and this one cannot be proposed"
             )
-        self._tx.tenant_changed(_SET_VERSION, of_tenant=owner.number, now=version, bytes=self._charged(owner, version))
+        self._tx.tenant_changed(
+            _SET_VERSION, of_tenant=owner.number, now=version, bytes=self._charge_storage(owner, version)
+        )
         return Change(version, self._tx.bump_for_list(owner))
 
-    def _charged(self, owner: Row[Any], version: int) -> int:
+    def _charge_storage(self, owner: Row[Any], version: int) -> int:
         """Return what the tenant's list and its history take up now; forget its oldest versions where that is too much.
 
         Raises TooLarge where the newest two versions alone are too much.
@@ -91,7 +93,7 @@ class AclSteps:
             )
         return stored
 
-    def _unchanged(self, owner: Row[Any]) -> Change:
+    def _no_change(self, owner: Row[Any]) -> Change:
         return Change(owner.acl_version, self._tx.domain(owner.domain).generation, changed=False)
 
 

@@ -115,7 +115,7 @@ def _plain_stream(raw: BinaryIO) -> BinaryIO:
     return raw
 
 
-def _unsigned(_: bytes) -> Signature | None:
+def _sign_nothing(_: bytes) -> Signature | None:
     return None
 
 
@@ -128,7 +128,7 @@ def back_up(
     authority: AuthorityFiles | None,
     progress: Progress,
     wrap: Wrap = _plain_stream,
-    sign: Sign = _unsigned,
+    sign: Sign = _sign_nothing,
 ) -> Contents:
     """Write a backup of the store at an address, in one snapshot.
 
@@ -194,7 +194,7 @@ def open_backup(file: Path, wrap: Wrap = _plain_stream) -> Iterator[Backup]:
         raise Missing(f"cannot be read: {error.strerror}", place=str(file)) from None
     with raw:
         try:
-            yield _verified(wrap(raw))
+            yield _verify_backup(wrap(raw))
         except AclflowError as error:
             error.place = error.place or str(file)
             raise
@@ -300,7 +300,7 @@ def _replacing(file: Path) -> Iterator[BinaryIO]:
 # ------------------------------------------------------------------------------------------------------- reading
 
 
-def _verified(raw: BinaryIO) -> Backup:
+def _verify_backup(raw: BinaryIO) -> Backup:
     """Read a backup to its end and compare what it says with what it is."""
     try:
         with gzip.open(raw, "rb") as lines:

@@ -174,12 +174,12 @@ class Enrolments(Reports):
         good_for = or_(columns.name.is_(None), columns.name == name), or_(columns.kind.is_(None), columns.kind == kind)
         used = self._use(secret, good_for, name, kind)
         if used is None:
-            again = self._again(signer, Subject(Usage.of_kind(kind), self._used(secret, name, kind), name))
+            again = self._again(signer, Subject(Usage.of_kind(kind), self._domain_of_used(secret, name, kind), name))
             if again is None:
                 raise Unauthenticated(_WRONG)
             return again
         self._tx.write(delete(enforcers).where(enforcers.c.domain == used.domain, enforcers.c.name == name))
-        return self._joined(used.domain, name, kind, signer, used.hosts)
+        return self._add_point(used.domain, name, kind, signer, used.hosts)
 
     def sign_switch(self, secret: str, name: str, signer: Signer) -> CertificateRecord:
         """Use up a one-time token for the switch of a host: it gets a certificate, and those it had are valid no more.
@@ -191,7 +191,10 @@ class Enrolments(Reports):
         good_for = invitations.c.name == name, invitations.c.kind == SWITCH
         used = self._use(secret, good_for, name, SWITCH)
         if used is None:
-            subject, before = Subject(Usage.SWITCH, self._used(secret, name, SWITCH), name), book.of_key(signer.key)
+            subject, before = (
+                Subject(Usage.SWITCH, self._domain_of_used(secret, name, SWITCH), name),
+                book.of_key(signer.key),
+            )
             if before is None or before.subject != subject:
                 raise Unauthenticated(_WRONG)
             return before
@@ -228,7 +231,7 @@ class Enrolments(Reports):
         taken = select(enforcers.c.id).where(enforcers.c.domain == group.domain, enforcers.c.name == member.name)
         if self._tx.read(taken).first() is not None:
             raise Conflict(f"there is an enforcer '{member.name}' already, which is not this instance", place="name")
-        joined = self._joined(group.domain, member.name, group.kind, signer)
+        joined = self._add_point(group.domain, member.name, group.kind, signer)
         self._tx.write(
             insert(group_members).values(
                 domain=group.domain,
@@ -265,7 +268,7 @@ class Enrolments(Reports):
         )
         return self._tx.write(use).one_or_none()
 
-    def _used(self, secret: str, name: str, kind: str) -> str:
+    def _domain_of_used(self, secret: str, name: str, kind: str) -> str:
         """The domain of a token that was used for this name and kind.
 
         Raises Unauthenticated, Forbidden.
@@ -291,7 +294,9 @@ class Enrolments(Reports):
             return None
         return Enrolled(self.get(before.enforcer), "", before)
 
-    def _joined(self, domain: str, name: str, kind: str, signer: Signer | None, hosts: str | None = None) -> Enrolled:
+    def _add_point(
+        self, domain: str, name: str, kind: str, signer: Signer | None, hosts: str | None = None
+    ) -> Enrolled:
         """A new enforcement point, known by a certificate or by a bearer token."""
         new = insert(enforcers).values(
             domain=domain, name=name, kind=kind, epoch=self._epoch(domain), created=self._tx.micros, hosts=hosts

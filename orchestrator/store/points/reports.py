@@ -222,7 +222,7 @@ class Reports:
 
     def switches(self, domain: str) -> tuple[HeldRecord, ...]:
         """What each host's switch of the domain may hold: not firewalls and edge switches."""
-        return tuple(_held(row) for row in self._tx.rows(_SWITCHES, of_domain=domain))
+        return tuple(_read_held(row) for row in self._tx.rows(_SWITCHES, of_domain=domain))
 
     def lose_silent(self, silence_s: float) -> tuple[int, ...]:
         """Log those that were heard of, but not for so many seconds, as down; their ids."""
@@ -268,7 +268,7 @@ class Reports:
             was_bad, is_bad = before in _BAD, state in _BAD
             if (is_bad and before != state) or (was_bad and not is_bad):
                 kind = f"host.{state}" if is_bad else "host.recovered"
-                why = {"error": _kept(report.error)} if report.error else {}
+                why = {"error": _clean_text(report.error)} if report.error else {}
                 self._events.append(kind, domain, {"host": report.host, "generation": report.generation, **why})
 
     def _tell_enforced(self, known: Row[Any], domain: str, standing: Standing) -> None:
@@ -292,7 +292,7 @@ class Reports:
             "generation": report.generation,
             "digest": report.digest,
             "state": report.state.value,
-            "error": _kept(report.error),
+            "error": _clean_text(report.error),
             "flows": report.flows,
             "reported": self._tx.micros,
         }
@@ -355,7 +355,7 @@ def _mine(
 
 
 def _as_stored(report: PointReport) -> PointReport:
-    return replace(report, error=_kept(report.error))
+    return replace(report, error=_clean_text(report.error))
 
 
 def _is_stored(row: Row[Any], enforcer: int, report: PointReport) -> bool:
@@ -363,7 +363,7 @@ def _is_stored(row: Row[Any], enforcer: int, report: PointReport) -> bool:
     if row.state is None:
         return False
     stored = row.enforcer, row.state, row.generation, bytes(row.digest), row.error, row.flows
-    said = enforcer, report.state.value, report.generation, report.digest, _kept(report.error), report.flows
+    said = enforcer, report.state.value, report.generation, report.digest, _clean_text(report.error), report.flows
     return stored == said
 
 
@@ -431,14 +431,14 @@ def _at_latest(report: PointReport, row: Row[Any], vouched: PointReport | None) 
     return report if latest == report.generation else replace(report, generation=latest)
 
 
-def _held(row: Row[Any]) -> HeldRecord:
+def _read_held(row: Row[Any]) -> HeldRecord:
     """What a switch may hold, from a row of `_SWITCHES`."""
     generation = max(row.since, row.generation or 0)
     reported = row.reported and from_micros(row.reported)
     return HeldRecord(generation, row.digest or None, reported, is_strange=generation < row.behind)
 
 
-def _kept(error: str | None) -> str | None:
+def _clean_text(error: str | None) -> str | None:
     """A device's own words as every database can keep them."""
     return None if error is None else "".join(c if c.isprintable() else "?" for c in error[:_LONGEST_ERROR])
 

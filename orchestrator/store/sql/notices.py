@@ -78,10 +78,10 @@ class Notices:
 
         Other processes are told; our own listeners, if the answer is lost.
         """
-        return self._announced(tx, committed) if self._shared else nullcontext()
+        return self._announce(tx, committed) if self._shared else nullcontext()
 
     @contextmanager
-    def _announced(self, tx: Transaction, committed: Committed) -> Iterator[None]:
+    def _announce(self, tx: Transaction, committed: Committed) -> Iterator[None]:
         number = next(self._sent)
         notice = {"from": self._self, "number": number}
         payload = orjson.dumps({**notice, "domains": dict(committed.domains), "event": committed.last_event}).decode()
@@ -95,7 +95,7 @@ class Notices:
             with self._lock:
                 came, self._unanswered[number] = self._unanswered[number], _Fate.LOST
             if came is _Fate.CAME:
-                self._answered(number, committed)
+                self._tell_late(number, committed)
             raise
         with self._lock:  # who hears of it looks first, and then notes that it came
             del self._unanswered[number]
@@ -163,9 +163,9 @@ class Notices:
             if number in self._unanswered and not is_lost:
                 self._unanswered[number] = _Fate.CAME
         if is_lost:
-            self._answered(number, committed)
+            self._tell_late(number, committed)
 
-    def _answered(self, number: int, committed: Committed) -> None:
+    def _tell_late(self, number: int, committed: Committed) -> None:
         """A commit was done whose answer was lost: listeners are told now."""
         self._unanswered.pop(number, None)
         self.tell(committed)
