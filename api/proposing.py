@@ -23,7 +23,7 @@ from api.context import Once, Services, Writing, author, logged
 from api.inspection import written_list
 from orchestrator.errors import ApprovalNeeded, Forbidden, NotFound, Stale
 from orchestrator.policy.formats.native import acl_from_json, acl_text, rule_from_json, rule_to_json
-from orchestrator.policy.model import Rule
+from orchestrator.policy.model import Acl, Rule
 from orchestrator.store.proposals import KeptProposal, NewProposal, Scope
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
@@ -57,12 +57,13 @@ def change_list(
     once: Once | None = None,
     *,
     is_large: bool = False,
+    puts: Acl | None = None,
 ) -> Response:
     """Carry out a change of a tenant's list, or propose it where another person must approve it."""
     asked = work if once is None else once.of(caller, work)
     control = services.control
     try:
-        return sent(control.carry_out(asked, payer=tenant, is_large=is_large))
+        return sent(control.carry_out(asked, payer=tenant, is_large=is_large, puts=puts))
     except ApprovalNeeded:
         found = control.rehearse(lambda unit: _list_outcome(unit, tenant, work), payer=tenant, is_large=is_large)
     scope = Scope(found.domain, tenant)

@@ -43,6 +43,7 @@ from orchestrator.control.onboarding import Onboarder
 from orchestrator.control.packets.log import PacketDesk, PacketSink
 from orchestrator.control.packets.sinks import Collector, JsonLines
 from orchestrator.control.pops.manager import ServerManager, Unmade
+from orchestrator.control.precompiling import Precompiler
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.spreading import Spreading
 from orchestrator.control.tiers import Tiers
@@ -92,6 +93,7 @@ class Parts:
     onboarder: Onboarder
     keeper: FleetKeeper | None
     workbench: Workbench
+    precompiler: Precompiler
     feed: Feed
     auditor: Auditor
     store: Store
@@ -110,6 +112,7 @@ class Parts:
         if self.keeper is not None:
             self.keeper.close()
         self.workbench.close()
+        self.precompiler.close()
         self.control.stop()
         self.auditor.stop()
         self.store.close()
@@ -156,7 +159,17 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     tiers = Tiers(servers=ServerManager(Publisher(), is_enforced, vouches=not is_shared, tells=tells))
     metrics.registry.register(EdgeMetrics(tiers.edges.reports))
     ceilings = Ceilings(settings.tenant_flows_limit, settings.domain_flows_limit)
-    control = Control(store, Compiler(metrics), publisher, timekeeper, tiers, ceilings=ceilings, duties=duties)
+    precompiler = Precompiler(settings.list_limit_s)
+    control = Control(
+        store,
+        Compiler(metrics),
+        publisher,
+        timekeeper,
+        tiers,
+        ceilings=ceilings,
+        duties=duties,
+        precompiler=precompiler,
+    )
     spreading = Spreading(store, Publisher())
     feed = Feed(store)
     recheck_s = _SHARED_RECHECK_S if is_shared else None
@@ -207,6 +220,7 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
         onboarder,
         keeper,
         workbench,
+        precompiler,
         feed,
         auditor,
         store,

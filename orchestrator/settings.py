@@ -40,6 +40,7 @@ _ABOVE_ZERO = (
     "audit_days",
     "tenant_flows_limit",
     "domain_flows_limit",
+    "list_limit_s",
 )
 _WORDS = MappingProxyType({"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False})
 _LOG_FORMATS = ("console", "json")
@@ -117,6 +118,9 @@ class Settings:
     """How many flow entries the list of any tenant may need at most, estimated before it is compiled."""
     domain_flows_limit: int = 4_000_000
     """The same for all lists of a domain together."""
+    list_limit_s: float = 30.0
+    """How long a process may compile and prove a change that may bring 50,000 flow entries or more, before it is killed
+    and the change refused."""
     url: str = "http://127.0.0.1:8420"
     """Where clients (command line, console, enforcers) find the service."""
     authority: Path | None = None
@@ -208,6 +212,7 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "review_limit_s": float,
         "tenant_flows_limit": int,
         "domain_flows_limit": int,
+        "list_limit_s": float,
         "expiry_lead_s": float,
         "enforcer_silence_s": float,
         "heartbeat_s": float,

@@ -84,7 +84,7 @@ def put_acl(
         origin = taken_from_json(an_object(document, "an access list"))
         is_large = services.control.ceilings.check_list(acl)
         with seen_from(f"tenants[{tenant}].acl"):
-            return change_list(services, caller, tenant, work, writing, is_large=is_large)
+            return change_list(services, caller, tenant, work, writing, is_large=is_large, puts=acl)
 
 
 @router.post("/confirm", response_model=WrittenList)

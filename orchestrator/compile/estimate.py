@@ -83,24 +83,43 @@ class Estimate:
 
     acl: Acl
     bounds: Bounds
+    fresh: int
+    """At most so many are of rules that the version before lacked, or whose groups were others there."""
     _pieces: Mapping[int, _Piece]
 
     @classmethod
     def of(cls, acl: Acl) -> Estimate:
         """Of a whole list."""
-        return cls._of(acl, {})
+        pieces = {id(rules): _Piece.of(rules) for rules in acl.listed.pieces}
+        bounds = _of_pieces(acl, pieces)
+        return cls(acl, bounds, bounds.most, pieces)
 
     def after(self, acl: Acl) -> Estimate:
         """Of another version of the list."""
-        return self if acl is self.acl else Estimate._of(acl, self._pieces)
+        if acl is self.acl:
+            return self
+        pieces = {id(rules): self._pieces.get(id(rules)) or _Piece.of(rules) for rules in acl.listed.pieces}
+        return Estimate(acl, _of_pieces(acl, pieces), self._most_fresh(acl, pieces), pieces)
 
-    @classmethod
-    def _of(cls, acl: Acl, known: Mapping[int, _Piece]) -> Estimate:
-        pieces = {id(rules): known.get(id(rules)) or _Piece.of(rules) for rules in acl.listed.pieces}
-        parts = [each.bounds for each in pieces.values()]
-        parts += [_sum(each.naming, acl.groups) for each in pieces.values() if each.naming]
-        least, most = (sum(part[place] for part in parts) for place in (0, 1))
-        return cls(acl, Bounds(least, most + ENDS), pieces)
+    def _most_fresh(self, acl: Acl, pieces: Mapping[int, _Piece]) -> int:
+        """Bound what is new in the next version, at the cost of the pieces that differ."""
+        left = {id(rule) for key in self._pieces.keys() - pieces.keys() for rule in self._pieces[key].rules}
+        others = [rule for key in pieces.keys() - self._pieces.keys() for rule in pieces[key].rules]
+        come = [rule for rule in others if id(rule) not in left]
+        before = self.acl.groups
+        moved = {name for name, group in acl.groups.items() if before.get(name) is not group} if acl.groups else set()
+        if moved:
+            known = {id(rule) for rule in come}
+            naming = [rule for piece in pieces.values() for rule in piece.naming if id(rule) not in known]
+            come += [rule for rule in naming if not moved.isdisjoint((*rule.source.groups, *rule.destination.groups))]
+        return _sum(come, acl.groups).most
+
+
+def _of_pieces(acl: Acl, pieces: Mapping[int, _Piece]) -> Bounds:
+    parts = [each.bounds for each in pieces.values()]
+    parts += [_sum(each.naming, acl.groups) for each in pieces.values() if each.naming]
+    least, most = (sum(part[place] for part in parts) for place in (0, 1))
+    return Bounds(least, most + ENDS)
 
 
 def widest_rule(acl: Acl) -> tuple[int, Bounds]:

@@ -13,6 +13,7 @@ promote.py      rounds of choosing which rules are lifted, and what became of th
 timekeeper.py   what time brings: expiry and its announcement, enforcement points that fell silent
 signals.py      waking coroutines from threads
 judging.py      what the workbench remembers of the lists it judged
+precompiling.py long lists in a process with a deadline, before their turn
 workbench.py    pure work that may take long, in processes of its own
 metrics.py      what Prometheus is told
 pops/           the edge's programs and heavy hitters, the manager of firewall servers

@@ -7,6 +7,7 @@ A tenant's edit is held to three limits by its estimate (`compile/estimate.py`),
     quota                 the tenant's own: refused here where even the least that the list takes is over it; what is
                           left is counted when it was compiled (`quota.py`)
 
+What may bring many flow entries is compiled in a process first (`precompiling.py`): until then it is sent back.
 A list that is over a limit already may change as long as it does not grow.
 """
 
@@ -17,8 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.compile.estimate import Estimate, rule_bounds, widest_rule
+from orchestrator.control.precompiling import LongList, Precompiler, Untried
 from orchestrator.errors import TooLarge
-from orchestrator.policy.model import Acl, Policy, Rule, Tenant, find_replaced
+from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Rule, Tenant, find_replaced
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 
@@ -59,10 +61,14 @@ class Ceilings:
 
 
 class Admission:
-    """Holds lists that changed to the ceilings and to quotas. Safe to share between threads."""
+    """Holds lists that changed to the ceilings and to quotas. Safe to share between threads.
 
-    def __init__(self, ceilings: Ceilings) -> None:
+    `precompiler` is where long ones are compiled first; None: nowhere.
+    """
+
+    def __init__(self, ceilings: Ceilings, precompiler: Precompiler | None = None) -> None:
         self.ceilings = ceilings
+        self._precompiler = precompiler
         self._lock = threading.Lock()
         self._known: dict[str, _Estimates] = {}
 
@@ -74,7 +80,7 @@ class Admission:
     def check(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> None:
         """Check a transaction's changed lists against the limits.
 
-        Raises TooLarge with the rule's place.
+        Raises TooLarge with the rule's place, and Untried for a long list that must be compiled in a process first.
         """
         changed = unit.changed_lists - unit.reverted_lists
         if not changed:
@@ -85,6 +91,8 @@ class Admission:
             for tenant in sorted(changed & now.lists.keys()):
                 self._check_list(unit, tenant, now.lists[tenant], before.lists.get(tenant))
             self._check_domain(now, before, changed)
+            for tenant in sorted(changed & now.lists.keys()):
+                self._check_long(tenant, now.lists[tenant], before.lists.get(tenant), snapshot.policy.return_traffic)
             self._known[domain] = now
 
     def forget(self, domain: str) -> None:
@@ -100,6 +108,14 @@ class Admission:
         quota = unit.tenants.quota(tenant).flows
         if quota is not None and now.bounds.least > max(quota, was):
             raise _too_large(now.acl, now.bounds.least, f"the quota is {quota}", place)
+
+    def _check_long(self, tenant: str, now: Estimate, before: Estimate | None, returns: ReturnTraffic) -> None:
+        """Raise Untried for a list that brings much, unless a process was through with it."""
+        if self._precompiler is None or now is before or now.fresh < self._precompiler.long_flows:
+            return
+        long = LongList(tenant, now.acl, returns)
+        if not self._precompiler.was_in_time(long):
+            raise Untried(long)
 
     def _check_domain(self, now: _Estimates, before: _Estimates, changed: frozenset[str]) -> None:
         if now.most <= max(self.ceilings.domain_flows, before.most):

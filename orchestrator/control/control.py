@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import structlog
 
 from orchestrator import stages
+from orchestrator.compile.estimate import Estimate
 from orchestrator.control.catchingup import CatchingUp
 from orchestrator.control.ceilings import Admission, Ceilings
 from orchestrator.control.compiler import Compiler
@@ -36,6 +37,7 @@ from orchestrator.control.maker import Maker, Step
 from orchestrator.control.pops.edges import EdgeReport
 from orchestrator.control.pops.heavy import HeavyChooser
 from orchestrator.control.pops.manager import key_of, require_server
+from orchestrator.control.precompiling import LongList, Precompiler, Untried
 from orchestrator.control.promote import Promoter
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.control.staging import Staging
@@ -43,6 +45,7 @@ from orchestrator.control.tiers import Tiers, require
 from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.control.writequeue import Jobs, NotCommitted, WriteQueue, Written
 from orchestrator.errors import Busy, NotFound, TryAgain
+from orchestrator.policy.model import Acl
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.engine import Turn
@@ -51,6 +54,10 @@ from orchestrator.store.transaction import Elsewhere, domain_part
 from orchestrator.store.unit import Unit
 
 T = TypeVar("T")
+
+_TRIES = 4
+"""A write begins so often: once, and again after each time that a list had to be compiled in a process first."""
+
 log = structlog.get_logger()
 
 
@@ -75,6 +82,7 @@ class Control:
         promoter: Promoter | None = None,
         ceilings: Ceilings | None = None,
         duties: Duties | None = None,
+        precompiler: Precompiler | None = None,
     ) -> None:
         self.ceilings = ceilings or Ceilings()
         self._store = store
@@ -82,7 +90,8 @@ class Control:
         self._tiers = tiers or Tiers()
         self._staging = Staging(is_alone=store.is_alone)
         self._idle = IdleHosts()
-        admission = Admission(self.ceilings)
+        self._precompiler = precompiler
+        admission = Admission(self.ceilings, precompiler)
         self._maker = Maker(store, compiler, publisher, self._tiers, self._staging, self._idle, admission)
         chores = timekeeper or Timekeeper(), promoter or Promoter(), HeavyChooser()
         self._duties = duties or Duties()
@@ -134,12 +143,14 @@ class Control:
         tenant: str | None = None,
         domain: str | None = None,
         is_large: bool = False,
+        puts: Acl | None = None,
     ) -> Written[T]:
         """Do `work` in a transaction, compile, commit and publish, together with waiting writes.
 
         `payer` is the tenant whose list it changes: one that takes long turns lets others go first. `domain` is all
         that it changes, or that of `tenant` or `payer`; without any of these it may change all domains. `is_large`: it
         is known to take long (`Ceilings.check_list`), and is carried out alone, some time after other long turns.
+        `puts` is the payer's new list where that is known: a long one is compiled in a process before its turn.
 
         Raises what `work` and the compiler raise; then nothing was changed. `work` may be done more than once, each
         time after it was rolled back: alone where others failed with it, and where an intersection must be enforced
@@ -150,18 +161,46 @@ class Control:
         if domain is None and of_tenant is not None and not self._store.is_alone:
             domain = self._home(of_tenant)
         domain = None if domain is None else self._store.part(domain)
+        self._precompile(payer, puts)
         try:
-            return self._queue(domain).do(work, payer, is_large=is_large)
+            return self._insist(partial(self._queue(domain).do, work, payer, is_large=is_large))
         except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
             self._homes.pop(of_tenant or "", None)
-            return self._queue(None).do(work, payer, is_large=is_large)
+            return self._insist(partial(self._queue(None).do, work, payer, is_large=is_large))
 
     def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, is_large: bool = False) -> T:
         """Do `work` as `carry_out` does, with what another person must approve, up to the commit; then undo it.
 
         Raises what `carry_out` raises.
         """
-        return self._queue(None).do(work, payer, is_large=is_large, is_rehearsal=True).answer
+        queued = partial(self._queue(None).do, work, payer, is_large=is_large, is_rehearsal=True)
+        return self._insist(queued).answer
+
+    def _precompile(self, tenant: str | None, acl: Acl | None) -> None:
+        """Compile a long list in a process.
+
+        Where it turns out to be another one in its turn, as after a change of groups, that one is compiled too.
+        """
+        if self._precompiler is None or tenant is None or acl is None:
+            return
+        if Estimate.of(acl).bounds.most < self._precompiler.long_flows:
+            return
+        with suppress(NotFound):  # its turn will say so
+            returns = self.read(lambda unit: unit.domains.get(unit.tenants.domain(tenant)).return_traffic)
+            self._precompiler.try_list(LongList(tenant, acl, returns))
+
+    def _insist(self, queued: Callable[[], Written[T]]) -> Written[T]:
+        """Carry a piece of work out, again where a long list had to be compiled in a process first.
+
+        Raises Busy where that list is another one each time.
+        """
+        for _ in range(_TRIES):
+            try:
+                return queued()
+            except Untried as error:
+                assert self._precompiler is not None, "lists are sent back where they can be compiled"
+                self._precompiler.try_list(error.untried)
+        raise Busy("others change the list, or what it names, all the time: try again", after_s=1)
 
     def _home(self, tenant: str) -> str | None:
         """Return the domain that a tenant was in lately; None where there is no such tenant."""

@@ -56,8 +56,16 @@ def read_list(text: bytes) -> Acl:
 copyreg.pickle(Acl, lambda acl: (read_list, (acl_text(acl),)))
 
 
+class OutOfTime(TooLarge):
+    """The process was killed: its time was over."""
+
+
+class ProcessEnded(AclflowError):
+    """The process ended by itself."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Work:
+class Work:
     """A module's own function, and what it is called with."""
 
     function: Callable[..., Any]
@@ -69,7 +77,7 @@ class Workbench:
     """Two processes, each started when first needed. Safe to share between threads."""
 
     def __init__(self) -> None:
-        self._judge, self._other = _Worker("judge"), _Worker("workbench")
+        self._judge, self._other = Worker("judge"), Worker("workbench")
 
     def run(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """Return the value of a module's function with picklable arguments; raise its errors.
@@ -77,11 +85,11 @@ class Workbench:
         Raises TooLarge when it takes longer than `within_s`, Busy when others do not make room in that time.
         """
         at_once = next((worker for worker in (self._other, self._judge) if worker.take(0)), None)
-        return self._done(at_once, self._other, within_s, _Work(function, arguments, named))  # type: ignore[no-any-return]
+        return self._done(at_once, self._other, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def judge(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """As `run`, and always in the same process, which remembers what it judged before."""
-        return self._done(None, self._judge, within_s, _Work(function, arguments, named))  # type: ignore[no-any-return]
+        return self._done(None, self._judge, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Kill the processes with their work.
@@ -91,7 +99,7 @@ class Workbench:
         self._judge.close()
         self._other.close()
 
-    def _done(self, taken: _Worker | None, otherwise: _Worker, within_s: float, work: _Work) -> Any:
+    def _done(self, taken: Worker | None, otherwise: Worker, within_s: float, work: Work) -> Any:
         deadline = time.monotonic() + within_s
         if taken is None and not otherwise.take(within_s):
             raise Busy("others are having their lists looked at: try again")
@@ -101,7 +109,7 @@ class Workbench:
         return outcome
 
 
-class _Worker:
+class Worker:
     """A process with what it was sent.
 
     Whoever has taken it gives it one piece of work, which leaves it free again.
@@ -119,10 +127,10 @@ class _Worker:
         """Whether nobody else has it, or gives it back within so long."""
         return self._turn.acquire(timeout=within_s)
 
-    def do(self, work: _Work, deadline: float) -> Any:
+    def do(self, work: Work, deadline: float) -> Any:
         """Return the result: a value, or an error that was raised.
 
-        Raises TooLarge and AclflowError.
+        Raises OutOfTime and ProcessEnded.
         """
         try:
             return self._outcome(work, deadline)
@@ -152,15 +160,15 @@ class _Worker:
             process.join()
             channel.close()
 
-    def _outcome(self, work: _Work, deadline: float) -> Any:
+    def _outcome(self, work: Work, deadline: float) -> Any:
         channel = self._open()
         try:
             channel.send_bytes(self._sent.packed(work))
             if not channel.poll(max(0.0, deadline - time.monotonic())):
-                raise TooLarge("this takes too long here; a command on a machine of your own has all the time it needs")
+                raise OutOfTime("this takes too long here; a command on your own machine has all the time it needs")
             return channel.recv()
         except (EOFError, OSError) as error:
-            raise AclflowError("the process that looks at lists has ended: is there too little memory?") from error
+            raise ProcessEnded("the process that looks at lists has ended: is there too little memory?") from error
 
     def _open(self) -> Connection:
         if self._channel is None or self._process is None or not self._process.is_alive():
@@ -183,7 +191,7 @@ class _Sent:
     lists: OrderedDict[int, tuple[int, Acl]] = field(default_factory=OrderedDict)
     count: int = 0
 
-    def packed(self, work: _Work) -> bytes:
+    def packed(self, work: Work) -> bytes:
         """A piece of work as it goes to the process."""
         packed = io.BytesIO()
         pickler = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL)
@@ -212,11 +220,11 @@ class _Received:
 
     lists: OrderedDict[int, Acl] = field(default_factory=OrderedDict)
 
-    def unpacked(self, packed: bytes) -> _Work:
+    def unpacked(self, packed: bytes) -> Work:
         """A piece of work as it came."""
         unpickler = pickle.Unpickler(io.BytesIO(packed))  # noqa: S301 -- from the service itself, through its pipe
         unpickler.persistent_load = self._list  # type: ignore[method-assign]
-        work: _Work = unpickler.load()
+        work: Work = unpickler.load()
         return work
 
     def _list(self, named: tuple[int, bytes | None]) -> Acl:

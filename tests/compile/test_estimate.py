@@ -12,7 +12,18 @@ from strategies import acls
 from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.estimate import ENDS, Estimate, rule_bounds, widest_rule
 from orchestrator.policy.addresses import Addresses, Family, Prefix
-from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, Rule, RuleId, Tenant, TenantId, trusted_acl
+from orchestrator.policy.model import (
+    Acl,
+    Action,
+    AddressGroup,
+    Direction,
+    ReturnTraffic,
+    Rule,
+    RuleId,
+    Tenant,
+    TenantId,
+    trusted_acl,
+)
 from orchestrator.policy.ports import EVERY_PORT, PortRange, normalise_ranges
 from orchestrator.policy.protocols import TCP
 
@@ -81,6 +92,30 @@ def test_the_next_version_is_estimated_as_from_scratch(lists: list[Acl], data: s
         now = trusted_acl(rest, acl.groups, acl.ingress_default, acl.egress_default)
         known = known.after(now)
         assert known.bounds == Estimate.of(now).bounds
+
+
+def test_what_is_new_in_the_next_version_is_told() -> None:
+    plain = [Rule(RuleId(f"r{n}"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(n, n),)) for n in range(9)]
+    web, mail = AddressGroup("web", (Prefix.parse("192.0.2.0/24"),)), AddressGroup("mail", ())
+    naming = [
+        Rule(RuleId(name), Action.PERMIT, protocol=TCP, source=Addresses((), (name,)), destination_ports=odd)
+        for name, odd in (("web", (PortRange(1, 1), PortRange(3, 3))), ("mail", (PortRange(5, 5),)))
+    ]
+    groups = {"web": web, "mail": mail}
+    known = Estimate.of(Acl((*plain, *naming), groups))
+    assert known.fresh == known.bounds.most
+    without = known.after(trusted_acl(known.acl.listed.without(4), groups, *_DEFAULTS))
+    assert without.fresh == 0
+    other = replace(plain[4], destination_ports=(PortRange(1, 1), PortRange(3, 3), PortRange(5, 5)))
+    edited = without.after(Acl((other, *without.acl.rules), groups))
+    assert edited.fresh == rule_bounds(other, {}).most == 6
+    more = replace(web, prefixes=(*web.prefixes, Prefix.parse("198.51.100.0/24")))
+    grown = edited.after(trusted_acl(edited.acl.listed, {"web": more, "mail": mail}, *_DEFAULTS))
+    assert grown.fresh == rule_bounds(naming[0], {"web": more}).most > 0
+    assert grown.after(grown.acl).fresh == grown.fresh
+
+
+_DEFAULTS = (Action.DENY, Action.PERMIT)
 
 
 def test_ports_by_ports_are_told_without_being_compiled() -> None:

@@ -31,6 +31,7 @@ from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.metrics import Metrics
+from orchestrator.control.precompiling import Precompiler
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import AclflowError, Busy, Unreachable
 from orchestrator.memory import collect_seldom
@@ -92,7 +93,8 @@ class _World:
     def __init__(self, folder: Path) -> None:
         self._store = open_store(f"sqlite:///{folder / 'store.db'}")
         self._publisher = Publisher()
-        self._control = Control(self._store, Compiler(Metrics()), self._publisher)
+        self._precompiler = Precompiler()
+        self._control = Control(self._store, Compiler(Metrics()), self._publisher, precompiler=self._precompiler)
         self._enforcement = Enforcement(self._store, Metrics(), told=self._control.reported)
         self._control.start()
         self._control.write(_fill)
@@ -102,6 +104,7 @@ class _World:
         self._sequence = itertools.count(1)
 
     def close(self) -> None:
+        self._precompiler.close()
         self._publisher.close()
         self._control.stop()
         self._store.close()
@@ -130,7 +133,7 @@ class _World:
         started = time.perf_counter()
         is_large = self._control.ceilings.check_list(acl)
         self._control.carry_out(
-            lambda unit: unit.acls.replace(_ABUSER, acl, author="bench"), payer=_ABUSER, is_large=is_large
+            lambda unit: unit.acls.replace(_ABUSER, acl, author="bench"), payer=_ABUSER, is_large=is_large, puts=acl
         )
         return time.perf_counter() - started
 

@@ -1,0 +1,179 @@
+"""Compile and prove long lists in processes of their own before their turn, with a deadline that kills.
+
+    PUT of a list ──▶ estimate ──▶ below `LONG_FLOWS`: the turn compiles and proves it, in half a second at the most
+                                └▶ a process compiles and proves it alone ──▶ in time: its turn may come
+                                                                           └▶ killed at the deadline: refused
+
+A turn keeps others waiting and cannot be ended from outside; a process can. So a list that brings many flow entries
+gets its turn once a process has been through the same work in time. The turn then does it again, from what the domain
+holds: nothing of the process's is published, and every list is proven in one way. While it works, others write.
+
+Each tenant has one process at a time, and a few of its lists wait; of more it is told to come again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import structlog
+
+from orchestrator.compile.equivalence import prove
+from orchestrator.compile.host import compile_host
+from orchestrator.control.workbench import OutOfTime, ProcessEnded, Work, Worker
+from orchestrator.errors import Busy, TooLarge, TooOften
+from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Tenant, TenantId
+from orchestrator.policy.numbers import RuleNumbers
+
+log = structlog.get_logger()
+
+LONG_FLOWS = 50_000
+"""A change that may bring so many flow entries is compiled and proven in a process first. Of all lists below that which
+a search tried, none took longer than half a second (`bench/control_plane/worstlists.py`)."""
+LIMIT_S = 30.0
+_PROCESSES = 2
+_WAITING = 2
+_KEPT = 8
+"""Lists that were in time are remembered until their turn has come."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LongList:
+    """A tenant's list, and how its domain lets replies in."""
+
+    tenant: str
+    acl: Acl
+    returns: ReturnTraffic
+
+    def is_same(self, other: LongList) -> bool:
+        """Return whether compiling and proving both is the same work."""
+        return self.returns is other.returns and (self.acl is other.acl or self.acl == other.acl)
+
+
+class Untried(Exception):
+    """A transaction came to compile a long list that no process was through with."""
+
+    def __init__(self, untried: LongList) -> None:
+        super().__init__(untried.tenant)
+        self.untried = untried
+
+
+def compile_and_prove(tenant: str, acl: Acl, returns: ReturnTraffic) -> int:
+    """Compile and prove a tenant's list alone; return its flow entries. Raises what both raise."""
+    numbers = RuleNumbers({rule.id: number for number, rule in enumerate(acl.rules, 1)})
+    policy = Policy((Tenant(TenantId(tenant), 1, (), acl, numbers),), return_traffic=returns)
+    program = compile_host(policy, domain="", generation=1)
+    prove(policy, program.flows)
+    return len(program.blocks)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A tenant's lists: the one under way holds the lock, `asked` counts it and those that wait."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    asked: int = 0
+
+
+class Precompiler:
+    """A few processes, each started when first needed and kept. Safe to share between threads.
+
+    It is for changes that may bring `long_flows` flow entries or more.
+    """
+
+    def __init__(self, limit_s: float = LIMIT_S, *, long_flows: int = LONG_FLOWS, processes: int = _PROCESSES) -> None:
+        self.long_flows = long_flows
+        self._limit_s = limit_s
+        self._workers = [Worker(f"list {number}") for number in range(processes)]
+        self._free = threading.BoundedSemaphore(processes)
+        self._lock = threading.Lock()
+        self._turns: dict[str, _Turn] = {}
+        self._in_time: OrderedDict[str, LongList] = OrderedDict()
+
+    def was_in_time(self, long: LongList) -> bool:
+        """Return whether a process was through with this very list."""
+        with self._lock:
+            known = self._in_time.get(long.tenant)
+        return known is not None and known.is_same(long)
+
+    def try_list(self, long: LongList) -> None:
+        """Compile and prove a list in a process, unless that was done.
+
+        Raises TooLarge when that takes too long, what compiling and proving raise, Busy when no process is free in that
+        time or it ended twice, TooOften when several of the tenant's wait already.
+        """
+        with self._turn_of(long.tenant):
+            if self.was_in_time(long):
+                return
+            if not self._free.acquire(timeout=self._limit_s):
+                raise Busy("other long lists are being compiled: try again", after_s=self._limit_s)
+            try:
+                self._compile(long)
+            finally:
+                self._free.release()
+            with self._lock:
+                self._in_time[long.tenant] = long
+                self._in_time.move_to_end(long.tenant)
+                while len(self._in_time) > _KEPT:
+                    self._in_time.popitem(last=False)
+
+    def close(self) -> None:
+        """Kill the processes with their work; what is asked for later raises Busy."""
+        for worker in self._workers:
+            worker.close()
+
+    @contextmanager
+    def _turn_of(self, tenant: str) -> Iterator[None]:
+        with self._lock:
+            turn = self._turns.setdefault(tenant, _Turn())
+            if turn.asked > _WAITING:
+                raise TooOften(
+                    f"{turn.asked} long lists of '{tenant}' wait to be compiled: wait for them", after_s=self._limit_s
+                )
+            turn.asked += 1
+        try:
+            with turn.lock:
+                yield
+        finally:
+            with self._lock:
+                turn.asked -= 1
+                if not turn.asked:
+                    del self._turns[tenant]
+
+    def _compile(self, long: LongList) -> None:
+        work = Work(compile_and_prove, (long.tenant, long.acl, long.returns), {})
+        try:
+            outcome = self._outcome(work)
+        except OutOfTime:
+            log.warning("a long list was not compiled in time", tenant=long.tenant, limit_s=self._limit_s)
+            raise TooLarge(
+                f"compiling and proving the list of '{long.tenant}' took more than {self._limit_s:g} s and was ended; "
+                "nothing was changed. Name fewer prefixes and ports in its rules, split it among tenants, or have the "
+                "operator raise the setting list_limit_s",
+                place=f"tenants[{long.tenant}].acl",
+            ) from None
+        except ProcessEnded:
+            raise Busy(
+                f"the process that compiled the list of '{long.tenant}' ended twice; nothing was changed. Is there too "
+                "little memory on the service's machine?",
+                place=f"tenants[{long.tenant}].acl",
+            ) from None
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+    def _outcome(self, work: Work) -> object:
+        """Return what the work came to, in a second process where the first one ended by itself.
+
+        Raises OutOfTime and ProcessEnded.
+        """
+        worker = next(each for each in self._workers if each.take(0))
+        try:
+            return worker.do(work, time.monotonic() + self._limit_s)
+        except ProcessEnded:
+            log.warning("a process that compiles lists has ended, and is started anew")
+        worker.take(self._limit_s)
+        return worker.do(work, time.monotonic() + self._limit_s)
