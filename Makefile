@@ -41,7 +41,7 @@ demo: announcement packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL
 	@exec $(BIN)/aclflow demo $(if $(ACL),--acl "$(ACL)")
 
 announcement:
-	@test -e $(VENV)/.ready || echo "the first time: Debian packages and a Python environment, some four minutes; then the demonstration, 20 seconds"
+	@test -e $(VENV)/.ready || echo "the first time: 16 Debian packages with what they need, then a Python environment: one to four minutes; then the demonstration, 20 seconds"
 
 test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) $(ROUTING) age chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database

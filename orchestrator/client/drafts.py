@@ -24,17 +24,17 @@ class DraftCalls:
         """Return the list's expectations; an empty text has none."""
         return self._service.read_document(KeptExpectations, f"{tenant_path(tenant)}/acl/expectations")
 
-    def keep_expectations(self, tenant: str, text: str) -> KeptExpectations:
+    def keep_expectations(self, tenant: str, text: str, *, etag: str | None = None) -> KeptExpectations:
         """Hold each change of the list to this from now on.
 
-        Raises BadInput with the line, TooLarge.
+        Raises BadInput with the line, TooLarge, Stale.
         """
         path = f"{tenant_path(tenant)}/acl/expectations"
-        return document_of(KeptExpectations, self._service.write("PUT", path, body={"text": text}))
+        return document_of(KeptExpectations, self._service.write("PUT", path, body={"text": text}, etag=etag))
 
-    def delete_expectations(self, tenant: str) -> None:
-        """Expect nothing of the list any more."""
-        self._service.write("DELETE", f"{tenant_path(tenant)}/acl/expectations")
+    def delete_expectations(self, tenant: str, *, etag: str | None = None) -> None:
+        """Expect nothing of the list any more. Raises Stale."""
+        self._service.write("DELETE", f"{tenant_path(tenant)}/acl/expectations", etag=etag)
 
     def test_acl(
         self, tenant: str, acl: Acl | None = None, expectations: str | None = None, *, name: str = "expectations"

@@ -48,6 +48,10 @@ class Sentence:
     """Orders sentences of the same danger, the widest first."""
 
 
+UNCHANGED = Sentence("nothing changes: the list is the same already", Danger.NONE)
+"""Said of a list that is given as it is."""
+
+
 def headline(
     changes: Sequence[Json] | None,
     *,

@@ -15,6 +15,7 @@ from orchestrator.policy.model import Acl
 from orchestrator.store.schema.drafts import expectations, shared_drafts
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Prepared
+from orchestrator.store.tokens import name_of_author
 from orchestrator.store.transaction import Transaction, one_line
 from orchestrator.wire.expectations import KeptExpectations, SharedDraft
 
@@ -39,14 +40,15 @@ class Expectations:
         """
         number = self._tx.tenant(tenant).number
         row = self._tx.row(_OF_TENANT, called=number)
-        return _NOTHING if row is None else _kept_expectations(row.text, row.author, row.created)
+        return _NOTHING if row is None else _kept_expectations(row.text, row.author, row.created, row.author_name)
 
     def keep(self, tenant: str, text: str, author: str) -> KeptExpectations:
         """Expect this from now on, in the place of what was expected. Raises NotFound."""
-        values = {"text": text, "author": author, "created": self._tx.micros}
+        name = name_of_author(self._tx, author)
+        values = {"text": text, "author": author, "created": self._tx.micros, "author_name": name}
         row = self._tx.upsert(expectations).values({"tenant": self._tx.tenant(tenant).number, **values})
         self._tx.write(row.on_conflict_do_update(index_elements=["tenant"], set_=values))
-        return _kept_expectations(text, author, self._tx.micros)
+        return _kept_expectations(text, author, self._tx.micros, name)
 
     def forget(self, tenant: str) -> None:
         """Expect nothing any more. Raises NotFound."""
@@ -81,6 +83,7 @@ class Drafts:
             "base_version": base,
             "message": message,
             "body": body.decode(),
+            "author_name": name_of_author(self._tx, author),
         }
         self._tx.write(insert(shared_drafts).values(row))
         return self.get(tenant, row["id"])[0]
@@ -112,12 +115,18 @@ class Drafts:
 _NOTHING = KeptExpectations("", "", None, 0)
 
 
-def _kept_expectations(text: str, author: str, micros: int) -> KeptExpectations:
+def _kept_expectations(text: str, author: str, micros: int, name: str) -> KeptExpectations:
     """Expectations, whose version is the time that they were written at."""
-    return KeptExpectations(text, author, from_micros(micros), micros)
+    return KeptExpectations(text, author, from_micros(micros), micros, name)
 
 
 def _seen(row: Row[Any]) -> SharedDraft:
     return SharedDraft(
-        row.id, row.author, from_micros(row.created), from_micros(row.expires), row.base_version, row.message
+        row.id,
+        row.author,
+        from_micros(row.created),
+        from_micros(row.expires),
+        row.base_version,
+        row.message,
+        row.author_name,
     )

@@ -22,6 +22,15 @@ from orchestrator.store.transaction import Transaction, one_line
 LONGEST_PERSON = 64
 """Characters."""
 
+_NAME = Prepared(select(tokens.c.description).where(tokens.c.id == bindparam("numbered")))
+
+
+def name_of_author(tx: Transaction, author: str) -> str:
+    """Return what an author such as ``member:3`` is called now: its token may be revoked later."""
+    number = author.rpartition(":")[2]
+    row = tx.row(_NAME, numbered=int(number)) if number.isdecimal() else None
+    return "" if row is None else str(row.description)
+
 
 class Tokens:
     """The tokens' repository."""

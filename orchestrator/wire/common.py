@@ -31,6 +31,13 @@ class Page(Generic[Item]):
     next: str | int | None
 
 
+def author_in_words(author: str, name: str) -> str:
+    """Return an author with what its token is described as: ``Ann (member 3)``."""
+    role, _, token = author.partition(":")
+    known = f"{role} {token}".strip()
+    return f"{name} ({known})" if name else known
+
+
 ProposalKind = Literal["list", "operator-rules", "approvals"]
 ProposalState = Literal["open", "approved", "rejected", "withdrawn", "ended"]
 

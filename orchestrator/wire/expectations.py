@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import author_in_words, described, document
 
 Word = Literal["permit", "deny"]
 
@@ -63,6 +63,16 @@ class KeptExpectations:
     author: str
     created: dt.datetime | None
     version: int = described("grows with each change of them; 0 where there are none")
+    author_name: str = described("how its author was called then: what the token was described as", default="")
+
+    def by(self) -> str:
+        """Return its author in words: ``Ann (member 3)``."""
+        return author_in_words(self.author, self.author_name)
+
+    @property
+    def etag(self) -> str:
+        """The ETag that they were read at."""
+        return f'"{self.version}"'
 
 
 @document()
@@ -75,3 +85,8 @@ class SharedDraft:
     expires: dt.datetime
     base_version: int = described("the version of the list that it was begun from")
     message: str
+    author_name: str = described("how its author was called then: what the token was described as", default="")
+
+    def by(self) -> str:
+        """Return its author in words: ``Ann (member 3)``."""
+        return author_in_words(self.author, self.author_name)

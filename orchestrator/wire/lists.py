@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import author_in_words, described, document
 from orchestrator.wire.costs import WrittenList
 
 FindingKind = Literal[
@@ -71,9 +71,7 @@ class AclVersion:
 
     def by(self) -> str:
         """Return its author in words: ``Ann (member 3)``."""
-        role, _, token = self.author.partition(":")
-        known = f"{role} {token}".strip()
-        return f"{self.author_name} ({known})" if self.author_name else known
+        return author_in_words(self.author, self.author_name)
 
 
 @document()
@@ -134,6 +132,11 @@ class Waiver:
     reason: str
     created: dt.datetime
     ends: dt.datetime = described("from then on the finding counts again")
+    author_name: str = described("how its author was called then: what the token was described as", default="")
+
+    def by(self) -> str:
+        """Return its author in words: ``Ann (member 3)``."""
+        return author_in_words(self.author, self.author_name)
 
 
 @document(kw_only=True)

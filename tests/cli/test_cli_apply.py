@@ -17,7 +17,7 @@ from command_line import Ended
 from patience import PATIENCE_S
 from served import Served
 
-from orchestrator.client import Host
+from orchestrator.client import Client, Host
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
 from orchestrator.policy.formats.registry import write
@@ -171,6 +171,17 @@ def test_a_dry_run_shows_what_would_change(run: Run, tenant: str) -> None:
         ("added", "all"),
     ]
     assert run("acl", "versions", tenant, "--json").json()[0]["version"] == 1
+
+
+def test_the_same_list_again_changes_nothing(run: Run, tenant: str, tmp_path: Path) -> None:
+    """Nobody is asked, even without --yes on a terminal; the words do not suggest that something changes."""
+    same = tmp_path / "same.json"
+    assert run("acl", "show", tenant, "-o", str(same)).code == 0
+    applied = run("acl", "apply", tenant, str(same), "--yes")
+    assert (applied.code, "version 1, as it was" in applied.out) == (0, True), applied
+    assert "nothing changes: the list is the same already" in applied.out
+    words = edited(same, lambda document: document["rules"][0].update(description="the shop"))
+    assert "only words or places of rules change" in run("acl", "apply", tenant, words, "--dry-run").out
 
 
 def test_a_file_of_another_tenant_is_refused(run: Run, tenant: str, tmp_path: Path) -> None:
@@ -339,6 +350,32 @@ def test_a_commit_that_breaks_an_expectation_needs_a_word_more(run: Run, tenant:
     assert "nothing is expected" in run("acl", "expectations", "show", tenant).err
 
 
+def test_expectations_of_a_colleague_are_not_dropped_without_a_word(
+    run: Run, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, mine = "nobody reaches 198.51.100.7:23 from outside", "everybody reaches 198.51.100.7:443"
+    (tmp_path / "theirs").write_text(f"{theirs}\n")
+    (tmp_path / "mine").write_text(f"{mine}\n")
+    (tmp_path / "both").write_text(f"# ours\n{theirs}\n{mine}\n")
+    assert run("acl", "expectations", "set", tenant, str(tmp_path / "theirs")).code == 0
+    refused = run("acl", "expectations", "set", tenant, str(tmp_path / "mine"))
+    assert (refused.code, f"- {theirs}" in refused.out, "--yes carries it out" in refused.err) == (2, True, True)
+    assert theirs in run("acl", "expectations", "show", tenant).out
+    real = Client.keep_expectations
+
+    def late(self: Client, *arguments: Any, **named: Any) -> Any:
+        real(self, tenant, theirs)
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(Client, "keep_expectations", late)
+    raced = run("acl", "expectations", "set", tenant, str(tmp_path / "mine"), "--yes")
+    assert (raced.code, "somebody changed the expectations meanwhile" in raced.err) == (1, True), raced
+    monkeypatch.undo()
+    assert run("acl", "expectations", "set", tenant, str(tmp_path / "both")).code == 0
+    assert run("acl", "expectations", "set", tenant, str(tmp_path / "mine"), "--yes").code == 0
+    assert run("acl", "expectations", "show", tenant).out.strip() == mine
+
+
 def test_endpoints_of_the_service_get_their_own_files(run: Run, tenant: str, service: Served, tmp_path: Path) -> None:
     web1 = Endpoint("web1", TenantId(tenant), "tap1", 0x0A0000000001, (Prefix.parse("198.51.100.7/32"),))
     assert "has no endpoint" in run("acl", "export", tenant, "-f", "aws-sg", "--endpoint", "web1").err
@@ -410,3 +447,24 @@ def test_a_draft_is_shared_looked_at_and_applied(run: Run, tenant: str, tmp_path
     assert run("acl", "draft", "delete", tenant, name).code == 0
     assert run("acl", "draft", "show", tenant, name).code == 1
     assert run("acl", "draft", "share", tenant, str(mine), "--days", "31").code == 2
+
+
+def test_authors_are_called_by_the_name_of_their_token(run: Run, tenant: str, tmp_path: Path) -> None:
+    """Of drafts, waivers and expectations as of versions; the name stays when the token is revoked."""
+    made = run("token", "create", "--role", "member", "--tenant", tenant, "--description", "Ann", "--json").json()
+    ann, number = made["token"], made["id"]
+    file, expected = tmp_path / "shop.json", tmp_path / "shop.expect"
+    file.write_text(listed(WEB, {**WEB, "id": "again"}))
+    expected.write_text("everybody reaches 198.51.100.7:443\n")
+    assert run("acl", "apply", tenant, str(file), "--yes", token=ann).code == 0
+    assert run("acl", "expectations", "set", tenant, str(expected), token=ann).code == 0
+    name = run("acl", "draft", "share", tenant, str(file), "-m", "names", token=ann).out.strip()
+    told = run("acl", "waiver", "add", tenant, "duplicate", "again", "-m", "soon", "--ends", "in 2w", token=ann)
+    assert told.code == 0, told
+    assert run("token", "revoke", str(number)).code == 0
+    by = f"Ann (member {number})"
+    assert by in run("acl", "versions", tenant).out
+    assert f"kept by {by} since" in run("acl", "expectations", "show", tenant).err
+    assert by in run("acl", "draft", "list", tenant).out
+    assert f"names, by {by}" in run("acl", "draft", "show", tenant, name).out
+    assert by in run("acl", "waiver", "list", tenant).out

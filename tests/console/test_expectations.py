@@ -91,3 +91,27 @@ def test_a_draft_is_looked_at_by_somebody_else(look: Look) -> None:
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("button", name="Delete it").click()
     expect(page.get_by_text("No draft is shared")).to_be_visible()
+
+
+def test_two_people_write_expectations_and_nothing_is_lost(look: Look) -> None:
+    """Keep shows first what somebody else keeps meanwhile; the text that was typed stays."""
+    page, mine = look.page, "everybody reaches 198.51.100.53:53"
+    look.sign_in(look.town.member)
+    look.open("/project/shop/expectations")
+    with look.town.client(look.town.member) as client:
+        client.keep_expectations("shop", NOBODY)
+        page.get_by_label("Expectations").fill(mine)
+        page.get_by_role("button", name="Keep").click()
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text("Somebody changed the expectations meanwhile (shop's engineer (member")
+        expect(alert).to_contain_text(NOBODY)
+        expect(page.get_by_label("Expectations")).to_have_value(mine)
+        assert client.expectations("shop").text == NOBODY
+        page.get_by_label("Expectations").fill(f"{NOBODY}\n{mine}")
+        page.get_by_role("button", name="Keep").click()
+        expect(page.get_by_text("broken, of 2")).to_be_visible()
+        assert client.expectations("shop").text.splitlines() == [NOBODY, mine]
+        page.get_by_label("Expectations").fill("")
+        page.get_by_role("button", name="Keep").click()
+        expect(page.get_by_text("Nothing is expected any more")).to_be_visible()
+        assert client.expectations("shop").created is None

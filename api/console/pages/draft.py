@@ -36,7 +36,7 @@ async def build(view: View) -> None:
         empty("No draft is shared. Share one from its review, and send the link.")
     for each in found:
         with ui.column().classes("panel gap-1"):
-            ui.link(each.message or f"Draft of {words.who(each.author)}", _path(view.tenant, each.id))
+            ui.link(each.message or f"Draft of {each.by()}", _path(view.tenant, each.id))
             ui.label(_about(view, each)).classes("small quiet")
 
 
@@ -73,7 +73,7 @@ class _DraftPage:
         mine = self._desk.draft
         if mine.edits and not await is_sure("Replace your draft?", "Your own changes will be lost.", "Replace it"):
             return
-        origin, client, tenant = f"the draft of {words.who(self._shared.author)}", self._view.client, self._view.tenant
+        origin, client, tenant = f"the draft of {self._shared.by()}", self._view.client, self._view.tenant
         try:
             began = await self._view.session.reading.once(lambda: client.acl(tenant, version=self._shared.base_version))
             rebased = await asyncio.to_thread(Draft(began).edited(ReplaceAll(self._acl, origin)).onto, mine.base)
@@ -138,4 +138,4 @@ def _path(tenant: str, draft: str) -> str:
 
 def _about(view: View, shared: SharedDraft) -> str:
     made, ends = (words.moment(time, view.session.zone) for time in (shared.created, shared.expires))
-    return f"by {words.who(shared.author)}, {made}, from version {shared.base_version}; kept until {ends}"
+    return f"by {shared.by()}, {made}, from version {shared.base_version}; kept until {ends}"

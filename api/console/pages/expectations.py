@@ -11,8 +11,9 @@ from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.pieces import empty, heading
 from api.console.parts.view import View
-from orchestrator.errors import AclflowError
-from orchestrator.wire.expectations import AskedList, JudgedExpectation
+from orchestrator.client import Client
+from orchestrator.errors import AclflowError, Stale
+from orchestrator.wire.expectations import AskedList, JudgedExpectation, KeptExpectations
 
 _EXAMPLE = "alice is 192.0.2.10\nalice reaches web1:443\nnobody reaches db1:22 from outside"
 
@@ -27,9 +28,12 @@ class _ExpectationsPage:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._view = desk.view
+        self._etag: str | None = None
+        """The state that the person saw last: what others wrote since is not replaced unseen."""
 
     async def draw(self) -> None:
         kept = await self._view.read("expectations", lambda client: client.expectations(self._view.tenant))
+        self._etag = kept.etag
         writes = self._view.session.may_write
         ui.label(
             "One sentence a line, for all packets at once: a commit that breaks one is refused with a packet that "
@@ -42,7 +46,7 @@ class _ExpectationsPage:
         )
         if kept.created is not None:
             moment = words.moment(kept.created, self._view.session.zone)
-            ui.label(f"Kept by {words.who(kept.author)} since {moment}").classes("small quiet")
+            ui.label(f"Kept by {kept.by()} since {moment}").classes("small quiet")
         with ui.row().classes("gap-3"):
             edits = self._desk.draft.edits
             ui.button("Test the draft" if edits else "Test the list", icon="rule", on_click=self.test).props(
@@ -75,20 +79,39 @@ class _ExpectationsPage:
     async def _keep(self) -> None:
         text, tenant = self._text.value or "", self._view.tenant
         try:
-            if text.strip():
-                await self._view.do(lambda client: client.keep_expectations(tenant, text))
-            else:
-                await self._view.do(lambda client: client.delete_expectations(tenant))
+            kept = await self._view.do(lambda client: _keep_or_delete(client, tenant, text, self._etag))
+        except Stale:
+            await self._show_theirs()
+            return
         except AclflowError as error:
             self._outcome.clear()
             self._complain(error)
             return
+        self._etag = kept.etag
         ui.notify("Every commit is held to it from now on." if text.strip() else "Nothing is expected any more.")
         await self.test()
+
+    async def _show_theirs(self) -> None:
+        """Show what somebody else keeps since; the next press of *Keep* replaces that."""
+        kept = await self._view.read("expectations", lambda client: client.expectations(self._view.tenant))
+        self._etag = kept.etag
+        self._outcome.clear()
+        with self._outcome, ui.column().classes("panel gap-1").props("role=alert"):
+            by = f" ({kept.by()})" if kept.author else ""
+            ui.label(f"Somebody changed the expectations meanwhile{by}. Nothing was written. They are now:")
+            ui.label(kept.text or "Nothing is expected.").classes("mono").style("white-space: pre-wrap")
+            ui.label("Your text is as you typed it. Keep puts it in the place of theirs.").classes("quiet")
 
     def _complain(self, error: AclflowError) -> None:
         with self._outcome:
             ui.label(str(error)).classes("text-negative").props("role=alert")
+
+
+def _keep_or_delete(client: Client, tenant: str, text: str, etag: str | None) -> KeptExpectations:
+    if text.strip():
+        return client.keep_expectations(tenant, text, etag=etag)
+    client.delete_expectations(tenant, etag=etag)
+    return client.expectations(tenant)
 
 
 def draw_outcomes(outcomes: Sequence[JudgedExpectation]) -> None:

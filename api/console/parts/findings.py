@@ -159,7 +159,7 @@ def draw_waivers(view: View, waivers: Sequence[Waiver], after: After) -> None:
             with ui.column().classes("gap-0").style("flex: 1 1 240px; min-width: 0"):
                 ui.label(f"{each.kind} of {about}: {each.reason}").style("overflow-wrap: anywhere")
                 until = words.moment(each.ends, view.session.zone)
-                ui.label(f"by {words.who(each.author)}, until {until}").classes("small quiet")
+                ui.label(f"by {each.by()}, until {until}").classes("small quiet")
             if view.session.may_write:
                 button = ui.button("Delete", on_click=lambda waiver=each: _delete(view, waiver, after))
                 button.props(f'flat dense no-caps aria-label="Delete the waiver of {each.kind} of {about}"')

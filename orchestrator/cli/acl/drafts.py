@@ -58,7 +58,7 @@ def list_all(tenant: TenantName, shown: Shown, url: Url = None) -> None:
         (
             (
                 one.id,
-                one.author,
+                one.by(),
                 f"{one.created:%Y-%m-%d %H:%M}",
                 f"{one.expires:%Y-%m-%d}",
                 one.base_version,
@@ -79,9 +79,16 @@ def show(tenant: TenantName, draft: DraftName, output: Output = None, url: Url =
             return
         proposal = propose(client, tenant, acl, shared.base_version)
     if as_json:
-        say_json({**proposal.document(), "author": shared.author, "message": shared.message})
+        say_json(
+            {
+                **proposal.document(),
+                "author": shared.author,
+                "author_name": shared.author_name,
+                "message": shared.message,
+            }
+        )
         return
-    say(f"{shared.message or 'a draft'}, by {shared.author}", bold=True)
+    say(f"{shared.message or 'a draft'}, by {shared.by()}", bold=True)
     say_proposal(proposal)
 
 

@@ -9,12 +9,13 @@ from xml.etree import ElementTree
 import typer
 
 from orchestrator.cli import complete
+from orchestrator.cli.acl.proposal import is_sure
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import STDIN, File, LiveList, read_file, text_of, whole, write_output
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Judging, Reading, Url, taking
 from orchestrator.cli.terminal import at_work, remark, say, say_json
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Stale
 from orchestrator.policy.describe import judged_expectations
 from orchestrator.policy.expectations import Setting, judge
 from orchestrator.policy.expectationtext import Expectations, read_expectations
@@ -101,7 +102,7 @@ def show_kept(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> N
         return
     for line in kept.text.splitlines():
         say(line)
-    since = f"kept by {kept.author} since {kept.created:%Y-%m-%d %H:%M:%S}" if kept.created else "nothing is expected"
+    since = f"kept by {kept.by()} since {kept.created:%Y-%m-%d %H:%M:%S}" if kept.created else "nothing is expected"
     remark(since)
 
 
@@ -110,16 +111,37 @@ def keep(
     tenant: TenantName,
     name: Annotated[str, typer.Argument(metavar="FILE", help="Expectations; - is standard input.")],
     url: Url = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Drop kept lines that FILE lacks, without asking.")] = False,
 ) -> None:
     """Hold each change of a tenant's list to a file of expectations from now on.
+
+    The file replaces what was kept. Kept lines that it lacks are shown, and you are asked before they are dropped;
+    elsewhere than on a terminal say --yes.
 
     A change that breaks one is refused, with the packet. `aclflow acl apply --despite-expectations` writes it anyway.
     """
     text, shown = _text(name)
     count = len(read_expectations(text, shown).sentences)
     with service(url) as client:
-        client.keep_expectations(tenant, text)
+        kept = client.expectations(tenant)
+        dropped = _dropped_lines(kept.text, text)
+        for line in dropped:
+            say(f"  - {line}", colour="yellow")
+        if dropped and not is_sure("Drop these expectations?", yes=yes):
+            say("nothing was changed")
+            raise typer.Exit(_ANSWER_IS_NO)
+        try:
+            client.keep_expectations(tenant, text, etag=kept.etag)
+        except Stale:
+            raise Stale("somebody changed the expectations meanwhile: nothing was written; run it again") from None
     say(f"{tenant}: {count} expectation{'s' if count > 1 else ''}, held from now on")
+
+
+def _dropped_lines(kept: str, text: str) -> list[str]:
+    """Return the lines of kept expectations that a text lacks, without comments."""
+    stays = {line.strip() for line in text.splitlines()}
+    lines = [line.strip() for line in kept.splitlines()]
+    return [line for line in lines if line and not line.startswith("#") and line not in stays]
 
 
 @taking

@@ -19,7 +19,7 @@ from orchestrator.errors import AclflowError, BadInput, NotFound, Stale
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native_values import at, read_text
 from orchestrator.policy.formats.results import TakenFrom
-from orchestrator.policy.headline import Danger, Sentence, counts_wanted, headline
+from orchestrator.policy.headline import UNCHANGED, Danger, Sentence, counts_wanted, headline
 from orchestrator.policy.merge import merge
 from orchestrator.policy.model import Acl
 from orchestrator.policy.rulechanges import ListChanges, RuleChange, list_changes
@@ -57,6 +57,13 @@ class Asking:
         if self.dry_run:
             return False
         return self.yes or typer.confirm(question, err=True)
+
+
+def is_sure(question: str, *, yes: bool) -> bool:
+    """Ask on a terminal, unless `yes`. Raises BadInput where nobody can be asked."""
+    if not (yes or _is_terminal()):
+        raise BadInput("nobody can be asked without a terminal: --yes carries it out")
+    return yes or typer.confirm(question, err=True)
 
 
 def _is_terminal() -> bool:
@@ -119,14 +126,18 @@ def propose(client: Client, tenant: str, acl: Acl, base: int | None) -> Proposal
     if changes:
         with at_work(f"comparing {len(wanted.rules)} with {len(current.acl.rules)} rules"):
             packets = client.check_acl(tenant, wanted, ("difference",), against=current.version).difference
-    says = headline(
+    says = _headline(client, tenant, wanted, packets) if changes else (UNCHANGED,)
+    broken = _broken(client, tenant, wanted) if changes else ()
+    return Proposal(tenant, current, wanted, current.version if base is None else base, changes, packets, says, broken)
+
+
+def _headline(client: Client, tenant: str, wanted: Acl, packets: Sequence[Json] | None) -> tuple[Sentence, ...]:
+    return headline(
         packets,
         own=tuple(map(Prefix.parse, client.tenant(tenant).prefixes)),
         kept={rule.id for rule in wanted.rules},
         packets=_counts(client, tenant, packets),
     )
-    broken = _broken(client, tenant, wanted) if changes else ()
-    return Proposal(tenant, current, wanted, current.version if base is None else base, changes, packets, says, broken)
 
 
 def _broken(client: Client, tenant: str, wanted: Acl) -> tuple[JudgedExpectation, ...]:

@@ -26,7 +26,7 @@ def list_all(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     shown.say(
         found,
         ("waiver", "kind", "about", "author", "ends", "reason"),
-        ((one.id, one.kind, _about(one), one.author, _end(one, now), one.reason) for one in found),
+        ((one.id, one.kind, _about(one), one.by(), _end(one, now), one.reason) for one in found),
     )
 
 

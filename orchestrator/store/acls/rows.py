@@ -30,10 +30,10 @@ from orchestrator.store.acls.spans import ended_after, held_at, holds_now
 from orchestrator.store.chains import ROW_BYTES
 from orchestrator.store.records import AclRecord
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
-from orchestrator.store.schema.core import tokens
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.sql.keys import from_micros, keys_between, to_micros
 from orchestrator.store.sql.prepared import Prepared
+from orchestrator.store.tokens import name_of_author
 from orchestrator.store.transaction import Transaction, one_line
 
 _ROOMY = 1 << 16
@@ -256,16 +256,6 @@ _FORGET = (
 )
 
 
-_NAME = Prepared(select(tokens.c.description).where(tokens.c.id == bindparam("numbered")))
-
-
-def _name_of(tx: Transaction, author: str) -> str:
-    """Return what an author such as ``member:3`` is called now: its token may be revoked later."""
-    number = author.rpartition(":")[2]
-    row = tx.row(_NAME, numbered=int(number)) if number.isdecimal() else None
-    return "" if row is None else str(row.description)
-
-
 def begin_version(
     tx: Transaction, tenant: Row[Any], *, author: str, rules: int, defaults: tuple[Action, Action]
 ) -> int:
@@ -288,7 +278,7 @@ def begin_version(
         rules=rules,
         generation=generation,
         comment="",
-        author_name=_name_of(tx, author),
+        author_name=name_of_author(tx, author),
     )
     tx.moves[tenant.number] = ListMoves(line)
     kept = min(tx.settings.versions_kept, tenant.quota_versions or tx.settings.versions_kept)

@@ -12,6 +12,7 @@ from orchestrator.errors import BadInput, NotFound, TooLarge
 from orchestrator.policy.findings import Subject
 from orchestrator.store.schema.acls import waivers
 from orchestrator.store.sql.keys import from_micros, to_micros
+from orchestrator.store.tokens import name_of_author
 from orchestrator.store.transaction import Transaction, one_line
 from orchestrator.wire.lists import Waiver
 
@@ -61,6 +62,7 @@ class Waivers:
             "reason": reason,
             "created": self._tx.micros,
             "ends": to_micros(ends),
+            "author_name": name_of_author(self._tx, author),
         }
         same = [waivers.c[name] == values[name] for name in ("tenant", "kind", "rules", "group_name")]
         self._tx.write(delete(waivers).where(*same))
@@ -84,4 +86,5 @@ def _waiver(row: Row[Any]) -> Waiver:
         reason=row.reason,
         created=from_micros(row.created),
         ends=from_micros(row.ends),
+        author_name=row.author_name,
     )

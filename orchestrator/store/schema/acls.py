@@ -127,6 +127,7 @@ waivers = Table(
     Column("reason", Text, nullable=False),
     Column("created", TIME, nullable=False),
     Column("ends", TIME, nullable=False),
+    Column("author_name", Text, nullable=False, server_default=""),
     sqlite_autoincrement=True,
 )
 Index("waivers_by_subject", waivers.c.tenant, waivers.c.kind, waivers.c.rules, waivers.c.group_name, unique=True)

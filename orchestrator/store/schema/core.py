@@ -58,7 +58,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0025"
+HEAD = "0026"
 """The migration that leads to these tables."""
 
 metadata = MetaData(

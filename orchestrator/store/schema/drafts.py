@@ -45,6 +45,7 @@ expectations = Table(
     Column("text", Text, nullable=False),
     Column("author", Text, nullable=False),
     Column("created", TIME, nullable=False),
+    Column("author_name", Text, nullable=False, server_default=""),
     sqlite_with_rowid=False,
 )
 
@@ -59,6 +60,7 @@ shared_drafts = Table(
     Column("base_version", COUNT, nullable=False),
     Column("message", Text, nullable=False),
     Column("body", Text, nullable=False),
+    Column("author_name", Text, nullable=False, server_default=""),
     sqlite_with_rowid=False,
 )
 Index("shared_drafts_by_tenant", shared_drafts.c.tenant, shared_drafts.c.created)
