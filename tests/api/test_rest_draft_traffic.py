@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from command_line import aclflow
-from served import Served
+from served import Served, served
 
 from orchestrator.client import Client
 from orchestrator.control.drafttraffic import MOST_PEERS, Sampled, tried_traffic
-from orchestrator.errors import BadInput, BadPolicy, Forbidden, NotFound
+from orchestrator.errors import AclflowError, BadInput, BadPolicy, Forbidden, NotFound
 from orchestrator.policy.addresses import Family, Prefix, parse_address
 from orchestrator.policy.corners import corner_packets
 from orchestrator.policy.findings import Checks
@@ -169,6 +169,53 @@ def test_review_shows_it(admin: Client, service: Served, tenant: str, tmp_path: 
     shown = aclflow(*call, environment={"ACLFLOW_TOKEN": service.token})
     assert "of 2 packets recorded since" in shown.out
     assert "- ingress: 2 packets  (web before, no-lab after)" in shown.out
-    assert "    192.0.2.2: 1 packets, 60 octets" in shown.out
+    assert "    192.0.2.2: 1 packet, 60 bytes" in shown.out
     told = json.loads(aclflow(*call, "--json", environment={"ACLFLOW_TOKEN": service.token}).out)["traffic"]
     assert told["newly_denied"] == 2
+
+
+def test_check_shows_it(service: Served, tenant: str, tmp_path: Path) -> None:
+    path = tmp_path / "draft.json"
+    path.write_bytes(acl_text(rules(NO_LAB, WEB)))
+    call = ("acl", "check", str(path), "--traffic", tenant, "--url", service.url)
+    environment = {"ACLFLOW_TOKEN": service.token}
+    shown = aclflow(*call, environment=environment)
+    assert "of 1 packet recorded since" in shown.out
+    assert "- ingress: 1 packet  (web before, no-lab after)" in shown.out
+    assert "    192.0.2.2: 1 packet, 60 bytes" in shown.out
+    (told,) = json.loads(aclflow(*call, "--hours", "72", "--json", environment=environment).out)["files"]
+    assert (told["traffic"]["packets"], told["traffic"]["newly_denied"]) == (2, 2)
+    assert shown.code == aclflow("acl", "check", str(path)).code, "traffic does not change how the command ends"
+    path.write_bytes(acl_text(rules({"id": "x", "action": "permit", "destination": "192.0.2.1"})))
+    foreign = aclflow(*call, environment=environment)
+    assert foreign.code == 2
+    assert "192.0.2.1" in foreign.err
+    without = aclflow("acl", "check", str(path), "--hours", "3")
+    assert without.code == 2
+    assert "--hours" in without.err
+
+
+def test_headers_are_encrypted_in_the_database_and_asked_under_their_key(tmp_path: Path) -> None:
+    """A tenant's records of before and after there was a key; another key, and none, are told of and show nothing."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path, key in ((first, "11" * 32), (second, "22" * 32)):
+        path.write_text(key)
+    spied = packet("192.0.2.77", "10.200.0.1", 80)
+    with served(tmp_path, packet_log_key=first) as service, service.client() as admin:
+        admin.create_domain("pop")
+        admin.create_tenant("shop", domain="pop", prefixes=[OWN])
+        admin.put_acl("shop", rules(WEB))
+        record = LoggedPacket(
+            dt.datetime.now(dt.UTC), "shop", "web", Action.PERMIT, Direction.INGRESS, "host1", spied, 60
+        )
+        service.service.parts.control.write(lambda unit: unit.packet_log.append("pop", [record]))
+        found = admin.draft_traffic("shop", rules(NO_LAB, WEB))
+        assert [peer.peer for change in found.changes for peer in change.peers] == ["192.0.2.77"]
+    kept = b"".join(path.read_bytes() for path in tmp_path.glob("aclflow.db*"))
+    assert b"sealed:" in kept
+    assert b"192.0.2.77" not in kept
+    for key, reason in ((second, "under another key"), (None, "a key that this service does not have")):
+        with served(tmp_path, packet_log_key=key) as service, service.client() as admin:
+            with pytest.raises(AclflowError, match=reason):
+                admin.draft_traffic("shop", rules(NO_LAB, WEB))
+            assert admin.acl("shop").acl == rules(WEB)

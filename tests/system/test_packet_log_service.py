@@ -16,6 +16,7 @@ from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import SERVICE, ControlPlane
 from orchestrator.lab.wire import Wire, shot
+from orchestrator.policy.addresses import format_address
 from orchestrator.policy.model import Acl, TenantId
 from orchestrator.policy.protocols import TCP
 
@@ -56,6 +57,22 @@ def test_a_tenant_sees_the_packet_that_its_rule_decided(served: tuple[Lab, Contr
         "web", "permit", 41000, 80
     )  # fmt: skip
     assert record["host"] == next(endpoint.host for endpoint in POP.endpoints if endpoint.name == "web1")
+
+
+def test_a_draft_is_told_which_packets_on_the_wire_it_would_refuse(served: tuple[Lab, ControlPlane, Client]) -> None:
+    """Before a commit: a packet that alice sent, by the rule that let it in and by its sender."""
+    lab, _, client = served
+    before = len(client.packet_log("shop"))
+    fire(lab, 41500)
+    until(lambda seen: len(seen) > before, client)
+    draft = replace(LOGGING, rules=tuple(rule for rule in LOGGING.rules if rule.id != "web"))
+    found = client.draft_traffic("shop", draft, hours=1)
+    assert (found.newly_permitted, found.newly_denied) == (0, found.packets)
+    (change,) = found.changes
+    assert (change.direction, change.rule_before, change.rule) == ("ingress", "web", None)
+    sender = packet("alice", "web1", F4, TCP, 1, 80).source
+    assert [(peer.peer, peer.packets) for peer in change.peers] == [(format_address(F4, sender), found.packets)]
+    assert client.draft_traffic("shop", LOGGING, hours=1).changes == ()
 
 
 def test_what_was_seen_while_the_service_was_away_is_told_when_it_is_back(

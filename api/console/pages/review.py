@@ -1,4 +1,4 @@
-"""The review of a draft: difference, expectations, findings and cost; then the commit."""
+"""The review of a draft: difference, recorded traffic, expectations, findings and cost; then the commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from api.console import words
 from api.console.pages.draft import share
 from api.console.pages.expectations import draw_outcomes
 from api.console.parts.desk import Desk
-from api.console.parts.differences import COSTS, Json, draw_cost, draw_difference, draw_headline
+from api.console.parts.differences import COSTS, Json, draw_cost, draw_difference, draw_headline, draw_traffic
 from api.console.parts.enforcing import Enforcing
 from api.console.parts.findings import draw_findings, severity_words
 from api.console.parts.lostrace import go_on_from_newest
@@ -75,6 +75,7 @@ class _ReviewPage:
         self._found = ui.column().classes("w-full gap-4")
         with self._found:
             self._differs = Section("difference", "", f"Comparing {rules} with the list as it is")
+            self._recorded = Section("traffic", "Recorded traffic", "Asking packets of the last 24 hours")
             self._expected = Section("expectations", "", f"Holding {rules} to what is expected of them")
             self._odd = Section("findings", "Findings that this change brings", f"Looking for what is odd in {rules}")
             self._cost = Section("cost", "Cost", "Counting what each kind of device needs")
@@ -124,8 +125,11 @@ class _ReviewPage:
         """Show each part as soon as it is known."""
         try:
             async with asyncio.TaskGroup() as parts:
-                for show in (self._show_difference, self._show_expectations, self._show_findings, self._show_costs):
-                    parts.create_task(show())
+                parts.create_task(self._show_difference())
+                parts.create_task(self._show_traffic())
+                parts.create_task(self._show_expectations())
+                parts.create_task(self._show_findings())
+                parts.create_task(self._show_costs())
         except* AclflowError as refused:
             self._says.drop()
             self._found.clear()
@@ -147,6 +151,22 @@ class _ReviewPage:
             draw_headline(says)
         with self._differs.fill():
             draw_difference(changes)
+
+    async def _show_traffic(self) -> None:
+        """Show what of recorded packets would fare otherwise; nothing where there are none."""
+        tenant, acl = self._view.tenant, self._desk.draft.acl
+        await asyncio.wait([self._difference])
+        try:
+            traffic = await self._view.session.reading.once(lambda: self._view.client.draft_traffic(tenant, acl))
+        except AclflowError as error:  # a commit does not depend on it
+            with self._recorded.fill():
+                ui.label(f"Recorded packets cannot be asked: {error}").classes("quiet")
+            return
+        if not traffic.packets:
+            self._recorded.drop()
+            return
+        with self._recorded.fill():
+            draw_traffic(traffic)
 
     async def _show_expectations(self) -> None:
         tenant, acl = self._view.tenant, self._desk.draft.acl

@@ -1,4 +1,4 @@
-"""Draw packets that a change opens and closes, and the cost of lists."""
+"""Draw packets that a change opens and closes, recorded ones among them, and the cost of lists."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from api.console.parts.section import working
 from orchestrator.client.lists import Part
 from orchestrator.policy.headline import Danger, Sentence
 from orchestrator.wire.costs import Cost
+from orchestrator.wire.lists import ChangedTraffic, DraftTraffic
 
 Json = Mapping[str, Any]
 
 COSTS: tuple[Part, ...] = ("cost", "firewall")
 """The parts that a cost comes in: without a firewall's share, and with it."""
 MOST_SHOWN = 25
+_MOST_PEERS = 5
 _DEFAULT = "_default"
 _DANGERS = {
     Danger.HIGH: ("text-negative", "warning"),
@@ -75,6 +77,36 @@ def _draw_change(change: Json, becomes: str) -> None:
 
 def _rule(name: str) -> str:
     return "the default" if name == _DEFAULT else name
+
+
+def draw_traffic(traffic: DraftTraffic) -> None:
+    """Draw recorded packets that a draft would newly permit or refuse, by rule and by peer."""
+    recorded = f"Of {words.of(traffic.packets, 'packet')} that rules with a log recorded in the last 24 hours, "
+    if not traffic.changes:
+        empty(f"{recorded}none would fare otherwise.")
+        return
+    permitted, refused = words.count(traffic.newly_permitted), words.count(traffic.newly_denied)
+    ui.label(f"{recorded}{permitted} would be newly permitted, {refused} newly refused.").classes("quiet")
+    with ui.column().classes("panel"):
+        for change in traffic.changes[:MOST_SHOWN]:
+            _draw_changed_traffic(change)
+        if len(traffic.changes) > MOST_SHOWN:
+            ui.label(f"and {words.count(len(traffic.changes) - MOST_SHOWN)} more").classes("quiet small")
+
+
+def _draw_changed_traffic(change: ChangedTraffic) -> None:
+    is_permit = change.becomes == "permit"
+    becomes = "newly permitted" if is_permit else "newly refused"
+    with ui.row().classes("w-full items-start gap-2 no-wrap"):
+        ui.icon("add_circle" if is_permit else "remove_circle").classes("quiet").props("aria-hidden=true")
+        with ui.column().classes("gap-0 grow"):
+            ui.label(f"{change.direction}: {words.of(change.packets, 'packet')} {becomes}").classes("mono")
+            peers = ", ".join(f"{each.peer} ({words.count(each.packets)})" for each in change.peers[:_MOST_PEERS])
+            others = change.peers_in_all - len(change.peers[:_MOST_PEERS])
+            more = f" and {words.of(others, 'other peer')}" if others else ""
+            ui.label(f"to or from {peers}{more}").classes("small")
+            before, after = (words.named([rule or _rule(_DEFAULT)]) for rule in (change.rule_before, change.rule))
+            ui.label(f"decided by {before} before, by {after} after").classes("small quiet")
 
 
 def draw_cost(after: Cost | None, before: Cost | None = None, *, counting: bool = False) -> None:

@@ -1,9 +1,9 @@
 """Replay cached captures through a list of 10,000 rules on two cores.
 
 Half of the rules and one packet in three are of IPv6, and packets are drawn from the rules. One capture has 20,000
-flows; in the other each packet is a flow of its own, so that nothing is saved by deciding a flow once. Before anything
-is timed, the replay's answer is compared with the verdict of each frame times how often it was written, line by line
-of the list.
+flows; in the other most packets are a flow of their own, so that nothing is saved by deciding a flow once. Before
+anything is timed, the replay's answer is compared with the verdict of each frame times how often it was written, line
+by line of the list.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def write_flows(path: Path, deciding: Deciding, flows: Packets, packets: int) ->
 
 
 def write_each_a_flow(path: Path, deciding: Deciding, flows: Packets, packets: int) -> Written:
-    """Write a capture in which no two packets have the same ports and addresses.
+    """Write a capture in which most packets are a flow of their own.
 
-    The ports of the flows are replaced, so that the default decides many of them.
+    Three in four ports of the flows are replaced, so that the default decides many packets.
     """
     draw = np.random.default_rng(2)
     sums = np.zeros(len(deciding.deciders), np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Annotated
 
@@ -12,17 +12,19 @@ import typer
 
 from orchestrator.cli.acl.baseline import Baseline
 from orchestrator.cli.acl.convert import account_of, say_account_of
+from orchestrator.cli.acl.traffic import Recorded, say_traffic
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import Files, Read, Terms, read_every_list, terms_of
 from orchestrator.cli.options import Judging, Reading, Report, taking, time_of
 from orchestrator.cli.tables import Form, Shown
-from orchestrator.cli.terminal import complain, counting, remark, say, say_json_list
+from orchestrator.cli.terminal import complain, counting, plain_value, remark, say, say_json_list
 from orchestrator.errors import BadInput
 from orchestrator.policy.describe import finding_json, packet_text
 from orchestrator.policy.findings import Checks, Finding, Findings, Kind, Severity, Subject, soon_over
 from orchestrator.policy.findings import check as findings_of
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.suspects import Wide
+from orchestrator.wire.lists import DraftTraffic
 from orchestrator.wire.tenants import SeenTenant
 
 _ANSWER_IS_NO = 1
@@ -97,6 +99,7 @@ def check(
     judging: Judging,
     looking: Looking,
     failing: Failing,
+    recorded: Recorded,
     shown: Shown,
     report: Report = False,
 ) -> None:
@@ -109,11 +112,16 @@ def check(
     A TENANT's list is judged as the service judges it: with its prefixes, its domain's return traffic and its quota,
     and what is waived does not count (`aclflow acl waiver`). --write-baseline keeps what is found in a file; with
     --baseline only what is not in there is shown and counts.
+
+    --traffic TENANT also says of a draft which packets that the tenant's rules with `log` recorded it would newly
+    refuse or permit, by rule and by peer. That changes nothing, and counts for nothing in how the command ends.
     """
+    recorded.check()
     looking.checks(Terms(judging.prefixes(), judging.returns))  # what the caller says is held to before any list
     known = failing.known()
     judged = [
-        _judge(one, terms_of([one.name], judging, reading), looking, reading) for one in read_every_list(names, reading)
+        _judge(one, terms_of([one.name], judging, reading), looking, reading, recorded)
+        for one in read_every_list(names, reading)
     ]
     if failing.write_baseline is not None:
         written = {each.read.name: [finding.subject for finding in each.findings] for each in judged}
@@ -159,9 +167,11 @@ class Outcome:
     known: int = 0
     gone: int = 0
     """Known findings that are not found any more."""
+    traffic: DraftTraffic | None = None
+    """What it would change of recorded traffic, where that is asked for."""
 
 
-def _judge(read: Read, terms: Terms, looking: Looking, reading: Reading) -> Outcome:
+def _judge(read: Read, terms: Terms, looking: Looking, reading: Reading, recorded: Recorded) -> Outcome:
     checks = looking.checks(terms)
     if not (read.imported.exact or reading.approximate):
         return Outcome(read, findings_of(Acl()), judged=False, terms=terms)
@@ -175,6 +185,7 @@ def _judge(read: Read, terms: Terms, looking: Looking, reading: Reading) -> Outc
         terms=terms,
         ending=soon_over(read.acl, checks, _SOON),
         waived=len(waived),
+        traffic=recorded.put_to(read.acl, reading.url),
     )
 
 
@@ -210,6 +221,7 @@ def _terms_json(outcome: Outcome) -> dict[str, object]:
         "waived": outcome.waived,
         "known": outcome.known,
         "expiring": [rule.id for rule in outcome.ending],
+        **({} if outcome.traffic is None else {"traffic": plain_value(asdict(outcome.traffic))}),
     }
 
 
@@ -231,6 +243,8 @@ def _say(outcome: Outcome, most: int, shown: Shown, *, alone: bool, report: bool
         remark(f"{read.name}: {counts}")
     if len(findings) > most:
         remark(f"the first {most} are shown, --most 0 shows all")
+    if outcome.traffic is not None:
+        say_traffic(outcome.traffic)
     for rule in outcome.ending:
         remark(f"'{rule.id}' ends at {rule.expires:%Y-%m-%d %H:%M} UTC")
     if outcome.terms.tenant is not None:

@@ -15,6 +15,7 @@ from orchestrator.cli.acl.convert import NATIVE
 from orchestrator.cli.acl.cost import say_cost
 from orchestrator.cli.acl.diff import say_change
 from orchestrator.cli.acl.proposal import Asking, as_it_was_shown, base_of, is_agreed, propose
+from orchestrator.cli.acl.traffic import MOST_HOURS, say_traffic
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.files import LiveList, read_file, refuse_losses, whole, write_output
 from orchestrator.cli.names import TenantName
@@ -28,7 +29,6 @@ from orchestrator.policy.formats.registry import FORMATS, write
 from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.protocols import format_protocol
-from orchestrator.wire.lists import DraftTraffic
 
 _ANSWER_IS_NO = 1
 _FORMS = frozenset(form.value for form in Form)
@@ -222,7 +222,7 @@ def review(
         typer.Option(
             "--traffic",
             min=1,
-            max=8784,
+            max=MOST_HOURS,
             metavar="HOURS",
             help="Put packets recorded in so many hours to it: what of them would it newly permit or refuse?",
         ),
@@ -247,7 +247,7 @@ def review(
     else:
         _say_review(found)
         if traffic is not None:
-            _say_traffic(traffic)
+            say_traffic(traffic)
     if not {"error", "warning"}.isdisjoint(found.brought_severities) or found.difference or not _comparable(found):
         raise typer.Exit(_ANSWER_IS_NO)
 
@@ -348,24 +348,6 @@ def _say_review(found: Review) -> None:
         say("it has next to nothing in common with the list as it is", colour="yellow")
     if found.cost is not None:
         say_cost(found.cost)
-
-
-def _say_traffic(traffic: DraftTraffic) -> None:
-    """What of recorded packets would fare otherwise, by rule and peer."""
-    if not traffic.packets:
-        say("no packets are recorded: rules with `log` record some", colour="yellow")
-        return
-    since = "" if traffic.since is None else f" since {traffic.since:%Y-%m-%d %H:%M} UTC"
-    say(f"of {traffic.packets:,} packets recorded{since}, {traffic.newly_permitted:,} would be newly permitted, "
-        f"{traffic.newly_denied:,} newly refused", bold=True)  # fmt: skip
-    for each in traffic.changes:
-        sign, colour = ("+", "green") if each.becomes == "permit" else ("-", "red")
-        rules = f"{each.rule_before or 'the default'} before, {each.rule or 'the default'} after"
-        say(f"{sign} {each.direction}: {each.packets:,} packets  ({rules})", colour=colour)
-        for peer in each.peers:
-            say(f"    {peer.peer}: {peer.packets:,} packets, {peer.octets:,} octets")
-        if each.peers_in_all > len(each.peers):
-            say(f"    and {each.peers_in_all - len(each.peers):,} other peers")
 
 
 def _comparable(found: Review) -> bool:
