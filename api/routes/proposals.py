@@ -15,7 +15,7 @@ from api.limits import SmallBody
 from api.proposing import approve, refuse, rules_of, set_approvals
 from api.schemas.inspection import ChangeBody
 from api.schemas.proposals import ApprovalsPut, ProposedChanges, ProposedRule, Rejection
-from orchestrator.errors import TooLarge
+from orchestrator.errors import NotFound, TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.difference import difference, operator_difference
 from orchestrator.policy.formats.native import acl_from_json
@@ -140,6 +140,15 @@ def list_domain_proposals(_: Administrator, services: ServicesDep, domain: NameP
 def get_domain_proposal(_: Administrator, services: ServicesDep, domain: NamePath, proposal: ProposalPath) -> Response:
     """One proposal."""
     return answer(services.control.read(lambda unit: unit.proposals.get(Scope(domain), proposal)).seen)
+
+
+@domains.get("/proposals/{proposal}/operator-rules", response_model=dict[str, object])
+def get_proposed_rules(_: Administrator, services: ServicesDep, domain: NamePath, proposal: ProposalPath) -> Response:
+    """The operator rules that are proposed. Raises 409 once it was decided, 404 where others are proposed."""
+    found = services.control.read(lambda unit: unit.proposals.open(Scope(domain), proposal))
+    if found.seen.kind != "operator-rules":
+        raise NotFound(f"proposal '{proposal}' is not about operator rules")
+    return Response(found.body.encode(), media_type="application/json")
 
 
 @domains.get("/proposals/{proposal}/difference", response_model=ProposedChanges)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,10 +16,14 @@ import pytest
 import yaml
 from deployment.image import ROOT
 from deployment.site import ANSIBLE
+from patience import until
 from served import Served, served
 
+from orchestrator.bootstrap import create_token
 from orchestrator.client import Client, Host
+from orchestrator.client.proposals import ProposedAbout
 from orchestrator.errors import NotFound
+from orchestrator.store.records import Role
 
 pytestmark = pytest.mark.skipif(not (ANSIBLE / ".ready").exists(), reason="needs Ansible: `make ansible` installs it")
 
@@ -89,7 +93,7 @@ class CallbackModule(CallbackBase):
         self._display.display(json.dumps(result.result))
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
-        self._display.display(json.dumps(result.result))
+        self._display.display(json.dumps({**result.result, "failed": True}))
 """
 
 
@@ -186,6 +190,61 @@ def test_what_is_wrong_is_said_with_its_place(modules: Modules, admin: Client) -
     assert "has host bits set" in prefix["msg"]
     assert "silent" in waits["msg"]
     assert "never reported" in waits["msg"]
+
+
+@pytest.fixture(scope="module")
+def marked(admin: Client, service: Served) -> Iterator[Client]:
+    """A domain in which another person must approve operator rules and the list of `watched`: that person."""
+    admin.create_domain("guarded")
+    admin.create_tenant("watched", domain="guarded")
+    admin.set_approvals("guarded", operator_rules=True, tenants=["watched"])
+    other = create_token(service.settings, Role.ADMIN, person="other").secret
+    with service.client(other) as client:
+        yield client
+
+
+def test_a_change_that_waits_for_approval_is_reported_waited_for_or_a_failure(
+    modules: Modules, admin: Client, marked: Client
+) -> None:
+    dns = {"id": "dns", "action": "permit", "protocol": "udp", "destination": "192.0.2.53", "destination_ports": 53}
+    of_list, of_domain = ProposedAbout(tenant="watched"), ProposedAbout(domain="guarded")
+    acl = ("aclflow_acl", {"tenant": "watched", "rules": [WEB]})
+    domain = ("aclflow_domain", {"name": "guarded", "operator_rules": [dns]})
+    results = modules.run(acl, domain, acl, domain)
+    assert [each["changed"] for each in results] == [True, True, False, False], "the second time both wait already"
+    for each, about in zip(results, (of_list, of_domain, of_list, of_domain), strict=True):
+        (waits,) = [one for one in admin.proposals(about) if one.state == "open"]
+        assert f"another person must approve proposal {waits.id[:8]}" in str(each["msg"])
+        assert each["proposal"]["id"] == waits.id  # type: ignore[index]
+    assert list(admin.rules("watched")) == []
+    (fails,) = modules.run((acl[0], {**acl[1], "approval": "fail"}))
+    assert fails["failed"]
+    assert "nothing has changed yet" in str(fails["msg"])
+    (late,) = modules.run((acl[0], {**acl[1], "approval": "wait", "approval_s": 1}))
+    assert late["failed"]
+    assert "not decided within 1 s" in str(late["msg"])
+    marked.reject_proposal(of_list, next(one.id for one in admin.proposals(of_list) if one.state == "open"))
+
+
+def test_what_is_decided_while_a_module_waits_is_its_result(modules: Modules, admin: Client, marked: Client) -> None:
+    about = ProposedAbout(tenant="watched")
+    task = ("aclflow_acl", {"tenant": "watched", "rules": [WEB], "approval": "wait", "wait_s": 30})
+
+    def decide(verb: Callable[[str], object]) -> dict[str, object]:
+        with ThreadPoolExecutor(1) as beside:
+            asked = beside.submit(modules.run, task)
+            until(lambda: any(one.state == "open" for one in admin.proposals(about)), what=lambda: "nothing waits")
+            verb(next(one.id for one in admin.proposals(about) if one.state == "open"))
+            (result,) = asked.result()
+            return result
+
+    refused = decide(lambda one: marked.reject_proposal(about, one, reason="too early"))
+    assert refused["failed"]
+    assert "is rejected by" in str(refused["msg"])
+    assert "too early" in str(refused["msg"])
+    done = decide(lambda one: marked.approve_proposal(about, one))
+    assert (done["changed"], done["version"]) == (True, admin.tenant("watched").in_force.version)
+    assert [rule.id for rule in admin.rules("watched")] == ["web"]
 
 
 def test_the_inventory_knows_every_machine(service: Served, admin: Client, tmp_path: Path) -> None:

@@ -23,8 +23,14 @@ ARGUMENTS = {
 }
 
 
+APPROVAL = {
+    "approval": {"type": "str", "choices": ["report", "wait", "fail"], "default": "report"},
+    "approval_s": {"type": "int", "default": 600},
+}
+"""What modules take whose change another person may have to approve."""
+
 _LOOK_S = 2
-"""How often to look whether one of a domain's members holds a generation; for all of them the service itself waits."""
+"""How often to look whether one member of a domain holds a generation, or whether a proposal was decided."""
 
 
 class Problem(Exception):
@@ -97,6 +103,48 @@ class Api:
             marker = page.get("next")
             if marker is None:
                 return found
+
+    def waiting(self, about, is_same):
+        """The open proposal that would make so what is asked for, if there is one already.
+
+        `about` is the path of the tenant or domain, `is_same` tells it by the proposal.
+        """
+        for seen in self.every(path(*about, "proposals")):
+            if seen["state"] == "open" and not seen["has_moved"] and is_same(seen):
+                return seen
+        return None
+
+    def settle(self, seen, about, changed=True):
+        """Report a proposal as a result, or wait for its decision, as the module's parameters say.
+
+        Fails where it is not approved in time, or where it must not be a proposal at all.
+        """
+        what, seconds = self._module.params["approval"], self._module.params["approval_s"]
+        if what == "wait":
+            seen = self._decided(seen, about, seconds)
+        if seen["state"] == "approved":
+            return {"proposal": seen, "msg": f"approved by {seen['decided_by']}", "changed": True}
+        waits = (
+            f"nothing has changed yet: another person must approve proposal {seen['id'][:8]} until {seen['expires']}"
+        )
+        if seen["state"] != "open":
+            why = f": {seen['reason']}" if seen["reason"] else ""
+            self._module.fail_json(
+                msg=f"the change was proposed, and is {seen['state']} by {seen['decided_by'] or 'nobody'}{why}",
+                proposal=seen,
+            )
+        elif what != "report":
+            late = f"; it was not decided within {seconds} s" if what == "wait" else ""
+            self._module.fail_json(msg=waits + late, proposal=seen)
+        return {"proposal": seen, "msg": waits, "changed": changed}
+
+    def _decided(self, seen, about, seconds):
+        """The proposal once it was decided, or as it is after so many seconds."""
+        until = time.monotonic() + seconds
+        while seen["state"] == "open" and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_S))
+            seen, _tag = self.ask("GET", path(*about, "proposals", seen["id"]))
+        return seen
 
     def wait_enforced(self, domain, generation, seconds, member=None):
         """Wait until every host holds a generation, or `member` alone. Fails, naming who is behind and why."""

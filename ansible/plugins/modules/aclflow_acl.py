@@ -10,7 +10,7 @@ description:
   - Makes rules a tenant's access list, the first that matches decides. What is not permitted does not arrive.
   - The list is checked before it is written; what cannot be enforced is refused with the place of the rule.
 author: [aclflow (@aclflow)]
-extends_documentation_fragment: [aclflow.cloud.service]
+extends_documentation_fragment: [aclflow.cloud.service, aclflow.cloud.approval]
 options:
   tenant:
     description: The tenant.
@@ -59,6 +59,15 @@ EXAMPLES = r"""
       - {id: web, action: permit, protocol: tcp, destination_ports: "443"}
       - {id: ssh, action: permit, protocol: tcp, source: "@office", destination_ports: "22"}
     wait_s: 30
+
+- name: Empty a list that another person must approve changes of, and wait an hour for the approval
+  aclflow.cloud.aclflow_acl:
+    url: https://192.0.2.1:8420
+    token: "{{ shop_token }}"
+    tenant: shop
+    state: absent
+    approval: wait
+    approval_s: 3600
 """
 
 RETURN = r"""
@@ -74,10 +83,22 @@ counts:
   description: What a review found in the new list, how many of each kind.
   type: dict
   returned: when the list would change
+proposal:
+  description: The proposal that holds the change, where another person must approve it.
+  type: dict
+  returned: when it was proposed, or waits already
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.aclflow.cloud.plugins.module_utils.api import ARGUMENTS, Problem, finish, path, plain, run
+from ansible_collections.aclflow.cloud.plugins.module_utils.api import (
+    APPROVAL,
+    ARGUMENTS,
+    Problem,
+    finish,
+    path,
+    plain,
+    run,
+)
 
 DEFAULTS = ("ingress_default", "egress_default")
 
@@ -87,6 +108,7 @@ def main():
     module = AnsibleModule(
         argument_spec=dict(
             ARGUMENTS,
+            **APPROVAL,
             tenant={"type": "str", "required": True},
             rules={"type": "list", "elements": "dict", "default": []},
             groups={"type": "dict", "default": {}},
@@ -117,11 +139,24 @@ def ensure(module, api):
     if before != after:
         facts["counts"] = api.ask("POST", f"{where}/check", wanted)[0]["counts"]
 
+    about = ("tenants", tenant)
+
+    def is_same(seen):
+        return comparable(api.ask("GET", path(*about, "proposals", seen["id"], "acl"))[0]) == after
+
     def change():
-        written, _tag = api.write("PUT", where, wanted, tag)
+        waiting = api.waiting(about, is_same)
+        written = {"proposal": waiting} if waiting else api.write("PUT", where, wanted, tag)[0]
+        result = {key: written[key] for key in ("changed", "version", "generation") if key in written}
+        if written.get("proposal"):
+            result.update(api.settle(written["proposal"], about, changed=waiting is None))
+            if result["proposal"]["state"] != "approved":
+                return result
+            result["version"] = api.ask("GET", path(*about))[0]["in_force"]["version"]
+            result["generation"] = api.ask("GET", path("domains", domain_of(api, tenant)))[0]["generation"]
         if module.params["wait_s"]:
-            api.wait_enforced(domain_of(api, tenant), written["generation"], module.params["wait_s"])
-        return {key: written[key] for key in ("changed", "version", "generation")}
+            api.wait_enforced(domain_of(api, tenant), result["generation"], module.params["wait_s"])
+        return result
 
     finish(module, before, after, change, **facts)
 

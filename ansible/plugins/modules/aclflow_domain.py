@@ -9,7 +9,7 @@ short_description: Security domains of aclflow
 description:
   - Makes, changes and removes a security domain, and the operator's rules that stand above all its tenants.
 author: [aclflow (@aclflow)]
-extends_documentation_fragment: [aclflow.cloud.service]
+extends_documentation_fragment: [aclflow.cloud.service, aclflow.cloud.approval]
 options:
   name:
     description: The domain.
@@ -50,10 +50,21 @@ generation:
   description: The domain's generation afterwards.
   type: int
   returned: when the domain is there
+proposal:
+  description: The proposal that holds the operator rules, where another person must approve them.
+  type: dict
+  returned: when they were proposed, or wait already
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.aclflow.cloud.plugins.module_utils.api import ARGUMENTS, finish, path, plain, run
+from ansible_collections.aclflow.cloud.plugins.module_utils.api import (
+    APPROVAL,
+    ARGUMENTS,
+    finish,
+    path,
+    plain,
+    run,
+)
 
 
 def rules_of(api, name):
@@ -62,11 +73,32 @@ def rules_of(api, name):
     return document["rules"], tag
 
 
+def set_rules(api, name, rules, etag):
+    """Set the operator's rules of a domain, or have them approved by another person; what came of that."""
+    about = ("domains", name)
+    wanted = [plain(rule) for rule in rules]
+
+    def is_same(seen):
+        if seen["kind"] != "operator-rules":
+            return False
+        document, _tag = api.ask("GET", path(*about, "proposals", seen["id"], "operator-rules"))
+        return [plain(rule) for rule in document["rules"]] == wanted
+
+    waiting = api.waiting(about, is_same)
+    if waiting is not None:
+        return api.settle(waiting, about, changed=False)
+    written, _tag = api.write("PUT", path(*about, "operator-rules"), {"rules": rules}, etag)
+    if written.get("proposal"):
+        return api.settle(written["proposal"], about)
+    return {"changed": written["changed"]}
+
+
 def main():
     """Run the module."""
     module = AnsibleModule(
         argument_spec=dict(
             ARGUMENTS,
+            **APPROVAL,
             name={"type": "str", "required": True},
             return_traffic={"type": "str", "choices": ["established", "explicit", "tracked"]},
             operator_rules={"type": "list", "elements": "dict"},
@@ -101,7 +133,7 @@ def present(module, api):
             before["operator_rules"] = [plain(rule) for rule in before["operator_rules"]]
 
     def change():
-        changed = False
+        changed, proposed = False, {}
         if there is None:
             api.write("POST", "/v1/domains", {"id": name, "return_traffic": after["return_traffic"]})
             changed = True
@@ -110,9 +142,9 @@ def present(module, api):
             changed = True
         if rules is not None and before.get("operator_rules") != after["operator_rules"]:
             etag = rules_tag or rules_of(api, name)[1]
-            written, _tag = api.write("PUT", path("domains", name, "operator-rules"), {"rules": rules}, etag)
-            changed = changed or written["changed"]
-        return {"changed": changed, "generation": api.ask("GET", where)[0]["generation"]}
+            proposed = set_rules(api, name, rules, etag)
+            changed = changed or proposed["changed"]
+        return dict(proposed, changed=changed, generation=api.ask("GET", where)[0]["generation"])
 
     finish(module, before, after, change, **({"generation": there["generation"]} if there else {}))
 
