@@ -14,6 +14,7 @@ from nicegui import ui
 from api.console import words
 from api.console.parts.desk import OperatorDesk
 from api.console.parts.differences import draw_headline
+from api.console.parts.domainpicker import pick_domain
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.enforcing import Enforcing
 from api.console.parts.lostrace import go_on_from_newest
@@ -22,7 +23,6 @@ from api.console.parts.ruleedits import add_rule
 from api.console.parts.ruleform import error_text
 from api.console.parts.ruletable import RuleTable
 from api.console.parts.section import working
-from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError, Stale, TooLarge
 from orchestrator.policy.describe import box_json, box_text
@@ -58,25 +58,12 @@ async def build_review(view: View) -> None:
 
 
 async def _pick_domain(view: View, place: str) -> str | None:
-    """The domain that the page is about; another one is picked where there are several."""
-    names = [each.id for each in await view.read("domains", lambda client: list(client.domains()), fresh_s=2)]
-    if not names:
-        with empty("No domain yet: its rules stand here once there is one."):
-            ui.link("Make a domain", path_of("domains"))
-        return None
-    picked = view.query.get("domain") or names[0]
+    """The domain that the page is about, below what its rules mean."""
     ui.label(
         "These rules are asked before the list of any tenant of the domain. Source and destination are seen from the"
         " tenant's endpoints: ingress is what comes to them."
     ).classes("quiet")
-    if len(names) > 1:
-        ui.select(
-            names,
-            value=picked if picked in names else None,
-            label="Domain",
-            on_change=lambda event: ui.navigate.to(f"{path_of(place)}?domain={event.value}"),
-        ).props("outlined dense options-dense").classes("w-64")
-    return picked
+    return await pick_domain(view, place)
 
 
 class _RulesPage:

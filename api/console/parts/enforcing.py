@@ -8,6 +8,7 @@ from nicegui import ui
 
 from api.console import words
 from api.console.parts.dialog import dialog
+from api.console.parts.tree import approvals_path
 from api.console.parts.view import View
 from orchestrator.client import Client, Written
 from orchestrator.errors import AclflowError
@@ -68,9 +69,12 @@ class Enforcing:
         """Say that nothing has changed until another person approves it, and where that is done."""
         about = proposal.tenant or f"domain/{proposal.domain}"
         with dialog("Proposed: nothing has changed yet", 460):
-            ui.label(f"Another person must approve it until {proposal.expires:%Y-%m-%d %H:%M} UTC:")
+            until = words.moment(proposal.expires, self._view.session.zone)
+            ui.label(f"Another person must approve it until {until}, on the page Approvals or by:")
             ui.label(f"aclflow proposal approve {about} {proposal.id[:8]}").classes("mono")
             with ui.row().classes("w-full justify-end"):
+                page = approvals_path(proposal.domain, proposal.tenant)
+                ui.button("See what waits", on_click=lambda: ui.navigate.to(page)).props("flat no-caps")
                 ui.button("Done", on_click=lambda: ui.navigate.to(self._after)).props("flat no-caps")
 
     def _row(self, host: str) -> tuple[ui.icon, ui.label]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from orchestrator.wire.tokens import Token
 
@@ -43,6 +44,7 @@ SECTIONS = (
             Place("packets", "Packet log", "receipt_long", "/project/{tenant}/packets"),
             Place("groups", "Address groups", "workspaces", "/project/{tenant}/groups"),
             Place("history", "History", "history", "/project/{tenant}/history"),
+            Place("proposals", "Approvals", "how_to_reg", "/project/{tenant}/approvals"),
         ),
     ),
     Section(
@@ -59,6 +61,7 @@ SECTIONS = (
                 "/admin/operator-rules/review",
                 in_tree=False,
             ),
+            Place("domain-proposals", "Approvals", "how_to_reg", "/admin/approvals"),
             Place("placement", "Placement", "vertical_align_top", "/admin/placement"),
             Place("firewalls", "Firewalls and scaling", "security", "/admin/firewalls"),
             Place("edge", "Edge", "settings_input_component", "/admin/edge"),
@@ -86,3 +89,10 @@ def path_of(key: str, tenant: str | None = None) -> str:
     """The path of a place. A place of a project needs its tenant."""
     place = next(place for section in SECTIONS for place in section.places if place.key == key)
     return place.path.replace("{tenant}", tenant or "")
+
+
+def approvals_path(domain: str, tenant: str | None) -> str:
+    """The page of proposals about a tenant's list; without a tenant, about what is the domain's."""
+    if tenant is not None:
+        return path_of("proposals", quote(tenant, safe=""))
+    return f"{path_of('domain-proposals')}?domain={quote(domain, safe='')}"
