@@ -16,7 +16,7 @@ _LOOKED_AT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class ProposedAbout:
-    """What proposals are about: the list of a tenant, or what is a domain's."""
+    """The subjects of proposals: the list of a tenant, or what is a domain's."""
 
     tenant: str | None = None
     domain: str | None = None
@@ -34,7 +34,7 @@ class ProposalCalls:
     _service: Transport
 
     def approvals(self, domain: str) -> Approvals:
-        """What of a domain goes out only when another person has approved it. Raises NotFound."""
+        """The changes of a domain that go out only when another person has approved it. Raises NotFound."""
         return self._service.read_document(Approvals, f"{domain_path(domain)}/approvals")
 
     def set_approvals(
@@ -53,7 +53,7 @@ class ProposalCalls:
         return self._service.read_document(Proposal, f"{about.path}/{quote_segment(proposal)}")
 
     def proposed_changes(self, about: ProposedAbout, proposal: str) -> Json:
-        """What an open proposal would change, seen from what is in force. Raises NotFound, Conflict once decided."""
+        """The change that an open proposal makes to what is in force. Raises NotFound, Conflict once decided."""
         path = f"{about.path}/{quote_segment(proposal)}/difference"
         found: Json = json_of(self._service.ask("GET", path, held_s=_LOOKED_AT_S))
         return found

@@ -27,7 +27,7 @@ Read in this order:
   backups/         one file with everything, and back; a database put back is brought above what its hosts hold
 
 There is one writer at a time of each domain, and on SQLite of all of them. Generations are committed in their order
-within a domain, ids of events and of audit entries in theirs. What must never be broken (exclusive prefixes, unique
+within a domain, ids of events and of audit entries in theirs. Invariants (exclusive prefixes, unique
 ports, one use of an enrolment token) is held by the database as well.
 """
 

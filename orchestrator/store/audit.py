@@ -36,7 +36,7 @@ _APPEND = Prepared(insert(audit), [column.name for column in audit.c if column.n
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who does something, and from which address."""
+    """The principal of an action, and the address it comes from."""
 
     who: str
     address: str = ""

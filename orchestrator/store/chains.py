@@ -1,4 +1,4 @@
-"""What a transaction adds to the audit trail: the head of this process's chain, and digests of changed rows.
+"""The entries that a transaction adds to the audit trail: its chain's head, and digests of changed rows.
 
 A chain belongs to one store of one process, where one transaction at a time adds to it; so its head is known without
 asking the database, until a commit ends without an answer.

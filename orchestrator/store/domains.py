@@ -35,7 +35,7 @@ from orchestrator.store.transaction import Touched, expect
 class Domains(Sites):
     """The domains' repository.
 
-    What enforcement points must hold moves the generation, in the same transaction.
+    A change of what enforcement points must hold moves the generation, in the same transaction.
     """
 
     # ------------------------------------------------------------------------------------------------ domains

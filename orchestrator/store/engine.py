@@ -298,8 +298,8 @@ class Store:
 class _Numbers:
     """Numbers drawn in transactions of their own, so that no writer waits for another's counters.
 
-    What a writer that fails has drawn is lost. A draw is on the disk no later than what was made with it: both are in
-    the database's log, in this order.
+    Numbers that a failing writer has drawn are lost. A draw is on the disk no later than what was made with it: both
+    are in the database's log, in this order.
     """
 
     def __init__(self, engine: Engine) -> None:

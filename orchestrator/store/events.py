@@ -66,7 +66,7 @@ class Events:
 
         `detail` must be JSON. An act gets an entry in the audit trail, by `actor` and with digests.
 
-        What it is about (`eventkinds.py`) is found by its subject, the generation by its detail. `owner` has the number
+        The object (`eventkinds.py`) is found by its subject, the generation by its detail. `owner` has the number
         and the domain of the tenant that it is about, where these are known.
         """
         body = orjson.dumps(dict(detail)).decode()

@@ -1,7 +1,7 @@
 """The packet log: the newest packets of each tenant's logging rules.
 
 An enforcement point's reports bear numbers that grow within its epoch; one whose number was taken already changes
-nothing, so it may be sent until it is answered. What is kept is bounded a tenant, so that nobody's flood takes anybody
+nothing, so it may be sent until it is answered. Records are bounded per tenant, so that nobody's flood takes anybody
 else's records away.
 """
 

@@ -206,7 +206,7 @@ class Placements:
     def settle(self, domain: str, snapshot: PolicySnapshot, outcome: Sequence[Stands]) -> PolicySnapshot:
         """Store the results of lifting, with an event for each change.
 
-        What has no form and is not pinned is not wanted any more. Gives the snapshot as it is after that.
+        A lift without a form that is not pinned is not wanted any more. Gives the snapshot as it is after that.
         """
         stands = {each.rule: each for each in outcome}
         up = {rule for rule, each in stands.items() if each.has_form}

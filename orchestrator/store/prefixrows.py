@@ -19,7 +19,7 @@ _OWNED = Prepared(
 
 
 def owned_prefixes(tx: Transaction, tenant: int) -> tuple[Prefix, ...]:
-    """What a tenant owns, in the order of addresses, IPv4 first."""
+    """Prefixes that a tenant owns, in the order of addresses, IPv4 first."""
     return tuple([Prefix.parse(row.prefix) for row in tx.rows(_OWNED, of_tenant=tenant)])
 
 

@@ -1,4 +1,4 @@
-"""Who bears which token, in memory: checking a token is what every request begins with.
+"""Bearers of tokens, in memory: checking a token is what every request begins with.
 
 It is for a process that is the only one to take tokens away (SQLite). A commit that takes any away, or may have,
 empties it, and what was read before such a commit is not kept after it. When a token expires is kept with it.
@@ -16,7 +16,7 @@ _MOST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who bears a token, and until when (microseconds since 1970; None: for good)."""
+    """The bearer of a token, and until when (microseconds since 1970; None: for good)."""
 
     principal: Principal
     expires: int | None
@@ -40,7 +40,7 @@ class PrincipalCache:
         return self._cleared
 
     def get(self, digest: bytes) -> Bearer | None:
-        """Who bears the token with this digest, if that is known; see whether it still holds."""
+        """Return the bearer of the token with this digest, if known; see whether it still holds."""
         return self._bearers.get(digest)
 
     def put(self, digest: bytes, bearer: Bearer, cleared: int) -> None:

@@ -37,7 +37,7 @@ _OPEN = "open"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a proposal is about: a tenant's list, or, without a tenant, what is the domain's."""
+    """The subject of a proposal: a tenant's list, or, without a tenant, what is the domain's."""
 
     domain: str
     tenant: str | None = None
@@ -74,7 +74,7 @@ class Proposals:
         self._tx = tx
 
     def approvals(self, domain: str) -> Approvals:
-        """What of a domain needs approval. Raises NotFound."""
+        """The changes of a domain that need approval. Raises NotFound."""
         row = self._tx.domain(domain)
         marked = select(tenants.c.id).where(tenants.c.domain == domain, tenants.c.two_persons != 0)
         names = sorted(self._tx.read(marked).scalars())

@@ -1,4 +1,4 @@
-"""What the store gives back: frozen records, valid from birth, with times in UTC.
+"""Records that the store returns: frozen records, valid from birth, with times in UTC.
 
 Nothing here knows SQL. A record is a copy of what was stored when its unit of work read it; `version` is what an ETag
 shows and what a later write may expect (`expected_version`).
@@ -53,7 +53,7 @@ class TenantRecord:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a write came to.
+    """The result of a write.
 
     `generation` is the domain's, which the enforcement points must now reach.
 
@@ -124,7 +124,7 @@ class ExpiringRule:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant's list may cost: rules, flow entries on a switch; bytes and versions of its history.
+    """Limits of a tenant's list: rules, flow entries on a switch; bytes and versions of its history.
 
     None: as much as there is, or as any tenant may have.
     """
@@ -221,7 +221,7 @@ class PolicySnapshot:
 
 
 class Role(enum.Enum):
-    """What the bearer of a token may be.
+    """The roles that a token can give its bearer.
 
     ADMIN may do everything, MEMBER may write its tenant's list, READER may read it, ENFORCER may pull its domain's
     programs and report.
@@ -235,7 +235,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking: what a token that was checked stands for, and from which address the request came."""
+    """The caller of a request: what a token that was checked stands for, and from which address the request came."""
 
     token_id: int
     role: Role
@@ -316,7 +316,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit did, told to listeners after it: the domains whose generation moved, and the newest event's id.
+    """The effects of a commit, told to listeners after it: domains whose generation moved, the newest event's id.
 
     `hosts`: hosts came or went. It is told within the process that committed it only.
     """

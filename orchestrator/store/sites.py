@@ -164,7 +164,7 @@ class Sites:
 
 
 def _select_reported(domain: str, host: str) -> Select[Any]:
-    """What was reported of a host last: its state, its generation, its interfaces."""
+    """Select the last report of a host: its state, its generation, its interfaces."""
     reports = (points.c.domain == hosts.c.domain) & (points.c.host == hosts.c.name)
     interfaces = (host_ports.c.domain == hosts.c.domain) & (host_ports.c.host == hosts.c.name)
     return (

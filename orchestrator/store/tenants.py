@@ -78,7 +78,7 @@ class Tenants:
         return self.get(tenant)
 
     def quota(self, tenant: str) -> Quota:
-        """What the tenant's list may cost. Raises NotFound."""
+        """Return the limits of the tenant's list. Raises NotFound."""
         row = self._tx.tenant(tenant)
         return _quota(row)
 

@@ -126,11 +126,11 @@ class Tokens:
         return NewToken(secret, _record(self._tx.read(_rows().where(tokens.c.id == token_id)).one()))
 
     def check(self, secret: str) -> Principal:
-        """Who bears this token. Raises Unauthenticated: unknown, revoked and expired look the same."""
+        """Return the bearer of this token. Raises Unauthenticated: unknown, revoked and expired look the same."""
         return self.bearer(digest_of(secret)).principal
 
     def bearer(self, digest: bytes) -> Bearer:
-        """Who bears the token with this digest, or shows that certificate, and until when.
+        """Return the bearer of the token with this digest, or of that certificate, and until when.
 
         Raises Unauthenticated.
         """

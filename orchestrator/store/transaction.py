@@ -1,4 +1,4 @@
-"""What the repositories of one unit share: the connection, the time, the memory of lists, and what was changed."""
+"""State that the repositories of one unit share: connection, time, memory of lists, and changes."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ class Transaction:
         return postgresql.insert(table) if self.on_postgres else sqlite.insert(table)
 
     def edit(self, tenant: int) -> EditedRows:
-        """What the audit trail will say of the rows of a tenant's list that are edited."""
+        """Audit entries of the rows of a tenant's list that are edited."""
         return self.edited.setdefault(tenant, EditedRows())
 
     def draw(self, counter: str, count: int = 1) -> int:

@@ -68,7 +68,7 @@ class Proposal:
 
 @document(kw_only=True)
 class Approvals:
-    """What of a domain goes out only when another person has approved it."""
+    """The changes of a domain that go out only when another person has approved it."""
 
     operator_rules: bool = described("its operator rules, and how replies get back in")
     tenants: tuple[str, ...] = described("the tenants whose lists need approval, in the order of their ids")

@@ -19,7 +19,7 @@ class ListCost:
 
 @document()
 class TcamCost:
-    """What both directions of a list would need of a ternary CAM, with port ranges cut into aligned blocks."""
+    """Entries that both directions of a list would need of a ternary CAM, with port ranges cut into aligned blocks."""
 
     ipv4_entries: int
     ipv6_entries: int
@@ -52,7 +52,7 @@ class Cost:
 
 @document(kw_only=True)
 class WrittenList(Written):
-    """What a change of a list came to, and, where it was asked for with `cost=true`, what the list now costs."""
+    """The result of a change of a list, and, where it was asked for with `cost=true`, what the list now costs."""
 
     cost: Cost | None = None
     confirm_by: dt.datetime | None = described("when it goes back by itself unless it is confirmed", default=None)

@@ -45,7 +45,7 @@ class SeenLoad:
 
 @document()
 class Firewall:
-    """A firewall VNF. What it was read back to hold is told by the domain's generations."""
+    """A firewall VNF. The generation that it was read back to hold is told by the domain's generations."""
 
     name: str
     plane: PlaneWord

@@ -99,7 +99,7 @@ class ChangedTraffic:
 
 @document(kw_only=True)
 class DraftTraffic:
-    """What of a tenant's recorded traffic a draft would newly permit or refuse.
+    """Packets of a tenant's recorded traffic that a draft would newly permit or refuse.
 
     Records are a sample: packets that rules with `log` decided, within the tenant's measure.
     """

@@ -1,4 +1,4 @@
-"""What each version of a list edited: which rules it added, removed, changed and moved, told from the rows alone.
+"""Edits of each version of a list: which rules it added, removed, changed and moved, told from the rows alone.
 
 A rule whose row ends and whose number begins again in the same version was *changed* if its body is another, and
 *moved* if it passed a rule that stayed: rows also end and begin where their order keys only got room.
@@ -29,7 +29,7 @@ _Rows = Mapping[int, Sequence[Row[Any]]]
 
 
 class VersionEdits:
-    """What versions of one tenant's list edited."""
+    """Edits of the versions of one tenant's list."""
 
     def __init__(self, tx: Transaction, tenant: int) -> None:
         self._tx = tx

@@ -2,8 +2,8 @@
 
 Their members are in `members.py`, the other half of the repository.
 
-What belongs together is one transaction: a decision and the rows of the VNFs that it asks for; a step of a VNF's life
-and what it means for the domain (`lifecycle.py` of `scaling` draws the states).
+Changes that belong together are one transaction: a decision and the rows of the VNFs that it asks for; a step of a
+VNF's life and what it means for the domain (`lifecycle.py` of `scaling` draws the states).
 """
 
 from __future__ import annotations

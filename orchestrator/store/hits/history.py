@@ -99,7 +99,7 @@ class HitHistory:
     def _set_back(self, marks: Row[Any], now: int) -> Row[Any]:
         """Go on from an earlier time.
 
-        What is later is closed as a whole, so that nothing of it is added again.
+        A later stretch is closed as a whole, so that nothing of it is added again.
         """
         self._fold(marks, marks.latest // HOUR * HOUR + HOUR)
         minutes, hours = now // MINUTE * MINUTE, now // HOUR * HOUR
@@ -228,7 +228,7 @@ class HitHistory:
         return Window(start, now, join_counts(stretch.counts for stretch in self._from(finest, start, marks)))
 
     def stretches(self, resolution: Resolution, since: int) -> list[Stretch]:
-        """What was counted stretch by stretch, from the one that a time is in; the one under way is the last."""
+        """Counts stretch by stretch, from the one that a time is in; the one under way is the last."""
         marks = self._marks()
         if marks is None:
             return []

@@ -1,4 +1,4 @@
-"""What the repository of hits gives back."""
+"""Records of counts that the repository of hits returns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TenantHits:
 
 @dataclass(frozen=True, slots=True)
 class RuleCounts:
-    """What the rules of a domain decided, as columns of equal length, ascending by rule number: all that ever counted.
+    """Counts of the rules of a domain, as columns of equal length, ascending by rule number: all that ever counted.
 
     `packets` and `bytes` are those between `since` and `until` (or all there ever were), `rate_pps` is packets a second
     of that time; `idle_s` is how long ago the last packet was (inf: there was none).
@@ -100,7 +100,7 @@ class RuleWatch:
 
 @dataclass(frozen=True, slots=True)
 class HitStretch:
-    """What rules decided in a stretch of time: packets and bytes by rule id, of those that decided anything."""
+    """Counts of rules in a stretch of time: packets and bytes by rule id, of those that decided anything."""
 
     start: dt.datetime
     counts: Mapping[str, tuple[int, int]]

@@ -1,4 +1,4 @@
-"""What rules decided, for those who ask: sums, rates, history, and for how long anybody looked.
+"""Counts of rules for those who ask: sums, rates, history, and for how long anybody looked.
 
 Sums belong to a cookie, so to a tier and a rule number: a rule keeps its sum wherever its flow entries are and whenever
 they are replaced. Tiers are never added up, for a packet passes through several. How counts come in is in
@@ -55,7 +55,7 @@ class Hits:
         self._tx = tx
 
     def totals(self, tenant: str, tier: Tier = Tier.HOST, only: Sequence[str] | None = None) -> TenantHits:
-        """What a tenant's current rules, or `only` some of them, and its defaults decided on a tier."""
+        """Counts of a tenant's current rules, or `only` some of them, and of its defaults, on a tier."""
         owner = self._tx.tenant(tenant)
         numbers = self._current_numbers(owner.number, only)
         cookies = [*_cookies(tier, Kind.RULE, numbers.values()).tolist()]
@@ -65,7 +65,7 @@ class Hits:
         return TenantHits(MappingProxyType(dict(zip(numbers, of_rule, strict=True))), *of_end)
 
     def sums(self, domain: str) -> tuple[HitSum, ...]:
-        """What all rules of a domain decided together, by tier and by who decided."""
+        """Counts of all rules of a domain together, by tier and by who decided."""
         self._tx.domain(domain)
         return sums_of(self._tx, domain)
 
@@ -83,7 +83,7 @@ class Hits:
         return [Listed(row.id, row.rule_id, hits) for row, hits in zip(rows, found, strict=True)]
 
     def rates(self, domain: str, *, tier: Tier = Tier.HOST, since: dt.datetime | None = None) -> RuleCounts:
-        """What every rule of a domain decided since a time, or in all; then the rate is of the last minute.
+        """Counts of every rule of a domain since a time, or in all; then the rate is of the last minute.
 
         The time may turn out earlier (whole minutes, whole hours of what is long ago) or later (what is forgotten).
         """
@@ -108,7 +108,7 @@ class Hits:
     def history(
         self, tenant: str, resolution: Resolution, since: dt.datetime, tier: Tier = Tier.HOST
     ) -> Sequence[HitStretch]:
-        """What a tenant's current rules decided, stretch by stretch, from the one that a time is in."""
+        """Counts of a tenant's current rules, stretch by stretch, from the one that a time is in."""
         owner = self._tx.tenant(tenant)
         numbers = self._current_numbers(owner.number)
         cookies = _cookies(tier, Kind.RULE, numbers.values())
@@ -188,7 +188,7 @@ class Hits:
         return {row.rule_id: row.number for row in self._tx.read(query)}
 
     def _hits(self, domain: str, cookies: U64) -> list[RuleHits]:
-        """What was counted for each of some cookies, in their order."""
+        """Counts of some cookies, in their order."""
         history = HitHistory(self._tx, domain)
         totals = history.totals(cookies)
         window = history.window(self._tx.micros - RATE_OVER)
@@ -205,7 +205,7 @@ class Hits:
 
 
 def _met_later(hits: RuleHits, elsewhere: RuleHits) -> RuleHits:
-    """What was counted in one place, with the last packet that came there or elsewhere."""
+    """Counts of one place, with the last packet that came there or elsewhere."""
     times = [each.last_hit for each in (hits, elsewhere) if each.last_hit is not None]
     return replace(hits, last_hit=max(times, default=None))
 

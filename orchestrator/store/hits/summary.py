@@ -1,4 +1,4 @@
-"""What a whole list decided, in a few numbers: for dashboards, which ask every few seconds and by the dozen.
+"""Decisions of a whole list in a few numbers: for dashboards, which ask every few seconds and by the dozen.
 
 A list of 20,000 rules is summed up as columns, so that a summary costs about as much as reading the counts does; what
 each rule decided is in `rules.py`.
@@ -31,7 +31,7 @@ from orchestrator.wire.hits import BusyRule, HitSummary, TierWord, VerdictStretc
 
 
 class _Fate(enum.IntEnum):
-    """What becomes of a packet that a line of a list decides, as a summary counts it."""
+    """The fate of a packet that a line of a list decides, as a summary counts it."""
 
     PERMITTED = 0
     DENIED = 1
@@ -52,7 +52,7 @@ class HitSummaries:
     ) -> HitSummary:
         """Sum a tenant's current list up, with its `top` busiest rules. Raises NotFound.
 
-        What was dropped ahead of the hosts is told with the host tier; another tier is told alone.
+        Packets dropped ahead of the hosts are told with the host tier; another tier is told alone.
         """
         owner = self._tx.tenant(tenant)
         record = aclrows.load(self._tx, owner, owner.acl_version).record
@@ -116,7 +116,7 @@ class _Columns:
         return packets.reshape(-1, self.rules + _ENDS)[:, : self.rules]
 
     def stretch(self, start: int, counts: Counts) -> VerdictStretch:
-        """What the list decided in a stretch of a domain's counts: looked for by what moved, which is little."""
+        """Decisions of the list in a stretch of a domain's counts: looked for by what moved, which is little."""
         place = np.minimum(np.searchsorted(self.ascending, counts.cookie), len(self.ascending) - 1)
         mine = self.ascending[place] == counts.cookie
         return VerdictStretch(from_micros(start), *_by_fate(counts.packets[mine], self.ascending_fates[place[mine]]))

@@ -1,4 +1,4 @@
-"""What all rules of a domain decided together, by tier and by who decided: as few numbers for any number of rules."""
+"""Counts of all rules of a domain together, by tier and by who decided: as many numbers for any number of rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIERS = (Tier.HOST, Tier.SERVER, Tier.EDGE)
 
 
 class Decider(enum.Enum):
-    """Who decided a packet."""
+    """The decider of a packet."""
 
     RULE = "rule"
     OPERATOR = "operator"
@@ -40,7 +40,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class HitSum:
-    """What some lines of a domain decided on a tier; `resets`: how often a counter began anew unread."""
+    """Counts of some lines of a domain on a tier; `resets`: how often a counter began anew unread."""
 
     tier: Tier
     decider: Decider

@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations, on the connection and in the transaction that `store.migrate` hands over."""
+"""The environment that Alembic runs: the migrations, in the transaction that `store.migrate` hands over."""
 
 from __future__ import annotations
 

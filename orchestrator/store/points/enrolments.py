@@ -38,7 +38,7 @@ _WRONG = "the enrolment token is wrong, expired or used up: ask for a new one"
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Whoever enrols by a key (its SHA-256 as certificates hold it), and what signs a certificate for it."""
+    """The machine that enrols by a key (its SHA-256 as certificates hold it), and what signs a certificate for it."""
 
     key: bytes
     issue: Callable[[Subject], Issued]
@@ -288,7 +288,7 @@ class Enrolments(Reports):
         return str(found.domain)
 
     def _again(self, signer: Signer | None, subject: Subject) -> Enrolled | None:
-        """What was issued for the key of who enrols, if it was, for the same name, and still holds."""
+        """The certificate issued for the enrolling machine's key and name, if one was and still holds."""
         before = None if signer is None else Certificates(self._tx).of_key(signer.key)
         if before is None or before.subject != subject or before.enforcer is None:
             return None

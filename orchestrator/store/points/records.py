@@ -1,4 +1,4 @@
-"""What the store knows of enforcement points: who they are, what they report, and whether a generation is enforced."""
+"""Records of enforcement points: who they are, what they report, and whether a generation is enforced."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PointState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PointReport:
-    """What an enforcer says of one host: what was read back there."""
+    """A report of an enforcer about one host: what was read back there."""
 
     host: str
     generation: int
@@ -86,7 +86,7 @@ class PointRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """What a switch may hold: the program with this digest, which was read back there, or one of a later generation;
+    """The policies that a switch may hold: the program with this digest, read back there, or a later one;
     any since the generation where nothing was read back yet (`digest` is None); others besides, of lists that the store
     has never had, where it was not read back since the store was put back (`is_strange`)."""
 

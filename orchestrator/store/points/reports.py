@@ -1,4 +1,4 @@
-"""What enforcement points report of their hosts, and what is to be told of it: the other half of the enforcers'
+"""Reports of enforcement points about their hosts, and events that follow: the other half of the enforcers'
 repository, in `enforcers.py`.
 
 A report is one transaction: the points, and the events that they give rise to. A host whose state turns bad or good
@@ -221,7 +221,7 @@ class Reports:
         )
 
     def switches(self, domain: str) -> tuple[HeldRecord, ...]:
-        """What each host's switch of the domain may hold: not firewalls and edge switches."""
+        """Return what each host's switch of the domain may hold: not firewalls and edge switches."""
         return tuple(_read_held(row) for row in self._tx.rows(_SWITCHES, of_domain=domain))
 
     def lose_silent(self, silence_s: float) -> tuple[int, ...]:
@@ -432,7 +432,7 @@ def _at_latest(report: PointReport, row: Row[Any], vouched: PointReport | None) 
 
 
 def _read_held(row: Row[Any]) -> HeldRecord:
-    """What a switch may hold, from a row of `_SWITCHES`."""
+    """Return what a switch may hold, from a row of `_SWITCHES`."""
     generation = max(row.since, row.generation or 0)
     reported = row.reported and from_micros(row.reported)
     return HeldRecord(generation, row.digest or None, reported, is_strange=generation < row.behind)

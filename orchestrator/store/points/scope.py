@@ -30,7 +30,7 @@ _SWITCHES = (None, EDGE)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one enforcement point speaks for. `hosts` is None where its token named none."""
+    """The hosts that one enforcement point speaks for. `hosts` is None where its token named none."""
 
     name: str
     kind: str

@@ -274,7 +274,7 @@ class Pops:
 
         Raises NotFound.
 
-        What packets were counted until now does not count for the next choice.
+        Packets counted until now do not count for the next choice.
         """
         row = self._row(name)
         known = {each.rule: each for each in self._heavy(name)}

@@ -1,6 +1,6 @@
 """The table of machines that are on their way into a domain, or out of it.
 
-`body` says what was asked for (`orchestrator.hosts.request`) as JSON. Whoever works on a row holds it until
+`body` says what was asked for (`orchestrator.hosts.request`) as JSON. A process that works on a row holds it until
 `until`, and holds it longer as it goes; a process that was killed lets go by that time.
 """
 

@@ -1,4 +1,4 @@
-"""What switches may hold, and what is held back until they hold less.
+"""Columns for what switches may hold, and for what is held back until they hold less.
 
 Revision ID: 0012
 Revises: 0011

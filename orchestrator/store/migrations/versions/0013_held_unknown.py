@@ -1,4 +1,4 @@
-"""What hosts hold that the store has never had, and what nobody has decided to hold back yet.
+"""Columns for what hosts hold that the store has never had, and what nobody has decided to hold back yet.
 
 Revision ID: 0013
 Revises: 0012

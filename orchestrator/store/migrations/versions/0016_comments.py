@@ -1,4 +1,4 @@
-"""What the author of a version says about it.
+"""The comment of a version's author.
 
 Revision ID: 0016
 Revises: 0015

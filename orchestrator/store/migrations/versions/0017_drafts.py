@@ -1,4 +1,4 @@
-"""What is expected of lists, and drafts that members of a tenant show each other.
+"""Expectations of lists, and drafts that members of a tenant show each other.
 
 Revision ID: 0017
 Revises: 0016

@@ -1,4 +1,4 @@
-"""What a tenant's list and its history take up, and how much that may be.
+"""Bytes that a tenant's list and its history take up, and how many they may be.
 
 Revision ID: 0023
 Revises: 0022
