@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from api.answers import GENERATION, answer, etag, reply, sent
@@ -37,7 +37,13 @@ from api.threads import in_thread
 from orchestrator.control.publisher import AnswerKind, Held
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.program.program import Tier
-from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, STREAM_MEDIA_TYPE, frame_body
+from orchestrator.program.wire import (
+    DELTA_MEDIA_TYPE,
+    EDITS_MEDIA_TYPE,
+    PROGRAM_MEDIA_TYPE,
+    STREAM_MEDIA_TYPE,
+    frame_body,
+)
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Gone, Page
@@ -64,6 +70,37 @@ OfEpoch = Annotated[
 ]
 ProgramTier = Annotated[Literal["host", "server", "edge"], Query(description="switches, firewall VNFs, edges")]
 HeldGeneration = Annotated[int | None, Query(ge=0, le=BIGGEST, description="of the program that is held")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A watch: whose program, and the generation, digest and epoch of the caller, where they are said."""
+
+    domain: str
+    tier: Tier
+    server: str | None
+    digest: bytes | None
+    generation: int | None
+    epoch: int | None
+
+    @property
+    def held(self) -> Held | None:
+        """The program that the caller holds."""
+        return None if self.digest is None else Held(self.digest, self.generation)
+
+
+def _read_look(
+    domain: NamePath,
+    tier: ProgramTier = "host",
+    server: OfServer = None,
+    have: Digest = None,
+    generation: HeldGeneration = None,
+    epoch: OfEpoch = None,
+) -> _Look:
+    return _Look(domain, Tier(tier), server, None if have is None else bytes.fromhex(have), generation, epoch)
+
+
+TheLook = Annotated[_Look, Depends(_read_look)]
 
 
 @router.get("/domains/{domain}/enforcers", response_model=Page[Enforcer])
@@ -106,27 +143,17 @@ def new_epoch(_: TheEnforcer, services: ServicesDep, enforcer: NumberPath) -> Re
 
 
 @router.get("/domains/{domain}/program", response_class=Response, responses=_PROGRAMS)  # type: ignore[arg-type]
-async def watch_program(
-    caller: DomainReader,
-    services: ServicesDep,
-    domain: NamePath,
-    tier: ProgramTier = "host",
-    server: OfServer = None,
-    have: Digest = None,
-    generation: HeldGeneration = None,
-    wait: Seconds = 30.0,
-    epoch: OfEpoch = None,
-) -> Response:
+async def watch_program(caller: DomainReader, services: ServicesDep, look: TheLook, wait: Seconds = 30.0) -> Response:
     """The program that enforcement points must hold, once it is newer than the caller's.
 
     Without `have` the whole program at once. With it, and if it is known here, the delta from there; a delta without
     rows when only the generation moved. 204 when nothing newer came within `wait` seconds.
     """
-    look = _Look(domain, generation, epoch, Tier(tier), server)
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
-    held = Held(bytes.fromhex(have), generation) if have is not None else None
     wait_s = min(wait, services.watch_limit_s)
-    found = await services.control.watch(domain, held, wait_s, stored_generation=stored, tier=Tier(tier), server=server)
+    found = await services.control.watch(
+        look.domain, look.held, wait_s, stored_generation=stored, tier=look.tier, server=look.server
+    )
     if found is None:
         return Response(status_code=204)
     return Response(found.body, 200, {GENERATION: str(found.generation)}, _CONTENT_TYPES[found.kind])
@@ -136,33 +163,30 @@ async def watch_program(
 async def follow_program(
     caller: DomainReader,
     services: ServicesDep,
-    domain: NamePath,
-    tier: ProgramTier = "host",
-    server: OfServer = None,
-    have: Digest = None,
-    generation: HeldGeneration = None,
+    look: TheLook,
     wait: Seconds = 60.0,
-    epoch: OfEpoch = None,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response:
     """The same for callers who stay: programs and deltas as they come, each following on the one before.
 
-    Each is behind its length, 4 octets, big-endian; a length of 0, at the beginning and now and then, says that there
-    is nothing newer. The stream ends after `wait` seconds, and the caller asks again with what it has then.
+    Each is behind its length, 4 bytes, big-endian; a length of 0, at the beginning and now and then, says that there
+    is nothing newer. The stream ends after `wait` seconds, and the caller asks again with what it has then. A caller
+    that accepts `application/vnd.aclflow.edits` too is sent a delta of texts as edits, where these are shorter.
     """
-    look = _Look(domain, generation, epoch, Tier(tier), server)
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
-    held = Held(bytes.fromhex(have), generation) if have is not None else None
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.control.follow(
-        domain,
-        held,
+        look.domain,
+        look.held,
         lasts_s,
         heartbeat_s=services.heartbeat_s,
         stored_generation=stored,
-        tier=Tier(tier),
-        server=server,
+        tier=look.tier,
+        server=look.server,
     )
-    return stream((frame_body(each.body if each is not None else b"") async for each in found), STREAM_MEDIA_TYPE)
+    edits = EDITS_MEDIA_TYPE in accept
+    bodies = (frame_body(b"" if each is None else each.form(edits=edits)) async for each in found)
+    return stream(bodies, STREAM_MEDIA_TYPE)
 
 
 @reports.post("/domains/{domain}/enforcers/{enforcer}/report", status_code=204, openapi_extra=takes(ReportBody))
@@ -176,17 +200,6 @@ async def report(
 
     await asyncio.wrap_future(await in_thread(begin))  # a thousand may wait, and no thread for them
     return Response(status_code=204)
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What a watch asks for: whose program, and the generation and the epoch of the caller, where they are said."""
-
-    domain: str
-    held: int | None
-    epoch: int | None
-    tier: Tier
-    server: str | None
 
 
 def _stored_generation(services: Services, caller: Principal, look: _Look) -> int:
@@ -204,10 +217,11 @@ def _stored_generation(services: Services, caller: Principal, look: _Look) -> in
         return unit.domains.get(look.domain).generation
 
     stored = services.control.read(read)
-    if enforcer is not None and look.held is not None and look.held > stored:
+    if enforcer is not None and look.generation is not None and look.generation > stored:
         raise Conflict(
-            f"generation {look.held} is held, and domain '{look.domain}' has only come to {stored}: if its database "
-            f"was put back to an earlier state, an operator raises it (aclflow domain raise --above {look.held})",
+            f"generation {look.generation} is held, and domain '{look.domain}' has only come to {stored}: if its "
+            "database was put back to an earlier state, an operator raises it "
+            f"(aclflow domain raise --above {look.generation})",
             place="query.generation",
         )
     return stored

@@ -13,8 +13,10 @@ from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import (
     DELTA_MEDIA_TYPE,
+    EDITS_MEDIA_TYPE,
     PROGRAM_MEDIA_TYPE,
     STREAM_MEDIA_TYPE,
+    Received,
     decode,
     decode_delta,
     decode_program,
@@ -119,11 +121,13 @@ class PointCalls:
         tier: Tier = Tier.HOST,
         lasts_s: float = 60.0,
         server: str | None = None,
-    ) -> Iterator[Program | Delta | None]:
+        edits: bool = False,
+    ) -> Iterator[Received | None]:
         """Yield newer programs or deltas of a domain, or of one firewall server, as they come.
 
-        None says that there is nothing newer for now, which is said at the beginning and now and then. Ends after
-        `lasts_s`. Raises what `watch_program` raises, Unreachable also where the stream breaks.
+        With `edits`, deltas of texts may come as edits. None says that there is nothing newer for now, which is said at
+        the beginning and now and then. Ends after `lasts_s`. Raises what `watch_program` raises, Unreachable also where
+        the stream breaks.
         """
         query = {
             "tier": tier.value,
@@ -132,9 +136,8 @@ class PointCalls:
             "generation": held.generation if held else None,
             "server": server,
         }
-        with self._service.stream(
-            f"{domain_path(domain)}/program/stream", query, {"Accept": STREAM_MEDIA_TYPE}
-        ) as chunks:
+        accepted = {"Accept": f"{STREAM_MEDIA_TYPE}, {EDITS_MEDIA_TYPE}" if edits else STREAM_MEDIA_TYPE}
+        with self._service.stream(f"{domain_path(domain)}/program/stream", query, accepted) as chunks:
             for body in frames(chunks):
                 yield decode(body) if body else None
 

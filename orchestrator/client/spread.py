@@ -9,9 +9,7 @@ from orchestrator.client.paths import domain_path, enforcer_path
 from orchestrator.client.points import Held
 from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, Transport, generation_of
-from orchestrator.program.delta import Delta
-from orchestrator.program.program import Program
-from orchestrator.program.wire import STREAM_MEDIA_TYPE, decode, frames
+from orchestrator.program.wire import STREAM_MEDIA_TYPE, Received, decode, frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ class SpreadCalls:
 
     def follow_spread(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
-    ) -> Iterator[Program | Delta | None]:
+    ) -> Iterator[Received | None]:
         """Yield the spreading switch's programs as they come; see `Client.follow_program`."""
         query = {
             "wait": lasts_s,

@@ -22,9 +22,10 @@ from typing import Generic, TypeVar
 from orchestrator.control.signals import Signal
 from orchestrator.errors import Busy
 from orchestrator.program.delta import Delta, between
+from orchestrator.program.edits import Edits
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program
-from orchestrator.program.wire import encode_delta, encode_program
+from orchestrator.program.wire import encode_delta, encode_edits, encode_program
 
 KEPT_PROGRAMS = 16
 KEPT_BYTES = 64 << 20
@@ -48,11 +49,17 @@ class Answer:
     body: bytes
     digest: bytes
     """Of the program that whoever takes it holds then."""
+    edits: bytes | None = None
+    """The same as edits, where these are shorter."""
 
     @property
     def held(self) -> Held:
         """Return what a recipient of the answer holds then."""
         return Held(self.digest, self.generation)
+
+    def form(self, *, edits: bool) -> bytes:
+        """The body for a caller that can read edits, or cannot."""
+        return self.edits if edits and self.edits is not None else self.body
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +238,11 @@ class Publisher:
 
 
 def _answer(delta: Delta) -> Answer:
-    return Answer(AnswerKind.DELTA, delta.generation, encode_delta(delta), delta.target)
+    whole, edits = encode_delta(delta), Edits.of(delta)
+    shorter = None if edits is None else encode_edits(edits)
+    if shorter is not None and len(shorter) >= len(whole):
+        shorter = None
+    return Answer(AnswerKind.DELTA, delta.generation, whole, delta.target, shorter)
 
 
 def _empty_delta(program: Program) -> Delta:

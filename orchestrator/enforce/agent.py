@@ -51,6 +51,7 @@ from orchestrator.errors import AclflowError, Drifted, Missing, TryAgain
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier
+from orchestrator.program.wire import Received
 from orchestrator.wire.firewalls import Load
 
 log = structlog.get_logger()
@@ -74,7 +75,8 @@ class Service(ReportSink, CountSink, SightingSink, TrialOffice, Protocol):
         tier: Tier = Tier.HOST,
         lasts_s: float = 60.0,
         server: str | None = None,
-    ) -> Iterator[Program | Delta | None]:
+        edits: bool = False,
+    ) -> Iterator[Received | None]:
         """Yield newer programs or deltas as they come."""
         ...
 
@@ -148,9 +150,11 @@ class _Programs:
 
     def follow_program(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
-    ) -> Iterator[Program | Delta | None]:
+    ) -> Iterator[Received | None]:
         named, _, server = domain.partition("/")
-        return self.service.follow_program(named, held, tier=Tier.SERVER, lasts_s=lasts_s, server=server or None)
+        return self.service.follow_program(
+            named, held, tier=Tier.SERVER, lasts_s=lasts_s, server=server or None, edits=True
+        )
 
 
 class Agent:

@@ -11,9 +11,9 @@ from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.enforce.standing import PointState
 from orchestrator.errors import NotFound
 from orchestrator.program.countframes import CountClaim
-from orchestrator.program.delta import Delta
-from orchestrator.program.program import Program, Tier
+from orchestrator.program.program import Tier
 from orchestrator.program.sightings import Sightings
+from orchestrator.program.wire import Received
 
 
 class SpreadService:
@@ -25,7 +25,7 @@ class SpreadService:
 
     def follow_program(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
-    ) -> Iterator[Program | Delta | None]:
+    ) -> Iterator[Received | None]:
         """How traffic is to be spread, as it comes."""
         return self._client.follow_spread(domain, held, lasts_s=lasts_s)
 
@@ -76,7 +76,7 @@ class EdgeService:
 
     def follow_program(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
-    ) -> Iterator[Program | Delta | None]:
+    ) -> Iterator[Received | None]:
         """Yield an edge's newer programs or deltas as they come."""
         return self._client.follow_program(domain, held, tier=Tier.EDGE, lasts_s=lasts_s)
 

@@ -21,9 +21,14 @@ from orchestrator.client.backoff import delay_s, shortened
 from orchestrator.enforce.standing import Goal
 from orchestrator.errors import AclflowError, Drifted, Stale
 from orchestrator.program.delta import Delta, apply
+from orchestrator.program.edits import Edits
+from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program
+from orchestrator.program.wire import Received
 
 log = structlog.get_logger()
+
+_NO_ROWS = FlowTable.of(())
 
 
 class ProgramSource(Protocol):
@@ -31,7 +36,7 @@ class ProgramSource(Protocol):
 
     def follow_program(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
-    ) -> Iterator[Program | Delta | None]:
+    ) -> Iterator[Received | None]:
         """Yield newer programs or deltas as they come; None: nothing newer for now."""
         ...
 
@@ -53,6 +58,15 @@ class Copy:
     def held(self) -> Held:
         """Return the program that we have, for the service."""
         return Held(self.program.digest, self.program.generation)
+
+    def write_out(self, edits: Edits) -> Delta:
+        """Return the delta of edits.
+
+        Raises Stale for edits that start elsewhere, unless they lead to what we have, BadInput for what cannot be read.
+        """
+        if edits.target == self.program.digest and edits.generation == self.program.generation:
+            return Delta(edits.base, edits.target, edits.generation, _NO_ROWS, _NO_ROWS, edits.ports)
+        return edits.delta_from(self.program)
 
     def followed_by(self, answer: Program | Delta) -> Copy:
         """The copy after an answer of the service.
@@ -162,9 +176,11 @@ class Watch:
                 self._tell(Goal(self._goal.program))
             yield
 
-    def _take(self, answer: Program | Delta, arrived_at: float) -> None:
+    def _take(self, answer: Received, arrived_at: float) -> None:
         before = self._copy
-        if before is not None:
+        if isinstance(answer, Edits) and before is not None:
+            answer = before.write_out(answer)
+        if before is not None and not isinstance(answer, Edits):
             self._copy = before.followed_by(answer)
         elif isinstance(answer, Program):
             self._copy = Copy.of(answer)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from orchestrator.errors import Stale
-from orchestrator.program.canonical import HEAD_BYTES, canonical, flow_of, hash_bytes, line_of, longest_match
+from orchestrator.program.canonical import HEAD_BYTES, canonical, flow_of, hash_bytes, head_of, line_of, longest_match
 from orchestrator.program.flows import Flow, FlowTable
 
 
@@ -66,6 +66,18 @@ class Block:
         """Whether a row is there."""
         place = bisect_left(self.lines, line)
         return place < len(self.lines) and self.lines[place] == line
+
+    def find_row(self, wanted: Flow) -> Flow | None:
+        """The row with the key, cookie and tenant of another, whatever its instructions; None: it is not there."""
+        head = head_of(wanted)
+        for place in range(bisect_left(self.lines, Line(head, b"")), len(self.lines)):
+            line = self.lines[place]
+            if not line.data.startswith(head):
+                return None
+            row = flow_of(*line)
+            if row.match == wanted.match:
+                return row
+        return None
 
     @property
     def rows(self) -> FlowTable:

@@ -30,10 +30,11 @@ from itertools import chain, pairwise
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.errors import Stale
 from orchestrator.policy.model import find_replaced
 from orchestrator.program.block import Block, Line, edit_lines
 from orchestrator.program.canonical import HEAD_BYTES, Rows, canonical, hash_bytes, positions
-from orchestrator.program.flows import U32, U64, Flow, FlowTable
+from orchestrator.program.flows import U32, U64, FewFlows, Flow, FlowTable
 
 COOKIE_BITS = 7
 """Cookies that differ only in their lowest 7 bits share a bucket: 128 rules, some two hundred rows."""
@@ -269,6 +270,13 @@ class Blocks:
         rows = FlowTable.join_tables(near)
         return rows.take(np.flatnonzero(np.isin(rows.cookie, cookies)))
 
+    def find_rows(self, wanted: FlowTable) -> FlowTable:
+        """Return the rows with the keys, cookies and tenants of some others, in their order.
+
+        Raises Stale if one is not there.
+        """
+        return FewFlows.of([self._find_row(each) for each in wanted.rows()])
+
     def replace_rows(self, removed: FlowTable, added: FlowTable) -> Blocks:
         """Return these rows without some and with others.
 
@@ -298,6 +306,13 @@ class Blocks:
                 mine, theirs = tenant.shelves[number], None if there is None else there.shelves.get(number)
                 if mine is not theirs:
                     yield from mine.without(theirs)
+
+    def _find_row(self, wanted: Flow) -> Flow:
+        for block in self._of_bucket((wanted.tenant, wanted.cookie >> COOKIE_BITS)).values():
+            found = block.find_row(wanted)
+            if found is not None:
+                return found
+        raise Stale("a row to be removed is not in the program")
 
     def _of_bucket(self, bucket: Bucket) -> Parts:
         tenant, upper = bucket

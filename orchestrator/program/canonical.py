@@ -44,6 +44,7 @@ HEAD_BYTES = np.dtype(_HEAD).itemsize
 
 _LINE = struct.Struct(f">IQHB{DIGEST_BYTES}sB")
 """The head of one row."""
+_IDENTITY = struct.Struct(">IQHB")
 
 
 def hash_bytes(data: bytes | memoryview) -> bytes:
@@ -75,6 +76,11 @@ def line_of(flow: Flow) -> bytes:
     lists = _list_digest(flow.instructions)
     head = _LINE.pack(flow.tenant, flow.cookie, flow.priority, flow.table, lists, len(flow.match))
     return (head + flow.match).rstrip(b"\0")
+
+
+def head_of(flow: Flow) -> bytes:
+    """What the lines of rows begin with that have the same tenant, cookie, priority and table."""
+    return _IDENTITY.pack(flow.tenant, flow.cookie, flow.priority, flow.table)
 
 
 def flow_of(line: bytes, instructions: bytes) -> Flow:

@@ -1,4 +1,4 @@
-"""Programs and deltas as bytes, from the control plane to enforcement points.
+"""Programs, deltas and edits as bytes, from the control plane to enforcement points.
 
     ┌──────┬─────────┬──────┬─────────┬────────────────┬──────────────────────────────────────────┐
     │ ACLF │ version │ kind │ packing │ length of body │ body, as it is (packing 0) or zlib's (1) │
@@ -7,10 +7,12 @@
 
     program   domain, tier, generation, digest, ports, flows
     delta     base, target, generation, ports, the base's ports where they differ, removed, added
+    edits     the same, with recipes for texts (`edits.py`): for those alone who say that they can read them
     flows     counts, instruction lists, then column after column; matches are transposed, the first byte of every match
               together, for like bytes side by side compress ten times as well and faster
 
-A small body, as that of one changed rule, goes as it is: unpacking it would cost more than its way.
+A small body, as that of one changed rule, goes as it is: unpacking it would cost more than its way. Edits are always
+compressed, for an agent has one domain, and the service sends them to a thousand.
 
 A stream of these is each behind its length (4 bytes, big-endian); a length of 0 says only that the stream is alive.
 
@@ -32,12 +34,16 @@ import numpy.typing as npt
 from orchestrator.errors import BadInput
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta
+from orchestrator.program.edits import Edits
 from orchestrator.program.flows import FewFlows, Flow, FlowTable
 from orchestrator.program.program import Program, Tier
 
 PROGRAM_MEDIA_TYPE = "application/vnd.aclflow.program"
 DELTA_MEDIA_TYPE = "application/vnd.aclflow.delta"
 STREAM_MEDIA_TYPE = "application/vnd.aclflow.stream"
+EDITS_MEDIA_TYPE = "application/vnd.aclflow.edits"
+"""Accepted beside a stream: its deltas may be edits. Older services pass over it, older enforcement points never say
+it."""
 
 MOST_BYTES = 1 << 30
 """A body that says it is longer is not unpacked."""
@@ -49,7 +55,8 @@ FEW_ROWS = 64
 """So many rows are read one by one."""
 
 _MAGIC, _VERSION = b"ACLF", 2
-_PROGRAM, _DELTA = 1, 2
+_PROGRAM, _DELTA, _EDITS = 1, 2, 3
+_KINDS = {_PROGRAM: "a program", _DELTA: "a delta", _EDITS: "edits"}
 _PLAIN, _PACKED = 0, 1
 _LENGTH_BYTES = 4
 _HEAD = struct.Struct("<4sBBBQ")
@@ -64,6 +71,9 @@ _NO_LIST = "a row points to an instruction list that is not there"
 _NO_MATCH = "a match does not have the length that it says"
 
 Read = TypeVar("Read")
+
+Received = Program | Delta | Edits
+"""One body of a stream."""
 
 
 def encode_program(program: Program) -> bytes:
@@ -87,16 +97,7 @@ def encode_delta(delta: Delta) -> bytes:
     """A delta as bytes."""
     if delta.wire is not None:
         return delta.wire
-    body = _Writer()
-    body.blob(delta.base)
-    body.blob(delta.target)
-    body.number(delta.generation)
-    body.texts(delta.ports)
-    body.number(0 if delta.base_ports is None else 1)
-    body.texts(delta.base_ports or ())
-    body.flows(delta.removed)
-    body.flows(delta.added)
-    return body.seal_frame(_DELTA)
+    return _write_change(delta).seal_frame(_DELTA)
 
 
 def written(delta: Delta) -> Delta:
@@ -108,14 +109,27 @@ def written(delta: Delta) -> Delta:
 
 def decode_delta(data: bytes) -> Delta:
     """The delta that `encode_delta` wrote. Raises BadInput."""
-    delta = _decode_frame(data, _DELTA, _read_delta)
+    delta = _decode_frame(data, _DELTA, lambda body: Delta(*_read_change(body)))
     object.__setattr__(delta, "wire", data)
     return delta
 
 
-def decode(data: bytes) -> Program | Delta:
-    """Whichever of the two it is. Raises BadInput."""
-    return decode_delta(data) if data[5:6] == bytes((_DELTA,)) else decode_program(data)
+def encode_edits(edits: Edits) -> bytes:
+    """Edits as bytes."""
+    return _write_change(edits).seal_frame(_EDITS, small_bytes=0)
+
+
+def decode_edits(data: bytes) -> Edits:
+    """The edits that `encode_edits` wrote. Raises BadInput."""
+    return _decode_frame(data, _EDITS, lambda body: Edits(*_read_change(body)))
+
+
+def decode(data: bytes) -> Received:
+    """Whichever of the three it is. Raises BadInput."""
+    kind = data[5:6]
+    if kind == bytes((_EDITS,)):
+        return decode_edits(data)
+    return decode_delta(data) if kind == bytes((_DELTA,)) else decode_program(data)
 
 
 def frame_body(body: bytes = b"") -> bytes:
@@ -152,10 +166,25 @@ def _read_program(body: _Reader) -> Program:
     return Program(domain, tier, generation, digest, Blocks.of(body.flows()), ports)
 
 
-def _read_delta(body: _Reader) -> Delta:
+def _write_change(change: Delta | Edits) -> _Writer:
+    body = _Writer()
+    body.blob(change.base)
+    body.blob(change.target)
+    body.number(change.generation)
+    body.texts(change.ports)
+    body.number(0 if change.base_ports is None else 1)
+    body.texts(change.base_ports or ())
+    body.flows(change.removed)
+    body.flows(change.added)
+    return body
+
+
+def _read_change(
+    body: _Reader,
+) -> tuple[bytes, bytes, int, FlowTable, FlowTable, tuple[str, ...], tuple[str, ...] | None]:
     base, target, generation, ports = body.blob(), body.blob(), body.number(), body.texts()
     moved, base_ports = body.number(), body.texts()
-    return Delta(base, target, generation, body.flows(), body.flows(), ports, base_ports if moved else None)
+    return base, target, generation, body.flows(), body.flows(), ports, base_ports if moved else None
 
 
 def _decode_frame(data: bytes, kind: int, read: Callable[[_Reader], Read]) -> Read:
@@ -171,7 +200,7 @@ def _open_frame(data: bytes, kind: int) -> bytes:
         raise BadInput("shorter than the head of a program or delta")
     magic, version, found, packing, length = _HEAD.unpack_from(data)
     if (magic, version, found) != (_MAGIC, _VERSION, kind):
-        raise BadInput(f"does not begin like a {'program' if kind == _PROGRAM else 'delta'} of version {_VERSION}")
+        raise BadInput(f"does not begin like {_KINDS[kind]} of version {_VERSION}")
     if length > MOST_BYTES:
         raise BadInput(f"says that it unpacks to {length} bytes, over {MOST_BYTES}")
     body = _decompress(data[_HEAD.size :], length) if packing == _PACKED else data[_HEAD.size :]
@@ -227,9 +256,9 @@ class _Writer:
             self._pieces.append(getattr(flows, name).astype(f"<{kind}", copy=False).tobytes())
         self._pieces.append(flows.match[:, :width].T.tobytes())
 
-    def seal_frame(self, kind: int) -> bytes:
+    def seal_frame(self, kind: int, *, small_bytes: int | None = None) -> bytes:
         body = b"".join(self._pieces)
-        packing = _PLAIN if len(body) <= SMALL_BYTES else _PACKED
+        packing = _PLAIN if len(body) <= (SMALL_BYTES if small_bytes is None else small_bytes) else _PACKED
         head = _HEAD.pack(_MAGIC, _VERSION, kind, packing, len(body))
         return head + (body if packing == _PLAIN else zlib.compress(body, 1))
 

@@ -13,10 +13,13 @@ from orchestrator.compile.filters.rows import FILTERS, Plane, filter_program
 from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Packet, Rule, RuleId
+from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.policy.tcpflags import FlagMatch
 from orchestrator.program.delta import Delta, apply
+from orchestrator.program.edits import Edits
 from orchestrator.program.program import Program, Tier
+from orchestrator.program.wire import encode_delta, encode_edits
 from orchestrator.wire.codec import fill
 from orchestrator.wire.firewalls import Firewall, Load, SeenLoad
 
@@ -40,6 +43,32 @@ def test_a_domain_without_firewalls_has_no_program_for_them(admin: Client) -> No
     admin.create_domain("bare")
     with pytest.raises(NotFound, match="no firewall"):
         program(admin, "bare")
+
+
+def test_a_stream_has_edits_for_those_who_ask_for_them_and_deltas_for_others(admin: Client) -> None:
+    admin.create_domain("edited")
+    admin.create_tenant("edited-shop", domain="edited", prefixes=[Prefix.parse("198.18.77.0/26")])
+    rules = tuple(
+        Rule(RuleId(f"r{port}"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(port, port),))
+        for port in range(1000, 1040)
+    )
+    admin.put_acl("edited-shop", Acl(rules))
+    admin.add_firewall("edited", "fw1", "nftables")
+    old = program(admin, "edited")
+    assert isinstance(old, Program)
+    admin.put_acl("edited-shop", Acl(rules[1:]))
+    held = Held(old.digest, old.generation)
+    streams = [
+        admin.follow_program("edited", held, tier=Tier.SERVER, lasts_s=5, edits=edits) for edits in (True, False)
+    ]
+    edits, delta = (next(each for each in stream if each is not None) for stream in streams)
+    assert isinstance(edits, Edits)
+    assert isinstance(delta, Delta)
+    assert len(encode_edits(edits)) < len(encode_delta(delta))
+    assert encode_delta(edits.delta_from(old)) == encode_delta(delta)
+    new = program(admin, "edited")
+    assert isinstance(new, Program)
+    assert apply(old, delta).blocks.digest(()) == new.digest
 
 
 def test_onboarding_gives_the_plane_its_program(admin: Client, domain: str, service: Served) -> None:

@@ -19,7 +19,9 @@ from orchestrator.enforce.standing import Goal
 from orchestrator.enforce.watch import Copy, Patience, Watch
 from orchestrator.errors import Drifted, Stale, Unauthenticated, Unreachable
 from orchestrator.program.delta import Delta
+from orchestrator.program.edits import Edits
 from orchestrator.program.program import Program
+from orchestrator.program.wire import Received
 
 VERSIONS = tuple(
     program([rule(number) for number in range(generation) if number % 3 != generation % 3], generation=generation)
@@ -94,13 +96,13 @@ def test_a_delta_may_only_move_the_generation() -> None:
 class Source:
     """A service that answers from a list, as told; afterwards it has nothing newer."""
 
-    def __init__(self, *answers: Program | Delta | Exception | None) -> None:
+    def __init__(self, *answers: Received | Exception | None) -> None:
         self.answers = list(answers)
         self.asked: list[Held | None] = []
 
     def follow_program(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 30.0
-    ) -> Iterator[Program | Delta | None]:
+    ) -> Iterator[Received | None]:
         assert domain == "pop1"
         self.asked.append(held)
         answer = self.answers.pop(0) if self.answers else None
@@ -182,6 +184,23 @@ def test_what_does_not_fit_makes_it_ask_for_the_whole(goals: queue.Queue[Goal], 
     watching[0].start()
     assert [goals.get(timeout=PATIENCE_S).program.generation for _ in range(2)] == [1, 5]
     assert source.asked[:3] == [None, Held(VERSIONS[0].digest, 1), None]
+
+
+def test_edits_lead_where_their_delta_leads_and_those_from_elsewhere_to_the_whole(
+    goals: queue.Queue[Goal], watching: list[Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.program.edits.LEAST_TEXT", 0)
+    step, elsewhere = (Edits.of(change(VERSIONS[old], VERSIONS[old + 1])) for old in (1, 5))
+    assert step is not None
+    assert elsewhere is not None
+    source = Source(step, VERSIONS[1], step, step, elsewhere, VERSIONS[7])
+    watching.append(Watch(source, "pop1", goals.put, patience=QUICK))
+    watching[0].start()
+    seen = [goals.get(timeout=PATIENCE_S) for _ in range(3)]
+    assert [each.program.generation for each in seen] == [2, 3, 8]
+    assert [[each.target for each in goal.trail] for goal in seen] == [[], [VERSIONS[2].digest], []]
+    third = Held(VERSIONS[2].digest, 3)
+    assert source.asked[:6] == [None, None, Held(VERSIONS[1].digest, 2), third, third, None]
 
 
 def test_deltas_leave_a_trail_and_whole_programs_none(goals: queue.Queue[Goal], watching: list[Watch]) -> None:
