@@ -188,10 +188,10 @@ def test_check_shows_it(service: Served, tenant: str, tmp_path: Path) -> None:
     assert shown.code == aclflow("acl", "check", str(path)).code, "traffic does not change how the command ends"
     path.write_bytes(acl_text(rules({"id": "x", "action": "permit", "destination": "192.0.2.1"})))
     foreign = aclflow(*call, environment=environment)
-    assert foreign.code == 2
+    assert foreign.code == 1
     assert "192.0.2.1" in foreign.err
     without = aclflow("acl", "check", str(path), "--hours", "3")
-    assert without.code == 2
+    assert without.code == 2, without
     assert "--hours" in without.err
 
 
