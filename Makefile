@@ -25,6 +25,8 @@ CLOUD := glance-common heat-common mariadb-server memcached neutron-common nova-
          python3-placement python3-pymysql rabbitmq-server uwsgi-core uwsgi-plugin-python3
 # What announces the routes of hosts.
 ROUTING := bird2 frr
+# What resolves names for endpoints, and clients that ask their host for addresses.
+SERVING := dnsmasq-base isc-dhcp-client ndisc6 udhcpc
 # What images are made with, and what boots one and logs in to it.
 IMAGING := debootstrap e2fsprogs grub-common grub-pc-bin qemu-utils sudo
 BOOTING := openssh-client openssh-server qemu-system-x86 xorriso
@@ -43,7 +45,7 @@ demo: announcement packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL
 announcement:
 	@test -e $(VENV)/.ready || echo "the first time: 16 Debian packages with what they need, then a Python environment: one to four minutes; then the demonstration, 20 seconds"
 
-test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) $(ROUTING) age chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
+test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) $(ROUTING) $(SERVING) age chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(more-packages)
 	$(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile

@@ -208,8 +208,10 @@ def _apply(actions: bytes, fields: Fields, journey: Journey) -> None:
             bits, source_at, destination_at = struct.unpack_from(">HHH", body)
             source, destination = body[8:12], body[12:16]
             assert (source_at, destination_at) == (0, 0)
-            assert bits == 8 * source[3] == 8 * destination[3]
-            fields[_name(destination)] = fields[_name(source)]
+            assert bits <= 8 * min(source[3], destination[3])
+            copied = (1 << bits) - 1
+            kept = fields.get(_name(destination), 0) & ~copied
+            fields[_name(destination)] = kept | fields[_name(source)] & copied
         elif kind == 0xFFFF and body[:6] == bytes.fromhex("000023200025"):
             assert body[6:24] == bytes.fromhex("000000000000 0000 0008 0080 0000 0005 0008"), "octets, then the meter"
             journey.reported.append((journey.cookies[-1], int.from_bytes(body[24:], "big")))

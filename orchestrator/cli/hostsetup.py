@@ -15,6 +15,7 @@ from orchestrator.cli.names import DomainName, HostName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Client
+from orchestrator.compile.pipelines.host import SERVICES_PORT
 from orchestrator.errors import BadInput
 from orchestrator.hosts.certificate import SwitchCertificate
 from orchestrator.hosts.ovs import RUN_DIR, Change, LocalSwitch
@@ -43,6 +44,13 @@ class SwitchOptions:
     routed: Annotated[
         bool, typer.Option("--routed", help="Make the uplink an internal port that the kernel routes to.")
     ] = False
+    services: Annotated[
+        bool | None,
+        typer.Option(
+            "--services/--no-services",
+            help=f"Make {SERVICES_PORT}, by which this machine serves endpoints. Default: where the uplink is routed.",
+        ),
+    ] = None
     port: Annotated[list[str] | None, typer.Option("--port", help="Another interface of the bridge.")] = None
     bridge: Bridge = BRIDGE
     datapath: Annotated[Datapath, typer.Option("--datapath", help="In the kernel or in the daemon.")] = Datapath.SYSTEM
@@ -58,12 +66,14 @@ class SwitchOptions:
 
     def wanted(self, domain: str, host: str) -> Wanted:
         """Raises BadInput."""
+        is_routed = self.routed or self.uplink is None
         return Wanted(
             domain,
             host,
             self.uplink or ROUTED_PORT,
             tuple(self.controller),
-            is_routed=self.routed or self.uplink is None,
+            is_routed=is_routed,
+            is_serving=is_routed if self.services is None else self.services,
             bridge=self.bridge,
             datapath=self.datapath,
             max_idle_ms=self.max_idle,

@@ -19,7 +19,7 @@ def set_of_names(names: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class GuardTable:
-    """One table of the family `inet` in this network namespace.
+    """One table of nftables in this network namespace, of the family `inet` or another.
 
     `chains` are the lines between its braces; without any there is to be no table.
     """
@@ -27,13 +27,16 @@ class GuardTable:
     name: str
     chains: Sequence[str]
     run: Run = run
+    family: str = "inet"
+    is_counting: bool = False
+    """Whether packets write into its sets, which are then no part of what it must be."""
     _listed: str | None = field(default=None, init=False)
     """The table as nft listed it when it was written; None: it was not written yet."""
 
     @property
     def script(self) -> str:
         """The text that puts the table in the place of any other, in one transaction."""
-        there = f"table inet {self.name}"
+        there = f"table {self.family} {self.name}"
         declared = (f"{there} {{", *self.chains, "}") if self.chains else ()
         return "\n".join([there, f"delete {there}", *declared, ""])
 
@@ -56,7 +59,8 @@ class GuardTable:
     def _read(self) -> str:
         """The table as nft lists it; nothing where there is none."""
         try:
-            return self.run(("nft", "-nn", "list", "table", "inet", self.name), "")
+            terse = ("-t",) if self.is_counting else ()
+            return self.run(("nft", "-nn", *terse, "list", "table", self.family, self.name), "")
         except Refused as error:
             if _NO_TABLE not in str(error):
                 raise

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from orchestrator.compile.cookies import MARK
+from orchestrator.compile.pipelines.host import SERVICES_PORT
 from orchestrator.errors import AclflowError, Missing, Refused, Unreachable
 from orchestrator.hosts.switch import Bridge, Seen, Tls, Wanted, refusal, release, steps
 
@@ -48,7 +49,9 @@ class LocalSwitch:
         place = self._run(["ovs-vsctl", *self._database(), "iface-to-br", uplink], may_fail=True).strip() or None
         found = self._bridge(bridge) if bridge in self._vsctl("list-br").split() else None
         configured = self._read_configured(uplink) if place else {}
-        return Seen(version, system["other_config"], tls, found, place if uplink else None, configured)
+        serves = found is not None and SERVICES_PORT in found.ports
+        services = self._read_configured(SERVICES_PORT) if serves else {}
+        return Seen(version, system["other_config"], tls, found, place if uplink else None, configured, services)
 
     def configure(self, wanted: Wanted, *, check: bool = False) -> Change:
         """Configure the switch in one transaction; with `check` only report the changes.

@@ -19,7 +19,7 @@ from enum import Enum
 from hashlib import blake2b
 from types import MappingProxyType
 
-from orchestrator.compile.pipelines.host import GATEWAY_MAC, Table
+from orchestrator.compile.pipelines.host import GATEWAY_MAC, SERVICES_MAC, SERVICES_PORT, Table
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import format_mac
 
@@ -35,7 +35,6 @@ _TARGET = re.compile(r"(?:tcp|ssl):(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5
 _INTERFACE = re.compile(r"[^\s/\"',;={}%-][^\s/\"',;={}%]{0,14}\Z")
 """What neither `ovs-vsctl` nor Ansible takes for anything but a name."""
 _TRACKED = ("nw_src", "ipv6_src")
-_INTERNAL = {"type": "internal", "mac": f'"{format_mac(GATEWAY_MAC)}"'}
 _CONTROLLER = {"connection_mode": "out-of-band", "max_backoff": "1000", "inactivity_probe": "5000"}
 
 
@@ -79,6 +78,8 @@ class Wanted:
     is_routed: bool = False
     """Whether the uplink is an internal port of the bridge, with the gateway's MAC address, that the kernel routes to;
     else a port towards a switch that takes and gives frames from gateway to gateway."""
+    is_serving: bool = False
+    """Whether the bridge has a port behind which the machine serves endpoints (`aclflow host services run`)."""
     adopt: bool = False
     """Whether a bridge that carries somebody's flows may be taken over; what it forwards then ends at once."""
 
@@ -137,6 +138,8 @@ class Seen:
     """The bridge that holds the uplink, if one does."""
     uplink: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The type and MAC address that the uplink's interface is configured with, if it is one of the switch's."""
+    services: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The same of the port of the services."""
 
 
 def datapath_of(domain: str, host: str) -> int:
@@ -216,15 +219,25 @@ def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
     if wanted.tls is not None and seen.tls != wanted.tls:
         commands.append(("set-ssl", wanted.tls.key, wanted.tls.certificate, wanted.tls.authority))
     commands += _controllers(known, wanted)
-    lacking = (port for port in (wanted.uplink, *wanted.ports) if port not in known.ports)
+    serving = (SERVICES_PORT,) if wanted.is_serving else ()
+    lacking = (port for port in (wanted.uplink, *serving, *wanted.ports) if port not in known.ports)
     commands += (("add-port", wanted.bridge, port) for port in lacking)
     if wanted.is_routed:
-        changes = [f"{key}={value}" for key, value in _INTERNAL.items() if seen.uplink.get(key) != value.strip('"')]
-        commands += [("set", "interface", wanted.uplink, *changes)] if changes else []
+        commands += _internal(wanted.uplink, GATEWAY_MAC, seen.uplink)
+    if wanted.is_serving:
+        commands += _internal(SERVICES_PORT, SERVICES_MAC, seen.services)
     idle = str(wanted.max_idle_ms)
     if seen.other_config.get("max-idle") != idle:
         commands.append(("set", "Open_vSwitch", ".", f"other_config:max-idle={idle}"))
     return tuple(commands)
+
+
+def _internal(port: str, mac: int, configured: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """Yield the command that makes a port an internal one with a MAC address, unless it is."""
+    wanted = {"type": "internal", "mac": f'"{format_mac(mac)}"'}
+    changes = [f"{key}={value}" for key, value in wanted.items() if configured.get(key) != value.strip('"')]
+    if changes:
+        yield ("set", "interface", port, *changes)
 
 
 def _columns(known: Bridge, wanted: Wanted) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "packaging/systemd").glob("*.service"))
 MOST_EXPOSED = 4.0
-ROOTS = {"aclflow-agent", "aclflow-switch", "aclflow-uplink"}
+ROOTS = {"aclflow-agent", "aclflow-services", "aclflow-switch", "aclflow-uplink"}
 """What configures the kernel's network, and what keeps the key of this machine's Open vSwitch."""
 
 

@@ -8,7 +8,7 @@ import pytest
 from enforce.loop_bench import SLOW, Bench, goal_after
 
 from orchestrator.compile.host import compile_host
-from orchestrator.compile.pipelines.host import Table
+from orchestrator.compile.pipelines.host import SERVICES_PORT, Table
 from orchestrator.enforce.changing import finish
 from orchestrator.enforce.drivers.openflow import kernelpath
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
@@ -22,7 +22,7 @@ from orchestrator.program.delta import Delta
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program
 
-PORTS = {"p1": 1, "wan0": 2}
+PORTS = {"p1": 1, "wan0": 2, SERVICES_PORT: 3}
 SHOP = Tenant(TenantId("shop"), 7, (Prefix.parse("2001:db8::/64"), Prefix.parse("192.0.2.0/24")))
 WEB = Endpoint("web", SHOP.id, "p1", 0x020000000001, (Prefix.parse("2001:db8::1/128"), Prefix.parse("192.0.2.1/32")))
 

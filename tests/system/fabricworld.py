@@ -74,13 +74,14 @@ def policy_with(*names: str, port: int = 80) -> Policy:
     numbers = {rule.id: 100 + index for index, rule in enumerate(rules)}
     tenant = Tenant(SHOP, 1, tuple(map(Prefix.parse, RANGES)), Acl(tuple(rules)), numbers)
     endpoints = tuple(
-        Endpoint(name, SHOP, f"v-{name}", _mac(name), tuple(Prefix.parse(text) for text in sorted(prefixes_of(name))))
+        Endpoint(name, SHOP, f"v-{name}", mac_of(name), tuple(Prefix.parse(text) for text in sorted(prefixes_of(name))))
         for name in names
     )
     return Policy(tenants=(tenant,), endpoints=endpoints)
 
 
-def _mac(name: str) -> int:
+def mac_of(name: str) -> int:
+    """An endpoint's MAC address."""
     return 0x020000000000 + ENDPOINTS[name][1]
 
 
@@ -114,7 +115,7 @@ class Host:
         return done.stdout
 
     def _aclflow(self, *words: str) -> list[str]:
-        run_dir = () if words[:2] == ("uplink", "remove") else ("--run-dir", str(self.ovs.run_dir))
+        run_dir = () if words[-1] == "remove" else ("--run-dir", str(self.ovs.run_dir))
         return [
             "ip", "netns", "exec", self.namespace, sys.executable, "-m", "orchestrator.cli", *words, *run_dir,
         ]  # fmt: skip
@@ -156,7 +157,7 @@ class Host:
             self.link = None
         with suppress(OSError):
             self.link = SocketLink(self.ovs.run_dir / f"{BRIDGE}.controller")
-        plugged = {"up0", *(f"v-{name}" for name, (host, _) in ENDPOINTS.items() if host == self.name)}
+        plugged = {"up0", "svc0", *(f"v-{name}" for name, (host, _) in ENDPOINTS.items() if host == self.name)}
         return self.link is not None and plugged <= set(self.link.channel.ports)
 
     def restart_switch(self, *, number: int = signal.SIGKILL) -> None:
@@ -346,7 +347,7 @@ class World:
     def _plug(self, name: str) -> None:
         """Put an endpoint's port on its host's bridge, as a cloud does."""
         host, port = self.hosts[ENDPOINTS[name][0]], f"v-{name}"
-        peer = ("peer", "name", "eth0", "address", format_mac(_mac(name)), "netns", self.namespace(name))
+        peer = ("peer", "name", "eth0", "address", format_mac(mac_of(name)), "netns", self.namespace(name))
         self.ip(host.name, "link", "add", port, "type", "veth", *peer)
         self.ip(host.name, "link", "set", port, "up")
         namespaces.inside(host.namespace, lambda: network.without_offloads(port))

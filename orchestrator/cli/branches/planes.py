@@ -97,6 +97,15 @@ HOST = Branch(
         Leaf("configure", "Make the switch of this machine that of a host.", "hostsetup:configure"),
         Leaf("enrol", "Get the switch of this machine a certificate, for a one-time token.", "hostsetup:enrol"),
         Leaf("release", "Give the switch of this machine back, closed.", "hostsetup:release"),
+        Branch(
+            "services",
+            "What endpoints need to come up, answered by this machine: addresses, a router, names.",
+            (
+                Leaf("run", "Answer the endpoints of this machine's switch.", "hostservices:run"),
+                Leaf("show", "Show which addresses are offered to whom.", "hostservices:show"),
+                Leaf("remove", "Take addresses, routes and guards of the services away.", "hostservices:remove"),
+            ),
+        ),
     ),
 )
 

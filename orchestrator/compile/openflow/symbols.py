@@ -23,6 +23,8 @@ from orchestrator.program.program import UPLINK
 _FEWEST_SLOTS = 8
 UPLINK_SYMBOL = SYMBOL_BASE
 """The uplink stands before the slots."""
+SERVICES_SYMBOL = 0xFEFFFFFF
+"""The port of a host's services stands behind all slots, in every program alike."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,16 @@ from orchestrator.compile.openflow.oxm import REGISTERS, Field
 GATEWAY_MAC = 0x0AAC1F000001
 """The virtual router's address, the same on every switch: endpoints send to it, the edge addresses hosts by it."""
 
+SERVICES_PORT = "svc0"
+"""The internal port of a host's switch behind which the host answers what its endpoints need to come up."""
+SERVICES_MAC = 0x0AAC1F000002
+SERVICES_IPV4 = 0xA9FEA9FD
+"""169.254.169.253: a host's resolver, and its name as a DHCP server. The same on every host."""
+SERVICES_IPV6 = 0xFD00_AC1F << 96 | 0x53
+"""fd00:ac1f::53: the resolver of endpoints without IPv4."""
+CALLER_MAC, CALLER_MASK = 0x0AAD00000000, 0xFFFF00000000
+"""A MAC address at the services' port, whose lower 32 bits are the number of the port that asked or is answered."""
+
 DEFAULT_PRIORITY = 300
 """The end of a list: where no rule speaks."""
 LOWEST_RULE_PRIORITY = 301
@@ -36,6 +46,7 @@ class Table(enum.IntEnum):
     SOURCES = 2
     RESPONDER = 5
     ADVERTISER = 6
+    SERVICES = 7
     STATE = 8
     LIFTED = 10
     OPERATOR = 20
@@ -113,14 +124,17 @@ STAGES = (
         "fragments too short for their ports, and neighbour discovery that is not answered are dropped. From an "
         "endpoint's port only its own MAC address and its own prefixes may send; its ARP requests and neighbour "
         "solicitations for others go to the responder. From the uplink comes in what is IP and for the gateway's MAC "
-        "address; whose name it bears, the next table asks.",
+        "address; whose name it bears, the next table asks. Where the host serves its endpoints, their questions "
+        "(DHCP, router solicitations, DNS) go to the host alone, marked with the port that they came from; nobody "
+        "else may answer DHCP.",
         (
-            oxm.IN_PORT, oxm.ETH_SRC, oxm.ETH_DST, oxm.ETH_TYPE, oxm.VLAN_VID, oxm.IPV4_SRC, oxm.IPV6_SRC, oxm.IP_FRAG,
-            oxm.IP_PROTO, oxm.TCP_SRC, oxm.TCP_DST, oxm.UDP_SRC, oxm.UDP_DST, oxm.SCTP_SRC, oxm.SCTP_DST,
+            oxm.IN_PORT, oxm.ETH_SRC, oxm.ETH_DST, oxm.ETH_TYPE, oxm.VLAN_VID, oxm.IPV4_SRC, oxm.IPV6_SRC,
+            oxm.IPV4_DST, oxm.IPV6_DST, oxm.IP_FRAG, oxm.IP_PROTO,
+            oxm.TCP_SRC, oxm.TCP_DST, oxm.UDP_SRC, oxm.UDP_DST, oxm.SCTP_SRC, oxm.SCTP_DST,
             oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE, oxm.ND_TARGET, oxm.ND_SLL,
             oxm.ARP_OP, oxm.ARP_SPA, oxm.ARP_TPA, oxm.ARP_SHA,
         ),
-        (Table.SOURCES, Table.RESPONDER, Table.LIFTED),
+        (Table.SOURCES, Table.RESPONDER, Table.SERVICES, Table.LIFTED, Table.LOCAL),
         "drop",
     ),
     Stage(
@@ -146,6 +160,13 @@ STAGES = (
         Table.ADVERTISER,
         "Completes a neighbour advertisement and sends it back.",
         (oxm.ETH_TYPE, oxm.IP_PROTO, oxm.ICMPV6_TYPE),
+        (),
+        "drop",
+    ),
+    Stage(
+        Table.SERVICES,
+        "What endpoints send to the address of the host's services: names to resolve, and leases to renew.",
+        (oxm.ETH_TYPE, oxm.IP_PROTO, oxm.TCP_DST, oxm.UDP_DST),
         (),
         "drop",
     ),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from orchestrator.compile.openflow.symbols import PortTable
+from orchestrator.compile.pipelines.host import SERVICES_PORT
 from orchestrator.errors import BadPolicy
 from orchestrator.policy.addresses import Prefix, aggregate
 from orchestrator.policy.model import Endpoint, Policy, find_replaced
@@ -121,7 +122,7 @@ def _in_order(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
 
 
 def _is_name(port: str) -> bool:
-    return bool(port) and "\0" not in port and port != UPLINK
+    return bool(port) and "\0" not in port and port not in (UPLINK, SERVICES_PORT)
 
 
 def _check_endpoints(policy: Policy) -> dict[Prefix, str]:
@@ -130,7 +131,7 @@ def _check_endpoints(policy: Policy) -> dict[Prefix, str]:
     Returns the endpoint of each prefix.
     """
     tenants = {tenant.id for tenant in policy.tenants}
-    ports: dict[str, str] = {UPLINK: "the uplink"}
+    ports: dict[str, str] = {UPLINK: "the uplink", SERVICES_PORT: "the services of hosts"}
     prefixes: dict[Prefix, str] = {}
     for index, endpoint in enumerate(policy.endpoints):
         place = f"endpoints[{index}]"

@@ -25,6 +25,7 @@ from orchestrator.compile.openflow.instructions import (
 from orchestrator.compile.openflow.oxm import ARP, IPV4, IPV6, Field, Term
 from orchestrator.compile.pipelines import host as pipeline
 from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, GATEWAY_MAC, MISS_PRIORITY, STATIC_PRIORITY, Table
+from orchestrator.compile.pipelines.services import served_rows, service_rows
 from orchestrator.compile.pipelines.tracked import Tracking, tracking_rows
 from orchestrator.policy.addresses import Family, Prefix, aggregate
 from orchestrator.policy.model import Action, Endpoint, Tenant
@@ -66,7 +67,7 @@ def fixed_rows(symbols: Mapping[str, int], tracks: Tracking | None = None) -> li
     """
     uplink = symbols[UPLINK]
     tracking = [] if tracks is None else tracking_rows(tracks, _sends(uplink))
-    return [*_admission(uplink), *_responder(), *thoroughfares(), *_sends(uplink), *tracking]
+    return [*_admission(uplink), *_responder(), *service_rows(), *thoroughfares(), *_sends(uplink), *tracking]
 
 
 def endpoint_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
@@ -82,6 +83,7 @@ def endpoint_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
         *(_sender_row(endpoint, prefix, tenant, symbol) for prefix in prefixes),
         *(_impostor_row(prefix, tenant, symbol) for prefix in prefixes if prefix.length),
         *(_receiver_row(endpoint, prefix, tenant, symbol) for prefix in prefixes),
+        *served_rows(endpoint, tenant, symbol),
     ]
 
 

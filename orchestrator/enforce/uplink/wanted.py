@@ -1,6 +1,7 @@
 """A routed uplink as it must be: routes for what the switch delivers, a neighbour, and a table of nftables around it.
 
 input      by the port                   dropped: endpoints reach no service of the host
+           by the port of its services   names to resolve are permitted (`orchestrator/enforce/services`)
            in an endpoint's name         dropped, whichever interface it comes by
 forward    the port <-> the fabric       permitted
            among the fabric and others   permitted
@@ -13,8 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.compile.filters.legs import check_interface
+from orchestrator.compile.pipelines.host import SERVICES_PORT
 from orchestrator.enforce.drivers.filters.command import Run, run
 from orchestrator.enforce.guardtable import GuardTable, set_of_names
+from orchestrator.enforce.services.wanted import RESOLVER
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, Prefix, aggregate
 
@@ -73,6 +76,8 @@ class RoutedUplink:
             "type filter hook input priority -10; policy accept;",
             f"iifname {port} drop",
         )
+        for word, address in (("ip", RESOLVER[Family.IPV4]), ("ip6", RESOLVER[Family.IPV6])):
+            yield f'iifname "{SERVICES_PORT}" {word} daddr {address} meta l4proto {{ tcp, udp }} th dport 53 accept'
         for family, word in ((Family.IPV4, "ip"), (Family.IPV6, "ip6")):
             prefixes = aggregate(tuple(prefix for prefix in self.ranges if prefix.family is family))
             if prefixes:  # none inside another: nftables refuses elements that overlap

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from orchestrator.compile.openflow import groups, oxm
 from orchestrator.compile.openflow.instructions import instructions as instruction_list
+from orchestrator.compile.openflow.symbols import SERVICES_SYMBOL
 from orchestrator.compile.pipelines import host as pipeline
 from orchestrator.program.flows import SYMBOL_BASE, U8, Flow, FlowTable
 from orchestrator.program.program import UPLINK
@@ -43,6 +44,8 @@ class PortNumbers:
 
     def number(self, value: int) -> int | None:
         """Return the number of a port symbol; None if the port or the symbol is missing."""
+        if value == SERVICES_SYMBOL:
+            return self.ports.get(pipeline.SERVICES_PORT)
         index = value - SYMBOL_BASE
         if index >= len(self.symbols):
             return None

@@ -1,0 +1,132 @@
+"""The loop of a host's services: set right what differs, keep the resolver running, advertise the router.
+
+answerer   answers frames all the time; what it says needs nothing but the frame
+step       guards ▶ kernel ▶ resolver     at once when the port changes, and every few seconds
+advertise  rows of the switch ▶ one advertisement for each endpoint that may ask for one
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from orchestrator.compile.pipelines.host import Table
+from orchestrator.enforce.chores import Chore
+from orchestrator.enforce.ending import Stopping
+from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.enforce.services.answerer import Answerer
+from orchestrator.enforce.services.kernel import ServicesKernel
+from orchestrator.enforce.services.resolver import Resolver
+from orchestrator.enforce.services.routers import advertisement
+from orchestrator.enforce.services.rows import offers
+from orchestrator.enforce.services.wanted import HostServices
+from orchestrator.enforce.uplink.monitors import KernelMonitor
+from orchestrator.errors import AclflowError, Unreachable
+from orchestrator.hosts.ovs import LocalSwitch
+from orchestrator.policy.addresses import Family
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 2.0
+ADVERTISE_EVERY_S = 300.0
+_SETTLE_S = 0.01
+
+
+class Kernel(Protocol):
+    """What holds the port's addresses and routes."""
+
+    def follow(self) -> tuple[str, ...]:
+        """Have all as it must be; return in words what was not so."""
+        ...
+
+
+class Names(Protocol):
+    """What resolves names."""
+
+    def look(self) -> bool:
+        """Start it if it does not run; return whether it did not."""
+        ...
+
+
+@dataclass(slots=True)
+class ServicesKeeper:
+    """Keeps the services of one host. Steps are taken one at a time."""
+
+    kernel: Kernel
+    guards: tuple[GuardTable, ...]
+    names: Names
+    _said: str = field(default="", init=False)
+
+    def step(self) -> tuple[str, ...]:
+        """Look at everything and set right what differs; return in words what that was.
+
+        The guards come first: without them the host's own addresses would be open to what comes by the port. Raises
+        what any of these raises.
+        """
+        repaired = [f"the guard of {guard.family}" for guard in self.guards if guard.look()]
+        repaired += self.kernel.follow()
+        if self.names.look():
+            repaired.append("dnsmasq")
+        return tuple(repaired)
+
+    def step_and_log(self) -> None:
+        """Take a step; log what changed, and each trouble once."""
+        try:
+            repaired, trouble = self.step(), ""
+        except AclflowError as error:
+            repaired, trouble = (), str(error)
+        if trouble != self._said:
+            if trouble:
+                log.warning("services.trouble", trouble=trouble)
+            else:
+                log.info("services.well")
+        self._said = trouble
+        if repaired:
+            log.info("services.changed", repaired=list(repaired))
+
+
+@dataclass(frozen=True, slots=True)
+class Advertiser:
+    """Tells endpoints of their router before they forget it."""
+
+    switch: LocalSwitch
+    bridge: str
+    answerer: Answerer
+
+    def advertise(self) -> None:
+        """Send each endpoint one advertisement. Raises Unreachable while there is no switch or port."""
+        found = offers(self.switch.flows(self.bridge, Table.ADMISSION))
+        frames = [advertisement(each, self.answerer.services) for each in found if each.family is Family.IPV6]
+        try:
+            self.answerer.send(frames)
+        except OSError as error:
+            raise Unreachable(f"no advertisement can be sent by {self.answerer.services.port}: {error}") from None
+
+
+def keep_services(services: HostServices, switch: LocalSwitch, bridge: str, stopping: Stopping) -> None:
+    """Keep a host's services until asked to stop; then nobody is answered, and the guards stay.
+
+    Raises Missing where a right lacks.
+    """
+    answerer, resolver = Answerer(services), Resolver(services)
+    keeper = ServicesKeeper(ServicesKernel(services.port), services.guards(), resolver)
+    look = Chore("services", keeper.step_and_log, LOOK_EVERY_S, settle_s=_SETTLE_S)
+    advertise = Chore("advertise", Advertiser(switch, bridge, answerer).advertise, ADVERTISE_EVERY_S)
+    monitor = KernelMonitor(services.port, look.poke)
+    for each in (monitor, answerer, look, advertise):
+        each.start()
+    try:
+        stopping.wait()
+    finally:
+        for each in (advertise, look, answerer, monitor):
+            each.stop()
+        resolver.stop()
+
+
+def remove_services(services: HostServices) -> None:
+    """Take addresses, routes and the guards away; the guards last."""
+    ServicesKernel(services.port).close()
+    for guard in services.guards():
+        GuardTable(guard.name, (), guard.run, guard.family, guard.is_counting).close()
