@@ -68,7 +68,7 @@ def reply(
     tag: str | None = None,
     location: str | None = None,
 ) -> Reply:
-    """What a write came to, to be kept for an idempotency key or sent.
+    """The result of a write, to be kept for an idempotency key or sent.
 
     With a location it is 201, something new.
     """

@@ -9,8 +9,8 @@
 Enforcers are known by their certificate where the service speaks TLS, by a token where it does not; all others by a
 token.
 
-What a caller may not see is answered as if it were not there: `NotFound`, in the words that a missing thing gets. Only
-who sees a thing and may not change it is told so: `Forbidden`.
+An object that a caller may not see is answered as if it were not there: `NotFound`, in the words that a missing thing
+gets. Only who sees a thing and may not change it is told so: `Forbidden`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def address_of(scope: Scope) -> str:
 
 
 async def caller(request: Request, services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:
-    """Who shows a certificate, or bears the token of a request.
+    """Return the principal that shows a certificate, or bears the token of a request.
 
     Raises Unauthenticated, and BadInput for who does both.
 

@@ -99,7 +99,7 @@ Seconds = Annotated[float, Query(ge=0, le=3600)]
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a caller wants of a change of a list beside the change: its cost in the answer, a comment kept with it.
+    """A caller's wishes beside a change of a list: its cost in the answer, a comment kept with it.
 
     `despite`: it may break what is expected of the list. `confirm_s`: it goes back after so many seconds unless it is
     confirmed; None: it stays.
@@ -146,7 +146,7 @@ def read_body(model: type[Body], raw: bytes) -> Body:
 
 
 def takes(model: type[BaseModel]) -> dict[str, object]:
-    """What OpenAPI is told about a raw body.
+    """The description of a raw body for OpenAPI.
 
     The application adds the schema of each model that is in `RAW_BODIES`.
     """

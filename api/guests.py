@@ -153,7 +153,7 @@ class Guest(HttpToolsProtocol):
         self.transport.abort()
 
     def _expect(self, within_s: float | None) -> None:
-        """What is under way has so long; None: as long as it takes."""
+        """A request under way has so long; None: as long as it takes."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None if within_s is None else self.loop.call_later(within_s, self.end)

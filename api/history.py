@@ -22,7 +22,7 @@ _PAGE = 100
 
 
 def compared(services: Services, tenant: str, before: int, after: int | None) -> DifferenceBody:
-    """What became permitted and denied from one version to another; None: to the current one.
+    """Return the packets that became permitted and denied from one version to another; None: to the current one.
 
     Raises NotFound for versions that are forgotten or still to come, TooLarge when it takes too long.
     """

@@ -117,7 +117,7 @@ def _judge_list(services: Services, tenant: str, current: Acl, text: bytes, chec
 
 
 def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> StandingBody:
-    """What is odd about the list as it is, and what it costs; looked for once a version.
+    """Return the findings about the list as it is, and its costs; looked for once a version.
 
     Raises TooLarge when it takes too long.
     """
@@ -177,7 +177,7 @@ def _counts(found: Told, soon: int) -> dict[KindWord, int]:
 
 
 def _price_list(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> Cost:
-    """What a list costs on each kind of device; what takes too long to tell of a firewall is left out."""
+    """Return the costs of a list on each kind of device; what takes too long to tell of a firewall is left out."""
     found = None
     if firewall is not None:
         with suppress(TooLarge):
@@ -213,7 +213,7 @@ def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> W
 
 
 def _changes(services: Services, current: Acl, text: bytes, checks: Checks) -> list[ChangeBody] | None:
-    """What a list opens and closes; None where that takes too long, and where the list itself says more."""
+    """Return the packets that a list opens and closes; None where that takes too long, or the list says more."""
     found = None
     with suppress(TooLarge):
         found = services.workbench.run(services.review_limit_s, tried_difference, current, text, checks)
@@ -223,7 +223,7 @@ def _changes(services: Services, current: Acl, text: bytes, checks: Checks) -> l
 def trace(
     services: Services, tenant: str, packet: Packet, *, whole_domain: bool, draft: Acl | None = None
 ) -> TraceBody:
-    """What decides a packet: in the whole domain, or as far as one tenant's lists and the operator's rules go.
+    """Return the decider of a packet: in the whole domain, or as far as one tenant's lists and the operator's rules go.
 
     With a draft it stands in the place of the tenant's list. Raises BadPolicy for one that names other addresses.
     """

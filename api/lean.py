@@ -37,7 +37,7 @@ class Lean(APIRoute):
         self._plan = _plan(self.dependant) if _answers_itself(endpoint) else None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As FastAPI's. What is raised is answered by the application's handlers, as there."""
+        """As FastAPI's. Exceptions are answered by the application's handlers, as there."""
         if self._plan is not None and scope["method"] in (self.methods or ()):
             values = _looked_up(self._plan, Request(scope, receive, send))
             if values is not None:
@@ -172,7 +172,7 @@ def _looked_up(plan: _Plan, request: Request) -> list[dict[str, Any]] | None:
 
 
 async def _call_plan(plan: _Plan, values: list[dict[str, Any]]) -> Any:
-    """What the last function gives, called with what the others gave."""
+    """Return the result of the last function, called with the results of the others."""
     made: list[Any] = []
     for call, given in zip(plan, values, strict=True):
         for name, place in call.made:

@@ -40,7 +40,7 @@ _NOTHING_ASKED = Writing(cost=False, comment="", despite=False, confirm_s=None)
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a change would make so: in its native form, from which version, and the domain that it is in."""
+    """The state that a change would make: in its native form, from which version, and the domain that it is in."""
 
     base_version: int
     body: str
@@ -150,7 +150,7 @@ def rules_of(body: str) -> Sequence[Rule]:
 
 
 def _list_outcome(unit: Unit, tenant: str, work: Work) -> _Outcome:
-    """What a change makes of a list: for a rehearsal, which is undone."""
+    """The list that a change makes: for a rehearsal, which is undone."""
     base = unit.acls.version(tenant)
     domain = unit.tenants.domain(tenant)
     generation = unit.domains.get(domain).generation

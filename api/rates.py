@@ -25,7 +25,7 @@ _MOST = 10_000
 
 @dataclass(slots=True)
 class _Bucket:
-    """What is left, and when that was counted."""
+    """The tokens that are left, and when they were counted."""
 
     left: float
     at: float

@@ -28,9 +28,9 @@ class Reviews:
         self._known: OrderedDict[Hashable, tuple[Hashable, Any]] = OrderedDict()
 
     def of(self, about: Hashable, state: Hashable, look: Callable[[], T]) -> T:
-        """What `look` gives, or gave for this `state` of what it is about.
+        """Return the result of `look`, or the earlier one for this `state` of what it is about.
 
-        Who asks meanwhile waits for the first.
+        A second caller meanwhile waits for the first.
         """
         with self._guard:
             turn = self._turns.setdefault(about, threading.Lock())

@@ -86,7 +86,7 @@ async def following(
 
 
 async def _feed_events(feed: Feed, after: int, wait_s: float, tenant: int | None) -> Feeding | None:
-    """What `Feed.after` says; nothing, a moment later, while the database is away."""
+    """The answer of `Feed.after`; nothing, a moment later, while the database is away."""
     try:
         return await feed.after(after, wait_s, tenant=tenant)
     except TryAgain:

@@ -20,7 +20,7 @@ _THREADS = ThreadPoolExecutor(32, thread_name_prefix="request")
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """What a function gives on a thread, in the context of who waits for it.
+    """Return a function's result on a thread, in the context of the waiting caller.
 
     Raises what it raises.
     """

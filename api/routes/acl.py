@@ -157,7 +157,7 @@ async def check_acl(
 async def try_traffic(
     _: TenantReader, services: ServicesDep, tenant: NamePath, raw: RawBody, hours: Hours = 24
 ) -> Response:
-    """What of the tenant's recorded traffic a list would newly permit or refuse, by rule and peer. Changes nothing."""
+    """Recorded traffic of the tenant that a list would newly permit or refuse, by rule and peer. Changes nothing."""
     return await services.questions.answered(tenant, lambda: answer(draft_traffic(services, tenant, raw, hours)))
 
 

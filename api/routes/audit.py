@@ -32,7 +32,7 @@ Newest = Annotated[bool, Query(description="newest first; `marker` then is where
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a request says of the entries that it asks for."""
+    """The filter of a request for entries."""
 
     tenant: str | None
     who: str | None

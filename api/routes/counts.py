@@ -1,4 +1,4 @@
-"""What enforcement points counted, as columns (`orchestrator/program/countframes.py`)."""
+"""Counts of enforcement points, as columns (`orchestrator/program/countframes.py`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _FRAMES = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": 
 def claim(
     _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, host: NamePath, epoch: Epoch
 ) -> Response:
-    """Become the one who counts a host, and learn how far it was counted. Who counted it before counts no more."""
+    """Become the one who counts a host, and learn how far it was counted.
+
+    The enforcer that counted it before counts no more.
+    """
     found = services.counts.claim(domain, enforcer, host, epoch)
     return Response(found.to_bytes(), media_type=MEDIA_TYPE)
 
@@ -38,6 +41,6 @@ def claim(
 def take(
     _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, raw: RawBody, epoch: Epoch
 ) -> Response:
-    """What the devices of hosts counted since the report before; each counts once. The hosts that the answer names must
+    """Counts of hosts' devices since the report before; each counts once. The hosts that the answer names must
     be claimed anew: somebody else counts them now, or a report before this one is missing."""
     return answer(RefusedHosts(tuple(services.counts.take(domain, enforcer, epoch, raw))))

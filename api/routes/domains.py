@@ -88,7 +88,7 @@ def change_domain(
 def raise_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: Raise, once: OnceDep) -> Response:
     """Move the generation above one that a host holds, where the database was put back to an earlier state.
 
-    Enforcement points take nothing older than what they hold. What comes first is an intersection with whatever such
+    Enforcement points take nothing older than what they hold. First comes an intersection with whatever such
     hosts may hold. Nothing moves where the domain is above already.
     """
 

@@ -41,8 +41,8 @@ async def list_events(
 ) -> Response:
     """Events after `marker`, oldest first; with `newest`, what happened before it, newest first.
 
-    Who accepts `text/event-stream` is sent events as they happen, after `Last-Event-ID` or else `marker` if there is
-    one; `limit` and `newest` then mean nothing.
+    A caller that accepts `text/event-stream` is sent events as they happen, after `Last-Event-ID` or else `marker` if
+    there is one; `limit` and `newest` then mean nothing.
     """
     number = await run_in_threadpool(_number, services, caller, tenant)
     if MEDIA_TYPE not in accept:

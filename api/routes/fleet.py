@@ -128,7 +128,7 @@ def get_trial(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer:
 def put_trial(
     _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, body: TrialAnswer
 ) -> Response:
-    """What came of it. An answer to another trial than the one that is due changes nothing."""
+    """The outcome. An answer to another trial than the one that is due changes nothing."""
 
     def work(unit: Unit) -> None:
         sheet = _due_trial(unit, domain, enforcer)

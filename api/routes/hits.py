@@ -215,7 +215,7 @@ def _rank_rules(rules: Iterable[str], tiers: Sequence[TenantHits], sort: SortWor
 
 
 def _rank(sort: SortWord, hits: records.RuleHits) -> float:
-    """What puts a rule first; in the list's order nothing does."""
+    """The order of rules; in the list's order nothing does."""
     if sort == "rate":
         return hits.rate_pps
     if sort == "packets":
@@ -228,7 +228,7 @@ def _rank(sort: SortWord, hits: records.RuleHits) -> float:
 
 
 def _end(found: TenantHits, ahead: Mapping[Tier, TenantHits], end: Callable[[TenantHits], records.RuleHits]) -> Hits:
-    """What fell to one of a list's ends, on the tier that was asked for and ahead of it."""
+    """Packets that fell to one of a list's ends, on the tier that was asked for and ahead of it."""
     return _count_document(Hits, end(found), ahead={tier.value: end(hits).packets for tier, hits in ahead.items()})
 
 

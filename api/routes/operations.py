@@ -38,7 +38,7 @@ def readyz(services: ServicesDep, domain: OfDomain = None) -> Response:
 
 @router.get("/v1/status", response_model=Status)
 def get_status(_: Administrator, services: ServicesDep) -> Response:
-    """What is not as it should be: hosts behind, silent points, quotas and certificates that come to their end."""
+    """Concerns, each with its remedy: hosts behind, silent points, quotas and certificates that come to their end."""
     control, silence_s = services.control, services.silence_s
     return answer(control.read(lambda unit: status(unit, control.flows_of, control.is_compiled, silence_s)))
 

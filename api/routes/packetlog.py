@@ -93,7 +93,7 @@ def set_log_limit(
 
 @reports.post("", response_model=SightingsTaken, openapi_extra=takes(SightingsBody))
 def take(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, raw: RawBody) -> Response:
-    """What an enforcement point's devices were shown since the report before; each report counts once."""
+    """Packets that an enforcement point's devices were shown since the report before; each report counts once."""
     return answer(
         SightingsTaken(records=services.packets.take(domain, enforcer, read_body(SightingsBody, raw).report()))
     )

@@ -64,7 +64,7 @@ def get_proposed_list(_: TenantReader, services: ServicesDep, tenant: NamePath, 
 async def compare_proposal(
     _: TenantReader, services: ServicesDep, tenant: NamePath, proposal: ProposalPath
 ) -> Response:
-    """What an open proposal would change of the list as it is now: rules, and packets."""
+    """The change that an open proposal makes to the list as it is now: rules, and packets."""
     return await services.questions.answered(tenant, lambda: answer(_list_changes(services, tenant, proposal)))
 
 
@@ -107,7 +107,7 @@ def withdraw_proposal(
 
 @domains.get("/approvals", response_model=Approvals)
 def get_approvals(_: Administrator, services: ServicesDep, domain: NamePath) -> Response:
-    """What of a domain goes out only when another person has approved it."""
+    """The changes of a domain that go out only when another person has approved it."""
 
     def read(unit: Unit) -> tuple[Approvals, int]:
         return unit.proposals.approvals(domain), unit.domains.get(domain).version
@@ -155,7 +155,7 @@ def get_proposed_rules(_: Administrator, services: ServicesDep, domain: NamePath
 def compare_domain_proposal(
     _: Administrator, services: ServicesDep, domain: NamePath, proposal: ProposalPath
 ) -> Response:
-    """What an open proposal would change of what is in force now."""
+    """The change that an open proposal makes to what is in force now."""
     return answer(_domain_changes(services, domain, proposal))
 
 

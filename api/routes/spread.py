@@ -56,7 +56,7 @@ async def follow_spread(
     generation: HeldGeneration = None,
     wait: Seconds = 60.0,
 ) -> Response:
-    """What the domain's spreading switch must hold, as it comes; like `/program/stream`."""
+    """The program of the domain's spreading switch, as it comes; like `/program/stream`."""
     enforcer = caller.enforcer
     if enforcer is not None:
         await run_in_threadpool(services.control.read, lambda unit: unit.enforcers.scope(enforcer).check_spread())

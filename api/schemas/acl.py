@@ -20,7 +20,7 @@ Ports = int | str | list[int | str]
 
 
 class _Document(BaseModel):
-    """What the native reader takes: nothing else, and no nulls, so what is not set is left out."""
+    """The document that the native reader takes: nothing else, and no nulls, so what is not set is left out."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,7 +37,7 @@ class TcpFlagsDocument(_Document):
 
 
 class RuleDocument(_Document):
-    """One line of an access list. What is left out matches everything."""
+    """One line of an access list. A field that is left out matches everything."""
 
     id: str = Field(pattern=NAME)
     direction: DirectionWord = "ingress"

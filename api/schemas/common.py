@@ -31,7 +31,7 @@ class Outgoing(BaseModel):
 
 
 class Problem(Outgoing):
-    """What is wrong with a request, and where in it (RFC 9457)."""
+    """The fault of a request, and its place (RFC 9457)."""
 
     type: str = Field(examples=["urn:aclflow:problem:bad-input"])
     title: str

@@ -26,7 +26,7 @@ class TracedBody(PacketBody):
 
 
 class ExpectationsPut(Incoming):
-    """What is to be expected of a list from now on: sentences, as lines or YAML."""
+    """Expectations of a list from now on: sentences, as lines or YAML."""
 
     text: str = Field(max_length=1 << 18, examples=["nobody reaches 198.51.100.20:22 from outside"])
 

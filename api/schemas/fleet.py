@@ -46,7 +46,7 @@ class FleetChanges(Incoming):
     patience: PatienceChange = Field(default_factory=PatienceChange)  # type: ignore[valid-type]
 
     def changes(self) -> dict[str, Any]:
-        """What was said, and nothing else."""
+        """The fields that were given, and nothing else."""
         return self.model_dump(exclude_unset=True)
 
 

@@ -28,7 +28,7 @@ class AskedBody(PacketBody):
 
 
 class VerdictBody(Outgoing):
-    """What a version of the list says of a packet; `rule` is null where the default decides."""
+    """The verdict of a version of the list on a packet; `rule` is null where the default decides."""
 
     version: int
     action: ActionWord

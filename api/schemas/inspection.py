@@ -165,7 +165,7 @@ class WaiverRequest(Incoming):
     ends: Annotated[AwareDatetime, Field(strict=False)]
 
     def subject(self) -> Subject:
-        """What is waived. Raises BadInput for a number of rules that no finding of the kind has."""
+        """The finding that is waived. Raises BadInput for a number of rules that no finding of the kind has."""
         wanted = 0 if self.kind == "group" else 2 if self.kind == "conflict" else 1
         if len(self.rules) != wanted or (self.group is not None) != (self.kind == "group"):
             names = {0: "an address group", 1: "one rule", 2: "two rules"}[wanted]
@@ -211,7 +211,7 @@ class ChangeBody(Outgoing):
 
 
 class ToldBody(Outgoing):
-    """What is odd about a list, and what of it is not so of the list that it is compared with. Null: not asked for.
+    """Findings about a list, and those that the compared list has not. Null: not asked for.
 
     Findings that are waived are in `waived` and nowhere else; `severities` count the others, the worst first.
     """
@@ -237,7 +237,7 @@ class ReviewBody(ToldBody):
 
 
 class StandingBody(Outgoing):
-    """What is odd about a list as it is, and what it costs.
+    """Findings about a list as it is, and its costs.
 
     `findings` are the first of each kind; `counts` says how many there are of each. Parts that were not asked for are
     null.

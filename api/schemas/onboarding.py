@@ -55,7 +55,7 @@ class NewHost(Incoming):
     adopt: bool = False
 
     def onboarding(self, domain: str) -> Onboarding:
-        """What is asked for. Raises BadInput. Only where there is a machine."""
+        """The machine that is asked for. Raises BadInput. Only where there is a machine."""
         assert self.machine is not None
         targets = tuple(self.controllers)
         if self.controller is not None and not targets:

@@ -19,7 +19,7 @@ ActionWord = Literal["permit", "deny"]
 
 
 class LogLimitBody(Incoming):
-    """What a switch reports of each tenant: packets a second, and packets at once after a silence."""
+    """A switch's report about each tenant: packets a second, and packets at once after a silence."""
 
     rate: int = Field(ge=1, le=MOST_A_SECOND)
     burst: int = Field(ge=1, le=MOST_A_SECOND)

@@ -18,7 +18,7 @@ Count = Annotated[int, Field(ge=-(2**53), le=2**53)]
 
 
 class PlacementChange(Incoming):
-    """How a domain is to choose. What is left out has its default."""
+    """How a domain is to choose. A field that is left out has its default."""
 
     algorithm: AlgorithmWord = "savings"
     interval_s: float = Field(
@@ -93,7 +93,7 @@ class PlacedRule(Outgoing):
 
 
 class PlacementBody(Outgoing):
-    """What is lifted in a domain, and how that is chosen."""
+    """The rules lifted in a domain, and how they are chosen."""
 
     settings: PlacementSettingsBody
     version: int

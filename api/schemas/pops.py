@@ -27,7 +27,7 @@ Count = Annotated[int, Field(ge=-BIGGEST, le=BIGGEST)]
 
 
 class PopLayout(Incoming):
-    """How a PoP is laid out. What is left out has its default."""
+    """How a PoP is laid out. A field that is left out has its default."""
 
     outside: list[Interface] = Field(max_length=64, description="the edge switches' ports towards the outside")
     ipv4_chunk: Count = Field(default=_EDGE.ipv4_chunk, description="leading bits that addresses of a chunk share")
@@ -248,7 +248,7 @@ class ChosenBody(Outgoing):
 
 
 class RoundBody(Outgoing):
-    """What a round of choosing heavy hitters came to; `had` is false where another process had one just then."""
+    """The result of a round of choosing heavy hitters; `had` is false where another process had one just then."""
 
     had: bool
     chosen: list[ChosenBody]
@@ -274,7 +274,7 @@ class HeavyTraffic(CountBody):
 
 
 class ServerTrafficBody(Outgoing):
-    """What a server was sent, and whom it serves."""
+    """The program that a server was sent, and the tenants that it serves."""
 
     lines: CountBody
     exceptions: CountBody

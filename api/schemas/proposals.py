@@ -13,7 +13,7 @@ from orchestrator.policy.ruletext import rule_text
 
 
 class ApprovalsPut(Incoming):
-    """What of a domain is to need the approval of another person."""
+    """The changes of a domain that are to need another person's approval."""
 
     operator_rules: bool
     tenants: list[Name] = Field(max_length=100_000)
@@ -40,7 +40,7 @@ class ProposedRule(Outgoing):
 
 
 class ProposedChanges(Outgoing):
-    """What a proposal would change, seen from what is in force now: rules, and packets.
+    """The change that a proposal makes to what is in force now: rules, and packets.
 
     `packets` is null where they are too different to tell. Of operator rules, they are those that the operator decides
     from then on, and those that it leaves to the lists again are in `left`. `approvals`: what would need approval.

@@ -53,7 +53,7 @@ class SpreadDocument(Incoming):
 
 
 class SpreadWritten(Outgoing):
-    """What a write came to: the generation that the spreading switch must be read back at."""
+    """The result of a write: the generation that the spreading switch must be read back at."""
 
     generation: int
 

@@ -41,8 +41,11 @@ _INSTANCE_FILE = Path("/var/lib/cloud/data/instance-id")
 
 
 class FilterName(enum.Enum):
-    """What can be driven. A machine may have two kinds of iptables. `queue` classifies in this process. A firewall
-    server of a PoP has a share of the tenants, all others the whole policy."""
+    """The devices that can be driven.
+
+    A machine may have two kinds of iptables. `queue` classifies in this process. A firewall server of a PoP has a share
+    of the tenants, all others the whole policy.
+    """
 
     NFTABLES = "nftables"
     IPTABLES = "iptables"
@@ -92,7 +95,7 @@ class Queueing:
     ] = None
 
     def maker(self, interfaces: Sequence[str]) -> Callable[..., Device]:
-        """What makes the driver. Raises BadInput and Missing."""
+        """The maker of the driver. Raises BadInput and Missing."""
         queues = range(self.queue_first, self.queue_first + self.queue_count)
         if queues[-1] > _LAST_QUEUE or self.queue_next in queues:
             raise BadInput("queues are numbered up to 65535, and the next one is none of them", place="--queue-first")
@@ -112,7 +115,7 @@ _LAST_QUEUE = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Enrolling:
-    """What the first start says of this machine."""
+    """The facts about this machine for its first start."""
 
     enrol_file: EnrolFile = None
     instance: Annotated[
@@ -120,7 +123,7 @@ class Enrolling:
     ] = None
 
     def instance_id(self) -> str | None:
-        """What this machine is called by the cloud that it runs in, if that is known."""
+        """Return this machine's name in the cloud that it runs in, if known."""
         if self.instance is not None:
             return self.instance
         try:
@@ -131,7 +134,7 @@ class Enrolling:
 
 @dataclass(frozen=True, slots=True)
 class InFront:
-    """What decides packets before the kernel's IP stack."""
+    """The classifier in front of the kernel's IP stack."""
 
     flow_cache: Annotated[
         bool, typer.Option("--flow-cache", help="Decide popular packets before the kernel's IP stack (tc-BPF).")
@@ -146,7 +149,7 @@ class InFront:
     def device(
         self, driver: FilterName, make: Callable[[], Device], interfaces: Sequence[str], legs: Legs
     ) -> Callable[[], Device]:
-        """What makes the driver, with what is to be in front. Raises BadInput."""
+        """The maker of the driver, with the classifier in front. Raises BadInput."""
         plane = DRIVERS[driver][0]
         if (self.flow_cache or self.classifier) and not interfaces:
             raise BadInput(
@@ -191,7 +194,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What the service learns of this machine beside what it enforces."""
+    """Facts that the service learns of this machine beside what it enforces."""
 
     load_every: Annotated[float, typer.Option("--load-every", min=0.1, help="Tell the load so often, in seconds.")] = (
         10.0

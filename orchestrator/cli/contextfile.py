@@ -1,6 +1,6 @@
 """Services by name, each with its token and authority, in a file that only its owner reads.
 
-The file is ``~/.config/aclflow/contexts.json`` (``$XDG_CONFIG_HOME``). What ACLFLOW_CONTEXT names goes first, then
+The file is ``~/.config/aclflow/contexts.json`` (``$XDG_CONFIG_HOME``). The context in ACLFLOW_CONTEXT goes first, then
 ACLFLOW_TOKEN in the environment, then the context in use, then the cloud that OS_CLOUD names, where clouds.yaml says
 which aclflow belongs to it:
 

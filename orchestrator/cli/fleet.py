@@ -74,7 +74,7 @@ class Wishes:
     ] = None
 
     def changes(self) -> Mapping[str, Any]:
-        """What was said. Raises BadInput."""
+        """The options that were given. Raises BadInput."""
         said: dict[str, Any] = {
             "plane": self.plane and self.plane.value,
             "spread": self.spread,

@@ -79,7 +79,7 @@ def add(
 ) -> None:
     """Make a machine a host: configure its switch default off, have it join, wait until it holds the domain's policy.
 
-    What was cut off or has failed is asked for again with the same command.
+    A machine that was cut off or has failed is asked for again with the same command.
     """
     with service(url) as client:
         seen = client.onboard(domain, asked.document(host))

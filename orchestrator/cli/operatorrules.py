@@ -121,7 +121,7 @@ def _change(
     asking: Asking,
     url: str | None,
 ) -> None:
-    """Show an edit, ask, write it and wait. What others wrote meanwhile is kept, unless it is about the same rule."""
+    """Show an edit, ask, write it and wait. Changes of others meanwhile are kept, unless it is about the same rule."""
     asking.check()
     if asking.message:
         remark("the operator's rules have no history: the message is not kept")

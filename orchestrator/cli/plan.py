@@ -168,7 +168,7 @@ def sample_lines(
 ) -> None:
     """Draw chunks at random against real lines and compare with the planner's formulas.
 
-    What the sets of lines show is compared with each formula by Student's t; the exit code is 1 where the exact
+    The results of the sets of lines are compared with each formula by Student's t; the exit code is 1 where the exact
     formulas are off by more than 4. The usual formulas are shown beside them.
     """
     with naming_options():

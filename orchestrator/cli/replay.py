@@ -50,7 +50,7 @@ class ListReading(Reading):
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Whose traffic it is, and how lists are asked about it."""
+    """The tenant of the traffic, and how lists are asked about it."""
 
     own: Annotated[
         list[str] | None,
@@ -79,7 +79,7 @@ class Asking:
             raise BadInput("--for tells which way each packet goes: give one of the two", place="--way")
 
     def not_asked(self, read: Read) -> Iterator[str]:
-        """What there is to say of rules that no packet is put to."""
+        """Notes about rules that no packet is put to."""
         way = self.way or Direction.INGRESS
         left = [] if self.own else [rule for rule in read.acl.rules if rule.direction is not way]
         if left:
@@ -122,7 +122,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What goes through the packets."""
+    """The classifier of the packets."""
 
     device: Annotated[
         str,
@@ -151,7 +151,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """What is shown of a replay, and how."""
+    """The parts of a replay that are shown, and how."""
 
     report: Report
     most: Annotated[
@@ -254,7 +254,7 @@ def _on_cluster(scheduler: str, files: Sequence[str], question: Question) -> Rep
 
 
 def _on_device(name: str) -> OnDevice | None:
-    """What makes rows ready on the device of a name; None for C. Raises BadInput and Missing."""
+    """Return the maker of rows on the device of a name; None for C. Raises BadInput and Missing."""
     if name == C:
         return None
     device = choose_device(name)

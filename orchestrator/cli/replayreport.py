@@ -1,4 +1,4 @@
-"""What came of a replay: tables for people, JSON for programs, plots."""
+"""The report of a replay: tables for people, JSON for programs, plots."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def replay_json(found: Replay, most: int) -> dict[str, object]:
 
 
 def _listed_json(deciding: Deciding, listed: Listed) -> dict[str, object]:
-    """What a list made of the captures: every line of it, also those that decided nothing."""
+    """The results of a list on the captures: every line of it, also those that decided nothing."""
     rules = [
         {**_decider_json(each), **asdict(listed.count_of(number))} for number, each in enumerate(deciding.deciders)
     ]

@@ -40,7 +40,7 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Oversight:
-    """What operators see of a member, and what they hold it to."""
+    """The state of a member that operators see, and the settings that they give."""
 
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="ADDRESS:PORT to serve its state at, to operators and Prometheus.")
@@ -119,7 +119,7 @@ def _wait(ended: threading.Event, lists: Path | None, member: Member) -> None:
 
 
 def _mark(file: Path) -> tuple[int, int, int] | None:
-    """What changes when a file does; None: it is not there."""
+    """Follow a file that changes; None: it is not there."""
     try:
         found = file.stat()
     except OSError:

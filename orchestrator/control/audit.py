@@ -42,7 +42,7 @@ OTHERS = Actor("others")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Whose request was refused, of which tenant that one is, and with which status."""
+    """The caller whose request was refused, its tenant, and the status."""
 
     actor: Actor
     tenant: str | None

@@ -41,7 +41,7 @@ class HitMetrics(Collector):
 
     `units` are where the store is read.
 
-    What a tenant counted goes with it when it is deleted; that a sum falls then is not shown, for whoever takes rates
+    A tenant's counts go with it when it is deleted; that a sum falls then is not shown, for whoever takes rates
     of a counter would read it as a beginning anew.
     """
 

@@ -57,7 +57,7 @@ class Step:
 
 
 class Turns:
-    """Who decides what is published: of one domain, beside others who decide of other domains, or of all of them.
+    """The part that decides what is published: of one domain, or of all of them.
 
     Somebody who waits for all of them is let in before those who come later. Safe between threads.
     """

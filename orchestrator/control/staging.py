@@ -114,7 +114,7 @@ class _Passed:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What is remembered of a domain from one question to the next, while an intersection goes first."""
+    """The state that is remembered of a domain from one question to the next, while an intersection goes first."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     comparisons: Comparisons = field(default_factory=Comparisons)

@@ -129,7 +129,7 @@ class _Debt:
 
 
 class Debts:
-    """Whose turns took long. Not to be shared between threads without a lock."""
+    """The payers whose turns took long. Not to be shared between threads without a lock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.now = clock

@@ -1,4 +1,4 @@
-"""What rules with `log` decided: packet by packet, the newest first, growing as they come."""
+"""Packets that rules with `log` decided: packet by packet, the newest first, growing as they come."""
 
 from __future__ import annotations
 

@@ -76,6 +76,6 @@ async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
 
 
 def _names(desk: Desk, endpoints: Iterable[str]) -> tuple[str, ...]:
-    """What a side of a rule may name besides addresses: endpoints, and groups of the list."""
+    """Names that a side of a rule may hold besides addresses: endpoints, and groups of the list."""
     groups = (reference_text(f"@{group}") for group in desk.draft.acl.groups)
     return tuple(dict.fromkeys((*endpoints, *groups)))

@@ -2,8 +2,9 @@
 
 A `Shape` is a kind of list with three sizes. The search times known slow shapes, and goes on from the slowest of each
 kind: twice as much of one thing, or half as much. A list over the ceiling does not count, for it is refused before its
-turn. What makes a list slow: rules that cross each other in both directions, whose actions and order turn around, so
-that what must be held back is looked for; as many flow entries as the ceiling allows; hundreds of conjunctions.
+turn. Properties that make a list slow: rules that cross each other in both directions, whose actions and order turn
+around, so that what must be held back is looked for; as many flow entries as the ceiling allows; hundreds of
+conjunctions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FIRST = Prefix.parse("64.0.0.1/32").network
 
 
 class Kind(Enum):
-    """What makes a list slow."""
+    """The properties that make a list slow."""
 
     CROSSING = "rules in both directions that share packets, each of many ports"
     PORT_PAIRS = "rules of many source and many destination ports"

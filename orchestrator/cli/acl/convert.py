@@ -81,7 +81,7 @@ def export_list(
 ) -> None:
     """Write a list in another format, with the version that it was taken from where the file states one.
 
-    What the format cannot say is listed, and then nothing is written (exit code 1), unless you ask for the
+    Rules that the format cannot say are listed, and then nothing is written (exit code 1), unless you ask for the
     approximation, which permits less and denies more; then FILE.losses beside the output lists what could not be said.
     With --report only the account is printed.
 

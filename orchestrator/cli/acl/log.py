@@ -93,7 +93,10 @@ def set_limit(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many packets each switch reports of each tenant whose rules log. What is not said stays as it is."""
+    """Say how many packets each switch reports of each tenant whose rules log.
+
+    An option that is left out changes nothing.
+    """
     if rate is None and burst is None:
         raise BadInput(f"say --rate, --burst or both; `aclflow domain log show {domain}` shows what is so now")
     with service(url) as client:

@@ -1,4 +1,4 @@
-"""What the map of commands is made of: commands, groups of them, and spellings that are answered."""
+"""Parts of the map of commands: commands, groups of them, and spellings that are answered."""
 
 from __future__ import annotations
 

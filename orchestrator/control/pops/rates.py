@@ -1,7 +1,7 @@
 """Limits of list changes: a token bucket a tenant, of one second's updates.
 
-Who takes more is told when to come back, and everybody else is served as before. An update is counted when it is
-committed, so what was refused or rolled back costs nothing.
+A caller that takes more is told when to come back, and everybody else is served as before. An update is counted when it
+is committed, so what was refused or rolled back costs nothing.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Rows(Protocol):
 
 
 class Kernel(Protocol):
-    """What holds the routes."""
+    """The kernel that holds the routes."""
 
     def follow(self, prefixes: frozenset[Prefix]) -> KernelChange:
         """Hold routes to exactly these prefixes; return what was not so."""
@@ -52,7 +52,7 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one look came to. `trouble` says in words what keeps prefixes from being announced."""
+    """The result of one look. `trouble` says in words what keeps prefixes from being announced."""
 
     announced: frozenset[Prefix]
     change: KernelChange
@@ -98,7 +98,7 @@ class UplinkKeeper:
         return Step(announced, change, trouble)
 
     def _read_delivered(self) -> tuple[frozenset[Prefix], tuple[str, ...]]:
-        """What the switch delivers to, and what is wrong with knowing that."""
+        """Return the prefixes that the switch delivers to, and faults in reading them."""
         try:
             self._read, self._read_at = self.rows.read(), self.clock()
         except AclflowError as error:  # whatever the reason: what was not read back is not known

@@ -43,7 +43,7 @@ class KernelRoute:
 
 @dataclass(frozen=True, slots=True)
 class KernelState:
-    """What the kernel holds of an uplink.
+    """The kernel's state of an uplink.
 
     `index` is the port's, None where there is none.
     """
@@ -58,13 +58,13 @@ class KernelState:
 
     @property
     def prefixes(self) -> frozenset[Prefix]:
-        """What is routed to the port, and so announced."""
+        """The prefixes routed to the port, and so announced."""
         return frozenset(route.prefix for route in self.routes if route == _right(route.prefix, self.index))
 
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """What was set right: routes that came and went, and in words what of the port was not as it must be."""
+    """The repairs that were made: routes that came and went, and in words what of the port was not as it must be."""
 
     added: frozenset[Prefix] = frozenset()
     removed: frozenset[Prefix] = frozenset()
