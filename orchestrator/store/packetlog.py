@@ -194,8 +194,8 @@ def opened(key: bytes | None, domain: str, kept: str) -> bytes:
         return kept.encode()
     if key is None:
         raise Missing("packets were recorded under a key that this service does not have", place="packet_log_key")
-    sealed = base64.b64decode(kept.removeprefix(_SEALED))
     try:
+        sealed = base64.b64decode(kept.removeprefix(_SEALED), validate=True)
         return ChaCha20Poly1305(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], domain.encode())
-    except InvalidTag:
+    except (InvalidTag, ValueError):  # ValueError: cut short, or not base64 any more
         raise Missing("packets were recorded under another key, or were changed", place="packet_log_key") from None

@@ -190,6 +190,9 @@ def test_check_shows_it(service: Served, tenant: str, tmp_path: Path) -> None:
     foreign = aclflow(*call, environment=environment)
     assert foreign.code == 1
     assert "192.0.2.1" in foreign.err
+    table = aclflow(*call, "-o", "csv", environment=environment)
+    assert table.code == 2
+    assert "--traffic" in table.err
     without = aclflow("acl", "check", str(path), "--hours", "3")
     assert without.code == 2, without
     assert "--hours" in without.err

@@ -19,7 +19,8 @@ def test_what_was_sealed_is_opened_with_its_key_alone() -> None:
     assert b"192.0.2.1" not in kept.encode()
     assert opened(KEY, "pop", kept) == TEXT
     assert seal(KEY, "pop", TEXT) != kept, "no nonce is used twice"
-    for key, domain, found in ((OTHER, "pop", kept), (KEY, "other", kept), (KEY, "pop", kept[:-4] + "AAA=")):
+    changed = (kept[:-4] + "AAA=", kept[:-1], "sealed:", "sealed:AAAA", kept[:30], f"sealed:?{kept[8:]}")
+    for key, domain, found in ((OTHER, "pop", kept), (KEY, "other", kept), *((KEY, "pop", each) for each in changed)):
         with pytest.raises(Missing, match="another key, or were changed"):
             opened(key, domain, found)
     with pytest.raises(Missing, match="a key that this service does not have"):

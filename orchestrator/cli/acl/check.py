@@ -116,7 +116,7 @@ def check(
     --traffic TENANT also says of a draft which packets that the tenant's rules with `log` recorded it would newly
     refuse or permit, by rule and by peer. That changes nothing, and counts for nothing in how the command ends.
     """
-    recorded.check()
+    recorded.check(shown)
     looking.checks(Terms(judging.prefixes(), judging.returns))  # what the caller says is held to before any list
     known = failing.known()
     judged = [

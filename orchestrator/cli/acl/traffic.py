@@ -9,6 +9,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
+from orchestrator.cli.tables import Form, Shown
 from orchestrator.cli.terminal import at_work, say
 from orchestrator.errors import BadInput
 from orchestrator.policy.model import Acl
@@ -38,8 +39,10 @@ class Recorded:
         typer.Option("--hours", min=1, max=MOST_HOURS, help=f"With --traffic: of so many hours; {_HOURS} by default."),
     ] = None
 
-    def check(self) -> None:
+    def check(self, shown: Shown) -> None:
         """Raises BadInput."""
+        if self.tenant is not None and not shown.is_for_people and (shown.form is Form.CSV or shown.is_choosing):
+            raise BadInput("traffic has no place in a table of findings; print text, JSON or YAML", place="--traffic")
         if self.tenant is None and self.hours is not None:
             raise BadInput("it says of which hours the traffic of --traffic is", place="--hours")
 
