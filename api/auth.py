@@ -25,15 +25,13 @@ from fastapi.security import APIKeyHeader
 from starlette.types import Scope
 
 from api.context import NamePath, Services, ServicesDep
+from api.problems import PRINCIPAL
 from orchestrator import stages
 from orchestrator.errors import BadInput, Forbidden, NotFound, Unauthenticated
 from orchestrator.store.records import Principal, Role
 
 CERTIFICATE = "aclflow.certificate"
 """Where the server puts the fingerprint (SHA-256) of the certificate that a connection was made with, if any."""
-
-PRINCIPAL = "aclflow.principal"
-"""Where a request's scope says who asks, once that is known."""
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _TOKEN = APIKeyHeader(name="X-Auth-Token", auto_error=False, description="a token of `aclflow token create`")

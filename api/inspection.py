@@ -240,7 +240,7 @@ def trace(
         if not whole_domain:
             policy = replace(policy, tenants=tuple(each for each in policy.tenants if each.id == tenant), endpoints=())
         decision = decide(policy, packet)
-        return policy, decision, settled(unit, domain, everybody, packet, decision)
+        return policy, decision, settled(unit, domain, policy, packet, decision)
 
     policy, decision, where = services.control.read(read)
     rule = _rule_of(policy, decision.steps[-1]) if decision.steps else None

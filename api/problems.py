@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from math import ceil
@@ -19,8 +20,12 @@ from orchestrator import errors
 from orchestrator.client.problems import MEDIA_TYPE, problem_type
 from orchestrator.errors import AclflowError
 from orchestrator.policy.model.names import name_refusal
+from orchestrator.store.records import Principal
 
 log = structlog.get_logger()
+
+PRINCIPAL = "aclflow.principal"
+"""Where a request's scope says who asks, once that is known."""
 
 
 class Unconditional(errors.Stale):
@@ -56,6 +61,8 @@ _OF_FRAMEWORK: Mapping[int, tuple[type[AclflowError], str]] = MappingProxyType(
     }
 )
 """What the framework itself answers, and what is said then if not its own words."""
+_LIST_OF = re.compile(r"tenants\[([^\]]+)\]")
+"""The place of an error that is about the list of a tenant."""
 _HEADERS: Mapping[HTTPStatus, Mapping[str, str]] = MappingProxyType(
     {
         HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "X-Auth-Token"},
@@ -106,7 +113,15 @@ async def _ours(request: Request, error: Exception) -> Response:
         is_usual = isinstance(error, errors.TryAgain) and not isinstance(error, errors.Full)
         say = log.info if is_usual else log.error
         say("cannot answer", path=request.url.path, error=str(error), kind=type(error).__name__)
-    return problem(error)
+    return problem(_hide_neighbours(error, request.scope.get(PRINCIPAL)))
+
+
+def _hide_neighbours(error: AclflowError, principal: Principal | None) -> AclflowError:
+    """The error as a tenant's caller may see it: one about another tenant's list says nothing of that."""
+    named = _LIST_OF.match(error.place or "")
+    if named is None or principal is None or principal.tenant in (None, named[1]):
+        return error
+    return type(error)("the domain cannot take this change beside the lists of others: ask its operator")
 
 
 async def _not_valid(_: Request, error: Exception) -> Response:

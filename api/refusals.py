@@ -6,7 +6,8 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.auth import PRINCIPAL, READS, address_of
+from api.auth import READS, address_of
+from api.problems import PRINCIPAL
 from orchestrator.control.audit import UNKNOWN, Refusal, Refusals
 from orchestrator.store.audit import Actor
 from orchestrator.store.records import Principal

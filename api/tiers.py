@@ -32,8 +32,8 @@ class Settled:
 def settled(unit: Unit, domain: str, policy: Policy, packet: Packet, decision: Decision) -> Settled:
     """Where a decision takes effect, with what is placed as it is now.
 
-    `policy` is the whole domain's, whichever lists the decision asked: the way a packet comes by depends on whether its
-    source is anybody's here.
+    `policy` is what the decision asked. The way a packet comes by depends on whether its source is anybody's here,
+    which a tenant does not learn: for its own list alone every other source is outside.
     """
     if not decision.steps:
         return Settled()

@@ -110,7 +110,9 @@ class TraceBody(Outgoing):
     action: ActionWord
     steps: list[StepBody]
     rule: RuleDocument | None = Field(description="the rule that decided; null where a default did")
-    tier: Literal["server", "host"] = Field(description="where the packet's fate is settled first")
+    tier: Literal["server", "host"] = Field(
+        description="where the packet's fate is settled first; a tenant is told it as of a packet from outside"
+    )
     server: str | None = Field(description="for administrators: the firewall that drops it, where it is one alone")
     lifted: bool = Field(description="the rule is decided ahead of its list")
     heavy: bool = Field(description="the rule is a heavy hitter: its packets go past the firewall servers")
