@@ -4,23 +4,88 @@ Looking at a list can take seconds, and waits for others who look (`control/work
 forty threads: were they taken for this, whoever asks often enough would hold up those who change lists, and enforcement
 points that report. So a few others are kept for it, and a question that finds none of them free waits without one.
 
+A tenant's quota says for how many seconds of a minute its list is looked at; who has used them up is answered 429. What
+counts is the time in a process of the workbench and here, without waiting for a process.
+
     24 checks of `blue` ── one under way, 16 wait, 7 are answered 429 ──┐
     a check of `red` ───── under way at once ───────────────────────────┴──▶ threads ──▶ the workbench's two processes
 """
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
 
 from anyio import CapacityLimiter, Lock, to_thread
 from fastapi import Response
 
+from orchestrator import stages
 from orchestrator.errors import TooOften
 
 MOST = 16
 MOST_WAITING = 16
 """Questions about one tenant's list that wait for the one under way."""
+
+
+A_MINUTE_S = 60.0
+_MOST_TENANTS = 10_000
+
+
+class Seconds:
+    """How long each tenant's list was looked at in the last minute. Safe between threads.
+
+    `ticks` is in seconds and never goes back.
+    """
+
+    def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
+        self._ticks = ticks
+        self._lock = threading.Lock()
+        self._spent: dict[str, deque[tuple[float, float]]] = {}
+        """When each look of the last minute ended, and its seconds; the tenant that looked last is last."""
+
+    def of(self, tenant: str) -> float:
+        """Return a tenant's seconds of the last minute."""
+        with self._lock:
+            return sum(seconds for _, seconds in self._recent(tenant))
+
+    def add(self, tenant: str, seconds: float) -> None:
+        """Count a look that is over."""
+        with self._lock:
+            spent = self._spent.pop(tenant, None) or deque()
+            spent.append((self._ticks(), seconds))
+            self._spent[tenant] = spent
+            while len(self._spent) > _MOST_TENANTS:
+                del self._spent[next(iter(self._spent))]
+
+    def hold(self, tenant: str, most: int) -> None:
+        """Raise TooOften, with how long to wait, where a tenant has used its seconds up."""
+        with self._lock:
+            recent, now = self._recent(tenant), self._ticks()
+            left = sum(seconds for _, seconds in recent)
+            if left < most:
+                return
+            wait_s = A_MINUTE_S
+            for ended, seconds in recent:
+                left -= seconds
+                if left < most:
+                    wait_s = ended + A_MINUTE_S - now
+                    break
+        raise TooOften(
+            f"the list of '{tenant}' may be looked at for {most} seconds of a minute, its quota, and they are used up: "
+            f"come back in {ceil(wait_s)} s",
+            after_s=wait_s,
+        )
+
+    def _recent(self, tenant: str) -> deque[tuple[float, float]]:
+        spent, since = self._spent.get(tenant, deque()), self._ticks() - A_MINUTE_S
+        while spent and spent[0][0] <= since:
+            spent.popleft()
+        return spent
 
 
 @dataclass(slots=True)
@@ -32,16 +97,25 @@ class _Turn:
 
 
 class Questions:
-    """The threads of one service."""
+    """The threads of one service, and how long they look at each tenant's list.
 
-    def __init__(self, most: int = MOST) -> None:
+    `quota` gives the seconds a minute for a tenant, if it has such a quota.
+    """
+
+    def __init__(self, quota: Callable[[str], int | None] = lambda _: None, most: int = MOST) -> None:
+        self._quota = quota
         self._threads = CapacityLimiter(most)
         self._turns: dict[str, _Turn] = {}
+        self._seconds = Seconds()
+
+    def seconds_of(self, tenant: str) -> float:
+        """Return for how long a tenant's list was looked at in the last minute."""
+        return self._seconds.of(tenant)
 
     async def answered(self, tenant: str, look: Callable[[], Response]) -> Response:
         """Return the answer of `look` about a tenant's list, once those asked before are answered.
 
-        Raises TooOften when many wait already, and what `look` raises.
+        Raises TooOften when many wait already or the tenant's seconds are used up, and what `look` raises.
         """
         turn = self._turns.setdefault(tenant, _Turn())
         if turn.asked > MOST_WAITING:
@@ -49,8 +123,19 @@ class Questions:
         turn.asked += 1
         try:
             async with turn.lock:
-                return await to_thread.run_sync(look, limiter=self._threads)
+                return await to_thread.run_sync(partial(self._look, tenant, look), limiter=self._threads)
         finally:
             turn.asked -= 1
             if turn.asked == 0:
                 del self._turns[tenant]
+
+    def _look(self, tenant: str, look: Callable[[], Response]) -> Response:
+        most = self._quota(tenant)
+        if most is not None:
+            self._seconds.hold(tenant, most)
+        with stages.measuring() as clock:
+            try:
+                return look()
+            finally:
+                clock.lap(stages.LOOK)
+                self._seconds.add(tenant, clock.seconds[stages.LOOK])

@@ -23,6 +23,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.context import Services
+from api.questions import Questions
 from api.rates import Rates
 from orchestrator.clouds import open_cloud
 from orchestrator.control.audit import Auditor, Refusals, Sink
@@ -204,6 +205,7 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
         metrics=metrics,
         clock=clock,
         workbench=workbench,
+        questions=Questions(lambda tenant: control.read(lambda unit: unit.tenants.quota(tenant).analysis_seconds)),
         feed=feed,
         body_limit_bytes=settings.body_limit_bytes,
         watch_limit_s=settings.watch_limit_s,

@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+LOOK, WAIT = "look", "wait"
+"""Looking at a list, and waiting for a process that does."""
+
 
 class StageClock:
     """Seconds by stage, in order of first ends.

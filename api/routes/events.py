@@ -14,6 +14,7 @@ from api.context import Limit, NumberMarker, Services, ServicesDep
 from api.limits import SmallBody
 from api.schemas.common import BIGGEST, NAME
 from api.streams import MEDIA_TYPE, following, stream
+from orchestrator.control.feed import named_tenant
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.store.records import EventPage, Principal
 from orchestrator.wire.codec import fill
@@ -51,7 +52,8 @@ async def list_events(
     after = _event_id(last_event_id) if last_event_id is not None else marker
     if after is None:
         after = await services.feed.newest()
-    return stream(await _first(_follow_events(services, _who(caller), number, after, bearer)))
+    most = await run_in_threadpool(_most_streams, services, caller)
+    return stream(await _first(_follow_events(services, _who(caller), most, number, after, bearer)))
 
 
 def _page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
@@ -73,13 +75,19 @@ def _answer_page(page: EventPage, limit: int) -> Response:
 def _who(caller: Principal) -> str:
     """Return whom a stream is counted for: a tenant, or a token of none."""
     only = only_tenant(caller)
-    return f"token {caller.token_id}" if only is None else f"tenant '{only}'"
+    return f"token {caller.token_id}" if only is None else named_tenant(only)
+
+
+def _most_streams(services: Services, caller: Principal) -> int | None:
+    """Return the quota of streams of the caller's tenant; None where there is none."""
+    only = only_tenant(caller)
+    return None if only is None else services.control.read(lambda unit: unit.tenants.quota(only).streams)
 
 
 async def _follow_events(
-    services: Services, who: str, number: int | None, after: int, bearer: str
+    services: Services, who: str, most: int | None, number: int | None, after: int, bearer: str
 ) -> AsyncIterator[bytes]:
-    with services.feed.follower(who):
+    with services.feed.follower(who, most):
         chunks = following(
             services.feed,
             after,

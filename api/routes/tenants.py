@@ -15,6 +15,7 @@ from api.limits import SmallBody
 from api.schemas.common import read_prefix, read_prefixes
 from api.schemas.cost import QuotaPut
 from api.schemas.tenants import NewPrefix, NewTenant, NewTenants, Prefixes, TenantChange
+from orchestrator.control.feed import named_tenant
 from orchestrator.policy.formats.native_values import at
 from orchestrator.store.records import Principal, Reply, TenantRecord
 from orchestrator.store.unit import Unit
@@ -240,7 +241,13 @@ def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:
 
 
 def _used_by(services: Services, record: TenantRecord, rules: int) -> Used:
-    return Used(rules, services.control.flows_of(record.domain, record.number), record.stored_bytes)
+    return Used(
+        rules,
+        services.control.flows_of(record.domain, record.number),
+        record.stored_bytes,
+        services.feed.streams_of(named_tenant(record.id)),
+        round(services.questions.seconds_of(record.id), 3),
+    )
 
 
 def _seen(kind: type[Shown], record: TenantRecord, **more: object) -> Shown:

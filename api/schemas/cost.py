@@ -16,6 +16,9 @@ class QuotaPut(Incoming):
 
     stored_bytes: int | None = Field(default=None, ge=0, le=BIGGEST, description="of the list and its history")
     versions: int | None = Field(default=None, ge=2, le=BIGGEST, description="how many are kept")
+    streams: int | None = Field(default=None, ge=0, le=BIGGEST, description="of events, at one service")
+    analysis_seconds: int | None = Field(default=None, ge=0, le=BIGGEST, description="in a minute, at one service")
 
     def quota(self) -> Quota:
-        return Quota(self.rules, self.flows, self.stored_bytes, self.versions)
+        kept = self.stored_bytes, self.versions
+        return Quota(self.rules, self.flows, *kept, self.streams, self.analysis_seconds)

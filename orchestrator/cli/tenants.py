@@ -174,11 +174,15 @@ def set_quota(
     flows: Most = None,
     stored_bytes: Most = None,
     versions: Most = None,
+    streams: Most = None,
+    analysis_seconds: Most = None,
     url: Url = None,
 ) -> None:
-    """Set the limits of a tenant's list: rules, and flow entries on a switch. Limits that are not named stay.
+    """Set the limits of a tenant: its list's rules, and flow entries on a switch. Limits that are not named stay.
 
     Versions that take up more than --stored-bytes, or are more than --versions, are forgotten, the oldest first.
+    At one service, members have --streams of events open at most, and the list is looked at for --analysis-seconds of
+    a minute.
     """
     with service(url) as client:
         now = client.quota(tenant)
@@ -187,12 +191,19 @@ def set_quota(
             _most(flows, now.flows, "--flows"),
             _most(stored_bytes, now.stored_bytes, "--stored-bytes"),
             _most(versions, now.versions, "--versions"),
+            _most(streams, now.streams, "--streams"),
+            _most(analysis_seconds, now.analysis_seconds, "--analysis-seconds"),
         )
         client.set_quota(tenant, limits)
         found = client.quota(tenant)
     words = ("no limit" if each is None else each for each in (found.rules, found.flows))
-    kept = (("stored bytes", found.stored_bytes), ("versions", found.versions))
-    more = "".join([f", {name} {most}" for name, most in kept if most is not None])
+    others = (
+        ("stored bytes", found.stored_bytes),
+        ("versions", found.versions),
+        ("streams", found.streams),
+        ("analysis seconds", found.analysis_seconds),
+    )
+    more = "".join([f", {name} {most}" for name, most in others if most is not None])
     say("{}: rules {}, flow entries {}{}".format(tenant, *words, more))
 
 
@@ -202,6 +213,8 @@ def _shares(quota: Limits, used: Used) -> list[tuple[str, object, object]]:
         ("rules", quota.rules, used.rules),
         ("flow entries", quota.flows, used.flows),
         ("stored bytes", quota.stored_bytes, used.stored_bytes),
+        ("streams", quota.streams, used.streams),
+        ("analysis seconds a minute", quota.analysis_seconds, used.analysis_seconds),
     )
     return [
         (name, "no limit" if limit is None else limit, "?" if count is None else count) for name, limit, count in units

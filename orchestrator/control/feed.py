@@ -36,6 +36,11 @@ GATHER_S = 0.02
 to the switches nobody should read the log."""
 
 
+def named_tenant(tenant: str) -> str:
+    """Return the name under which a tenant's streams are counted."""
+    return f"tenant '{tenant}'"
+
+
 @dataclass(frozen=True, slots=True)
 class Feeding:
     """Some events, and the id up to which the reader has seen everything.
@@ -75,14 +80,19 @@ class Feed:
         self._unsubscribe()
         self._signal.fire()
 
+    def streams_of(self, who: str) -> int:
+        """Return how many streams are open for somebody (`named_tenant`)."""
+        return self._followers[who]
+
     @contextmanager
-    def follower(self, who: str) -> Iterator[None]:
-        """Count a follower.
+    def follower(self, who: str, most: int | None = None) -> Iterator[None]:
+        """Count a follower; `most` is the quota, if there is one.
 
         Raises TooOften when `who` follows often already, Busy when all places are taken.
         """
-        if self._followers[who] >= MOST_EACH:
-            raise TooOften(f"{MOST_EACH} streams of events are open for {who} already: close some, or ask for pages")
+        limit = MOST_EACH if most is None else most
+        if self._followers[who] >= limit:
+            raise TooOften(f"{limit} streams of events are open for {who} already: close some, or ask for pages")
         if self._followers.total() >= MOST_FOLLOWERS:
             raise Busy(f"{MOST_FOLLOWERS} follow the events already: ask for pages instead, or come back")
         self._followers[who] += 1

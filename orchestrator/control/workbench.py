@@ -27,6 +27,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, ParamSpec, TypeVar
 
+from orchestrator import stages
 from orchestrator.errors import AclflowError, Busy, TooLarge
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import acl_from_json, acl_text
@@ -84,11 +85,13 @@ class Workbench:
 
         Raises TooLarge when it takes longer than `within_s`, Busy when others do not make room in that time.
         """
+        stages.lap(stages.LOOK)
         at_once = next((worker for worker in (self._other, self._judge) if worker.take(0)), None)
         return self._done(at_once, self._other, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def judge(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """As `run`, and always in the same process, which remembers what it judged before."""
+        stages.lap(stages.LOOK)
         return self._done(None, self._judge, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def close(self) -> None:
@@ -102,7 +105,9 @@ class Workbench:
     def _done(self, taken: Worker | None, otherwise: Worker, within_s: float, work: Work) -> Any:
         deadline = time.monotonic() + within_s
         if taken is None and not otherwise.take(within_s):
+            stages.lap(stages.WAIT)
             raise Busy("others are having their lists looked at: try again")
+        stages.lap(stages.WAIT)
         outcome = (taken or otherwise).do(work, deadline)
         if isinstance(outcome, BaseException):
             raise outcome

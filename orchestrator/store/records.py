@@ -126,6 +126,7 @@ class ExpiringRule:
 class Quota:
     """Limits of a tenant's list: rules, flow entries on a switch; bytes and versions of its history.
 
+    And what its members may take of a service at a time: streams of events, seconds of analysis a minute.
     None: as much as there is, or as any tenant may have.
     """
 
@@ -133,11 +134,13 @@ class Quota:
     flows: int | None = None
     stored_bytes: int | None = None
     versions: int | None = None
+    streams: int | None = None
+    analysis_seconds: int | None = None
 
     def __post_init__(self) -> None:
         if self.versions is not None and self.versions < 2:
             raise BadInput("at least two versions are kept, the current one and the one before", place="versions")
-        for name in ("rules", "flows", "stored_bytes", "versions"):
+        for name in ("rules", "flows", "stored_bytes", "versions", "streams", "analysis_seconds"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1 << 53:
                 raise BadInput(f"{value} is not in 0..2^53-1", place=name)

@@ -96,6 +96,8 @@ class Tenants:
             quota_flows=quota.flows,
             quota_bytes=quota.stored_bytes,
             quota_versions=quota.versions,
+            quota_streams=quota.streams,
+            quota_analysis=quota.analysis_seconds,
         )
         return self.get(tenant)
 
@@ -220,4 +222,5 @@ def _refuse_marked(row: Row[Any]) -> None:
 
 
 def _quota(row: Row[Any]) -> Quota:
-    return Quota(row.quota_rules, row.quota_flows, row.quota_bytes, row.quota_versions)
+    kept = row.quota_bytes, row.quota_versions
+    return Quota(row.quota_rules, row.quota_flows, *kept, row.quota_streams, row.quota_analysis)

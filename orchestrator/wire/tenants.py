@@ -18,6 +18,8 @@ class Limits:
     flows: int | None
     stored_bytes: int | None = described("of the list and its history; the oldest versions go first", default=None)
     versions: int | None = described("how many are kept", default=None)
+    streams: int | None = described("of events that are open at one service; null: 64", default=None)
+    analysis_seconds: int | None = described("for which a service looks at the list in a minute", default=None)
 
 
 @document()
@@ -27,6 +29,8 @@ class Used:
     rules: int
     flows: int | None
     stored_bytes: int | None = described("what the list and its history take up", default=None)
+    streams: int | None = described("of events that are open at this service", default=None)
+    analysis_seconds: float | None = described("for which this service looked at it in the last minute", default=None)
 
 
 @document(kw_only=True)

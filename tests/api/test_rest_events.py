@@ -29,6 +29,7 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
 from orchestrator.store.transaction import StoreSettings
 from orchestrator.wire.events import Event
+from orchestrator.wire.tenants import Limits
 
 ACCEPT = {"Accept": "text/event-stream"}
 _numbers = itertools.count()
@@ -309,6 +310,27 @@ def test_one_tenant_does_not_take_all_places(
             assert other.status_code == 200
         open_streams.close()
         until(lambda: follows(http, token))
+
+
+def test_a_quota_says_how_many_streams_a_tenant_has(service: Served, admin: Client, tenant: str) -> None:
+    admin.set_quota(tenant, Limits(rules=None, flows=None, streams=1))
+    token = {"X-Auth-Token": admin.create_token("reader", tenant=tenant)[1]}
+    with service.http() as http:
+        with http.stream("GET", "/v1/events", headers=ACCEPT | token) as first:
+            assert first.status_code == 200
+            assert admin.quota(tenant).used.streams == 1
+            refused = http.get("/v1/events", headers=ACCEPT | token)
+            assert (refused.status_code, refused.headers["Retry-After"]) == (429, "60")
+            assert "1 streams of events are open" in refused.json()["detail"]
+            with http.stream("GET", "/v1/events", headers=ACCEPT) as others:
+                assert others.status_code == 200
+            admin.set_quota(tenant, Limits(rules=None, flows=None, streams=2))
+            with http.stream("GET", "/v1/events", headers=ACCEPT | token) as second:
+                assert second.status_code == 200
+        until(lambda: admin.quota(tenant).used.streams == 0)
+        admin.set_quota(tenant, Limits(rules=None, flows=None, streams=0))
+        assert http.get("/v1/events", headers=ACCEPT | token).status_code == 429
+        assert http.get("/v1/events", headers=token).status_code == 200, "pages are still given"
 
 
 def follows(http: httpx.Client, token: dict[str, str]) -> bool:

@@ -220,11 +220,16 @@ def test_a_quota_is_held_before_anything_is_written(admin: Client, http: httpx.C
     admin.put_acl(tenant, acl(wide))
     seen = http.get(f"/v1/tenants/{tenant}").json()
     cost = http.post(f"/v1/tenants/{tenant}/acl/check", json={"rules": [wide]}).json()["cost"]
-    assert seen["quota"] == {"rules": 3, "flows": 71, "versions": None, "stored_bytes": None}
+    nothing = dict.fromkeys(("versions", "stored_bytes", "streams", "analysis_seconds"))
+    assert seen["quota"] == {"rules": 3, "flows": 71, **nothing}
     assert seen["used"].pop("stored_bytes") > 0
+    assert seen["used"].pop("analysis_seconds") == 0
+    assert seen["used"].pop("streams") == 0
     assert seen["used"] == {"rules": 1, "flows": cost["ingress"]["flows"] + cost["egress"]["flows"]}
     told = http.get(f"/v1/tenants/{tenant}/quota").json()
     assert told["used"].pop("stored_bytes") > 0
+    assert told["used"].pop("analysis_seconds") > 0
+    assert told["used"].pop("streams") == 0
     assert told == {**seen["quota"], "used": seen["used"]}
     refused = http.post(f"/v1/tenants/{tenant}/acl/rules", json=permit("more", "1-65534"))
     assert (refused.status_code, refused.json()["type"]) == (413, "urn:aclflow:problem:too-large")
@@ -251,6 +256,8 @@ def test_only_administrators_set_quotas_and_on_a_condition(service: Served, http
         **body,
         "versions": None,
         "stored_bytes": None,
+        "streams": None,
+        "analysis_seconds": None,
     }
     assert http.put(path, json=body, headers={"If-Match": '"1"'}).status_code == 412
 

@@ -7,19 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NoReturn
 
+import httpx
 import pytest
 from patience import PATIENCE_S, until
 from served import Served
 
 from api import lookout
-from api.questions import MOST_WAITING
+from api.questions import MOST_WAITING, Seconds
 from api.routes import acl as routes
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.client import Client
-from orchestrator.errors import TooLarge
+from orchestrator.errors import TooLarge, TooOften
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl
+from orchestrator.wire.tenants import Limits
 
 TENANT = "reviewed"
 
@@ -80,6 +82,53 @@ def test_a_long_list_is_looked_at_before_somebody_asks(
     put(admin, synthetic(lookout.LONG))
     assert looked.wait(PATIENCE_S)
     assert set(of) == {TENANT}
+
+
+def test_a_quota_says_how_long_a_list_is_looked_at(admin: Client, service: Served) -> None:
+    admin.create_tenant("curious", domain="reviews", prefixes=[])
+    admin.create_tenant("other", domain="reviews", prefixes=[])
+    with service.http() as http, ThreadPoolExecutor(8) as many:
+
+        def ask(tenant: str) -> httpx.Response:
+            return http.post(f"/v1/tenants/{tenant}/acl/check", json={"rules": []}, timeout=PATIENCE_S)
+
+        assert ask("curious").status_code == 200
+        used = admin.quota("curious").used.analysis_seconds
+        assert used is not None
+        assert used > 0
+        assert admin.quota("other").used.analysis_seconds == 0
+        admin.set_quota("curious", Limits(rules=None, flows=None, analysis_seconds=0))
+        answers = [*many.map(ask, ["curious"] * 8)]
+        assert {each.status_code for each in answers} == {429}
+        assert all(0 < int(each.headers["Retry-After"]) <= 60 for each in answers)
+        assert "0 seconds of a minute" in answers[0].json()["detail"]
+        assert ask("other").status_code == 200
+        admin.set_quota("curious", Limits(rules=None, flows=None, analysis_seconds=1_000))
+        assert ask("curious").status_code == 200
+
+
+def test_seconds_count_for_a_minute() -> None:
+    now = 100.0
+    seconds = Seconds(lambda: now)
+    for at, spent in ((100.0, 4.0), (130.0, 3.0), (140.0, 2.0)):
+        now = at
+        seconds.add("red", spent)
+    seconds.hold("red", 10)
+    with pytest.raises(TooOften) as caught:
+        seconds.hold("red", 9)
+    assert caught.value.after_s == 20.0, "the four seconds of 100 are a minute old by then"
+    with pytest.raises(TooOften) as caught:
+        seconds.hold("red", 5)
+    assert caught.value.after_s == 50.0
+    with pytest.raises(TooOften) as caught:
+        seconds.hold("red", 2)
+    assert caught.value.after_s == 60.0
+    seconds.hold("blue", 1)
+    now = 160.0
+    assert seconds.of("red") == 5.0
+    now = 200.0
+    assert seconds.of("red") == 0.0
+    seconds.hold("red", 1)
 
 
 def test_questions_about_lists_hold_up_nobody(admin: Client, service: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,6 +275,8 @@ def test_a_quota_is_set_shown_and_held(run: Run, tenant: str) -> None:
         "rules\t1\t1",
         f"flow entries\t5\t{shown['used']['flows']}",
         f"stored bytes\tno limit\t{shown['used']['stored_bytes']}",
+        "streams\tno limit\t0",
+        f"analysis seconds a minute\tno limit\t{shown['used']['analysis_seconds']}",
     ]
     assert "no limit" in run("tenant", "quota", "set", tenant, "--rules", "none", "--flows", "none").out
     assert run("tenant", "quota", "set", tenant, "--rules", "few").code == 2

@@ -86,7 +86,7 @@ async def _edit(view: View, tenant: Tenant) -> None:
 
         async def change() -> None:
             owned = _prefixes(prefixes.value)
-            quota = Limits(*(_limit(name, field.value) for name, field in limits.items()))
+            quota = replace(seen.quota, **{name: _limit(name, field.value) for name, field in limits.items()})
             await view.do(lambda client: carry_out(client, str(title.value or "").strip(), owned, quota))
             ui.navigate.reload()
 

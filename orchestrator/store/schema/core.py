@@ -58,7 +58,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0026"
+HEAD = "0027"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -119,6 +119,8 @@ tenants = Table(
     Column("quota_versions", COUNT),
     Column("stored_bytes", COUNT, nullable=False, server_default="0"),
     Column("two_persons", COUNT, nullable=False, server_default="0"),
+    Column("quota_streams", COUNT),
+    Column("quota_analysis", COUNT),
     CheckConstraint("number BETWEEN 1 AND 4294967295", name="number_fits_a_register"),
     sqlite_with_rowid=False,
 )
