@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import socket
 import struct
@@ -183,6 +184,31 @@ def test_an_endpoint_that_asks_without_end_harms_nobody(site: ServedWorld) -> No
             os.waitpid(pid, 0)
         assert len(heard(port)) < 400, "what it is told is limited, too"
     assert site.ask("a2", "udhcpc"), "and it is served again when it is quiet"
+
+
+def test_connections_that_one_endpoint_holds_open_leave_room_for_others(site: ServedWorld) -> None:
+    assert site.ask("a1", "udhcpc")
+    assert site.ask("a2", "udhcpc")
+    target = (RESOLVER[Family.IPV4], 53)
+
+    def opened() -> list[socket.socket]:
+        held = []
+        for _ in range(40):
+            port = socket.socket()
+            port.setblocking(False)
+            port.connect_ex(target)
+            held.append(port)
+        time.sleep(0.5)
+        return held
+
+    held = site.inside("a2", opened)
+    try:
+        until(partial(site.resolves, "a1", RESOLVER[Family.IPV4], socket.SOCK_STREAM))
+        _, writable, _ = select.select((), held, (), 0)
+        assert 5 <= len(writable) <= 20, "most of them were not let in"
+    finally:
+        for each in held:
+            each.close()
 
 
 def test_nothing_of_the_host_is_open_by_the_port(site: ServedWorld) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import threading
@@ -87,7 +88,16 @@ class Answerer:
                 question = read_question(port.recv(_LONGEST, socket.MSG_DONTWAIT))
                 frame = None if question is None else answer(question, self.services)
                 if frame is not None:
-                    port.send(frame)
+                    _send(port, frame)
+
+
+def _send(port: socket.socket, frame: bytes) -> None:
+    """Send an answer; one that the queue has no room for is lost, as any packet may be. Raises OSError."""
+    try:
+        port.send(frame)
+    except OSError as error:
+        if error.errno not in (errno.ENOBUFS, errno.EAGAIN):
+            raise
 
 
 def _socket(port: str, kind: int) -> socket.socket:

@@ -16,8 +16,11 @@ _UNPRIVILEGED = (
     "--ambient-caps=+net_bind_service", "--pdeathsig=KILL",
 )  # fmt: skip
 """It reads what tenants send, so it may do nothing but listen; and it ends when we do, however that is."""
-_PENDING = 20 * NAMES_A_SECOND
+_PENDING = 100 * NAMES_A_SECOND
 """Names asked for and not answered yet: one endpoint at its limit, and silent resolvers, do not use them up."""
+
+_CONNECTIONS = 500
+"""Connections at once; dnsmasq ends one that is silent after two and a half minutes, and makes 20 by default."""
 
 
 def command(services: HostServices) -> Iterator[str]:
@@ -26,7 +29,7 @@ def command(services: HostServices) -> Iterator[str]:
     yield from (_PROGRAM, "--keep-in-foreground", "--conf-file=/dev/null", "--log-facility=-", "--pid-file=")
     yield from (f"--listen-address={address}" for address in RESOLVER.values())
     yield from ("--bind-interfaces", "--no-hosts", "--no-dhcp-interface=*", "--cache-size=2000")
-    yield from (f"--dns-forward-max={_PENDING}", "--bogus-priv", "--domain-needed")
+    yield from (f"--dns-forward-max={_PENDING}", f"--max-tcp-connections={_CONNECTIONS}")
     if services.servers:
         yield "--no-resolv"
         yield from (f"--server={server}" for server in services.servers)

@@ -19,8 +19,8 @@ RESOLVER = {
     Family.IPV4: format_address(Family.IPV4, SERVICES_IPV4), Family.IPV6: format_address(Family.IPV6, SERVICES_IPV6)
 }  # fmt: skip
 _MARKED = "ether daddr & ff:ff:00:00:00:00 == 0a:ad:00:00:00:00"
-QUESTIONS_A_SECOND, NAMES_A_SECOND = 20, 100
-"""How many questions for addresses, and for names, one endpoint may ask."""
+QUESTIONS_A_SECOND, NAMES_A_SECOND, CONNECTIONS_A_SECOND = 20, 100, 1
+"""How many questions for addresses one endpoint may ask, packets it may send the resolver, connections open to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class HostServices:
 
     def _limits(self) -> Iterator[str]:
         """What one endpoint may ask a second, counted before anything of the host looks at the packet."""
-        for name in ("askers", "resolving"):
+        for name in ("askers", "opening", "resolving"):
             yield f"set {name} {{ type ether_addr . ether_addr; size 65535; flags dynamic, timeout; timeout 1m; }}"
         yield from (
             "chain limits {",
@@ -117,6 +117,8 @@ class HostServices:
             f"{_MARKED} update @askers {{ ether saddr . ether daddr limit rate "
             f"over {QUESTIONS_A_SECOND}/second burst {2 * QUESTIONS_A_SECOND} packets }} drop",
             f"{_MARKED} accept",
+            "tcp flags & (syn | ack) == syn update @opening { ether saddr . ether daddr limit rate "
+            f"over {CONNECTIONS_A_SECOND}/second burst {10 * CONNECTIONS_A_SECOND} packets }} drop",
             "update @resolving { ether saddr . ether daddr limit rate "
             f"over {NAMES_A_SECOND}/second burst {2 * NAMES_A_SECOND} packets }} drop",
             "}",
