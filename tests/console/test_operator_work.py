@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -303,3 +304,16 @@ def test_a_token_is_made_shown_once_and_revoked(look: Look) -> None:
         expect(page.locator(".token", has_text="nightly audit")).to_have_count(0)
         with pytest.raises(Unauthenticated):
             client.own_token()
+
+
+def test_an_open_page_of_a_revoked_token_goes_by_itself(look: Look) -> None:
+    """Nobody clicks: what is shown goes, and no other page of the session opens."""
+    with look.town.client() as client:
+        record, secret = client.create_token("reader", tenant="shop")
+        look.sign_in(secret)
+        look.open("/project/shop/acl")
+        expect(look.page.get_by_text("ssh-office")).to_be_visible()
+        client.revoke_token(record.id)
+    look.page.wait_for_url(lambda url: "/login" in url)
+    look.page.goto(f"{look.town.console}/project/shop")
+    expect(look.page).to_have_url(re.compile("/login"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from urllib.parse import quote
 
 from nicegui import ui
@@ -10,7 +9,7 @@ from nicegui import ui
 from api.console.parts.pieces import empty
 from api.console.parts.tree import Place, sections_for
 from api.console.sessions import Session
-from orchestrator.errors import AclflowError
+from orchestrator.errors import AclflowError, Unauthenticated
 from orchestrator.wire.tenants import Tenant
 
 _LOOK_S = 3.0
@@ -143,14 +142,20 @@ def _account(session: Session) -> None:
 
 
 def _watch(session: Session, banner: ui.element, text: ui.label) -> None:
-    """Show the banner while the service does not answer."""
+    """Show the banner while the service does not answer; end the session once its token is good for nothing."""
 
     async def look() -> None:
         if session.is_over:
             ui.navigate.to("/login")
             return
-        with contextlib.suppress(AclflowError):
+        try:
             await session.reading.get("who", session.client.own_token, fresh_s=_LOOK_S - 0.5)
+        except Unauthenticated:  # the token was revoked, or has ended
+            session.is_ended = True
+            ui.navigate.to("/login")
+            return
+        except AclflowError:
+            pass  # said by the banner
         lost = session.reading.lost
         banner.set_visibility(lost is not None)
         if lost is not None:
