@@ -7,7 +7,6 @@
                                           anything was acknowledged                    start): `catchingup.py`
 
 Each step takes what the one before returned: a `Turn`, `_Edited`, `Committed`.
-
 Between a decision what to publish and its publication nobody else decides: a turn of the `Maker`'s is held.
 
 On PostgreSQL domains are independent: each has a queue, a turn and a part of the store of its own, so a write that
@@ -27,7 +26,6 @@ from typing import Any, TypeVar
 import structlog
 
 from orchestrator import stages
-from orchestrator.compile.estimate import Estimate
 from orchestrator.control.catchingup import CatchingUp
 from orchestrator.control.ceilings import Admission, Ceilings
 from orchestrator.control.compiler import Compiler
@@ -37,7 +35,7 @@ from orchestrator.control.maker import Maker, Step
 from orchestrator.control.pops.edges import EdgeReport
 from orchestrator.control.pops.heavy import HeavyChooser
 from orchestrator.control.pops.manager import key_of, require_server
-from orchestrator.control.precompiling import LongList, Precompiler, Untried
+from orchestrator.control.precompiling import Precompiler, carry_once_tried
 from orchestrator.control.promote import Promoter
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.control.staging import Staging
@@ -45,7 +43,7 @@ from orchestrator.control.tiers import Tiers, require
 from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.control.writequeue import Jobs, NotCommitted, WriteQueue, Written
 from orchestrator.errors import Busy, NotFound, TryAgain
-from orchestrator.policy.model import Acl
+from orchestrator.policy.model import Acl, ReturnTraffic
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.engine import Turn
@@ -54,9 +52,6 @@ from orchestrator.store.transaction import Elsewhere, domain_part
 from orchestrator.store.unit import Unit
 
 T = TypeVar("T")
-
-_TRIES = 4
-"""A write begins so often: once, and again after each time that a list had to be compiled in a process first."""
 
 log = structlog.get_logger()
 
@@ -153,20 +148,20 @@ class Control:
         `puts` is the payer's new list where that is known: a long one is compiled in a process before its turn.
 
         Raises what `work` and the compiler raise; then nothing was changed. `work` may be done more than once, each
-        time after it was rolled back: alone where others failed with it, and where an intersection must be enforced
-        first, which takes a generation of its own.
+        time after it was rolled back: alone where others failed with it, and where an intersection goes first.
         """
         stages.lap("read")
         of_tenant = tenant or payer
         if domain is None and of_tenant is not None and not self._store.is_alone:
             domain = self._home(of_tenant)
         domain = None if domain is None else self._store.part(domain)
-        self._precompile(payer, puts)
+        if self._precompiler is not None and payer is not None and puts is not None:
+            self._precompiler.try_new(payer, puts, self._returns_of)
         try:
-            return self._insist(partial(self._queue(domain).do, work, payer, is_large=is_large))
+            return carry_once_tried(self._precompiler, partial(self._queue(domain).do, work, payer, is_large=is_large))
         except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
             self._homes.pop(of_tenant or "", None)
-            return self._insist(partial(self._queue(None).do, work, payer, is_large=is_large))
+            return carry_once_tried(self._precompiler, partial(self._queue(None).do, work, payer, is_large=is_large))
 
     def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, is_large: bool = False) -> T:
         """Do `work` as `carry_out` does, with what another person must approve, up to the commit; then undo it.
@@ -174,33 +169,10 @@ class Control:
         Raises what `carry_out` raises.
         """
         queued = partial(self._queue(None).do, work, payer, is_large=is_large, is_rehearsal=True)
-        return self._insist(queued).answer
+        return carry_once_tried(self._precompiler, queued).answer
 
-    def _precompile(self, tenant: str | None, acl: Acl | None) -> None:
-        """Compile a long list in a process.
-
-        Where it turns out to be another one in its turn, as after a change of groups, that one is compiled too.
-        """
-        if self._precompiler is None or tenant is None or acl is None:
-            return
-        if Estimate.of(acl).bounds.most < self._precompiler.long_flows:
-            return
-        with suppress(NotFound):  # its turn will say so
-            returns = self.read(lambda unit: unit.domains.get(unit.tenants.domain(tenant)).return_traffic)
-            self._precompiler.try_list(LongList(tenant, acl, returns))
-
-    def _insist(self, queued: Callable[[], Written[T]]) -> Written[T]:
-        """Carry a piece of work out, again where a long list had to be compiled in a process first.
-
-        Raises Busy where that list is another one each time.
-        """
-        for _ in range(_TRIES):
-            try:
-                return queued()
-            except Untried as error:
-                assert self._precompiler is not None, "lists are sent back where they can be compiled"
-                self._precompiler.try_list(error.untried)
-        raise Busy("others change the list, or what it names, all the time: try again", after_s=1)
+    def _returns_of(self, tenant: str) -> ReturnTraffic:
+        return self.read(lambda unit: unit.domains.get(unit.tenants.domain(tenant)).return_traffic)
 
     def _home(self, tenant: str) -> str | None:
         """Return the domain that a tenant was in lately; None where there is no such tenant."""

@@ -16,19 +16,22 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import structlog
 
 from orchestrator.compile.equivalence import prove
+from orchestrator.compile.estimate import Estimate
 from orchestrator.compile.host import compile_host
 from orchestrator.control.workbench import OutOfTime, ProcessEnded, Work, Worker
-from orchestrator.errors import Busy, TooLarge, TooOften
+from orchestrator.errors import Busy, NotFound, TooLarge, TooOften
 from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.policy.numbers import RuleNumbers
 
+T = TypeVar("T")
 log = structlog.get_logger()
 
 LONG_FLOWS = 50_000
@@ -37,6 +40,8 @@ a search tried, none took longer than half a second (`bench/control_plane/worstl
 LIMIT_S = 30.0
 _PROCESSES = 2
 _WAITING = 2
+_TRIES = 4
+"""A write begins so often: once, and again after each time that a list had to be tried first."""
 _KEPT = 8
 """Lists that were in time are remembered until their turn has come."""
 
@@ -121,6 +126,15 @@ class Precompiler:
                 while len(self._in_time) > _KEPT:
                     self._in_time.popitem(last=False)
 
+    def try_new(self, tenant: str, acl: Acl, returns_of: Callable[[str], ReturnTraffic]) -> None:
+        """Try the list that a tenant is to have, if it is long; raise as `try_list` does.
+
+        In its turn it may turn out to be another one, as after a change of groups: then that one is tried too.
+        """
+        if Estimate.of(acl).bounds.most >= self.long_flows:
+            with suppress(NotFound):  # its turn will say so
+                self.try_list(LongList(tenant, acl, returns_of(tenant)))
+
     def close(self) -> None:
         """Kill the processes with their work; what is asked for later raises Busy."""
         for worker in self._workers:
@@ -177,3 +191,17 @@ class Precompiler:
             log.warning("a process that compiles lists has ended, and is started anew")
         worker.take(self._limit_s)
         return worker.do(work, time.monotonic() + self._limit_s)
+
+
+def carry_once_tried(precompiler: Precompiler | None, write: Callable[[], T]) -> T:
+    """Carry out a write, again after each time that a list had to be tried first.
+
+    Raises what both raise, and Busy where the list is another one each time.
+    """
+    for _ in range(_TRIES):
+        try:
+            return write()
+        except Untried as error:
+            assert precompiler is not None, "lists are sent back where they can be tried"
+            precompiler.try_list(error.untried)
+    raise Busy("others change the list, or what it names, all the time: try again", after_s=1)
