@@ -36,6 +36,7 @@ ASKED = 300
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(not SETS, reason="ACLFLOW_DATA names no folder with classbench/"),
 ]
 
