@@ -23,6 +23,7 @@ from api.context import (
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.domains import DomainChange, EndpointPut, Host, NewDomain, Raise
+from orchestrator.control.firewalls import tracks_connections
 from orchestrator.errors import NotFound
 from orchestrator.policy.model import ReturnTraffic
 from orchestrator.store.points.records import EnforcedState, Laggard
@@ -266,7 +267,10 @@ def _untracked(unit: Unit, record: DomainRecord) -> tuple[str, ...]:
     """Return what of a domain sees one direction only, or keeps no connections, although the domain tracks them."""
     if record.return_traffic is not ReturnTraffic.TRACKED:
         return ()
-    planes = sorted(f"firewall VNFs ({plane.value})" for plane in unit.firewalls.planes(record.id))
+    tracks = tracks_connections(unit, record.id, record.return_traffic)
+    planes = sorted(
+        f"firewall VNFs ({plane.value})" for plane in unit.firewalls.planes(record.id) if not (tracks and plane.tracks)
+    )
     return (*planes, *(("edge", "firewall servers") if unit.pops.of_domain(record.id) is not None else ()))
 
 

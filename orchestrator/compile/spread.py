@@ -106,6 +106,11 @@ class Spread:
             raise BadInput("the buckets have owners that do not serve", place="owners")
 
     @property
+    def shows_connections(self) -> bool:
+        """Whether each firewall sees both directions of its connections, and is the only one that knows them."""
+        return self.stateful and not self.synchronised
+
+    @property
     def by_name(self) -> Mapping[str, Member]:
         """The members by name."""
         return {each.name: each for each in self.members}

@@ -4,13 +4,17 @@ It is published beside the switches' program, under the same generation.
 
 A firewall holds the whole policy and changes at one moment, so a mix of old and new firewalls lets nothing through that
 neither policy permits: where a packet passes several, each must permit it by itself. It needs no intersection first.
+
+Where a domain tracks connections, its firewalls do if the domain's traffic is spread so that both directions of a
+connection meet the same one, and they do not share connections (`tracks_connections`). All others stay at replies that
+are let in by what they look like.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from orchestrator.compile.filters.rows import Plane, filter_program
+from orchestrator.compile.filters.rows import Plane, filter_program, without_connections
 from orchestrator.control.publisher import PublishedTier
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy, ReturnTraffic
@@ -26,11 +30,13 @@ class _Last:
     policy: Policy
     planes: frozenset[Plane]
     lifted: tuple[LiftedRule, ...]
+    tracks: bool
     program: Program
 
-    def is_of(self, snapshot: PolicySnapshot, planes: frozenset[Plane]) -> bool:
+    def is_of(self, snapshot: PolicySnapshot, planes: frozenset[Plane], *, tracks: bool) -> bool:
         """Whether the program would be the same."""
-        return self.policy is snapshot.policy and (self.planes, self.lifted) == (planes, snapshot.lifted)
+        known = self.planes, self.lifted, self.tracks
+        return self.policy is snapshot.policy and known == (planes, snapshot.lifted, tracks)
 
 
 class FirewallTier(PublishedTier[_Last]):
@@ -46,22 +52,21 @@ class FirewallTier(PublishedTier[_Last]):
             return None
         with self._lock:
             last = self._known.get(domain)
-        if last is not None and last.is_of(snapshot, planes):
+        tracks = tracks_connections(unit, domain, snapshot.policy.return_traffic)
+        if last is not None and last.is_of(snapshot, planes, tracks=tracks):
             return Program.of(domain, Tier.SERVER, snapshot.generation, last.program.blocks, ())
         policy, lifted = snapshot.policy, snapshot.lifted
-        program = filter_program(
-            _without_connections(policy), planes, domain=domain, generation=snapshot.generation, lifted=lifted
-        )
+        asked = policy if tracks else without_connections(policy)
+        program = filter_program(asked, planes, domain=domain, generation=snapshot.generation, lifted=lifted)
         with self._lock:
-            self._known[domain] = _Last(policy, planes, lifted, program)
+            self._known[domain] = _Last(policy, planes, lifted, tracks, program)
         return program
 
 
-def _without_connections(policy: Policy) -> Policy:
-    """A policy as planes hold it that know no connections: replies come in by what they look like."""
-    if policy.return_traffic is not ReturnTraffic.TRACKED:
-        return policy
-    return replace(policy, return_traffic=ReturnTraffic.ESTABLISHED)
+def tracks_connections(unit: Unit, domain: str, returns: ReturnTraffic) -> bool:
+    """Return whether a domain's firewalls see both directions of connections that they are to track."""
+    known = unit.spreads.find(domain) if returns is ReturnTraffic.TRACKED else None
+    return known is not None and known.spread.shows_connections
 
 
 def _planes(unit: Unit, domain: str) -> frozenset[Plane]:

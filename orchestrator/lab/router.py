@@ -2,7 +2,7 @@
 
     left ── eth0 ══ left ─ router ─ right ══ eth0 ── right
 
-The kernel of `router` forwards whatever comes from `left` to `right`, whoever it is addressed to; the ends have raw
+The kernel of `router` forwards whatever comes from one end to the other, whoever it is addressed to; the ends have raw
 sockets and nobody speaks by himself. Packets that do not come out were dropped by the filter (or no router forwards
 them).
 """
@@ -39,6 +39,9 @@ LEFT, ROUTER, RIGHT = "left", "router", "right"
 _MACS = {LEFT: 0x02AC1F000001, RIGHT: 0x02AC1F000002}
 _ROUTER_MACS = {LEFT: 0x02AC1F000011, RIGHT: 0x02AC1F000012}
 _NEXT_HOPS = {socket.AF_INET: "169.254.1.2", socket.AF_INET6: "fe80::2"}
+_MAIN_TABLE, _BACK_TABLE = 254, 100
+"""The routing table of what comes from the right."""
+_OTHER = {LEFT: RIGHT, RIGHT: LEFT}
 _BATCH = 64
 _QUIET_S = 0.1
 _COUNTS = Path("/proc/thread-self/net/dev")
@@ -84,7 +87,7 @@ class Router:
             namespaces.remove(name)
 
     def _link(self) -> None:
-        """Both links, and routes for everything to the right. Called inside the router."""
+        """Both links, and routes from each to the other. Called inside the router."""
         namespaces.set_kernel(_FORWARDING)
         with IPRoute() as routes:
             routes.link("set", index=routes.link_lookup(ifname="lo")[0], state="up")  # routes need some local address
@@ -97,12 +100,16 @@ class Router:
                     os.close(descriptor)
                 routes.link("set", index=routes.link_lookup(ifname=role)[0], state="up")
                 self.inside(role, _up)
-            right = routes.link_lookup(ifname=RIGHT)[0]
-            for family, gateway in _NEXT_HOPS.items():
-                routes.neigh("add", dst=gateway, lladdr=format_mac(_MACS[RIGHT]), ifindex=right, state="permanent",
-                             family=family)  # fmt: skip
-                everywhere = "::/0" if family == socket.AF_INET6 else "0.0.0.0/0"
-                routes.route("add", dst=everywhere, gateway=gateway, oif=right, flags=["onlink"], family=family)
+            for role, table in ((RIGHT, _MAIN_TABLE), (LEFT, _BACK_TABLE)):
+                index = routes.link_lookup(ifname=role)[0]
+                for family, gateway in _NEXT_HOPS.items():
+                    routes.neigh("add", dst=gateway, lladdr=format_mac(_MACS[role]), ifindex=index, state="permanent",
+                                 family=family)  # fmt: skip
+                    everywhere = "::/0" if family == socket.AF_INET6 else "0.0.0.0/0"
+                    routes.route("add", dst=everywhere, gateway=gateway, oif=index, flags=["onlink"], family=family,
+                                 table=table)  # fmt: skip
+            for family in _NEXT_HOPS:
+                routes.rule("add", iifname=RIGHT, table=_BACK_TABLE, family=family)
 
     def inside(self, role: str, call: Callable[[], Result]) -> Result:
         """Call a function inside one of the namespaces and return its result."""
@@ -123,19 +130,19 @@ class Router:
             raise Refused(f"{command[0]}: {done.stderr.strip()[:2000]}")
         return done.stdout
 
-    def fire(self, packets: Sequence[Packet]) -> list[bool]:
-        """Send each packet once from the left; which of them came out on the right."""
-        return self.fire_frames([partial(frame_packet, packet) for packet in packets])
+    def fire(self, packets: Sequence[Packet], sender: str = LEFT) -> list[bool]:
+        """Send each packet once from an end; which of them came out at the other one."""
+        return self.fire_frames([partial(frame_packet, packet, sender=sender) for packet in packets], sender)
 
-    def fire_frames(self, crafts: Sequence[Callable[[bytes], bytes]]) -> list[bool]:
+    def fire_frames(self, crafts: Sequence[Callable[[bytes], bytes]], sender: str = LEFT) -> list[bool]:
         """The same for frames (from `ethernet`), each made around the marker it is given."""
         first, self._sent = self._sent, self._sent + len(crafts)
         seen = [False] * len(crafts)
         for start in range(0, len(crafts), _BATCH):
             for index, craft in enumerate(crafts[start : start + _BATCH], start):
-                self.sockets[LEFT].send(craft(_MAGIC + self._run + struct.pack("!I", first + index)))
-            self._collect(seen, first, 0.0)
-        while self._collect(seen, first, _QUIET_S):
+                self.sockets[sender].send(craft(_MAGIC + self._run + struct.pack("!I", first + index)))
+            self._collect(seen, first, 0.0, _OTHER[sender])
+        while self._collect(seen, first, _QUIET_S, _OTHER[sender]):
             pass
         return seen
 
@@ -204,12 +211,12 @@ class Router:
             self._collect([], 0, 0.0)
         return spent / len(crafted)
 
-    def _collect(self, seen: list[bool], first: int, patience_s: float) -> bool:
-        """Take what has arrived on the right; whether there was anything."""
+    def _collect(self, seen: list[bool], first: int, patience_s: float, role: str = RIGHT) -> bool:
+        """Take what has arrived at an end; whether there was anything."""
         stem = _MAGIC + self._run
         arrived = False
-        while select.select([self.sockets[RIGHT]], [], [], patience_s)[0]:
-            frame = self.sockets[RIGHT].recv(2048)
+        while select.select([self.sockets[role]], [], [], patience_s)[0]:
+            frame = self.sockets[role].recv(2048)
             at = frame.find(stem)
             if at < 0:
                 continue
@@ -264,14 +271,14 @@ def _count_packets() -> tuple[int, int]:
     return int(fields[1]), int(fields[9])
 
 
-def ethernet(kind: int, payload: bytes) -> bytes:
-    """A frame from the left to the router around what it carries."""
-    return frames.ethernet(_MACS[LEFT], _ROUTER_MACS[LEFT], kind, payload)
+def ethernet(kind: int, payload: bytes, sender: str = LEFT) -> bytes:
+    """A frame from an end to the router around what it carries."""
+    return frames.ethernet(_MACS[sender], _ROUTER_MACS[sender], kind, payload)
 
 
-def frame_packet(packet: Packet, payload: bytes) -> bytes:
-    """A frame from the left to the router around a packet with a payload."""
-    return frames.frame(packet, src_mac=_MACS[LEFT], dst_mac=_ROUTER_MACS[LEFT], payload=payload)
+def frame_packet(packet: Packet, payload: bytes, *, sender: str = LEFT) -> bytes:
+    """A frame from an end to the router around a packet with a payload."""
+    return frames.frame(packet, src_mac=_MACS[sender], dst_mac=_ROUTER_MACS[sender], payload=payload)
 
 
 def _up() -> None:

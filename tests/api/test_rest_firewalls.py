@@ -9,10 +9,11 @@ import pytest
 from served import Served
 
 from orchestrator.client import Client, Held, Host, PointReport
+from orchestrator.client.spread import Carrier, Link
 from orchestrator.compile.filters.rows import FILTERS, Plane, filter_program
 from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
 from orchestrator.policy.addresses import Family, Prefix
-from orchestrator.policy.model import Acl, Action, Packet, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Packet, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.policy.tcpflags import FlagMatch
@@ -195,3 +196,30 @@ def test_a_firewall_goes_with_its_load_and_nobody_waits_for_it(admin: Client, do
     assert [*admin.firewalls(domain)] == []
     with pytest.raises(NotFound, match="no firewall"):
         program(admin, domain)
+
+
+def test_firewalls_track_where_both_directions_of_a_connection_meet_the_same_one(
+    admin: Client, service: Served
+) -> None:
+    """A flow cache passes the filter by, and a classifier in user space knows no connections: these go without."""
+    admin.create_domain("meeting", return_traffic=ReturnTraffic.TRACKED)
+    admin.create_tenant("meeting-shop", domain="meeting", prefixes=[Prefix.parse("198.51.100.192/28")])
+    admin.put_acl("meeting-shop", Acl((WEB,)))
+    admin.add_firewall("meeting", "fw1", "nftables")
+    admin.add_firewall("meeting", "fw2", "queue")
+    assert admin.domain("meeting").untracked == ("firewall VNFs (nftables)", "firewall VNFs (queue)")
+    carriers = [Carrier("fw1", 1, Link("l1", "02:00:00:00:00:01"), Link("r1", "02:00:00:00:00:02"))]
+    digests = []
+    for stateful, synchronised in ((False, False), (True, False), (True, True)):
+        before = admin.domain("meeting").generation
+        admin.set_spread("meeting", carriers, stateful=stateful, synchronised=synchronised)
+        tracks = stateful and not synchronised
+        after = admin.domain("meeting")
+        assert after.untracked == (
+            ("firewall VNFs (queue)",) if tracks else ("firewall VNFs (nftables)", "firewall VNFs (queue)")
+        )
+        found = admin.watch_program("meeting", None, tier=Tier.SERVER, wait_s=20)
+        assert isinstance(found, Program)
+        assert found.generation >= after.generation > before - (not digests)
+        digests.append(found.digest)
+    assert digests[0] == digests[2] != digests[1]

@@ -5,8 +5,9 @@
              └─▶ later ── ...                 (a permit RETURNs)        (a permit ACCEPTs)         to nobody of ours
 
 What gets to an end is dropped. The text replaces the whole filter table in one transaction; INPUT and OUTPUT let
-everything pass, for the filter speaks of forwarded packets only. Nothing here tracks connections. Mode `full` (see
-`filterlists`): every list is enforced.
+everything pass, for the filter speaks of forwarded packets only. Mode `full` (see `filterlists`): every list is
+enforced. Where connections are tracked, lists are asked about the packet that opened the connection (`tracking.py`),
+and later fragments, of which the kernel leaves none, are dropped.
 
 Later fragments have chains of their own (`_later`), in which only lines stand that can match them. ip6tables has no
 other way to say "not a later fragment" of any protocol; and iptables over nftables takes the bytes of a later fragment
@@ -18,13 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.compile.filters import logs as filterlogs
+from orchestrator.compile.filters import tracking
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.lists import WORLDS, FilterList, Line, Stage, World, filter_lists
 from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
 from orchestrator.policy.loglimit import LogLimit
-from orchestrator.policy.model import Action, Policy
+from orchestrator.policy.model import Action, Policy, ReturnTraffic
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
 from orchestrator.policy.tcpflags import TcpFlag
@@ -57,6 +59,8 @@ def iptables_chains(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, .
     Raises as `iptables_texts`.
     """
     lists = filter_lists(policy)
+    if policy.return_traffic is ReturnTraffic.TRACKED:
+        return {family: _tracked_chains(lists, family, policy.log_limit) for family in Family}
     return {family: _chains(lists, family, policy.log_limit) for family in Family}
 
 
@@ -109,6 +113,21 @@ def _chains(lists: Sequence[FilterList], family: Family, limit: LogLimit) -> Map
     return chains
 
 
+def _tracked_chains(lists: Sequence[FilterList], family: Family, limit: LogLimit) -> Mapping[str, tuple[str, ...]]:
+    """Return the chains where connections are tracked: nothing comes back from `later`, so it drops."""
+    world = World(family, later=False)
+    owned: dict[int, list[Prefix]] = {}
+    for each, prefix in _owned_prefixes(lists, Stage.EGRESS, family):
+        owned.setdefault(each.tenant, []).append(prefix)
+    chains: dict[str, tuple[str, ...]] = {FORWARD: (*_by_leg(lists, family), *_FIRST_RULES[family]), "later": ()}
+    chains["whole"] = (*_HEADERS[family], *tracking.iptables_rules(), *_way(lists, world, limit, first=True))
+    chains |= tracking.iptables_chains(family, owned)
+    for each in lists:
+        if each.stage is not Stage.OPERATOR:
+            chains[each.name] = tuple(_list_rules(each.rows(world), world, limit, first=True))
+    return chains
+
+
 def _by_leg(lists: Sequence[FilterList], family: Family) -> Iterator[str]:
     """Yield rules that drop source addresses which the packet's leg does not have.
 
@@ -127,19 +146,29 @@ def _chain(each: FilterList, world: World) -> str:
     return f"{each.name}_later" if world.later else each.name
 
 
-def _way(lists: Sequence[FilterList], world: World, limit: LogLimit) -> Iterator[str]:
+def _way(lists: Sequence[FilterList], world: World, limit: LogLimit, *, first: bool = False) -> Iterator[str]:
     """Yield a packet's path: operator rules, the lists of its addresses, then accept."""
     owned = {stage: list(_owned_prefixes(lists, stage, world.family)) for stage in (Stage.EGRESS, Stage.INGRESS)}
-    if not world.later:
+    if not (world.later or first):
         yield from _HEADERS[world.family]
     for each in lists:
         if each.stage is Stage.OPERATOR:
-            yield from _list_rules(each.rows(world), world, limit)
+            yield from _list_rules(each.rows(world), world, limit, first=first)
     for stage, option in ((Stage.EGRESS, "-s"), (Stage.INGRESS, "-d")):
         for each, prefix in owned[stage]:
-            yield _rule(*_address(option, prefix), f"-j {_chain(each, world)}")
+            yield _rule(*_owner(option, prefix, first=first), f"-j {_chain(each, world)}")
     for _, prefix in owned[Stage.EGRESS]:
-        yield _rule(*_address("-s", prefix), "-j ACCEPT")
+        yield _rule(*_owner("-s", prefix, first=first), "-j ACCEPT")
+
+
+def _owner(option: str, prefix: Prefix, *, first: bool) -> tuple[str, ...]:
+    """Return the match of one address, of the packet or of the one that opened its connection."""
+    if not first:
+        return _address(option, prefix)
+    return tuple(f"-m conntrack {each}" for each in _address(_OF_FIRST[option], prefix))
+
+
+_OF_FIRST = {"-s": "--ctorigsrc", "-d": "--ctorigdst"}
 
 
 def _owned_prefixes(lists: Sequence[FilterList], stage: Stage, family: Family) -> Iterator[tuple[FilterList, Prefix]]:
@@ -148,10 +177,11 @@ def _owned_prefixes(lists: Sequence[FilterList], stage: Stage, family: Family) -
             yield from ((each, prefix) for prefix in each.prefixes if prefix.family is family)
 
 
-def _list_rules(each: FilterList, world: World, limit: LogLimit) -> Iterator[str]:
+def _list_rules(each: FilterList, world: World, limit: LogLimit, *, first: bool = False) -> Iterator[str]:
     permit, deny = _TARGETS[each.stage]
     for line in each.lines():
-        matches, target = tuple(_matches(line, world.family)), permit if line.permit else deny
+        matches = tuple(_matches_of_first(line) if first else _matches(line, world.family))
+        target = permit if line.permit else deny
         if line.log:
             yield _rule(*matches, filterlogs.iptables_words(each.tenant, limit, line.comment))
         yield _rule(*matches, _comment(line.comment), f"-j {target}")
@@ -191,6 +221,21 @@ def _matches(line: Line, family: Family) -> Iterator[str]:
                 f"{line.comment}: ip6tables cannot look at the TCP flags ECE and CWR", place="tcp_flags"
             )
         yield _u32(f"12>>16&{line.flags_mask:#x}={line.flags_value:#x}")
+
+
+def _matches_of_first(line: Line) -> Iterator[str]:
+    """The matches of a line about the packet that opened the connection, in the order of iptables-save.
+
+    An ICMP type and its code are one number there, in the place of the destination's port.
+    """
+    asked = [f"--ctproto {line.protocol}"] if line.protocol > 0 else []
+    asked += [*_address("--ctorigsrc", line.source), *_address("--ctorigdst", line.destination)]
+    if line.icmp_type >= 0:
+        asked += _ports("--ctorigdstport", line.opening_icmp)
+    else:
+        asked += _ports("--ctorigsrcport", line.source_ports) + _ports("--ctorigdstport", line.destination_ports)
+    if asked:
+        yield " ".join(["-m conntrack", *asked])
 
 
 def _icmp(line: Line, family: Family) -> Iterator[str]:

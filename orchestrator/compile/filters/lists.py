@@ -28,6 +28,7 @@ from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.lists import return_atoms
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.formats.express import NO_PACKETS
 from orchestrator.policy.model import Action, Direction, Policy, ReturnTraffic, Tenant
 from orchestrator.policy.protocols import IPV6_FRAGMENT
@@ -83,6 +84,12 @@ class Line(NamedTuple):
             self.source_ports if kind < 0 else (kind, kind),
             self.destination_ports if code < 0 else (code, code),
         )
+
+    @property
+    def opening_icmp(self) -> tuple[int, int]:
+        """ICMP type and code as the kernel keeps them of a connection's first packet: the bounds of one number."""
+        low, high = (0, 255) if self.icmp_code < 0 else (self.icmp_code, self.icmp_code)
+        return self.icmp_type << 8 | low, self.icmp_type << 8 | high
 
 
 class Stage(enum.Enum):
@@ -168,6 +175,8 @@ def filter_lists(policy: Policy) -> tuple[FilterList, ...]:
 
     Raises TooLarge where a list cannot be expanded, BadPolicy where a rule has no number, both with their place.
     """
+    if policy.return_traffic is ReturnTraffic.TRACKED:
+        check_trackable(policy)
     lists = [operator_list(policy)]
     for tenant in policy.tenants:
         try:

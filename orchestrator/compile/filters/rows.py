@@ -17,6 +17,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 
 from orchestrator.compile.cookies import Cookie, Kind
@@ -27,7 +28,7 @@ from orchestrator.compile.filters.queuerows import queue_objects
 from orchestrator.compile.nftables import nftables_objects
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Policy
+from orchestrator.policy.model import Policy, ReturnTraffic
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program, Tier
 
@@ -39,6 +40,11 @@ class Plane(enum.Enum):
     IPTABLES = "iptables"
     QUEUE = "queue"
     """A classifier in user space, on a processor or a GPU."""
+
+    @property
+    def tracks(self) -> bool:
+        """Whether it can track connections whose both directions it sees."""
+        return self is not Plane.QUEUE
 
 
 class Filter(enum.IntEnum):
@@ -71,13 +77,27 @@ def filter_program(
 ) -> Program:
     """Compile the firewall tier: the policy for each plane, and lifted rules for flow caches.
 
+    Where connections are tracked there are no such rules, for a flow cache passes the filter by; and planes that cannot
+    track take replies for what they look like.
+
     Raises what the compilers raise (TooLarge, BadPolicy, NotExpressible), with the place of the rule.
     """
     wanted = frozenset(planes)
-    rows = FlowTable.of(row for plane in Plane if plane in wanted for row in _rows(policy, plane))
-    if lifted:
+    is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
+    untracked = without_connections(policy)
+    rows = FlowTable.of(
+        row for plane in Plane if plane in wanted for row in _rows(policy if plane.tracks else untracked, plane)
+    )
+    if lifted and not is_tracked:
         rows = FlowTable.join_tables([rows, cache_table(flow_cache(policy, lifted).rows)])
     return Program.of(domain, Tier.SERVER, generation, rows, ())
+
+
+def without_connections(policy: Policy) -> Policy:
+    """A policy as planes hold it that know no connections: replies come in by what they look like."""
+    if policy.return_traffic is not ReturnTraffic.TRACKED:
+        return policy
+    return replace(policy, return_traffic=ReturnTraffic.ESTABLISHED)
 
 
 def filter_row(of: Filter, name: str, text: str) -> Flow:

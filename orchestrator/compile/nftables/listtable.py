@@ -28,9 +28,15 @@ which nft takes them."""
 
 
 class ListTable:
-    """One IP version's table under way."""
+    """One IP version's table under way.
 
-    def __init__(self, family: Family, lists: Sequence[FilterList], planned: Planned, limit: LogLimit) -> None:
+    `first`: whether lists are asked about the packet that opened the connection.
+    """
+
+    def __init__(
+        self, family: Family, lists: Sequence[FilterList], planned: Planned, limit: LogLimit, *, first: bool = False
+    ) -> None:
+        self.first = first
         self.family = family
         self.limit = limit
         self.planned = planned
@@ -54,7 +60,7 @@ class ListTable:
         name = world_name(each.name + suffix, world)
         if not suffix and any(line.log for line in space.lines):
             self.declared.measure(each.tenant, self.limit)
-        writer = PlanWriter(self.declared, name, space, each.tenant, counted=not suffix)
+        writer = PlanWriter(self.declared, name, space, each.tenant, counted=not suffix, first=self.first)
         rules = [*first, *writer.rules(self.planned(space))]
         if each.default is not None:
             verdict = "accept" if each.default is Action.PERMIT else "drop"

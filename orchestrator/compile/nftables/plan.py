@@ -171,6 +171,14 @@ def plan(space: Space) -> Plan:
     return Sequence((found, Rules(tuple(rows[end:].tolist()), frozenset()))) if end < len(rows) else found
 
 
+def plan_by_address(space: Space) -> Plan:
+    """Return a plan that looks up protocol and addresses only.
+
+    nft has no maps over the ports of the packet that opened a connection.
+    """
+    return _Planner(space, _ADDRESSES).plan(np.arange(len(space.lines)), frozenset())
+
+
 def row_by_row(space: Space) -> Plan:
     """The plan that looks nothing up: what others are measured against."""
     return Rules(tuple(range(len(space.lines))), frozenset())
@@ -210,11 +218,18 @@ class _Division(NamedTuple):
         return int(self.sizes.sum())
 
 
-class _Planner:
-    """Plans the parts of one list; what was planned once is not planned again."""
+_ADDRESSES = (Axis.PROTOCOL, Axis.SOURCE, Axis.DESTINATION)
 
-    def __init__(self, space: Space) -> None:
+
+class _Planner:
+    """Plans the parts of one list; what was planned once is not planned again.
+
+    Only some axes are looked up; where these are not all, no row becomes an element of a shape's map.
+    """
+
+    def __init__(self, space: Space, axes: tuple[Axis, ...] = AXES) -> None:
         self._space = space
+        self._axes = axes
         self._known: dict[tuple[bytes, frozenset[Axis]], Plan] = {}
         self._certain: dict[frozenset[Axis], Bits] = {}
         self._left = FREE_COPIES + MOST_COPIES * len(space.lines)
@@ -230,7 +245,8 @@ class _Planner:
         if len(rows) > FEW_ROWS:
             if Axis.PROTOCOL not in cut and not self._space.unbounded[Axis.PROTOCOL, rows].all():
                 return self._cut(self._division(Axis.PROTOCOL, rows), rows, cut)
-            found = (self._tables(rows) if cut <= {Axis.PROTOCOL} else None) or self._divide_rows(rows, cut)
+            maps = cut <= {Axis.PROTOCOL} and self._axes is AXES
+            found = (self._tables(rows) if maps else None) or self._divide_rows(rows, cut)
             if found is not None:
                 return found
         return Rules(tuple(rows.tolist()), cut)
@@ -288,7 +304,7 @@ class _Planner:
         """
         if len(rows) <= FEW_ROWS:
             return None
-        axes = [axis for axis in AXES if axis not in cut and not self._space.unbounded[axis, rows].all()]
+        axes = [axis for axis in self._axes if axis not in cut and not self._space.unbounded[axis, rows].all()]
         divisions = [self._division(axis, rows) for axis in axes]
         if not divisions:
             return None

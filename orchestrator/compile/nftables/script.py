@@ -11,20 +11,24 @@ their own (`_late`), where only rules stand that can match them.
 
 A packet whose transport header is cut short is dropped, as is an IPv6 packet whose headers do not lead to one: their
 ports cannot be told, so no list can be asked. Mode `full` (see `filterlists`): every list is enforced.
+
+Where connections are tracked, lists are asked about the packet that opened the connection (`filters/tracking.py`), and
+later fragments, of which the kernel leaves none, are dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.compile.filters import tracking
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.lists import Stage, World, filter_lists
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
-from orchestrator.compile.nftables.plan import plan
-from orchestrator.compile.nftables.words import IP
+from orchestrator.compile.nftables.plan import plan, plan_by_address
+from orchestrator.compile.nftables.words import IP, address
 from orchestrator.compile.nftables.write import block
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Policy
+from orchestrator.policy.model import Policy, ReturnTraffic
 
 TABLE = "aclflow"
 
@@ -48,7 +52,9 @@ def nftables_objects(policy: Policy, planned: Planned = plan) -> Mapping[Family,
     Raises TooLarge and BadPolicy as `filter_lists` does.
     """
     lists = filter_lists(policy)
-    return {family: _Table(family, lists, planned, policy.log_limit).written() for family in Family}
+    first = policy.return_traffic is ReturnTraffic.TRACKED
+    way = plan_by_address if first else planned
+    return {family: _Table(family, lists, way, policy.log_limit, first=first).written() for family in Family}
 
 
 def whole_table(family: Family, objects: Objects, name: str = TABLE) -> list[str]:
@@ -67,7 +73,9 @@ class _Table(ListTable):
         senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
         ours = [prefix for each in senders for prefix in self.prefixes(each)]
         self.declared.set("ours", [f"{IP[self.family]} saddr"], ours)
-        for later in (True, False):
+        if self.first:
+            self._tracking()
+        for later in (False,) if self.first else (True, False):
             world = World(self.family, later)
             for each in self.tenants:
                 self.list_chain(each, world)
@@ -75,24 +83,38 @@ class _Table(ListTable):
                 self._hook(stage, world)
         return self.declared.objects
 
+    def _tracking(self) -> None:
+        """Declare the chains that sort out packets of no connection."""
+        for name, rules in tracking.nftables_chains(self.family):
+            self.declared.chain(name, rules)
+        senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
+        for each in senders:
+            rules = tracking.nftables_errors(IP[self.family], self.prefixes(each))
+            self.declared.chain(tracking.errors_name(each.tenant), rules)
+        jumps = [
+            f"{prefix} : jump {tracking.errors_name(each.tenant)}" for each in senders for prefix in self.prefixes(each)
+        ]
+        self.declared.map(tracking.ERRORS, [f"{IP[self.family]} saddr"], jumps, "flags interval")
+
     def _hook(self, stage: Stage, world: World) -> None:
         """The chain at a hook, or the one that it sends later fragments to."""
         name, hook, side = _HOOKS[stage]
-        field = f"{IP[self.family]} {side}"
+        field = address(self.family, side, first=self.first)
         lists = [each for each in self.tenants if each.stage is stage]
         jumps = [f"{prefix} : jump {world_name(each.name, world)}" for each in lists for prefix in self.prefixes(each)]
         self.declared.map(world_name(name, world), [field], jumps, "flags interval")
         counted_before = "" if stage is Stage.EGRESS else "_again"
         way = [*self.operators(world, counted_before), f"{field} vmap @{world_name(name, world)}"]
         if stage is Stage.INGRESS:
-            way.append(f"{IP[self.family]} saddr @ours accept")
-        later = f"{LATER[self.family]} goto {name}_late"
+            way.append(f"{address(self.family, 'saddr', first=self.first)} @ours accept")
+        later = f"{LATER[self.family]} {'drop' if self.first else f'goto {name}_late'}"
         if world.later:
             self.declared.chain(world_name(name, world), way)
         elif stage is Stage.INGRESS:
             self.declared.chain(name, [hook, later, *way])
         else:
-            self.declared.chain("whole", ["meta l4proto vmap @headers", *way])
+            tracks = tracking.nftables_rules(IP[self.family]) if self.first else []
+            self.declared.chain("whole", ["meta l4proto vmap @headers", *tracks, *way])
             self.declared.chain(name, [hook, *self._by_leg(), later, "meta l4proto >= 0 goto whole", "drop"])
 
     def _by_leg(self) -> list[str]:

@@ -1,4 +1,7 @@
-"""nft's words for what a packet is looked at and for values, by IP version."""
+"""nft's words for what a packet is looked at and for values, by IP version.
+
+With `first` they ask for the packet that opened the connection, which the kernel shows with every packet of it.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,23 @@ ICMP_NAME = {Family.IPV4: "icmp", Family.IPV6: "icmpv6"}
 _HIGHEST_BYTE = 255
 
 
-def field(axis: Axis, family: Family, *, icmp: bool = False) -> str:
+def field(axis: Axis, family: Family, *, icmp: bool = False, first: bool = False) -> str:
     """The field of an axis. ICMP types and codes stand where others have ports."""
     if axis is Axis.PROTOCOL:
-        return "meta l4proto"
+        return "ct protocol" if first else "meta l4proto"
     if axis in (Axis.SOURCE, Axis.DESTINATION):
-        return f"{IP[family]} {'saddr' if axis is Axis.SOURCE else 'daddr'}"
+        return address(family, "saddr" if axis is Axis.SOURCE else "daddr", first=first)
     source = axis is Axis.SOURCE_PORTS
+    if first:
+        return f"ct original {'proto-src' if source else 'proto-dst'}"
     if icmp:
         return f"{ICMP_NAME[family]} {'type' if source else 'code'}"
     return f"th {'sport' if source else 'dport'}"
+
+
+def address(family: Family, side: str, *, first: bool) -> str:
+    """The field of one address, `saddr` or `daddr`."""
+    return f"{'ct original ' if first else ''}{IP[family]} {side}"
 
 
 def interval(axis: Axis, family: Family, low: int, high: int) -> str:
@@ -47,14 +57,38 @@ def within(axis: Axis, low: int, high: int, *, icmp: bool) -> tuple[int, int] | 
     return low, high
 
 
-def conditions(line: Line, family: Family) -> list[tuple[Axis | None, str]]:
+def conditions(line: Line, family: Family, *, first: bool = False) -> list[tuple[Axis | None, str]]:
     """Return a rule's conditions, each with its axis; flags have none."""
     found: list[tuple[Axis | None, str]] = []
     for axis, prefix in ((Axis.SOURCE, line.source), (Axis.DESTINATION, line.destination)):
         if prefix.length:
-            found.append((axis, f"{field(axis, family)} {interval(axis, family, prefix.network, prefix.last)}"))
+            asked = interval(axis, family, prefix.network, prefix.last)
+            found.append((axis, f"{field(axis, family, first=first)} {asked}"))
     if line.protocol >= 0:
-        found.append((Axis.PROTOCOL, f"meta l4proto {line.protocol}"))
+        found.append((Axis.PROTOCOL, f"{field(Axis.PROTOCOL, family, first=first)} {line.protocol}"))
+    return found + (_about_first(line, family) if first else _about_header(line, family))
+
+
+def _about_first(line: Line, family: Family) -> list[tuple[Axis | None, str]]:
+    """Return conditions about the ports of the packet that opened a connection.
+
+    An ICMP type and its code are one number there, in the place of the destination's port.
+    """
+    if line.icmp_type >= 0:
+        low, high = line.opening_icmp
+        values = interval(Axis.DESTINATION_PORTS, family, low, high)
+        return [(None, f"{field(Axis.DESTINATION_PORTS, family, first=True)} {values}")]
+    both = (Axis.SOURCE_PORTS, line.source_ports), (Axis.DESTINATION_PORTS, line.destination_ports)
+    return [
+        (axis, f"{field(axis, family, first=True)} {interval(axis, family, *ports)}")
+        for axis, ports in both
+        if ports != (0, HIGHEST_PORT)
+    ]
+
+
+def _about_header(line: Line, family: Family) -> list[tuple[Axis | None, str]]:
+    """Return conditions about a packet's own ports, ICMP type and code, and flags."""
+    found: list[tuple[Axis | None, str]] = []
     for axis, ports, number in (
         (Axis.SOURCE_PORTS, line.source_ports, line.icmp_type),
         (Axis.DESTINATION_PORTS, line.destination_ports, line.icmp_code),

@@ -78,6 +78,8 @@ class PlanWriter:
     """Writes the plan of one list of a tenant (its number; 0: the operator).
 
     `counted`: whether its verdicts have counters and comments, and rows that log report.
+
+    `first`: whether rows ask for the packet that opened the connection.
     """
 
     declarations: Declarations
@@ -85,6 +87,7 @@ class PlanWriter:
     space: Space
     tenant: int = 0
     counted: bool = True
+    first: bool = False
     _chains: dict[int, str] = field(default_factory=dict)
     _conditions: dict[int, list[tuple[Axis | None, str]]] = field(default_factory=dict)
     _about_icmp: frozenset[int] = field(init=False)
@@ -114,7 +117,7 @@ class PlanWriter:
     def _looked_at(self, row: int, cut: frozenset[Axis]) -> list[str]:
         """Return a rule's conditions, without the axes that were cut."""
         if row not in self._conditions:
-            self._conditions[row] = words.conditions(self.space.lines[row], self._family)
+            self._conditions[row] = words.conditions(self.space.lines[row], self._family, first=self.first)
         return [text for axis, text in self._conditions[row] if axis not in cut]
 
     def _table(self, plan: Table) -> str:
@@ -143,7 +146,7 @@ class PlanWriter:
                 f"{key} : jump {self._chain(span.then)}" if certain is None else self._element(key, certain)
             )
         flags = [*([] if single else ["flags interval"]), *(["counter"] if verdicts and self.counted else [])]
-        looked_at = words.field(plan.axis, self._family, icmp=icmp)
+        looked_at = words.field(plan.axis, self._family, icmp=icmp, first=self.first)
         return f"{looked_at} vmap @{self._map([looked_at], elements, *flags)}"
 
     def _asks_icmp(self, plan: Plan) -> bool:

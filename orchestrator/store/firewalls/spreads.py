@@ -10,6 +10,7 @@ import orjson
 from sqlalchemy import select, update
 
 from orchestrator.compile.spread import Member, MemberState, Side, Spread
+from orchestrator.policy.model import ReturnTraffic
 from orchestrator.store.schema.fleet import spreads
 from orchestrator.store.transaction import Transaction
 
@@ -45,9 +46,10 @@ class Spreads:
         """Set a domain's spread; return the generation, a new one if it changed.
 
         A generation of `at_least` is known out there already, as after a restored backup: the new one is beyond it.
-        Raises NotFound.
+        Where the domain tracks connections and its firewalls begin or cease to see both directions of them, they get
+        another program: then the domain's generation moves, too. Raises NotFound.
         """
-        self._tx.domain(domain)
+        policy = self._tx.domain(domain)
         known = self.find(domain)
         if known is not None and known.spread == spread and known.generation >= at_least:
             return known.generation
@@ -56,6 +58,9 @@ class Spreads:
         values = {"generation": generation, "body": body}
         row = self._tx.upsert(spreads).values({"domain": domain, "enforced": 0, "trouble": None, **values})
         self._tx.write(row.on_conflict_do_update(index_elements=["domain"], set_=values))
+        saw = known is not None and known.spread.shows_connections
+        if saw is not spread.shows_connections and policy.return_traffic == ReturnTraffic.TRACKED.value:
+            self._tx.bump_for_hosts(domain)
         return generation
 
     def report(self, domain: str, generation: int, trouble: str | None) -> None:

@@ -123,6 +123,8 @@ _VALUES = {
     "-p": _protocol,
     "-s": _address,
     "-d": _address,
+    "--ctorigsrc": _address,
+    "--ctorigdst": _address,
     "--u32": _numbers,
     "--comment": _quote_value,
     "--nflog-prefix": _quote_value,

@@ -24,7 +24,7 @@ from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
 
 STAMP_CHAIN = "aclflow"
-_OURS = re.compile(r"(?:whole|later|(?:egress|ingress)_\d+(?:_later)?)\Z")
+_OURS = re.compile(r"(?:whole|later|opens|ours|errors(?:_\d+)?|(?:egress|ingress)_\d+(?:_later)?)\Z")
 _NAMES = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _LOCK_WAIT_S = "10"
 

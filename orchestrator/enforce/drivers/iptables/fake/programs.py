@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 
+from orchestrator.enforce.drivers.filters.fakeconnections import FakeConnections
 from orchestrator.enforce.drivers.iptables.fake.walk import Rule, Table
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
@@ -22,11 +23,14 @@ class FakeIptables:
 
     def __init__(self) -> None:
         self.tables = {Family.IPV4: Table.fresh(), Family.IPV6: Table.fresh()}
+        self.connections = FakeConnections()
         self.fails: list[str] = []
 
-    def forward(self, packet: Packet, size: int = 100, *, came_by: str = "") -> bool:
-        """Whether a packet that came by an interface comes through."""
-        return self.tables[packet.family].send(packet, size=size, came_by=came_by).accepted
+    def forward(self, packet: Packet, size: int = 100, *, came_by: str = "", quoted: Packet | None = None) -> bool:
+        """Whether a packet that came by an interface comes through; an ICMP error quotes another one."""
+        seen = self.connections.look_up(packet, quoted)
+        accepted = self.tables[packet.family].send(packet, size=size, came_by=came_by, seen=seen).accepted
+        return accepted and self.connections.remember(packet, seen)
 
     def run(self, command: Sequence[str], text: str) -> str:
         """Run a command for the driver (`filters.command.Run`)."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from orchestrator.enforce.drivers.filters.fakeconnections import NOTHING_SEEN, Seen, State
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
@@ -20,7 +21,11 @@ from orchestrator.policy.protocols import UDP
 
 PROTOCOLS = {"tcp": 6, "udp": 17, "icmp": 1, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132}
 FLAGS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "NONE": 0}
-MODULES = ("comment", "u32", "icmp6", "hashlimit", *PROTOCOLS)
+MODULES = ("comment", "u32", "icmp6", "hashlimit", "conntrack", *PROTOCOLS)
+_OF_FIRST = {
+    "--ctproto": "protocol", "--ctorigsrcport": "original proto-src", "--ctorigdstport": "original proto-dst",
+}  # fmt: skip
+"""Options about the packet that opened the connection, by how nftables calls what they ask for."""
 LIMITS = ("--hashlimit-upto", "--hashlimit-burst", "--hashlimit-name")
 """Options that say how often a packet is reported; here every one is."""
 REPORTS = ("--nflog-prefix", "--nflog-group", "--nflog-size")
@@ -54,6 +59,7 @@ class Journey:
     lines: int = 0
     queues: Queues | None = None
     """Where it waits for a verdict, if it does."""
+    seen: Seen = NOTHING_SEEN
 
 
 class Queues(NamedTuple):
@@ -77,12 +83,21 @@ class Table:
         own = ("INPUT", "FORWARD", "OUTPUT")
         return cls(dict.fromkeys(own, "ACCEPT"), {name: [] for name in own})
 
-    def send(self, packet: Packet, hidden_protocol: int = UDP, size: int = 0, *, came_by: str = "") -> Journey:
+    def send(
+        self,
+        packet: Packet,
+        hidden_protocol: int = UDP,
+        size: int = 0,
+        *,
+        came_by: str = "",
+        seen: Seen = NOTHING_SEEN,
+    ) -> Journey:
         """Forward a packet that came by an interface.
 
-        `hidden_protocol`: the protocol that a later IPv6 fragment names.
+        `hidden_protocol`: the protocol that a later IPv6 fragment names. `seen`: its connection, where these are
+        tracked.
         """
-        journey = Journey(came_by=came_by)
+        journey = Journey(came_by=came_by, seen=seen)
         verdict = self._walk("FORWARD", packet, hidden_protocol, journey, size) or self.policies["FORWARD"]
         journey.accepted = verdict == "ACCEPT"
         return journey
@@ -90,7 +105,7 @@ class Table:
     def _walk(self, chain: str, packet: Packet, hidden: int, journey: Journey, size: int) -> str | None:
         for rule in self.chains[chain]:
             journey.lines += 1
-            line = _Line(rule.words, packet, hidden, journey.came_by)
+            line = _Line(rule.words, packet, hidden, journey)
             if not line.holds():
                 continue
             rule.packets, rule.bytes = rule.packets + 1, rule.bytes + size
@@ -116,9 +131,10 @@ class Table:
 class _Line:
     """One line and one packet."""
 
-    def __init__(self, words: list[str], packet: Packet, hidden: int, came_by: str) -> None:
+    def __init__(self, words: list[str], packet: Packet, hidden: int, journey: Journey) -> None:
         self._words = iter(words)
-        self._came_by = came_by
+        self._came_by = journey.came_by
+        self._seen = journey.seen
         self._packet = packet
         six_later = packet.family is Family.IPV6 and packet.later_fragment
         self._protocol = hidden if six_later else packet.protocol
@@ -171,6 +187,22 @@ class _Line:
         address = ipaddress.ip_address(number if packet.family is Family.IPV4 else number.to_bytes(16, "big"))
         return address in ipaddress.ip_network(next(self._words))
 
+    def _is_tracked(self, word: str, value: str) -> bool:
+        """Evaluate an option of the match `conntrack`."""
+        if word == "--ctstate":
+            return any(State[name] & self._seen.state for name in value.split(","))
+        if word == "--ctdir":
+            return self._seen.state is not State.INVALID and (value == "REPLY") is self._seen.is_reply
+        if word in ("--ctorigsrc", "--ctorigdst"):
+            first = self._seen.first
+            if first is None:
+                return False
+            number = first.source if word == "--ctorigsrc" else first.destination
+            address = ipaddress.ip_address(number if first.family is Family.IPV4 else number.to_bytes(16, "big"))
+            return address in ipaddress.ip_network(value)
+        low, colon, high = value.partition(":")
+        return int(low) <= self._seen.load(_OF_FIRST[word]) <= int(high if colon else low)
+
     def _is_protocol(self, name: str) -> bool:
         number = PROTOCOLS.get(name) or int(name)
         _insist(number != 0, "iptables takes protocol 0 for every protocol")
@@ -183,6 +215,8 @@ class _Line:
         return None
 
     def _behind_the_header(self, word: str) -> bool:
+        if word.startswith("--ct"):
+            return self._is_tracked(word, next(self._words))
         packet = self._packet
         _insist(packet.family is Family.IPV4 or word != "--u32", "u32 is IPv4's")
         value = next(self._words)

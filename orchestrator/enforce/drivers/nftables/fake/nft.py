@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orchestrator.compile.nftables.words import IP
+from orchestrator.enforce.drivers.filters.fakeconnections import FakeConnections
 from orchestrator.enforce.drivers.nftables.fake.scripts import after
 from orchestrator.enforce.drivers.nftables.fake.tables import FAMILIES, Chain, Counted, Set, Table
 from orchestrator.enforce.drivers.nftables.fake.walk import Ruleset
@@ -20,11 +21,14 @@ class FakeNft:
 
     def __init__(self) -> None:
         self.ruleset = Ruleset()
+        self.connections = FakeConnections()
         self.fails: list[str] = []
 
-    def forward(self, packet: Packet, size: int = 100, *, came_by: str = "") -> bool:
-        """Whether a packet that came by an interface comes through."""
-        return self.ruleset.send(packet, size=size, came_by=came_by).accepted
+    def forward(self, packet: Packet, size: int = 100, *, came_by: str = "", quoted: Packet | None = None) -> bool:
+        """Whether a packet that came by an interface comes through; an ICMP error quotes another one."""
+        seen = self.connections.look_up(packet, quoted)
+        accepted = self.ruleset.send(packet, size=size, came_by=came_by, seen=seen).accepted
+        return accepted and self.connections.remember(packet, seen)
 
     def run(self, command: Sequence[str], text: str) -> str:
         """Run a command for the driver (`filters.command.Run`)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from orchestrator.enforce.drivers.filters.fakeconnections import NOTHING_SEEN, Seen
 from orchestrator.enforce.drivers.nftables.fake.tables import (
     PROTOCOLS,
     Chain,
@@ -65,11 +66,19 @@ class Ruleset:
     ways: dict[int, str] = field(default_factory=dict)
 
     def send(
-        self, packet: Packet, hidden_protocol: int = UDP, size: int = 0, *, mark: int = 0, came_by: str = ""
+        self,
+        packet: Packet,
+        hidden_protocol: int = UDP,
+        size: int = 0,
+        *,
+        mark: int = 0,
+        came_by: str = "",
+        seen: Seen = NOTHING_SEEN,
     ) -> Journey:
         """Send a packet through the hooks.
 
-        `hidden_protocol`: the protocol that a later IPv6 fragment names.
+        `hidden_protocol`: the protocol that a later IPv6 fragment names. `seen`: its connection, where these are
+        tracked.
         """
         journey = Journey(mark=mark, came_by=came_by)
         hooked = [
@@ -79,7 +88,7 @@ class Ruleset:
             if family is packet.family and chain.hook is not None
         ]
         for _, _, policy, table, chain in sorted(hooked, key=lambda each: (_HOOKS.index(each[0]), each[1])):
-            walk = _Walk(table, packet, hidden_protocol, size, journey, self.ways)
+            walk = _Walk(table, packet, hidden_protocol, size, journey, self.ways, seen)
             if (walk.chain(chain, 0) or policy) == "drop":
                 return journey
         journey.accepted = True
@@ -94,6 +103,7 @@ class _Walk:
     size: int
     journey: Journey
     ways: Mapping[int, str]
+    seen: Seen
 
     def chain(self, chain: Chain, depth: int) -> str | None:
         """The final verdict, or None if the chain ends or returns without one."""
@@ -180,6 +190,8 @@ class _Walk:
                 break
             place += 1
         word = words[place]
+        if words[place - 2 : place] == ["ct", "state"]:
+            return place + 1, bool(values[0] & number(word)), None
         if word == "vmap":
             element = self._find(words[place + 1], tuple(values))
             return place + 2, element is not None, element.verdict if element is not None else None
@@ -207,6 +219,9 @@ class _Walk:
     def _operand(self, words: list[str], place: int) -> tuple[int, int]:
         if words[place].startswith("@th,"):
             name, place = words[place], place + 1
+        elif words[place] == "ct":
+            size = 4 if words[place + 2].startswith("ip") else 3 if words[place + 1] == "original" else 2
+            return self.seen.load(" ".join(words[place + 1 : place + size])), place + size
         else:
             name, place = " ".join(words[place : place + 2]), place + 2
         mask = -1

@@ -1,0 +1,181 @@
+"""iptables and nftables that track connections agree with the oracle, trace by trace and rule by rule."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Protocol
+
+import pytest
+from compiled_domain import populated
+from compiled_filter import carried, counted_under
+from enforce.contract_filters import policy as contract_policy
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from strategies import policies
+from tracked_domain import conversation, denying, error_about, trackable
+
+from orchestrator.compile.filters.iptables import iptables_texts
+from orchestrator.compile.nftables import nftables_script, plan
+from orchestrator.enforce.drivers.filters.fakeconnections import FakeConnections, Seen
+from orchestrator.enforce.drivers.iptables.fake import table_of as iptables_table
+from orchestrator.enforce.drivers.nftables.fake import ruleset as nft_ruleset
+from orchestrator.errors import BadPolicy
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.connections import NONE, decide_tracked, ends_of, opening
+from orchestrator.policy.corners import policy_packets
+from orchestrator.policy.model import Packet, Policy, ReturnTraffic
+from orchestrator.policy.protocols import TCP, UDP
+
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+"""Without shrinking, which takes minutes with traces of many packets."""
+FLAGS = (0x02, 0x02, 0x10, 0x12, 0x14, 0x04, 0x11, 0x18, 0x01, 0)
+
+
+class Walk(Protocol):
+    accepted: bool
+    comments: list[str]
+
+
+class TrackedFilter:
+    """A filter that tracks connections, between two networks. The policy may change; what it remembers stays."""
+
+    def __init__(self, plane: str, policy: Policy) -> None:
+        self._plane = plane
+        self.connections = FakeConnections()
+        self.known = NONE
+        self.load(policy)
+
+    def load(self, policy: Policy) -> None:
+        self.policy = policy
+        if self._plane == "nftables":
+            self._rules = nft_ruleset(nftables_script(policy))
+        else:
+            self._tables = {family: iptables_table(text) for family, text in iptables_texts(policy).items()}
+
+    def send(self, packet: Packet, quoted: Packet | None = None) -> Walk:
+        seen = self.connections.look_up(packet, quoted)
+        walk = self._walk(packet, seen)
+        walk.accepted = walk.accepted and self.connections.remember(packet, seen)
+        return walk
+
+    def _walk(self, packet: Packet, seen: Seen) -> Walk:
+        if self._plane == "nftables":
+            return self._rules.send(packet, seen=seen)
+        return self._tables[packet.family].send(packet, seen=seen)
+
+    def meet(self, packet: Packet, quoted: Packet | None = None, *, fully: bool = False) -> bool:
+        """Send a packet and hold what became of it to the oracle; `fully`: nothing less than that may pass."""
+        verdict = decide_tracked(self.policy, packet, self.known, quoted)
+        walk = self.send(packet, quoted)
+        decision = verdict.decision
+        if walk.accepted or fully:
+            assert walk.accepted is decision.permitted, f"{packet}: {decision}, {walk}"
+        if walk.accepted:
+            self.known = verdict.connections
+            if quoted is None:
+                assert sorted(walk.comments) == sorted(set(counted_under(self.policy, decision))), f"{packet}: {walk}"
+        return walk.accepted
+
+
+def firsts(policy: Policy, rng: random.Random, most: int) -> list[Packet]:
+    """Packets at the corners of a policy that may open connections, each between other ends, in an order of chance."""
+    packets = [replace(packet, tcp_flags=0x02 if packet.protocol == TCP else 0) for packet in policy_packets(policy)]
+    found = [
+        each for each in dict.fromkeys(packets) if carried(each) and opening(each) and each.source != each.destination
+    ]
+    rng.shuffle(found)
+    return list({ends_of(packet): packet for packet in found}.values())[:most]
+
+
+@pytest.fixture(params=["nftables", "iptables"])
+def plane(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@given(policies(max_tenants=3, max_rules=6), st.randoms(use_true_random=False))
+def test_conversations_pass_as_the_oracle_decides(plane: str, policy: Policy, rng: random.Random) -> None:
+    tracked = trackable(populated(policy))
+    domain = TrackedFilter(plane, tracked)
+    for first in firsts(tracked, rng, 40):
+        for packet in conversation(first):
+            if not domain.meet(packet, fully=True):
+                break
+
+
+@settings(max_examples=40, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@given(policies(max_tenants=3, max_rules=6), st.randoms(use_true_random=False))
+def test_a_change_holds_for_connections_that_are_open(plane: str, policy: Policy, rng: random.Random) -> None:
+    """Half of the talk under one policy, the other half under the next: as the oracle says, packet by packet."""
+    tracked = trackable(populated(policy))
+    domain = TrackedFilter(plane, tracked)
+    talks = [list(conversation(first)) for first in firsts(tracked, rng, 25)]
+    open_ones = [talk for talk in talks if all(domain.meet(packet, fully=True) for packet in talk[:4])]
+    domain.load(denying(tracked, but_first=rng.randrange(2)))
+    for talk in open_ones:
+        for packet in talk[3:5]:
+            domain.meet(packet, fully=packet.protocol == TCP)
+    domain.load(tracked)
+    for talk in open_ones:
+        assert domain.meet(talk[4], fully=talk[4].protocol == TCP)
+
+
+@settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@given(policies(max_tenants=2, max_rules=5), st.randoms(use_true_random=False))
+def test_no_trace_gets_more_through_than_the_oracle_permits(plane: str, policy: Policy, rng: random.Random) -> None:
+    """Packets of chance between few ends, of all flags and in both directions, with errors about what went before."""
+    tracked = trackable(populated(policy))
+    domain = TrackedFilter(plane, tracked)
+    said = [packet for first in firsts(tracked, rng, 8) for packet in conversation(first)]
+    for _ in range(150 if said else 0):
+        packet = rng.choice(said)
+        if packet.protocol == TCP:
+            packet = replace(packet, tcp_flags=rng.choice(FLAGS))
+        if rng.random() < 0.25:
+            routers = [each.destination for each in said if each.family is packet.family]
+            error = error_about(packet, rng.choice((packet.destination, rng.choice(routers))))
+            if error.source != error.destination:
+                domain.meet(error, quoted=packet)
+        elif rng.random() < 0.03:
+            domain.load(rng.choice((tracked, denying(tracked))))
+        elif rng.random() < 0.05:
+            domain.meet(replace(packet, **{rng.choice(("source_port", "destination_port")): 0}))
+        else:
+            domain.meet(packet)
+
+
+@pytest.mark.usefixtures("eager")
+@settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@given(policies(max_tenants=1, max_rules=12), st.randoms(use_true_random=False))
+def test_nftables_with_maps_for_every_address(policy: Policy, rng: random.Random) -> None:
+    tracked = trackable(populated(policy))
+    domain = TrackedFilter("nftables", tracked)
+    for first in firsts(tracked, rng, 60):
+        for packet in list(conversation(first))[:4]:
+            if not domain.meet(packet, fully=True):
+                break
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of a few rules are planned like lists of thousands."""
+    for name, value in (("FEW_ROWS", 1), ("TABLE_ROWS", 2), ("SPLIT_ROWS", 2), ("LOOKUP", 0)):
+        monkeypatch.setattr(plan, name, value)
+
+
+def test_a_full_table_opens_no_direction(plane: str) -> None:
+    domain = TrackedFilter(plane, trackable(contract_policy()))
+    domain.connections.most = 1
+    asks = [Packet(Family.IPV4, 0xC0000201, 0xC633640A, UDP, port, 53) for port in (2001, 2002)]
+    assert [domain.send(each).accepted for each in asks] == [True, False]
+    answers = [replace(each, source=each.destination, destination=each.source, source_port=53,
+                       destination_port=each.source_port) for each in asks]  # fmt: skip
+    assert [domain.send(each).accepted for each in answers] == [True, False]
+
+
+def test_rules_that_no_connection_can_be_asked_for_are_refused_with_their_place(plane: str) -> None:
+    odd = replace(contract_policy(), return_traffic=ReturnTraffic.TRACKED)
+    with pytest.raises(BadPolicy, match="tracked") as refused:
+        TrackedFilter(plane, odd)
+    assert refused.value.place == "tenants[shop].acl.rules[8]"
