@@ -47,3 +47,31 @@ def test_each_path_that_is_named_exists() -> None:
 def test_each_link_leads_somewhere() -> None:
     for target in re.findall(r"\]\(([\w.-]+)\)", PAGE):
         assert (ROOT / "docs" / target).exists(), target
+
+
+NETWORK = re.compile(
+    r"^\s*(?:import|from) (?:socket|http\.client|urllib\.request|requests|httpx|openstack|heatclient|psycopg|subprocess"
+    r"|asyncssh|smtplib)\b",
+    re.MULTILINE,
+)
+BY_SETTINGS = {
+    "orchestrator/control/packets/sinks.py", "orchestrator/control/auditsinks.py",
+    "orchestrator/control/onboarding.py",  # its own name alone
+    "orchestrator/cloud/heat/openstack.py", "orchestrator/cloud/heat/problems.py",
+    "orchestrator/store/sql/prepared.py", "orchestrator/store/sql/members.py", "orchestrator/store/sql/notices.py",
+    "orchestrator/store/sql/faults.py", "orchestrator/store/transaction.py",
+}  # fmt: skip
+BY_ADMINISTRATORS = {"orchestrator/hosts/installer.py", "orchestrator/hosts/ovs.py"}
+
+
+def test_what_reaches_the_network_is_on_the_page() -> None:
+    """A module of the service that can open a connection is one of those that the page tells of, by whose word."""
+    service = [
+        *ROOT.glob("api/**/*.py"),
+        *(path for part in ("control", "store", "cloud", "hosts", "identity")
+          for path in ROOT.glob(f"orchestrator/{part}/**/*.py")),
+    ]  # fmt: skip
+    found = {str(path.relative_to(ROOT)) for path in service if NETWORK.search(path.read_text(encoding="utf-8"))}
+    known = BY_SETTINGS | BY_ADMINISTRATORS
+    assert found - known == set(), "say on docs/threats.md by whose word it connects"
+    assert known - found == set()
