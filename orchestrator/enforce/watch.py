@@ -19,7 +19,7 @@ import structlog
 from orchestrator.client import Held
 from orchestrator.client.backoff import delay_s, shortened
 from orchestrator.enforce.standing import Goal
-from orchestrator.errors import AclflowError, Drifted, Stale
+from orchestrator.errors import AclflowError, BadInput, Drifted, Stale
 from orchestrator.program.delta import Delta, apply
 from orchestrator.program.edits import Edits
 from orchestrator.program.flows import FlowTable
@@ -62,11 +62,15 @@ class Copy:
     def write_out(self, edits: Edits) -> Delta:
         """Return the delta of edits.
 
-        Raises Stale for edits that start elsewhere, unless they lead to what we have, BadInput for what cannot be read.
+        Raises Stale for edits that start elsewhere, unless they lead to what we have, Drifted for recipes that come to
+        no text: then too the whole program is asked for.
         """
         if edits.target == self.program.digest and edits.generation == self.program.generation:
             return Delta(edits.base, edits.target, edits.generation, _NO_ROWS, _NO_ROWS, edits.ports)
-        return edits.delta_from(self.program)
+        try:
+            return edits.delta_from(self.program)
+        except BadInput as error:
+            raise Drifted(f"edits of generation {edits.generation} cannot be followed: {error}") from error
 
     def followed_by(self, answer: Program | Delta) -> Copy:
         """The copy after an answer of the service.

@@ -34,7 +34,10 @@ LEAST_TEXT = 512
 """A delta whose removed rows have less text than this travels as it is, as do those of switches."""
 
 MOST_TEXT = 1 << 26
-"""Recipes that come to more bytes of text are refused."""
+"""Recipes that come to more bytes of text are refused; a delta of more travels as it is."""
+
+_MOST_SHARED = 16
+"""A line of more removed texts, as every map has, does not say which of them a text is like."""
 
 _LEAST_COPY = 8
 """A line of fewer bytes is written down; naming its place takes as many."""
@@ -57,6 +60,8 @@ class Edits:
         """The edits of a delta; None where they would save nothing."""
         removed, added = delta.removed.compact_sets(), delta.added.compact_sets()
         if len(removed) + len(added) > MOST_ROWS or sum(map(len, removed.instruction_set)) < LEAST_TEXT:
+            return None
+        if sum(map(len, added.instruction_set)) > MOST_TEXT:
             return None
         texts = [removed.instruction_set[index] for index in removed.instructions.tolist()]
         sources = _Sources(texts)
@@ -102,7 +107,8 @@ class _Sources:
     def write_recipe(self, text: bytes) -> bytes:
         """The recipe of a text, from the removed text with which it shares the most lines."""
         lines = text.splitlines(keepends=True)
-        shared = Counter(row for line in lines for row in self._rows.get(line, ()))
+        alike = (self._rows.get(line, ()) for line in lines)
+        shared = Counter(row for rows in alike if len(rows) <= _MOST_SHARED for row in rows)
         if not shared:
             return b"".join([*map(_number, (len(text), 0, 2 * len(text))), text])
         row = min(shared, key=lambda each: (-shared[each], each))

@@ -203,6 +203,20 @@ def test_edits_lead_where_their_delta_leads_and_those_from_elsewhere_to_the_whol
     assert source.asked[:6] == [None, None, Held(VERSIONS[1].digest, 2), third, third, None]
 
 
+def test_edits_that_cannot_be_followed_make_it_ask_for_the_whole(
+    goals: queue.Queue[Goal], watching: list[Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.program.edits.LEAST_TEXT", 0)
+    step = Edits.of(change(VERSIONS[0], VERSIONS[1]))
+    assert step is not None
+    added = replace(step.added, instruction_set=(b"\x81",) * len(step.added.instruction_set))
+    source = Source(VERSIONS[0], replace(step, added=added), VERSIONS[1])
+    watching.append(Watch(source, "pop1", goals.put, patience=QUICK))
+    watching[0].start()
+    assert [goals.get(timeout=PATIENCE_S).program.generation for _ in range(2)] == [1, 2]
+    assert source.asked[:3] == [None, Held(VERSIONS[0].digest, 1), None]
+
+
 def test_deltas_leave_a_trail_and_whole_programs_none(goals: queue.Queue[Goal], watching: list[Watch]) -> None:
     first, second = change(VERSIONS[0], VERSIONS[1]), change(VERSIONS[1], VERSIONS[2])
     watching.append(Watch(Source(VERSIONS[0], first, second, VERSIONS[5]), "pop1", goals.put, patience=QUICK))

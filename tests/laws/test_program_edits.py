@@ -173,3 +173,32 @@ def test_a_delta_of_a_switch_goes_as_it_is() -> None:
     rows = [Flow(0, 300 + number, bytes((number,)), b"\0\x01\0\x08\x0a\0\0\0", number, 7) for number in range(9)]
     old, new = (Program.of("d1", Tier.HOST, 1, FlowTable.of(each), ()) for each in (rows, rows[1:]))
     assert Edits.of(between(old, new)) is None
+
+
+def test_more_text_than_is_read_goes_as_it_is() -> None:
+    old, new = (
+        Program.of("d1", Tier.SERVER, 1, FlowTable.of([Flow(1, 0, b"map " + name, name * 2000, 0, 0)]), ())
+        for name in (b"a", b"b")
+    )
+    with mock.patch.object(module, "MOST_TEXT", 2000):
+        assert Edits.of(between(old, new)) is not None
+    with mock.patch.object(module, "MOST_TEXT", 1999):
+        assert Edits.of(between(old, new)) is None
+
+
+def test_many_maps_with_the_same_frame_find_the_one_that_they_are_like() -> None:
+    def objects(added: bytes) -> FlowTable:
+        frame = b"typeof ip saddr : verdict\nflags interval\nelements = {\n%s}"
+        bodies = (
+            b"".join(b"\t192.0.%d.%d : accept,\n" % (number, place) for place in range(20)) for number in range(200)
+        )
+        return FlowTable.of(
+            Flow(1, 0, b"map %d%s" % (number, added), frame % (body + added), number, 0)
+            for number, body in enumerate(bodies)
+        )
+
+    old, new = (Program.of("d1", Tier.SERVER, 1, objects(added), ()) for added in (b"", b"\t198.51.100.7 : drop,\n"))
+    edits = Edits.of(between(old, new))
+    assert edits is not None
+    assert max(map(len, edits.added.instruction_set)) < 60
+    assert apply(old, edits.delta_from(old)).blocks.digest(()) == new.digest
