@@ -134,17 +134,20 @@ class Domains(Sites):
     def policy(self, domain: str) -> PolicySnapshot:
         """Everything that decides a packet's fate in the domain, as one value. Raises NotFound.
 
-        From memory where its generation is known, with what this transaction changed since: lists, tenants, endpoints.
-        All that did not change are then the same objects.
+        From memory where its generation is known, with what this transaction changed since (lists, tenants, endpoints)
+        and with the lists that other services are known to have changed. All that did not change are the same objects.
         """
         row = self._tx.domain(domain)
         moved = domain in self._tx.generations
         known = self._tx.policies.get(domain)
         if known is not None and not moved and not self._tx.writing and known.generation == row.generation:
             return known
-        before = row.generation - self._tx.stride
-        if known is not None and moved and domain not in self._tx.reshaped and known.generation == before:
-            policy = self._apply_touched(domain, known.policy)
+        others = None
+        if known is not None and domain not in self._tx.reshaped and (moved or not self._tx.writing):
+            before = row.generation - (self._tx.stride if moved else 0)
+            others = self._tx.policies.lists_changed(domain, known.generation, before)
+        if known is not None and others is not None:
+            policy = self._apply_touched(domain, known.policy, others)
             found = PolicySnapshot(policy, row.generation, known.lifted, known.standing)
             if domain in self._tx.placed or self._tx.touched.get(domain, Touched()).tenants:
                 found = with_placements(self._tx, domain, found)
@@ -155,11 +158,12 @@ class Domains(Sites):
             self._tx.snapshots[domain] = found
         return found
 
-    def _apply_touched(self, domain: str, policy: Policy) -> Policy:
-        """Apply to a policy what this transaction changed of it."""
+    def _apply_touched(self, domain: str, policy: Policy, others: frozenset[str]) -> Policy:
+        """Apply to a policy what this transaction changed of it, and `others` whose lists changed before."""
         touched = self._tx.touched.get(domain, Touched())
         tenants = list(policy.tenants)
-        for name in touched.tenants | self._tx.lists:
+        lists = self._tx.lists | others
+        for name in touched.tenants | lists:
             place = bisect_left(tenants, name, key=lambda each: each.id)
             known = tenants[place] if place < len(tenants) and tenants[place].id == name else None
             tenants[place : place + (known is not None)] = self._tenant_now(domain, name, known)
@@ -170,7 +174,7 @@ class Domains(Sites):
             endpoints[place : place + is_known] = self._endpoint_now(domain, name)
         return replace(
             policy,
-            tenants=tuple(tenants) if touched.tenants or self._tx.lists else policy.tenants,
+            tenants=tuple(tenants) if touched.tenants or lists else policy.tenants,
             endpoints=tuple(endpoints) if touched.endpoints else policy.endpoints,
         )
 

@@ -81,7 +81,7 @@ class Store:
         """Held around a commit that adds to this process's audit trail, until its head is noted here."""
         self._writers: deque[Connection] = deque()
         self._numbers = _Numbers(engine)
-        self._notices = Notices(engine)
+        self._notices = Notices(engine, lambda committed: self._policies.note(committed.domains, committed.lists))
 
     @property
     def patience_s(self) -> float:
@@ -268,7 +268,9 @@ class Store:
                 with translated():
                     lock_log(tx.connection)
                 tx.write_log()
-            committed = Committed(MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts)
+            committed = Committed(
+                MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts, tx.lists_changed()
+            )
             try:
                 with nullcontext() if committed.is_nothing else self._notices.announced(tx, committed), translated():
                     tx.connection.commit()

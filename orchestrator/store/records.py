@@ -10,7 +10,7 @@ import datetime as dt
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput
@@ -318,15 +318,25 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class ListsChanged:
+    """All that a commit did to a domain's policy: from generation `before` on, the lists of some tenants changed."""
+
+    before: int
+    tenants: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """The effects of a commit, told to listeners after it: domains whose generation moved, the newest event's id.
 
-    `hosts`: hosts came or went. It is told within the process that committed it only.
+    `hosts`: hosts came or went. It is told within the process that committed it only. `lists`: the domains in which
+    nothing but access lists changed.
     """
 
     domains: Mapping[str, int]
     last_event: int | None
     hosts: bool = False
+    lists: Mapping[str, ListsChanged] = field(default_factory=dict, compare=False)
 
     @property
     def is_nothing(self) -> bool:

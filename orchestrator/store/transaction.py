@@ -19,7 +19,7 @@ from orchestrator.store.acls.cache import AclCache, CachedAcl, ListMoves
 from orchestrator.store.chains import Chain, EditedRows, Head
 from orchestrator.store.policycache import PolicyCache
 from orchestrator.store.pops.cache import KnownPop, PopCache
-from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.records import ListsChanged, PolicySnapshot
 from orchestrator.store.schema.core import counters, domains, enforcers, hosts, tenants, tokens
 from orchestrator.store.schema.fleet import fleet_members
 from orchestrator.store.sql.faults import translated
@@ -349,6 +349,15 @@ class Transaction:
         """The same where nothing changed but which rules are lifted."""
         self.placed.add(domain)
         return self._next_generation(domain)
+
+    def lists_changed(self) -> Mapping[str, ListsChanged]:
+        """Return the domain that moved, where nothing but lists of its policy changed, with their tenants."""
+        if len(self.generations) != 1 or not self.lists or self.touched or self.moves_hosts:
+            return {}
+        if self.reshaped or self.placed or self.replaced:
+            return {}
+        ((domain, generation),) = self.generations.items()
+        return {domain: ListsChanged(generation - self.stride, tuple(sorted(self.lists)))}
 
     def _next_generation(self, domain: str) -> int:
         if self.part is not None and self.part != domain_part(domain):

@@ -10,7 +10,7 @@ import pytest
 from store.postgres_cluster import running
 
 from orchestrator.bench.results import Results
-from orchestrator.bench.scale import suite
+from orchestrator.bench.scale import services, suite
 from orchestrator.bench.scale.domains import Load, measure
 from orchestrator.bench.scale.world import Cost, Size, open_world
 from orchestrator.errors import BadInput
@@ -74,3 +74,9 @@ def test_one_rule_is_measured_while_another_domain_is_filled() -> None:
     assert found.quiet_p99_ms > 0
     assert found.bulk_p99_ms > 0
     assert found.bulk_lists >= 2
+
+
+def test_changes_are_shared_by_two_services_and_one_idles() -> None:
+    with running() as cluster:
+        found = services.measure(cluster.create_database("shared"), domains=2, changes=8)
+    assert all(value > 0 for value in asdict(found).values())

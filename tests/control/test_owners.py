@@ -224,6 +224,32 @@ def test_a_write_anywhere_goes_on_from_what_others_committed(url: str) -> None:
         assert len(programs) == 1
 
 
+def test_a_service_takes_over_from_notices_what_others_changed_of_a_policy(url: str) -> None:
+    """Lists that others changed are read, all else stays as it is in memory; a gap in the notices, and all is read."""
+    with replicas(url, None, None) as (first, second):
+        domain = DOMAINS[0]
+        second.control.write(adding(domain, 1), domain=domain)
+        for port in range(2, 6):
+            generation = first.control.write(adding(domain, port), domain=domain)
+        cache = second.store._policies
+        known = cache.get(domain)
+        assert known is not None
+        until(lambda: cache.lists_changed(domain, known.generation, generation) == {f"of-{domain}"})
+        assert cache.lists_changed(domain, known.generation - 1, generation) is None
+        mine, theirs = (each.control.read(lambda unit: unit.domains.policy(domain)) for each in (second, first))
+        assert mine.generation == theirs.generation == generation
+        assert mine.policy == theirs.policy
+        own = [Prefix.parse("10.200.0.0/16")]
+        first.control.write(
+            lambda unit: unit.tenants.create("late", name="", domain=domain, prefixes=own), domain=domain
+        )
+        for port in range(6, 8):
+            first.control.write(adding(domain, port), domain=domain)
+        newest = first.control.read(lambda unit: unit.domains.policy(domain))
+        assert second.control.read(lambda unit: unit.domains.policy(domain)).policy == newest.policy
+        assert len(newest.policy.tenants) == 2
+
+
 def test_services_whose_clocks_differ_by_days_own_the_same_domains(url: str) -> None:
     """A clock that jumps is one that differs from then on."""
     wrong, right = Replica.on(url, ahead=dt.timedelta(days=3)), Replica.on(url)

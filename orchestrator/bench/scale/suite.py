@@ -14,8 +14,9 @@ from typing import Self
 
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.bench.scale import domains
+from orchestrator.bench.scale import domains, services
 from orchestrator.bench.scale.domains import DATABASE, Latency, Load
+from orchestrator.bench.scale.services import Share
 from orchestrator.bench.scale.world import Cost, Size, measure_apart
 from orchestrator.bench.traffic.journal import Journal
 
@@ -23,6 +24,8 @@ _FEW_TENANTS, _FEW_HOSTS, _FEW_AGENTS = 100, 10, 10
 _RULES = 10
 _CHANGES = 5
 _OTHER_DOMAIN = "other_domain_p99_ms_during_bulk"
+_TWO_SERVICES = "write_cpu_two_services_vs_one"
+_SHARED_DOMAINS = 10
 _EACH_S = {True: 40.0, False: 240.0}
 
 
@@ -67,7 +70,7 @@ def _worlds(sizes: Sizes) -> int:
 def measure(sizes: Sizes, progress: Progress, *, journal: Path | None = None) -> Results:
     """Measure what the journal has not. Raises Unreachable where a world cannot be measured."""
     results = Results("scale", {**asdict(sizes), "few_tenants": _FEW_TENANTS, "rules": _RULES, "changes": _CHANGES})
-    numbers = [each.name for kind in (Cost, Latency) for each in fields(kind)]
+    numbers = [each.name for kind in (Cost, Latency, Share) for each in fields(kind)]
     kept = Journal(journal, {"suite": results.suite, **results.settings}, numbers)
     steps = Steps(progress, _worlds(sizes))
     measured = partial(_measure_once, kept)
@@ -78,8 +81,8 @@ def measure(sizes: Sizes, progress: Progress, *, journal: Path | None = None) ->
     _compare(results, steps, sizes.rounds, few, many, _agent_parts(sizes.agents), measured)
     steps.next(f"a start with {sizes.start.tenants * sizes.start.rules:,} rules")
     _add_start(results, measured("start", sizes.start, 1), sizes.start)
-    results.absent |= _ABSENT
     _add_domains(results, kept, sizes.load)
+    _add_services(results, kept, sizes.load)
     results.notes += _NOTES
     return results
 
@@ -99,6 +102,24 @@ def _add_domains(results: Results, journal: Journal, load: Load) -> None:
     results.figures[_OTHER_DOMAIN] = Figure.of([found.bulk_p99_ms], "ms")
     ratio = Figure.of([found.bulk_p99_ms / found.quiet_p99_ms], "", Target(3.0))
     results.figures["other_domain_p99_during_bulk_vs_quiet"] = ratio
+
+
+def _add_services(results: Results, journal: Journal, load: Load) -> None:
+    """Add what changes cost two services together, and one that idles, where there is a database for it."""
+    url = os.environ.get(DATABASE)
+    if url is None and not journal.has(_TWO_SERVICES):
+        results.absent[_TWO_SERVICES] = f"{DATABASE} names no empty database of PostgreSQL"
+        return
+    share = Share(
+        **journal.row(
+            _TWO_SERVICES,
+            lambda: asdict(services.measure(url or "", domains=_SHARED_DOMAINS, changes=2 * load.changes)),
+        )
+    )
+    results.figures["write_cpu_one_service_ms"] = Figure.of([share.one_ms], "ms of CPU")
+    results.figures[_TWO_SERVICES] = Figure.of([share.own_ms / share.one_ms], "", Target(1.1))
+    results.figures["write_cpu_two_services_mixed_vs_one"] = Figure.of([share.mixed_ms / share.one_ms], "")
+    results.figures["write_cpu_idle_replica_vs_one"] = Figure.of([share.idle_ms / share.one_ms], "", Target(0.1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +181,12 @@ def _add_start(results: Results, cost: Cost, size: Size) -> None:
     results.figures[f"rss_gib_{name}_rules"] = Figure.of([cost.peak_mib / 1024], "GiB", Target(2.5))
 
 
-_ABSENT = {
-    "write_cpu_two_services_vs_one": "every service compiles every domain: domains have no owner yet",
-}
 _NOTES = [
     "Costs are CPU seconds of the service's own parts (store, control, publisher, reports) on SQLite, without HTTP and "
     "without what an enforcement point does; points are simulated and report at once.",
     "Each figure is the median of pairs of processes, one with the small and one with the large domain, in turns.",
     "`cpu_one_rule_agents` is one changed rule and a report of every agent; `cpu_said_again_agents` are reports that "
     "say nothing new.",
+    "`write_cpu_two_services_vs_one` sends each domain's changes to the service that its points follow, "
+    "`..._mixed_...` to both in turn: there each begins with reading what the other has committed.",
 ]

@@ -23,6 +23,7 @@ from orchestrator.store.acls.cache import KeyedGroup, splice_rows
 from orchestrator.store.acls.spans import ended_after, held_at, holds_now
 from orchestrator.store.schema.acls import acl_group_members, acl_groups
 from orchestrator.store.sql.keys import keys_between, longest_increasing, spread
+from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
 
 MOST_MEMBERS = 100_000
@@ -94,10 +95,16 @@ def _key_members(name: str, description: str, rows: Sequence[Row[Any]]) -> Keyed
     return KeyedGroup(array("q", [row.order_key for row in rows]), AddressGroup(GroupName(name), prefixes, description))
 
 
+_ANY_GROUP = Prepared(select(func.min(_groups.name).label("name")).where(_groups.tenant == bindparam("of_tenant")))
+"""Most tenants have no groups, and one question says so."""
+
+
 def refreshed(
     tx: Transaction, tenant: int, base: int, version: int, old: Mapping[str, KeyedGroup]
 ) -> Mapping[str, KeyedGroup]:
     """Return the groups at the current version, from those at `base` and later rows."""
+    if not old and all(row.name is None for row in tx.rows(_ANY_GROUP, of_tenant=tenant)):
+        return old
     moved = any(
         tx.read(select(_groups.name).where(_groups.tenant == tenant, began_or_ended > base).limit(1)).first()
         for began_or_ended in (_groups.since_version, _groups.until_version)

@@ -26,7 +26,7 @@ from orchestrator.store.acls.cache import (
     VersionLine,
     refreshed_rules,
 )
-from orchestrator.store.acls.spans import ended_after, held_at, holds_now
+from orchestrator.store.acls.spans import held_at, holds_now
 from orchestrator.store.chains import ROW_BYTES
 from orchestrator.store.records import AclRecord
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
@@ -135,12 +135,8 @@ def _refresh_copy(tx: Transaction, tenant: Row[Any], version: int, old: CachedAc
     if not _is_kept(tx, tenant.number, base):
         return None
     head = version_row(tx, tenant, version)
-    born = tx.read(
-        select(_rules.order_key, _rules.number, _rules.body).where(
-            _rules.tenant == tenant.number, _rules.since_version > base, _rules.until_version.is_(None)
-        )
-    ).all()
-    ended = tx.read(select(_rules.order_key, _rules.rule_id).where(ended_after(acl_rules, tenant.number, base))).all()
+    born = tx.rows(_BORN_SINCE, of_tenant=tenant.number, base=base)
+    ended = tx.rows(_ENDED_SINCE, of_tenant=tenant.number, base=base)
     begun = [
         BegunRow(row.order_key, row.number, rule)
         for row, rule in zip(born, _rules_of([row.body for row in born]), strict=True)
@@ -151,9 +147,25 @@ def _refresh_copy(tx: Transaction, tenant: Row[Any], version: int, old: CachedAc
     return _entry(tenant, head, rules, numbers, groups, keys)
 
 
+_BORN_SINCE = Prepared(
+    select(_rules.order_key, _rules.number, _rules.body).where(
+        _rules.tenant == bindparam("of_tenant"),
+        _rules.since_version > bindparam("base"),
+        _rules.until_version.is_(None),
+    )
+)
+_ENDED_SINCE = Prepared(
+    select(_rules.order_key, _rules.rule_id).where(
+        _rules.tenant == bindparam("of_tenant"),
+        _rules.until_version > bindparam("base"),
+        _rules.since_version + literal_column("0") <= bindparam("base"),
+    )
+)
+"""The condition is that of `spans.ended_after`."""
+
+
 def _is_kept(tx: Transaction, tenant: int, version: int) -> bool:
-    statement = select(_versions.version).where(_versions.tenant == tenant, _versions.version == version)
-    return tx.read(statement).first() is not None
+    return tx.row(_LINE, of_tenant=tenant, at_version=version) is not None
 
 
 def _entry(

@@ -21,7 +21,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import Engine, bindparam, func, select
 
-from orchestrator.store.records import Committed
+from orchestrator.store.records import Committed, ListsChanged
 from orchestrator.store.sql.database import LIVENESS
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
@@ -49,10 +49,11 @@ class _Fate(enum.Enum):
 
 
 class Notices:
-    """The listeners of one store."""
+    """The listeners of one store. `note` is given what other processes committed, before any listener."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, note: Listener = lambda _: None) -> None:
         self._engine = engine
+        self._note = note
         self._shared = engine.dialect.name == "postgresql"
         self._self = uuid.uuid4().hex
         self._lock = threading.Lock()
@@ -84,8 +85,10 @@ class Notices:
     def _announce(self, tx: Transaction, committed: Committed) -> Iterator[None]:
         number = next(self._sent)
         notice = {"from": self._self, "number": number}
-        payload = orjson.dumps({**notice, "domains": dict(committed.domains), "event": committed.last_event}).decode()
-        if len(payload) > _LONGEST_NOTICE:
+        told = {**notice, "domains": dict(committed.domains), "event": committed.last_event}
+        lists = {domain: [changed.before, *changed.tenants] for domain, changed in committed.lists.items()}
+        payload = orjson.dumps({**told, "lists": lists}).decode()
+        if len(payload.encode()) > _LONGEST_NOTICE:
             payload = orjson.dumps({**notice, "domains": {}, "event": None}).decode()
         tx.rows(_NOTIFY, channel=CHANNEL, payload=payload)
         self._unanswered[number] = _Fate.OPEN
@@ -151,11 +154,16 @@ class Notices:
         try:
             notice = orjson.loads(payload)
             sender, number = notice["from"], notice["number"]
-            committed = Committed(MappingProxyType(notice["domains"]), notice["event"])
-        except (ValueError, TypeError, KeyError):  # of another version of this program, or of anybody else
-            self.tell(UNKNOWN)
+            lists = {
+                domain: ListsChanged(int(before), tuple(map(str, tenants)))
+                for domain, (before, *tenants) in notice.get("lists", {}).items()
+            }
+            committed = Committed(MappingProxyType(notice["domains"]), notice["event"], lists=MappingProxyType(lists))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            self.tell(UNKNOWN)  # it is of another version of this program, or of anybody else
             return
         if sender != self._self:
+            self._note(committed)
             self.tell(committed)
             return
         with self._lock:
