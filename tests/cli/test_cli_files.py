@@ -421,13 +421,15 @@ def test_a_security_group_says_at_an_endpoint_what_it_cannot_say_of_all(tmp_path
 
 def test_what_could_not_be_said_is_a_list_beside_the_file(tmp_path: Path) -> None:
     file, output = tmp_path / "shop.json", tmp_path / "shop.aws"
-    file.write_text(json.dumps(SHOP))
+    first, *others = SHOP["rules"]
+    file.write_text(json.dumps({**SHOP, "rules": [{**first, "log": True}, *others]}))
     assert aclflow("acl", "export", str(file), "-f", "aws-sg", "-o", str(output)).code == 1
     assert not output.exists()
     assert aclflow("acl", "export", str(file), "-f", "aws-sg", "-o", str(output), "--approximate").code == 0
     told = (tmp_path / "shop.aws.losses").read_text().splitlines()
     assert "3 places could not be said exactly" in told[0]
     assert told[3] == "rule 3, 'flags': permit left out (narrower): TCP flags are not looked at"
+    assert "note: rule 1: there is no log of single rules" in told
 
 
 @pytest.mark.parametrize("command", [("trace", "--source", "192.0.2.1", "--destination", "198.51.100.7"), ("check",)])

@@ -17,6 +17,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Action, Direction
@@ -152,8 +153,9 @@ DEFAULT_OPTIONS = Options()
 
 @dataclass(slots=True)
 class Notes:
-    """Collects notes; lines that call for the same note share it."""
+    """Collects notes; lines, or rules of a list that is written, share a note."""
 
+    unit: Literal["line", "rule"] = "line"
     _lines: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, text: str, line: int | None = None) -> None:
@@ -162,12 +164,12 @@ class Notes:
             lines.append(line)
 
     def taken(self) -> tuple[str, ...]:
-        return tuple(f"{_of_lines(lines)}{text}" for text, lines in self._lines.items())
+        return tuple(f"{_of_lines(lines, self.unit)}{text}" for text, lines in self._lines.items())
 
 
-def _of_lines(lines: list[int]) -> str:
+def _of_lines(lines: list[int], unit: str) -> str:
     if not lines:
         return ""
     found = sorted(set(lines))
-    shown = ", ".join(map(str, found[:5])) + (f", ... ({len(found)} lines)" if len(found) > 5 else "")
-    return f"line{'s' if len(found) > 1 else ''} {shown}: "
+    shown = ", ".join(map(str, found[:5])) + (f", ... ({len(found)} {unit}s)" if len(found) > 5 else "")
+    return f"{unit}{'s' if len(found) > 1 else ''} {shown}: "

@@ -13,6 +13,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import yaml
 
@@ -71,7 +72,7 @@ def write_aerleon(acl: Acl) -> Exported:
 class _Writer:
     acl: Acl
     losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=Notes)
+    notes: Notes = field(default_factory=partial(Notes, "rule"))
     networks: dict[tuple[str, ...], str] = field(default_factory=dict)
     services: dict[tuple[int, tuple[PortRange, ...]], str] = field(default_factory=dict)
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
@@ -74,7 +75,7 @@ def write_azure(acl: Acl) -> Exported:
 class _Writer:
     acl: Acl
     losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=Notes)
+    notes: Notes = field(default_factory=partial(Notes, "rule"))
 
     def write(self) -> Exported:
         kept = tailored_rules(self.acl, _LIMITS, "azure-nsg", self.losses, self.notes)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.cisco.writing import (
@@ -54,7 +55,7 @@ def write_asa(acl: Acl) -> Exported:
 class _Writer:
     acl: Acl
     losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=Notes)
+    notes: Notes = field(default_factory=partial(Notes, "rule"))
 
     def write(self) -> Exported:
         rules = tailored_rules(self.acl, _LIMITS, "asa", self.losses, self.notes)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.cisco.writing import (
@@ -62,7 +63,7 @@ def write_cisco(acl: Acl) -> Exported:
 class _Writer:
     acl: Acl
     losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=Notes)
+    notes: Notes = field(default_factory=partial(Notes, "rule"))
 
     def write(self) -> Exported:
         rules = tailored_rules(self.acl, LIMITS, "cisco", self.losses, self.notes)

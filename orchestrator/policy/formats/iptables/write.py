@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.assemble import plain, with_marker
@@ -70,7 +71,7 @@ class _Writer:
     acl: Acl
     family: Family
     losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=Notes)
+    notes: Notes = field(default_factory=partial(Notes, "rule"))
 
     def write(self) -> Exported:
         lines: dict[Direction, list[str]] = {direction: [] for direction in Direction}

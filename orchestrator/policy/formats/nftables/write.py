@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate, format_address
 from orchestrator.policy.formats.assemble import plain, with_marker
@@ -53,7 +54,7 @@ def write_nftables(acl: Acl) -> Exported:
 class _Writer:
     acl: Acl
     losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=Notes)
+    notes: Notes = field(default_factory=partial(Notes, "rule"))
 
     def write(self) -> Exported:
         rules: list[str] = []
