@@ -22,6 +22,13 @@ def test_every_page_shows_what_it_is_for(look: Look, path: str) -> None:
     expect(look.page.locator("h1")).to_be_visible()
 
 
+def test_the_longest_menu_fits_its_window(look: Look) -> None:
+    look.sign_in(look.town.admin)
+    look.open("/project/shop")
+    for entry in look.page.locator(".side a.entry").all():
+        expect(entry).to_be_in_viewport(ratio=1)
+
+
 def test_pages_of_a_list_say_project_and_those_for_operators_tenant(look: Look) -> None:
     """They are the same; the page of tenants explains it, once. Kinds of events are names, as REST calls them."""
     look.sign_in(look.town.admin)
