@@ -1,6 +1,6 @@
 """Compile and prove long lists in processes of their own before their turn, with a deadline that kills.
 
-    PUT of a list ──▶ estimate ──▶ below `LONG_FLOWS`: the turn compiles and proves it, in half a second at the most
+    PUT of a list ──▶ estimate ──▶ below `LONG_FLOWS`: the turn compiles and proves it, in some half a second
                                 └▶ a process compiles and proves it alone ──▶ in time: its turn may come
                                                                            └▶ killed at the deadline: refused
 
@@ -35,8 +35,8 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 LONG_FLOWS = 50_000
-"""A change that may bring so many flow entries is compiled and proven in a process first. Of all lists below that which
-a search tried, none took longer than half a second (`bench/control_plane/worstlists.py`)."""
+"""A change that may bring so many flow entries is compiled and proven in a process first. Of the slow shapes that were
+tried just below that (`bench/control_plane/worstlists.py`), none took longer than half a second."""
 LIMIT_S = 30.0
 _PROCESSES = 2
 _WAITING = 2
