@@ -102,8 +102,8 @@ def nobody_is_certain(self: Any, rows: Any, cut: Any) -> Any:
     return found[:-1] if len(found) > 1 else found
 
 
-def without_flags(line: Line, family: Any) -> list[tuple[Any, str]]:
-    return [(axis, text) for axis, text in _conditions(line, family) if not text.startswith("tcp flags")]
+def without_flags(line: Line, family: Any, *, first: bool = False) -> list[tuple[Any, str]]:
+    return [(axis, text) for axis, text in _conditions(line, family, first=first) if not text.startswith("tcp flags")]
 
 
 _lines, _rows, _tenant_lists = FilterList.lines, FilterList.rows, filterlists.tenant_lists
