@@ -42,7 +42,7 @@ _ETAG = re.compile(r'"[^"]*"')
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Services that routes use, wired in `orchestrator.bootstrap`."""
+    """Services that routes use, wired in `orchestrator.wiring`."""
 
     control: Control
     enforcement: Enforcement

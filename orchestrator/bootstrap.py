@@ -1,6 +1,6 @@
-"""Wiring: from settings to a running service, in one place.
+"""From settings to a running service: its store, its parts (`wiring.py`), and the server.
 
-Settings ──▶ Store ──▶ Compiler, Publisher ──▶ Control, Enforcement ──▶ the application ──▶ uvicorn
+Settings ──▶ Store ──▶ wiring: Control, Enforcement ... the application ──▶ uvicorn
 """
 
 from __future__ import annotations
@@ -10,65 +10,26 @@ import fcntl
 import gc
 import os
 import re
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import structlog
-from fastapi import FastAPI
 
-from api.app import create_app
-from api.context import Services
-from api.questions import Questions
-from api.rates import Rates
-from orchestrator.clouds import open_cloud
-from orchestrator.control.audit import Auditor, Refusals, Sink
-from orchestrator.control.auditsinks import AnchorFile, Syslog
-from orchestrator.control.ceilings import Ceilings
-from orchestrator.control.compiler import Compiler
-from orchestrator.control.control import Control
-from orchestrator.control.counting import CountDesk
-from orchestrator.control.duties import Duties
-from orchestrator.control.enforcement import Enforcement
-from orchestrator.control.enrolment import EnrolmentDesk
-from orchestrator.control.feed import Feed
-from orchestrator.control.fleet.effects import CloudHand
-from orchestrator.control.fleet.keeper import FleetKeeper
-from orchestrator.control.gauges import EdgeMetrics, FleetGauges, HitMetrics, PointMetrics
-from orchestrator.control.metrics import Metrics
-from orchestrator.control.onboarding import Onboarder
-from orchestrator.control.packets.log import PacketDesk, PacketSink
-from orchestrator.control.packets.sinks import Collector, JsonLines
-from orchestrator.control.pops.manager import ServerManager, Unmade
-from orchestrator.control.precompiling import Precompiler
-from orchestrator.control.publisher import Publisher
-from orchestrator.control.spreading import Spreading
-from orchestrator.control.tiers import Tiers
-from orchestrator.control.timekeeper import Timekeeper
-from orchestrator.control.workbench import Workbench
 from orchestrator.errors import BadInput, Conflict, Missing
-from orchestrator.hosts.installer import AnsibleInstaller, Installers, LocalInstaller, variables_in
-from orchestrator.hosts.request import Onboarding, controller_name
-from orchestrator.identity.auditkey import AuditKey
-from orchestrator.identity.files import AuthorityDir
-from orchestrator.identity.names import OPENFLOW, SWITCH
 from orchestrator.largepages import keep_gathered
 from orchestrator.logs import configure_logging
 from orchestrator.memory import collect_seldom
 from orchestrator.serving import Server
-from orchestrator.settings import PREFIX, Settings
+from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
 from orchestrator.store.audit import Actor
 from orchestrator.store.records import NewToken, Role
 from orchestrator.store.sql.clock import utc_now
 from orchestrator.store.transaction import HistorySettings, StoreSettings
-from orchestrator.store.unit import Unit
 from orchestrator.turns import take_turns
 from orchestrator.wire.codec import encode
+from orchestrator.wiring import Service, wire_service
 
 log = structlog.get_logger()
 
@@ -77,227 +38,10 @@ _SQLITE_FILE = "sqlite:///"
 _HERE = "machine"
 """How one is named who works on the store itself, on the service's machine."""
 
-_INVITED = dt.timedelta(hours=1)
-_ALONE = "the one service on SQLite"
-_SHARED_RECHECK_S = 1.0
-"""How often a wait looks for reports that another replica took. SQLite has exactly one process, and nobody looks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of a service below its application."""
-
-    control: Control
-    publishers: tuple[Publisher, ...]
-    enforcement: Enforcement
-    spreading: Spreading
-    onboarder: Onboarder
-    keeper: FleetKeeper | None
-    workbench: Workbench
-    precompiler: Precompiler
-    feed: Feed
-    auditor: Auditor
-    store: Store
-
-    def release(self) -> None:
-        """Answer everybody who waits, so that the connections can end."""
-        for publisher in self.publishers:
-            publisher.close()
-        self.enforcement.close()
-        self.feed.close()
-
-    def close(self) -> None:
-        """Stop the loops and give the database back."""
-        self.release()
-        self.onboarder.stop()
-        if self.keeper is not None:
-            self.keeper.close()
-        self.workbench.close()
-        self.precompiler.close()
-        self.control.stop()
-        self.auditor.stop()
-        self.store.close()
-
-    @asynccontextmanager
-    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        """From the application's start to its end."""
-        self.control.start()
-        self.auditor.start()
-        self.onboarder.start()
-        if self.keeper is not None:
-            self.keeper.start()
-        yield
-        self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A service as a value: the application, and what starts and stops with it."""
-
-    app: FastAPI
-    parts: Parts
-
 
 def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_now) -> Service:
     """Wire a service. It is started by its application's lifespan. Raises what `open_store` raises."""
-    store = _open(settings, clock)
-    metrics, workbench = Metrics(), Workbench()
-    publisher, duties = Publisher(), Duties(store.members)
-    metrics.watch(
-        lambda: (each for each in publisher.programs() if duties.keeps(each.domain)), lambda: publisher.watching
-    )
-
-    def note_heard(unit: Unit) -> None:
-        enforcement.note_heard(unit)  # which is made from what is made from the timekeeper
-
-    timekeeper = Timekeeper(
-        expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s),
-        silence_s=settings.enforcer_silence_s,
-        note_heard=note_heard,
-    )
-    is_shared = not settings.database_url.startswith(_SQLITE_FILE)
-    tells, is_enforced = partial(_log_unmade, store), partial(_is_enforced, store)
-    tiers = Tiers(servers=ServerManager(Publisher(), is_enforced, vouches=not is_shared, tells=tells))
-    metrics.registry.register(EdgeMetrics(tiers.edges.reports))
-    ceilings = Ceilings(settings.tenant_flows_limit, settings.domain_flows_limit)
-    precompiler = Precompiler(settings.list_limit_s)
-    control = Control(
-        store,
-        Compiler(metrics),
-        publisher,
-        timekeeper,
-        tiers,
-        ceilings=ceilings,
-        duties=duties,
-        precompiler=precompiler,
-    )
-    spreading = Spreading(store, Publisher())
-    feed = Feed(store)
-    recheck_s = _SHARED_RECHECK_S if is_shared else None
-    enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported, vouched=tiers.servers.vouched)
-    place = AuthorityDir(settings.authority_dir)
-    authority, believed = (place.load(), place.read_believed()) if settings.tls else (None, "")
-    cloud = None if settings.cloud is None else open_cloud(settings.cloud)
-    is_pinned = settings.tls_certificate is None
-    desk = EnrolmentDesk(control, clock, authority, pinned=is_pinned, believed=believed, cloud_of=lambda _: cloud)
-    onboarder = Onboarder(control, _installers(settings), partial(_invite, desk, settings), _withdraw)
-    keeper = None
-    if cloud is not None:
-        hand = CloudHand(cloud, settings.url, token_text=desk.token_text)
-        keeper = FleetKeeper(control, hand, spreading, holder=str(uuid.uuid4()) if is_shared else _ALONE)
-    metrics.registry.register(FleetGauges(control))
-    metrics.registry.register(HitMetrics(control))
-    metrics.registry.register(PointMetrics(control))
-    refusals = Refusals()
-    auditor = _auditor(settings, store, refusals)
-    metrics.watch_audit(lambda: auditor.unsent)
-    services = Services(
-        control=control,
-        rates=Rates(settings.tenant_changes_a_minute),
-        refusals=refusals,
-        enforcement=enforcement,
-        desk=desk,
-        onboarder=onboarder,
-        counts=CountDesk(store),
-        packets=PacketDesk(store, tuple(_packet_sinks(settings))),
-        spreading=spreading,
-        cloud_kind=None if cloud is None else cloud.kind,
-        metrics=metrics,
-        clock=clock,
-        workbench=workbench,
-        questions=Questions(lambda tenant: control.read(lambda unit: unit.tenants.quota(tenant).analysis_seconds)),
-        feed=feed,
-        body_limit_bytes=settings.body_limit_bytes,
-        watch_limit_s=settings.watch_limit_s,
-        review_limit_s=settings.review_limit_s,
-        silence_s=settings.enforcer_silence_s,
-        heartbeat_s=settings.heartbeat_s,
-        expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s),
-    )
-    parts = Parts(
-        control,
-        (publisher, *tiers.publishers, spreading.publisher),
-        enforcement,
-        spreading,
-        onboarder,
-        keeper,
-        workbench,
-        precompiler,
-        feed,
-        auditor,
-        store,
-    )
-    return Service(create_app(services, parts.lifespan), parts)
-
-
-def _is_enforced(store: Store, domain: str, generation: int) -> bool:
-    """Whether everybody in a domain was read back to hold a generation."""
-    with store.read() as unit:
-        return unit.enforcers.enforced(domain, generation).done
-
-
-def _log_unmade(store: Store, server: Unmade) -> None:
-    """A firewall server's program cannot be made, or can again."""
-    detail = {"firewall": server.server, **({} if server.because is None else {"because": server.because})}
-    with store.write() as unit:
-        unit.events.append("firewall.made" if server.because is None else "firewall.unmade", server.domain, detail)
-
-
-def _installers(settings: Settings) -> Installers:
-    local = None if settings.local_switch is None else LocalInstaller(settings.local_switch)
-    remote = None
-    if settings.ansible:
-        ours = {"aclflow_authority_source": str(AuthorityDir(settings.authority_dir).certificate)}
-        machines = {**ours, **variables_in(settings.machine_variables)}
-        remote = AnsibleInstaller(settings.ansible, settings.ssh_key, machines)
-    return Installers(local, remote)
-
-
-def _packet_sinks(settings: Settings) -> Iterator[PacketSink]:
-    if settings.packet_log_file is not None:
-        yield JsonLines(settings.packet_log_file)
-    if settings.ipfix_collector:
-        yield Collector(settings.ipfix_collector)
-
-
-def _auditor(settings: Settings, store: Store, refusals: Refusals) -> Auditor:
-    key, sinks = AuditKey.open(settings.audit_dir), tuple(_audit_sinks(settings))
-    return Auditor(store, refusals, key, sinks, keep=dt.timedelta(days=settings.audit_days))
-
-
-def _audit_sinks(settings: Settings) -> Iterator[Sink]:
-    if settings.audit_file is not None:
-        yield AnchorFile(settings.audit_file)
-    if settings.audit_syslog:
-        yield Syslog(settings.audit_syslog)
-
-
-def _invite(desk: EnrolmentDesk, settings: Settings, unit: Unit, asked: Onboarding) -> dict[str, Any]:
-    """Return the tokens for an onboarded machine.
-
-    With what its controller joins the domain, and the playbook that we run here asks us for the certificate of the
-    machine's switch: tokens that are good once, for these two and nobody else.
-    """
-    invite = partial(
-        unit.enforcers.invite, asked.switch.domain, expires=unit.now + _INVITED, author=_onboarding_of(asked)
-    )
-    found: dict[str, Any] = {}
-    if asked.controller is not None:
-        secret = invite(name=controller_name(asked.controller), kind=OPENFLOW)
-        found["aclflow_invitation_token"] = desk.token_text(secret)
-    if asked.switch.tls is not None:
-        found["aclflow_switch_token"] = desk.token_text(invite(name=asked.switch.host, kind=SWITCH))
-        authority = "" if settings.authority is None else str(settings.authority)
-        found["aclflow_asking"] = {f"{PREFIX}URL": settings.url, f"{PREFIX}AUTHORITY": authority}
-    return found
-
-
-def _withdraw(unit: Unit, asked: Onboarding) -> None:
-    unit.enforcers.withdraw(asked.switch.domain, _onboarding_of(asked))
-
-
-def _onboarding_of(asked: Onboarding) -> str:
-    return f"onboarding of {asked.switch.host}"
+    return wire_service(_open(settings, clock), settings, clock)
 
 
 def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Store:

@@ -63,7 +63,7 @@ class Sky:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """A service that speaks TLS, and that machines under QEMU reach."""
-    monkeypatch.setattr("orchestrator.bootstrap.open_cloud", lambda _: Sky())
+    monkeypatch.setattr("orchestrator.wiring.open_cloud", lambda _: Sky())
     state = tmp_path / "service"
     state.mkdir()
     with served(state, tls=True, tls_names=HERE, cloud=tmp_path / "cloud.yaml") as found:

@@ -1,0 +1,304 @@
+"""Wire the parts of a service: control, enforcement, machines, and the application that shows them.
+
+store ──▶ `_Core`: control, publishers, enforcement ──▶ `_Machines`: enrolment, onboarding, fleets ──▶ application
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.context import Services
+from api.questions import Questions
+from api.rates import Rates
+from orchestrator.clouds import open_cloud
+from orchestrator.control.audit import Auditor, Refusals, Sink
+from orchestrator.control.auditsinks import AnchorFile, Syslog
+from orchestrator.control.ceilings import Ceilings
+from orchestrator.control.compiler import Compiler
+from orchestrator.control.control import Control
+from orchestrator.control.counting import CountDesk
+from orchestrator.control.duties import Duties
+from orchestrator.control.enforcement import Enforcement
+from orchestrator.control.enrolment import EnrolmentDesk
+from orchestrator.control.feed import Feed
+from orchestrator.control.fleet.effects import CloudHand
+from orchestrator.control.fleet.keeper import FleetKeeper
+from orchestrator.control.gauges import EdgeMetrics, FleetGauges, HitMetrics, PointMetrics
+from orchestrator.control.metrics import Metrics
+from orchestrator.control.onboarding import Onboarder
+from orchestrator.control.packets.log import PacketDesk, PacketSink
+from orchestrator.control.packets.sinks import Collector, JsonLines
+from orchestrator.control.pops.manager import ServerManager, Unmade
+from orchestrator.control.precompiling import Precompiler
+from orchestrator.control.publisher import Publisher
+from orchestrator.control.spreading import Spreading
+from orchestrator.control.tiers import Tiers
+from orchestrator.control.timekeeper import Timekeeper
+from orchestrator.control.workbench import Workbench
+from orchestrator.hosts.installer import AnsibleInstaller, Installers, LocalInstaller, variables_in
+from orchestrator.hosts.request import Onboarding, controller_name
+from orchestrator.identity.auditkey import AuditKey
+from orchestrator.identity.files import AuthorityDir
+from orchestrator.identity.names import OPENFLOW, SWITCH
+from orchestrator.settings import PREFIX, Settings
+from orchestrator.store import Store
+from orchestrator.store.unit import Unit
+
+_INVITED = dt.timedelta(hours=1)
+_ALONE = "the one service on SQLite"
+_SHARED_RECHECK_S = 1.0
+"""How often a wait looks for reports that another replica took. SQLite has exactly one process, and nobody looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a service below its application."""
+
+    control: Control
+    publishers: tuple[Publisher, ...]
+    enforcement: Enforcement
+    spreading: Spreading
+    onboarder: Onboarder
+    keeper: FleetKeeper | None
+    workbench: Workbench
+    precompiler: Precompiler
+    feed: Feed
+    auditor: Auditor
+    store: Store
+
+    def release(self) -> None:
+        """Answer everybody who waits, so that the connections can end."""
+        for publisher in self.publishers:
+            publisher.close()
+        self.enforcement.close()
+        self.feed.close()
+
+    def close(self) -> None:
+        """Stop the loops and give the database back."""
+        self.release()
+        self.onboarder.stop()
+        if self.keeper is not None:
+            self.keeper.close()
+        self.workbench.close()
+        self.precompiler.close()
+        self.control.stop()
+        self.auditor.stop()
+        self.store.close()
+
+    @asynccontextmanager
+    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        """From the application's start to its end."""
+        self.control.start()
+        self.auditor.start()
+        self.onboarder.start()
+        if self.keeper is not None:
+            self.keeper.start()
+        yield
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service as a value: the application, and what starts and stops with it."""
+
+    app: FastAPI
+    parts: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """The parts that lead from a change to what enforcement points hold."""
+
+    metrics: Metrics
+    control: Control
+    precompiler: Precompiler
+    enforcement: Enforcement
+    spreading: Spreading
+    publishers: tuple[Publisher, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Machines:
+    """The parts that bring machines in, and make them."""
+
+    desk: EnrolmentDesk
+    onboarder: Onboarder
+    keeper: FleetKeeper | None
+    cloud_kind: str | None
+
+
+def wire_service(store: Store, settings: Settings, clock: Callable[[], dt.datetime]) -> Service:
+    """Wire a service on an opened store. It is started by its application's lifespan."""
+    core = _wire_core(store, settings)
+    machines = _wire_machines(core, settings, clock, is_alone=store.is_alone)
+    refusals, workbench, feed = Refusals(), Workbench(), Feed(store)
+    auditor = _auditor(settings, store, refusals)
+    core.metrics.watch_audit(lambda: auditor.unsent)
+    control = core.control
+    services = Services(
+        control=control,
+        rates=Rates(settings.tenant_changes_a_minute),
+        refusals=refusals,
+        enforcement=core.enforcement,
+        desk=machines.desk,
+        onboarder=machines.onboarder,
+        counts=CountDesk(store),
+        packets=PacketDesk(store, tuple(_packet_sinks(settings))),
+        spreading=core.spreading,
+        cloud_kind=machines.cloud_kind,
+        metrics=core.metrics,
+        clock=clock,
+        workbench=workbench,
+        questions=Questions(lambda tenant: control.read(lambda unit: unit.tenants.quota(tenant).analysis_seconds)),
+        feed=feed,
+        body_limit_bytes=settings.body_limit_bytes,
+        watch_limit_s=settings.watch_limit_s,
+        review_limit_s=settings.review_limit_s,
+        silence_s=settings.enforcer_silence_s,
+        heartbeat_s=settings.heartbeat_s,
+        expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s),
+    )
+    parts = Parts(
+        control,
+        core.publishers,
+        core.enforcement,
+        core.spreading,
+        machines.onboarder,
+        machines.keeper,
+        workbench,
+        core.precompiler,
+        feed,
+        auditor,
+        store,
+    )
+    return Service(create_app(services, parts.lifespan), parts)
+
+
+def _wire_core(store: Store, settings: Settings) -> _Core:
+    metrics, publisher, duties = Metrics(), Publisher(), Duties(store.members)
+    metrics.watch(
+        lambda: (each for each in publisher.programs() if duties.keeps(each.domain)), lambda: publisher.watching
+    )
+
+    def note_heard(unit: Unit) -> None:
+        enforcement.note_heard(unit)  # which is made from what is made from the timekeeper
+
+    timekeeper = Timekeeper(
+        expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s),
+        silence_s=settings.enforcer_silence_s,
+        note_heard=note_heard,
+    )
+    tells, is_enforced = partial(_log_unmade, store), partial(_is_enforced, store)
+    tiers = Tiers(servers=ServerManager(Publisher(), is_enforced, vouches=store.is_alone, tells=tells))
+    precompiler = Precompiler(settings.list_limit_s)
+    control = Control(
+        store,
+        Compiler(metrics),
+        publisher,
+        timekeeper,
+        tiers,
+        ceilings=Ceilings(settings.tenant_flows_limit, settings.domain_flows_limit),
+        duties=duties,
+        precompiler=precompiler,
+    )
+    recheck_s = None if store.is_alone else _SHARED_RECHECK_S
+    enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported, vouched=tiers.servers.vouched)
+    spreading = Spreading(store, Publisher())
+    for gauges in (EdgeMetrics(tiers.edges.reports), FleetGauges(control), HitMetrics(control), PointMetrics(control)):
+        metrics.registry.register(gauges)
+    publishers = (publisher, *tiers.publishers, spreading.publisher)
+    return _Core(metrics, control, precompiler, enforcement, spreading, publishers)
+
+
+def _wire_machines(core: _Core, settings: Settings, clock: Callable[[], dt.datetime], *, is_alone: bool) -> _Machines:
+    place = AuthorityDir(settings.authority_dir)
+    authority, believed = (place.load(), place.read_believed()) if settings.tls else (None, "")
+    cloud = None if settings.cloud is None else open_cloud(settings.cloud)
+    is_pinned = settings.tls_certificate is None
+    desk = EnrolmentDesk(core.control, clock, authority, pinned=is_pinned, believed=believed, cloud_of=lambda _: cloud)
+    onboarder = Onboarder(core.control, _installers(settings), partial(_invite, desk, settings), _withdraw)
+    if cloud is None:
+        return _Machines(desk, onboarder, None, None)
+    hand = CloudHand(cloud, settings.url, token_text=desk.token_text)
+    holder = _ALONE if is_alone else str(uuid.uuid4())
+    keeper = FleetKeeper(core.control, hand, core.spreading, holder=holder)
+    return _Machines(desk, onboarder, keeper, cloud.kind)
+
+
+def _is_enforced(store: Store, domain: str, generation: int) -> bool:
+    """Whether everybody in a domain was read back to hold a generation."""
+    with store.read() as unit:
+        return unit.enforcers.enforced(domain, generation).done
+
+
+def _log_unmade(store: Store, server: Unmade) -> None:
+    """A firewall server's program cannot be made, or can again."""
+    detail = {"firewall": server.server, **({} if server.because is None else {"because": server.because})}
+    with store.write() as unit:
+        unit.events.append("firewall.made" if server.because is None else "firewall.unmade", server.domain, detail)
+
+
+def _installers(settings: Settings) -> Installers:
+    local = None if settings.local_switch is None else LocalInstaller(settings.local_switch)
+    remote = None
+    if settings.ansible:
+        ours = {"aclflow_authority_source": str(AuthorityDir(settings.authority_dir).certificate)}
+        machines = {**ours, **variables_in(settings.machine_variables)}
+        remote = AnsibleInstaller(settings.ansible, settings.ssh_key, machines)
+    return Installers(local, remote)
+
+
+def _packet_sinks(settings: Settings) -> Iterator[PacketSink]:
+    if settings.packet_log_file is not None:
+        yield JsonLines(settings.packet_log_file)
+    if settings.ipfix_collector:
+        yield Collector(settings.ipfix_collector)
+
+
+def _auditor(settings: Settings, store: Store, refusals: Refusals) -> Auditor:
+    key, sinks = AuditKey.open(settings.audit_dir), tuple(_audit_sinks(settings))
+    return Auditor(store, refusals, key, sinks, keep=dt.timedelta(days=settings.audit_days))
+
+
+def _audit_sinks(settings: Settings) -> Iterator[Sink]:
+    if settings.audit_file is not None:
+        yield AnchorFile(settings.audit_file)
+    if settings.audit_syslog:
+        yield Syslog(settings.audit_syslog)
+
+
+def _invite(desk: EnrolmentDesk, settings: Settings, unit: Unit, asked: Onboarding) -> dict[str, Any]:
+    """Return the tokens for an onboarded machine.
+
+    With what its controller joins the domain, and the playbook that we run here asks us for the certificate of the
+    machine's switch: tokens that are good once, for these two and nobody else.
+    """
+    invite = partial(
+        unit.enforcers.invite, asked.switch.domain, expires=unit.now + _INVITED, author=_onboarding_of(asked)
+    )
+    found: dict[str, Any] = {}
+    if asked.controller is not None:
+        secret = invite(name=controller_name(asked.controller), kind=OPENFLOW)
+        found["aclflow_invitation_token"] = desk.token_text(secret)
+    if asked.switch.tls is not None:
+        found["aclflow_switch_token"] = desk.token_text(invite(name=asked.switch.host, kind=SWITCH))
+        authority = "" if settings.authority is None else str(settings.authority)
+        found["aclflow_asking"] = {f"{PREFIX}URL": settings.url, f"{PREFIX}AUTHORITY": authority}
+    return found
+
+
+def _withdraw(unit: Unit, asked: Onboarding) -> None:
+    unit.enforcers.withdraw(asked.switch.domain, _onboarding_of(asked))
+
+
+def _onboarding_of(asked: Onboarding) -> str:
+    return f"onboarding of {asked.switch.host}"
