@@ -15,7 +15,7 @@ from orchestrator.policy.expectations import Outcome
 from orchestrator.policy.fields import CARRIED, DOCUMENT_ORDER, FRAGMENTS, PROTOCOL, Kind, MatchField
 from orchestrator.policy.findings import Finding
 from orchestrator.policy.history import Bisected, Blame, Verdict
-from orchestrator.policy.model import Packet
+from orchestrator.policy.model import RETURN_RULE_ID, Packet
 from orchestrator.policy.protocols import WITH_PORTS, format_protocol
 from orchestrator.policy.rulelist import DEFAULT_ID
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, LATER, WHOLE, Box, full_set
@@ -27,6 +27,7 @@ from orchestrator.wire.expectations import AskedList, JudgedExpectation, SampleP
 K = TypeVar("K")
 
 _MOST_WORDS = 4
+_ENDS: dict[str | None, str] = {None: "the default", DEFAULT_ID: "the default", RETURN_RULE_ID: "return traffic"}
 """Longer lists are cut in texts for people, with the number of what is left out."""
 
 _MORE = tuple(field for field in CARRIED if not field.is_spans)
@@ -161,7 +162,12 @@ def _less_words(rules: Sequence[str]) -> str:
 
 
 def _deciders(rules: Iterable[str]) -> str:
-    return ", ".join("the default" if rule == DEFAULT_ID else rule for rule in rules)
+    return ", ".join(map(name_decider, rules))
+
+
+def name_decider(rule: str | None, form: str = "{}") -> str:
+    """Name what decides a packet: a rule by its id in a form, a list's own ends in words. None: the default."""
+    return _ENDS.get(rule) or form.format(rule)
 
 
 def box_text(box: Box) -> str:

@@ -238,7 +238,9 @@ def test_a_list_is_named_in_one_way(run: Run, tenant: str, tmp_path: Path, monke
     assert "permit, by rule 'web'" in run("acl", "trace", tenant, *packet).out
     assert f"{tenant}@1: permit, by rule 'web'" in run("acl", "trace", f"{tenant}@1", *packet).out
     differs = run("acl", "diff", f"{tenant}@1", tenant)
-    assert (differs.code, "_return after" in differs.out) == (1, True), "its domain lets replies in, unless denied"
+    assert (differs.code, "return traffic after" in differs.out) == (1, True), (
+        "its domain lets replies in, unless denied"
+    )
     alone = run("acl", "diff", f"{tenant}@1", tenant, "--return-traffic", "explicit")
     assert alone.code == 0, "by itself the deny stood before the default, which denies"
     run("acl", "show", tenant, "--output", str(tmp_path / "list.json"))

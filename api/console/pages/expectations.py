@@ -13,6 +13,7 @@ from api.console.parts.pieces import empty, heading
 from api.console.parts.view import View
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError, Stale
+from orchestrator.policy.describe import name_decider
 from orchestrator.wire.expectations import AskedList, JudgedExpectation, KeptExpectations
 
 _EXAMPLE = "alice is 192.0.2.10\nalice reaches web1:443\nnobody reaches db1:22 from outside"
@@ -133,5 +134,5 @@ def draw_outcomes(outcomes: Sequence[JudgedExpectation]) -> None:
 
 
 def _step_words(step: AskedList) -> str:
-    by = f"rule {step.rule}" if step.rule else "the default"
+    by = name_decider(step.rule or None, "rule {}")
     return f"{step.direction or 'the operator'}: {step.action}, by {by}"

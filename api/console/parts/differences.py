@@ -11,6 +11,7 @@ from api.console import words
 from api.console.parts.pieces import empty, heading
 from api.console.parts.section import working
 from orchestrator.client.lists import Part
+from orchestrator.policy.describe import name_decider
 from orchestrator.policy.headline import Danger, Sentence
 from orchestrator.wire.costs import Cost
 from orchestrator.wire.lists import ChangedTraffic, DraftTraffic
@@ -21,7 +22,6 @@ COSTS: tuple[Part, ...] = ("cost", "firewall")
 """The parts that a cost comes in: without a firewall's share, and with it."""
 MOST_SHOWN = 25
 _MOST_PEERS = 5
-_DEFAULT = "_default"
 _DANGERS = {
     Danger.HIGH: ("text-negative", "warning"),
     Danger.SOME: ("text-warning", "info"),
@@ -71,12 +71,8 @@ def _draw_change(change: Json, becomes: str) -> None:
             less = tuple(dict.fromkeys((*change["less_before"], *change["less_after"])))
             if less:
                 ui.label(f"less what {words.named(less)} take").classes("small quiet")
-            before, after = (words.named([_rule(rule) for rule in change[when]]) for when in ("before", "after"))
+            before, after = (words.named([*map(name_decider, change[when])]) for when in ("before", "after"))
             ui.label(f"decided by {before} before, by {after} after").classes("small quiet")
-
-
-def _rule(name: str) -> str:
-    return "the default" if name == _DEFAULT else name
 
 
 def draw_traffic(traffic: DraftTraffic) -> None:
@@ -105,7 +101,7 @@ def _draw_changed_traffic(change: ChangedTraffic) -> None:
             others = change.peers_in_all - len(change.peers[:_MOST_PEERS])
             more = f" and {words.of(others, 'other peer')}" if others else ""
             ui.label(f"to or from {peers}{more}").classes("small")
-            before, after = (words.named([rule or _rule(_DEFAULT)]) for rule in (change.rule_before, change.rule))
+            before, after = (words.named([name_decider(rule or None)]) for rule in (change.rule_before, change.rule))
             ui.label(f"decided by {before} before, by {after} after").classes("small quiet")
 
 

@@ -17,7 +17,7 @@ from orchestrator.cli.terminal import at_work, remark, say, say_json
 from orchestrator.client import Client
 from orchestrator.client.records import Json
 from orchestrator.errors import BadInput
-from orchestrator.policy.describe import bisected_json, blame_json, packet_json, packet_text
+from orchestrator.policy.describe import bisected_json, blame_json, name_decider, packet_json, packet_text
 from orchestrator.policy.history import Asked, Verdict, bisect, permits
 from orchestrator.policy.history import blame as blame_of
 from orchestrator.policy.model import Acl, Action, Packet
@@ -151,7 +151,7 @@ def _say_found(packet: Packet, found: Json, verdicts: Mapping[str, str], rest: s
 
 
 def _say_verdict(when: str, verdict: Any) -> None:
-    by = f"rule '{verdict['rule']}'" if verdict["rule"] else "the default"
+    by = name_decider(verdict["rule"] or None, "rule '{}'")
     say(f"  {when}: version {verdict['version']}: {verdict['action']}, by {by}")
 
 
@@ -167,6 +167,6 @@ def _load(name: str, reading: Reading) -> Acl:
 
 
 def _say(verdict: Verdict[str], when: str) -> None:
-    by = f"rule '{verdict.rule}'" if verdict.rule else "the default"
+    by = name_decider(verdict.rule or None, "rule '{}'")
     colour = "green" if verdict.action is Action.PERMIT else "red"
     say(f"{when} {verdict.version}: {_DONE[verdict.action]}, by {by}", colour=colour)

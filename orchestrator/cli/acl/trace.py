@@ -15,7 +15,7 @@ from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Trace
 from orchestrator.errors import BadInput, Missing, NotFound
-from orchestrator.policy.describe import packet_json, packet_text
+from orchestrator.policy.describe import name_decider, packet_json, packet_text
 from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule
 from orchestrator.policy.oracle import Step, ask, matches
@@ -121,7 +121,7 @@ def _trace_live(
 def _say_trace(found: Trace) -> None:
     for step in found.steps:
         asked = f"{step.tenant}, {step.direction}" if step.tenant else "operator"
-        by = f"rule '{step.rule}'" if step.rule else "the default"
+        by = name_decider(step.rule or None, "rule '{}'")
         say(f"  {asked}: {step.action}, by {by}")
     say(found.action, colour="green" if found.action == "permit" else "red", bold=True)
 
@@ -143,7 +143,7 @@ def _json(answer: Answer) -> dict[str, object]:
 
 def _say(answer: Answer, *, report: bool) -> None:
     action = answer.step.action
-    by = f"rule '{answer.step.rule}'" if answer.step.rule else "the default"
+    by = name_decider(answer.step.rule or None, "rule '{}'")
     say(f"{answer.file}: {action.value}, by {by}", colour="green" if action is Action.PERMIT else "red")
     for rule in answer.matching if report else ():
         say(f"  {rule.action.value} {rule.id}" + (f": {rule.description}" if rule.description else ""))
