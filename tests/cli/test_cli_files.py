@@ -406,6 +406,7 @@ def test_a_security_group_says_at_an_endpoint_what_it_cannot_say_of_all(tmp_path
     file.write_text(json.dumps({"rules": SHOP["rules"][:2]}))
     refused = aclflow("acl", "export", str(file), "-f", "aws-sg")
     assert (refused.code, refused.err.count("only the far side can be named")) == (1, 2)
+    assert "with --endpoint NAME, or all" in refused.err
     ended = aclflow(
         *("acl", "export", str(file), "-f", "aws-sg", "-o", str(tmp_path / "groups")),
         *("--endpoint", "web1=198.51.100.10", "--endpoint", "db1=198.51.100.20"),

@@ -29,6 +29,7 @@ from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.endpoints import lists_of_endpoints
+from orchestrator.policy.formats.one_sided import FAR_SIDE_ONLY
 from orchestrator.policy.formats.registry import FORMATS, write
 from orchestrator.policy.formats.results import Exported, Loss, account
 from orchestrator.policy.model import Acl, Direction
@@ -106,6 +107,8 @@ def export_list(
         return
     for note in exported.notes:
         remark(note)
+    if any(loss.reason == FAR_SIDE_ONLY for loss in exported.losses):
+        remark("with --endpoint NAME, or all, the list is written for one machine, whose own side needs no name")
     refuse_losses(exported.losses, approximate, f"{to} cannot say all of it")
     _write_with_losses(f"{read.name} as {to}", exported, output)
 

@@ -29,10 +29,12 @@ def _without_own_side(rule: Rule) -> Rule:
     return replace(rule, destination=ANY) if rule.direction is Direction.INGRESS else replace(rule, source=ANY)
 
 
+FAR_SIDE_ONLY = "only the far side can be named"
+
 LIMITS = (
     EXPIRES,
     WHOLE_PACKETS,
-    Limit("only the far side can be named", lambda rule: not rule.own_side().is_any, _without_own_side),
+    Limit(FAR_SIDE_ONLY, lambda rule: not rule.own_side().is_any, _without_own_side),
     Limit(
         "source ports cannot be named",
         lambda rule: rule.source_ports != EVERY_PORT,
