@@ -228,6 +228,14 @@ def test_two_operators_at_once_lose_nothing(
         assert client.operator_rules(domain)[1] == changed
 
 
+def test_a_rule_that_can_match_nothing_is_named_by_its_id(run: Run, tenant: str) -> None:
+    mixed = ("-s", "2001:db8::1", "-d", "198.51.100.10", "--yes")
+    added = run("acl", "rule", "add", tenant, "odd", "--permit", *mixed)
+    assert (added.code, "rule 'odd': can never match" in added.err) == (1, True)
+    changed = run("acl", "rule", "set", tenant, "web", *mixed)
+    assert (changed.code, "rule 'web': can never match" in changed.err) == (1, True)
+
+
 # ------------------------------------------------------------------------------------------------------- names of lists
 
 
@@ -238,9 +246,8 @@ def test_a_list_is_named_in_one_way(run: Run, tenant: str, tmp_path: Path, monke
     assert "permit, by rule 'web'" in run("acl", "trace", tenant, *packet).out
     assert f"{tenant}@1: permit, by rule 'web'" in run("acl", "trace", f"{tenant}@1", *packet).out
     differs = run("acl", "diff", f"{tenant}@1", tenant)
-    assert (differs.code, "return traffic after" in differs.out) == (1, True), (
-        "its domain lets replies in, unless denied"
-    )
+    lets_replies = "return traffic after" in differs.out
+    assert (differs.code, lets_replies) == (1, True), "its domain lets replies in, unless denied"
     alone = run("acl", "diff", f"{tenant}@1", tenant, "--return-traffic", "explicit")
     assert alone.code == 0, "by itself the deny stood before the default, which denies"
     run("acl", "show", tenant, "--output", str(tmp_path / "list.json"))
