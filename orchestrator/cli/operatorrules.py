@@ -15,7 +15,7 @@ from orchestrator.cli.connection import end_unless_enforced, service, wait_enfor
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.proposals import say_proposal
-from orchestrator.cli.ruleoptions import PlaceOptions, RuleOptions
+from orchestrator.cli.ruleoptions import PlaceOptions, RuleOptions, naming_rules
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say
 from orchestrator.client import Client
@@ -128,12 +128,15 @@ def _change(
     with service(url) as client:
         seen = client.seen_operator_rules(domain)
         wanted = edit(seen.rules)
-        if not _is_agreed(domain, seen.rules, wanted, asking):
+        with naming_rules(wanted):
+            is_agreed = _is_agreed(domain, seen.rules, wanted, asking)
+        if not is_agreed:
             return
         written = None
         for _ in range(_TRIES):
             try:
-                written = client.set_operator_rules(domain, wanted, etag=seen.etag)
+                with naming_rules(wanted):
+                    written = client.set_operator_rules(domain, wanted, etag=seen.etag)
                 break
             except Stale:
                 shown, seen = seen.rules, client.seen_operator_rules(domain)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -157,3 +159,15 @@ class PlaceOptions:
         if neighbour not in others:
             raise NotFound(f"the list has no rule '{neighbour}'", place="--before" if self.before else "--after")
         return others.index(RuleId(neighbour)) + (self.before is None)
+
+
+@contextmanager
+def naming_rules(rules: Sequence[Rule]) -> Iterator[None]:
+    """Name rules by their ids in errors of the block: ``rules[3].source`` is ``rule 'web', source``."""
+    try:
+        yield
+    except AclflowError as error:
+        found = re.fullmatch(r"rules\[(\d+)\](?:\.(.+))?", error.place or "")
+        if found is not None and int(found[1]) < len(rules):
+            error.place = ", ".join(filter(None, (f"rule '{rules[int(found[1])].id}'", found[2])))
+        raise

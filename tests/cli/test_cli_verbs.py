@@ -234,6 +234,8 @@ def test_a_rule_that_can_match_nothing_is_named_by_its_id(run: Run, tenant: str)
     assert (added.code, "rule 'odd': can never match" in added.err) == (1, True)
     changed = run("acl", "rule", "set", tenant, "web", *mixed)
     assert (changed.code, "rule 'web': can never match" in changed.err) == (1, True)
+    everywhere = run("operator-rule", "add", f"d-{tenant}", "wide", "--permit", *mixed)
+    assert (everywhere.code, "rule 'wide': can never match" in everywhere.err) == (1, True)
 
 
 # ------------------------------------------------------------------------------------------------------- names of lists

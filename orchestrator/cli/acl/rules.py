@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -14,11 +13,11 @@ from orchestrator.cli.acl.service import Waiting, follow, say_rules
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.ruleoptions import PlaceOptions, RuleName, RuleOptions
+from orchestrator.cli.ruleoptions import PlaceOptions, RuleName, RuleOptions, naming_rules
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark
 from orchestrator.client import AclSeen, Client, Written
-from orchestrator.errors import BadPolicy, Conflict, NotFound, Stale
+from orchestrator.errors import Conflict, NotFound, Stale
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.endpointnames import endpoint_of_group
 from orchestrator.policy.model import AddressGroup, GroupName, Rule
@@ -184,11 +183,8 @@ def _carry_out(client: Client, tenant: str, edit: Edit, how: Carrying) -> None:
     The write names the rule's ETag: what others do to other rules meanwhile is kept. Raises Stale where they changed
     this one.
     """
-    try:
+    with naming_rules(edit.rules):
         wanted = replace(edit.seen.acl, rules=tuple(edit.rules))
-    except BadPolicy as error:
-        error.place = _name_place(error.place, edit.rules)
-        raise
     proposal = propose(client, tenant, wanted, edit.seen.version)
     if not is_agreed(proposal, how.asking, f"Change the list of {tenant}?", how.as_json):
         return
@@ -199,11 +195,3 @@ def _carry_out(client: Client, tenant: str, edit: Edit, how: Carrying) -> None:
     except NotFound as error:
         raise NotFound(f"{error.reason}: it was there a moment ago, nothing was written; run it again") from None
     follow(client, tenant, written, how.waiting, as_json=how.as_json)
-
-
-def _name_place(place: str | None, rules: Sequence[Rule]) -> str | None:
-    """Name the rule of a place in a list: ``rules[3].source`` is ``rule 'web', source``."""
-    found = re.fullmatch(r"rules\[(\d+)\](?:\.(.+))?", place or "")
-    if found is None:
-        return place
-    return ", ".join(filter(None, (f"rule '{rules[int(found[1])].id}'", found[2])))
