@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from patience import until
 from served import Served, served
-from store.postgres_cluster import Cluster, running
+from store.postgres_cluster import Cluster
 
 from orchestrator.client import PointReport
 from orchestrator.control.compiler import Compiler
@@ -34,12 +34,6 @@ class Replica:
     def generation(self) -> int:
         program = self.publisher.program("pop")
         return program.generation if program else 0
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

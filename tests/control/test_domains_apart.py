@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from patience import PATIENCE_S, until
-from store.postgres_cluster import Cluster, running
+from store.postgres_cluster import Cluster
 
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
@@ -26,7 +26,6 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store import Store, open_store
 from orchestrator.store.audit import Wanted
-from orchestrator.store.migrate import upgrade
 from orchestrator.store.points.records import PointReport, PointState
 from orchestrator.store.records import HostRecord
 from orchestrator.store.transaction import Elsewhere, StoreSettings, domain_part
@@ -48,27 +47,6 @@ class Replica:
     def close(self) -> None:
         self.control.stop()
         self.store.close()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running() as found:
-        yield found
-
-
-@pytest.fixture
-def url(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = f"apart_{abs(hash(request.node.name))}"
-    url = cluster.create_database(name)
-    upgrade(url)
-    store = open_store(url)
-    with store.write() as unit:
-        for number, domain in enumerate(DOMAINS):
-            unit.domains.create(domain)
-            unit.tenants.create(f"of-{domain}", name="", domain=domain, prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
-    store.close()
-    yield url
-    cluster.drop_database(name)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from orchestrator.client import Step, Trace
+from orchestrator.policy.describe import name_decider
 
 
 def way(steps: Sequence[Step], source: str, destination: str, *, permitted: bool) -> str:
@@ -37,7 +38,7 @@ def tier_words(found: Trace) -> str:
 
 def rule_words(rule: str | None) -> str:
     """Name the rule that decided, in words."""
-    return {None: "no rule matches: the default", "_return": "return traffic"}.get(rule, f"rule {rule}")
+    return "no rule matches: the default" if rule is None else name_decider(rule, "rule {}")
 
 
 def _list(step: Step) -> tuple[str, tuple[str, ...]]:
