@@ -83,7 +83,7 @@ def test_two_browsers_commit_at_once_and_both_changes_are_there(look: Look) -> N
         expect(who.get_by_text("Newly permitted")).to_be_visible()
     other.get_by_role("button", name="Commit", exact=True).click()
     expect(other.get_by_text("is committed")).to_be_visible()
-    other.context.close()
+    other.goto("about:blank")
     page.get_by_role("button", name="Commit", exact=True).click()
     page.get_by_role("button", name="Review again").click()
     expect(page.get_by_text("new rule 'mine'")).to_be_visible()
