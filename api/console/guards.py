@@ -1,6 +1,7 @@
-"""Guard the console's pages: headers that bind browsers, and a limit for wrong tokens.
+"""Guard the console's pages: headers that bind browsers, a limit for wrong tokens, a quiet log.
 
 Headers     every answer forbids frames, foreign content and forms that lead elsewhere; with TLS, all but TLS
+Departures  a client that leaves before its answer is written to no log
 Tries       wrong tokens by address: so many in so long, then a pause
 own_form    whether a form that is sent was drawn by this console for this browser
 """
@@ -35,6 +36,8 @@ PAGES_POLICY = (
 """Pages are drawn by a library that writes its scripts into them; nothing comes from elsewhere all the same."""
 
 _MOST_ADDRESSES = 10_000
+_UNANSWERED = "No response returned."
+"""What Starlette raises where a handler ended without an answer, as it does for a client that has left."""
 _TLS_ONLY = "max-age=31536000"
 _ALWAYS = {
     "X-Frame-Options": "DENY",
@@ -72,6 +75,32 @@ def _with_headers(message: Message) -> MutableMapping[str, object]:
     """A message that has headers, if only none."""
     message.setdefault("headers", [])
     return message
+
+
+class Departures:
+    """Middleware: a client that leaves before its answer is no error of the console's.
+
+    Without it anybody fills the log: a request that is cut off in its body costs its sender a few bytes, and the log a
+    hundred lines.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_left = False
+
+        async def watching() -> Message:
+            nonlocal has_left
+            message = await receive()
+            has_left = has_left or message["type"] == "http.disconnect"
+            return message
+
+        try:
+            await self._app(scope, watching, send)
+        except RuntimeError as error:
+            if not has_left or str(error) != _UNANSWERED:
+                raise
 
 
 class Tries:

@@ -15,7 +15,7 @@ from nicegui import app as pages_app
 from nicegui import ui
 
 from api.console import pages, signing
-from api.console.guards import Headers
+from api.console.guards import Departures, Headers
 from api.console.sessions import Sessions
 from api.guests import Guest, limited
 from orchestrator.errors import Missing
@@ -47,6 +47,7 @@ def build(settings: ConsoleSettings) -> FastAPI:
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.add_middleware(Headers)
+    app.add_middleware(Departures)
     app.include_router(signing.routes(sessions))
     pages_app.add_static_files("/console-static", STATIC)
     pages.register(sessions, settings.clusters)

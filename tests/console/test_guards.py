@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from fastapi import Request
+import asyncio
+from collections.abc import Awaitable, Callable
 
-from api.console.guards import MOST_TRIES, TRIES_S, Tries, is_here
+import pytest
+from fastapi import Request, Response
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.types import Message, Receive, Scope, Send
+
+from api.console.guards import MOST_TRIES, TRIES_S, Departures, Tries, is_here
 
 
 def test_an_address_waits_after_so_many_wrong_tokens_and_no_other_does() -> None:
@@ -55,3 +60,35 @@ def test_a_link_brings_a_token_on_this_machine_alone(peer: str, host: str, here:
         "server": ("127.0.0.1", 8080), "headers": [(b"host", host.encode())],
     }  # fmt: skip
     assert is_here(Request(scope)) is here
+
+
+async def _ends_without_an_answer(_scope: Scope, receive: Receive, _send: Send) -> None:
+    await receive()
+
+
+async def _passes_on(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    return await call_next(request)
+
+
+def _ask(first: Message) -> list[Message]:
+    """What is answered by an application that reads one message and says nothing, behind a middleware of Starlette."""
+    answered: list[Message] = []
+
+    async def receive() -> Message:
+        return first
+
+    async def send(message: Message) -> None:
+        answered.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
+    asyncio.run(Departures(BaseHTTPMiddleware(_ends_without_an_answer, _passes_on))(scope, receive, send))
+    return answered
+
+
+def test_a_client_that_leaves_before_its_answer_is_no_error() -> None:
+    assert _ask({"type": "http.disconnect"}) == []
+
+
+def test_a_client_that_stays_and_gets_no_answer_is_one() -> None:
+    with pytest.raises(RuntimeError, match="No response returned"):
+        _ask({"type": "http.request", "body": b"abc", "more_body": False})
