@@ -1,6 +1,6 @@
-"""The service as a `Controller` asks it about switches on the path to hosts: edges, and a spreading switch.
+"""The service's interface for switches on the path to hosts: edges, and a spreading switch.
 
-A spreading switch reports to its spread, and counts for no rule: rules count where they decide.
+A `Controller` uses it. A spreading switch reports to its spread, and counts for no rule: rules count where they decide.
 """
 
 from __future__ import annotations

@@ -111,7 +111,10 @@ class Reading:
 
 
 def are_counted(cookie: U64) -> Rows:
-    """Return which entries count for a rule, a list's end, an edge's part, or connections without room."""
+    """Return which flow entries have counters that are reported.
+
+    They are those of a rule, a list's end, an edge's part, or connections without room.
+    """
     kind = cookie >> np.uint64(48) & np.uint64(0xF)
     found: Rows = (cookie >> np.uint64(56) == MARK) & np.isin(kind, _COUNTED) | (cookie == np.uint64(REFUSED))
     return found

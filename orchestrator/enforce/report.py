@@ -67,7 +67,10 @@ def point_report(point: Point) -> PointReport:
 
 
 def _with_ports(earlier: Point, later: Point) -> Point:
-    """A later point with the ports of the earlier one, which were not told, where it has none of its own."""
+    """Return the later point, with the ports of the earlier one by default.
+
+    They are taken where the later one did not report any.
+    """
     return later if later.ports is not None else replace(later, ports=earlier.ports)
 
 

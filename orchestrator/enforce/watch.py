@@ -99,7 +99,10 @@ class Patience:
     longest_retry_s: float = 5.0
 
     def delay_s(self, failures: int, error: AclflowError | None = None) -> float:
-        """How long to wait after so many failures in a row, the last of them `error`; differs from point to point."""
+        """Return how long to wait after so many failures in a row.
+
+        `error` is the last of them. The wait differs from point to point.
+        """
         return delay_s(failures, error, first_s=self.retry_s, longest_s=self.longest_retry_s)
 
 

@@ -1,7 +1,7 @@
-"""The audit trail's repository: entries go into the transaction of the change that they tell of (`wire/audit.py`).
+"""The audit trail's repository: an entry is written in the transaction of its change.
 
-An entry is written where an event is logged, so that neither exists without the change. What was refused has no
-transaction: `control/audit.py` counts that, and writes an entry a minute.
+`wire/audit.py` defines an entry. It is written where an event is logged, so that neither exists without the change. A
+refused request has no transaction: `control/audit.py` counts refusals, and writes an entry a minute.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ BY_ITSELF = Actor(SERVICE)
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """SHA-256 of what a change took away and of what it put there; None: nothing, or not known."""
+    """SHA-256 of the content before and after a change.
+
+    None: there was no content, or it is not known.
+    """
 
     before: bytes | None = None
     after: bytes | None = None
@@ -154,7 +157,7 @@ class Audit:
         return self._head()
 
     def keep_anchor(self, anchor: AuditAnchor) -> None:
-        """Keep an anchor beside the entries, so that they can be verified after older ones were taken out."""
+        """Store an anchor, so that entries can be verified without the older ones."""
         values = {
             "chain": anchor.chain,
             "number": anchor.number,
@@ -166,7 +169,7 @@ class Audit:
         self._tx.write(insert(audit_anchors).values(**values))
 
     def anchors(self, *, after: tuple[str, int] | None = None, limit: int = 1000) -> tuple[AuditAnchor, ...]:
-        """Return anchors in the order of their chains' names and their numbers, after one of them."""
+        """Return anchors by chain name and number, those behind `after` only."""
         columns = audit_anchors.c
         statement = select(audit_anchors).order_by(columns.chain, columns.number).limit(limit)
         if after is not None:
@@ -205,7 +208,7 @@ class Audit:
         return head
 
     def _with_rows(self, tenant: int | None, digests: Digests) -> tuple[bytes | None, bytes | None]:
-        """Return digests, by default those of the rows that were edited in the tenant's list since its last entry."""
+        """Return digests, by default those of the list's rows edited since the last entry."""
         edited = None if tenant is None else self._tx.edited.pop(tenant, None)
         if edited is None or digests is not NO_DIGESTS:
             return digests.before, digests.after

@@ -1,4 +1,4 @@
-"""The entries that a transaction adds to the audit trail: its chain's head, and digests of changed rows.
+"""A transaction's additions to the audit trail: chain heads and digests of rows.
 
 A chain belongs to one store of one process, where one transaction at a time adds to it; so its head is known without
 asking the database, until a commit ends without an answer.
@@ -17,7 +17,10 @@ from orchestrator.wire.audit import genesis
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The newest entry of a chain: its number (0: there is none yet) and its hash."""
+    """The newest entry of a chain: its number and its hash.
+
+    Number 0: the chain has no entry yet.
+    """
 
     number: int
     hash: bytes
@@ -45,7 +48,10 @@ class Chain:
 
 @dataclass(slots=True)
 class EditedRows:
-    """SHA-256 of the rows of a list that a piece of work ended, and of those that it began, in that order."""
+    """Running SHA-256 of the list rows that a piece of work ended and began.
+
+    Each digest takes its rows in the order of the work.
+    """
 
     ended: Any = field(default_factory=hashlib.sha256)
     begun: Any = field(default_factory=hashlib.sha256)

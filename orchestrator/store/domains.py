@@ -159,7 +159,10 @@ class Domains(Sites):
         return found
 
     def _apply_touched(self, domain: str, policy: Policy, others: frozenset[str]) -> Policy:
-        """Apply to a policy what this transaction changed of it, and `others` whose lists changed before."""
+        """Apply to a policy the changes of this transaction and the lists of `others`.
+
+        `others` are the tenants whose lists changed before.
+        """
         touched = self._tx.touched.get(domain, Touched())
         tenants = list(policy.tenants)
         lists = self._tx.lists | others

@@ -3,11 +3,11 @@
     open_store(url) ── Store ──┬── write() ── Unit     one at a time; on PostgreSQL one for each part of the store
                                ├── turn()  ── Turn     the same, for callers that commit and publish step by step
                                ├── read()  ── Unit     any number, each sees one state
-                               └── subscribe()         who waits for changes is woken after the commit
+                               └── subscribe()         a listener is called after each commit
 
 A writer that names its part (`domain_part`) shares the store with writers of other parts, where the database is
-PostgreSQL; one that names none waits for all of them, and they for it. What parts have in common is written so that
-nobody waits long: numbers are drawn in transactions of their own, and logs are written right before the commit.
+PostgreSQL; one that names none waits for all of them, and they for it. Tables that parts have in common are written so
+that nobody waits long: numbers are drawn in transactions of their own, and logs are written right before the commit.
 
 The memory of access lists and the listeners learn of a change only after it is committed.
 """
@@ -89,7 +89,10 @@ class Store:
         return self._settings.busy_timeout_s
 
     def part(self, name: str) -> str | None:
-        """Return a part of the store as writers are to name it: None where there is one writer at a time anyway."""
+        """Return a part's name as writers must give it; None with a single writer.
+
+        A store with one writer at a time (SQLite) has no parts.
+        """
         return None if self.is_alone else name
 
     @contextmanager

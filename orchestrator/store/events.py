@@ -107,7 +107,10 @@ class Events:
                 self._tx.raise_highest(f"{_FORGOTTEN} {ring}", oldest)
 
     def forget_before(self, time: dt.datetime) -> None:
-        """Forget events of before a time: those of tenants that are gone, whose rings do not grow."""
+        """Forget all events before a time.
+
+        Only events of tenants that are gone need this: their rings do not grow any more.
+        """
         old = events.c.time < to_micros(time)
         last = self._tx.read(select(func.max(events.c.id)).where(old)).scalar_one()
         if last is not None:
@@ -153,7 +156,10 @@ class Events:
         self._tx.raise_highest(_RENUMBERED, highest)
 
     def forgotten(self, tenant: int | None = None) -> int:
-        """The highest id of which the event, or that about a tenant, may be forgotten; 0 while none is."""
+        """Return the highest event id that may be forgotten, of all or of a tenant.
+
+        0 while none is forgotten.
+        """
         if tenant is None:
             return self._tx.highest(_FORGOTTEN)
         return max(self._tx.highest(f"{_FORGOTTEN} {_TENANT_RING}{tenant}"), self._tx.highest(_RENUMBERED))

@@ -77,7 +77,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Stands:
-    """The result for a rule to be lifted; one without a form stays, with the reason."""
+    """Whether a rule can be lifted, and the reason.
+
+    A rule without a form stays where it is.
+    """
 
     rule: LiftedRule
     has_form: bool
@@ -140,7 +143,9 @@ class Placements:
         return tuple(_placement(row) for row in self._tx.read(_OF_DOMAIN, {"domain": domain}))
 
     def wish(self, domain: str, rule: LiftedRule, wish: Wish | None) -> Placement | None:
-        """Pin or forbid a rule, or leave it to the chooser; return its placement, if any.
+        """Pin or forbid a rule, or leave it to the chooser; return its placement.
+
+        None where nothing is left to say of the rule.
 
         Raises NotFound where the domain has no such tenant, or its list no such rule.
         """

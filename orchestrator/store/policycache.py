@@ -25,7 +25,10 @@ class PolicyCache(Newest[PolicySnapshot]):
         self._noted: defaultdict[str, deque[tuple[int, ListsChanged]]] = defaultdict(partial(deque, maxlen=_MOST_NOTED))
 
     def note(self, domains: Mapping[str, int], lists: Mapping[str, ListsChanged]) -> None:
-        """Take note of another service's commit: the generations that domains are at, and where only lists changed."""
+        """Note the generations and changed lists of another service's commit.
+
+        `domains` has the generations that domains are at, `lists` the domains where only lists changed.
+        """
         with self._lock:
             for domain in lists.keys() & domains.keys():
                 self._noted[domain].append((domains[domain], lists[domain]))

@@ -24,7 +24,10 @@ def owned_prefixes(tx: Transaction, tenant: int) -> tuple[Prefix, ...]:
 
 
 def overlapping(tx: Transaction, table: Table, prefix: Prefix) -> Row[Any] | None:
-    """The row whose range meets a prefix's with the highest addresses: stored ranges are disjoint, so look at one."""
+    """Return the row whose range overlaps a prefix, the one with the highest addresses.
+
+    Stored ranges are disjoint, so one row has to be looked at.
+    """
     statement = select(table).where(table.c.first <= last_bytes(prefix)).order_by(table.c.first.desc()).limit(1)
     row = tx.read(statement).one_or_none()
     return row if row is not None and row.last >= first_bytes(prefix) else None

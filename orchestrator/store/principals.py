@@ -40,11 +40,17 @@ class PrincipalCache:
         return self._cleared
 
     def get(self, digest: bytes) -> Bearer | None:
-        """Return the bearer of the token with this digest, if known; see whether it still holds."""
+        """Return the bearer of the token with this digest, if known.
+
+        The caller must check that it is still valid.
+        """
         return self._bearers.get(digest)
 
     def put(self, digest: bytes, bearer: Bearer, cleared: int) -> None:
-        """Keep what was read when it had been emptied so often, unless it was emptied again since."""
+        """Keep a bearer, unless the cache was emptied since it was read.
+
+        `cleared` says how often the cache had been emptied when it was read.
+        """
         with self._lock:
             if cleared == self._cleared:
                 if len(self._bearers) >= _MOST:

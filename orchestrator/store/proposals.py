@@ -1,8 +1,8 @@
-"""Proposals: changes that another person must approve, and what asks for that.
+"""Proposals: changes that another person must approve, and the marks that ask for it.
 
 A tenant's list is *marked*, or the operator rules of a domain are: then a change of it is refused by the repository
-that would make it (`ApprovalNeeded`), wherever it comes from, unless it says that it was approved. What time does
-needs no approval: rules that expire, and a change that nobody confirmed.
+that would make it (`ApprovalNeeded`), wherever it comes from, unless it says that it was approved. Changes that come
+with time need no approval: rules that expire, and a change that nobody confirmed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPEN = "open"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The subject of a proposal: a tenant's list, or, without a tenant, what is the domain's."""
+    """The subject of a proposal: a tenant's list, or, without a tenant, its domain's rules."""
 
     domain: str
     tenant: str | None = None
@@ -45,7 +45,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class NewProposal:
-    """A change that somebody proposes: what is to be so, in its native form, and from which version it was made."""
+    """A proposed change: the new content in its native form, and its base version."""
 
     kind: ProposalKind
     body: str
@@ -179,7 +179,10 @@ class Proposals:
         return self._tx.read(found.order_by(proposals.c.created.desc(), proposals.c.id)).all()
 
     def _forget(self, scope: Scope) -> None:
-        """Forget the oldest of those that were decided, or ended, and what the others of these proposed."""
+        """Delete the oldest closed proposals of a scope, and the bodies of the others.
+
+        A proposal is closed when it was decided or ended.
+        """
         over = (*self._of(scope), ~self._is_open())
         self._tx.write(update(proposals).where(*over, proposals.c.body.is_not(None)).values(body=None))
         newest = select(proposals.c.id).where(*over).order_by(proposals.c.created.desc()).limit(MOST_DECIDED)

@@ -79,7 +79,10 @@ class AclRecord:
 
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
-    """One rule of the current list: its number, and the version of the list that first held it as it is now."""
+    """One rule of the current list, with its number and the version that brought it.
+
+    The version is the first that held the rule as it is now.
+    """
 
     rule: Rule
     number: int
@@ -88,7 +91,7 @@ class RuleRecord:
 
 @dataclass(frozen=True, slots=True)
 class VersionHead:
-    """The newest version of a list: when it was made, and the generation of its domain that came with it."""
+    """The newest version of a list, its time, and the generation that came with it."""
 
     version: int
     generation: int
@@ -97,7 +100,10 @@ class VersionHead:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """An address group of the current list, the rules that name it, and the list's version."""
+    """An address group of the current list, with the rules that name it.
+
+    `version` is the list's.
+    """
 
     group: AddressGroup
     rules: tuple[RuleId, ...]
@@ -124,10 +130,11 @@ class ExpiringRule:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Limits of a tenant's list: rules, flow entries on a switch; bytes and versions of its history.
+    """Limits of a tenant: size of its list and history, and use of a service.
 
-    And what its members may take of a service at a time: streams of events, seconds of analysis a minute.
-    None: as much as there is, or as any tenant may have.
+    Of the list: rules, and flow entries on a switch. Of its history: bytes and versions. Of a service at a time:
+    streams of events that members may open, and seconds of analysis a minute. None: as much as there is, or as any
+    tenant may have.
     """
 
     rules: int | None = None
@@ -159,7 +166,7 @@ class DomainRecord:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRules:
-    """The rules above all tenants of a domain, in order, with the number of each rule id."""
+    """The ordered rules above all tenants of a domain, with each rule's number."""
 
     domain: str
     version: int
@@ -195,7 +202,10 @@ class FirewallRecord:
 
 @dataclass(frozen=True, slots=True)
 class FirewallSeen:
-    """A firewall VNF, with the latest word of its load and when that came; None before the first."""
+    """A firewall VNF, with its latest reported load and the time of that report.
+
+    Both are None before the first report.
+    """
 
     firewall: FirewallRecord
     load: Load | None
@@ -238,7 +248,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller of a request: what a token that was checked stands for, and from which address the request came."""
+    """The caller of a request: the holder of a checked token, and the caller's address."""
 
     token_id: int
     role: Role
@@ -255,13 +265,19 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Bearing:
-    """The person that bears a token, and the person that made it, who has seen its secret; None: nobody else."""
+    """The person that bears a token, and the person that made it.
+
+    The maker has seen the token's secret. None: nobody else made it.
+    """
 
     person: str
     maker: str | None = None
 
     def is_of(self, other: Bearing) -> bool:
-        """Whether one person may have used both tokens: they name the same, or one of them made the other."""
+        """Return whether one person may have used both tokens.
+
+        This is so where they name the same person, or one of them made the other.
+        """
         mine, theirs = ({_fold_name(each.person), _fold_name(each.maker)} - {""} for each in (self, other))
         return _fold_name(self.person) in theirs or _fold_name(other.person) in mine
 
@@ -292,7 +308,10 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent(Event):
-    """A line of the log, with the number of the tenant that it is about, None when it is about none."""
+    """An event of the log, with the number of the tenant that it concerns.
+
+    None: it concerns no tenant.
+    """
 
     tenant: int | None = None
 
@@ -319,7 +338,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ListsChanged:
-    """All that a commit did to a domain's policy: from generation `before` on, the lists of some tenants changed."""
+    """A commit that changed nothing of a domain's policy but some tenants' lists.
+
+    `before` is the generation that it changed.
+    """
 
     before: int
     tenants: tuple[str, ...]
@@ -327,10 +349,10 @@ class ListsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The effects of a commit, told to listeners after it: domains whose generation moved, the newest event's id.
+    """The effects of a commit, which listeners get after it.
 
-    `hosts`: hosts came or went. It is told within the process that committed it only. `lists`: the domains in which
-    nothing but access lists changed.
+    `domains` has those whose generation moved, `last_event` is the newest event's id. `hosts`: hosts came or went; only
+    listeners in the process that committed learn of it. `lists`: the domains in which nothing but access lists changed.
     """
 
     domains: Mapping[str, int]

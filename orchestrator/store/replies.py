@@ -28,7 +28,9 @@ class Replies:
         self._tx = tx
 
     def find(self, token_id: int, key: str, request: bytes) -> Reply | None:
-        """The answer given to this key before; `request` is a digest of the request (method, path, body).
+        """Return the earlier answer to an idempotency key, if any.
+
+        `request` is a digest of the request (method, path, body).
 
         Raises Conflict when the key was used for another request, BadInput when it cannot be a key.
         """

@@ -122,7 +122,10 @@ class Sites:
         return self._tx.bump_for_endpoint(domain, name)
 
     def endpoints_in_force(self, domain: str, host: str) -> HostEndpoints:
-        """The endpoints on a host, as they are now, whose rows were read back there. Raises NotFound."""
+        """Return the endpoints on a host whose rows were read back there. Raises NotFound.
+
+        They are returned as they are now.
+        """
         row = self._tx.read(_select_reported(domain, host)).one_or_none()
         if row is None:
             self._tx.domain(domain)
@@ -137,7 +140,10 @@ class Sites:
         return HostEndpoints(host=host, state=row.state, generation=row.generation, endpoints=tuple(names))
 
     def _owner(self, domain: str, endpoint: Endpoint) -> int:
-        """The number of an endpoint's tenant, which must be of the domain and own the endpoint's prefixes."""
+        """Return the number of an endpoint's tenant, which must own its prefixes.
+
+        Raises BadPolicy where it does not, or is not of the domain.
+        """
         try:
             owner = self._tx.tenant(endpoint.tenant)
         except NotFound as error:

@@ -131,7 +131,10 @@ class Tenants:
         return self._exchange(self._begin(tenant, expected_version), [], [prefix])
 
     def remove_prefix(self, tenant: str, prefix: Prefix, *, expected_version: int | None = None) -> TenantRecord:
-        """Raises NotFound, Stale, and Conflict while an endpoint or a rule of the tenant still needs it."""
+        """Remove a prefix of a tenant.
+
+        Raises NotFound, Stale, and Conflict while an endpoint or a rule of the tenant still needs it.
+        """
         row = self._begin(tenant, expected_version)
         if prefix not in owned_prefixes(self._tx, row.number):
             raise NotFound(f"{prefix} is not among the prefixes of '{tenant}'")
@@ -213,7 +216,10 @@ class Tenants:
 
 
 def _refuse_marked(row: Row[Any]) -> None:
-    """Refuse to change whose addresses a list is about, where the list needs a second person. Raises ApprovalNeeded."""
+    """Refuse to change a list's addresses where it needs a second person's approval.
+
+    Raises ApprovalNeeded.
+    """
     if row.two_persons:
         raise ApprovalNeeded(
             f"another person must approve changes of the list of '{row.id}', and this one cannot be proposed: propose "

@@ -26,7 +26,10 @@ _NAME = Prepared(select(tokens.c.description).where(tokens.c.id == bindparam("nu
 
 
 def name_of_author(tx: Transaction, author: str) -> str:
-    """Return what an author such as ``member:3`` is called now: its token may be revoked later."""
+    """Return the present name of an author such as ``member:3``.
+
+    The name is empty where the token is not known. A token may be revoked after its author wrote something.
+    """
     number = author.rpartition(":")[2]
     row = tx.row(_NAME, numbered=int(number)) if number.isdecimal() else None
     return "" if row is None else str(row.description)
@@ -48,10 +51,12 @@ class Tokens:
         person: str = "",
         maker: Bearing | None = None,
     ) -> NewToken:
-        """Make a token: MEMBER and READER are of one tenant, ADMIN of none; ENFORCER tokens come from enrolment.
+        """Make a token of a tenant (MEMBER, READER) or of the operator (ADMIN).
 
-        It lasts as long as a token may (`StoreSettings.token_lasts`), or until `expires`, which is not later. `person`
-        bears it, or, without a word, who made it. Raises BadInput, NotFound (tenant).
+        ENFORCER tokens come from enrolment.
+
+        A token lasts as long as it may (`StoreSettings.token_lasts`), or until `expires`, which is not later. `person`
+        bears it; the default is its maker. Raises BadInput, NotFound (tenant).
         """
         if role is Role.ENFORCER:
             raise BadInput("an enforcer gets its token by enrolling", place="role")
@@ -69,7 +74,9 @@ class Tokens:
     def rotate(
         self, token_id: int, *, overlap: dt.timedelta, expires: dt.datetime | None = None, maker: Bearing | None = None
     ) -> NewToken:
-        """Make the successor of a token, for the same bearer; the old one ends after an overlap, or at its own end.
+        """Make the successor of a token, for the same bearer.
+
+        The old one ends after an overlap, or at its own end.
 
         Where its bearer makes it, nobody else has seen its secret.
 
@@ -130,7 +137,7 @@ class Tokens:
         return self.bearer(digest_of(secret)).principal
 
     def bearer(self, digest: bytes) -> Bearer:
-        """Return the bearer of the token with this digest, or of that certificate, and until when.
+        """Return the bearer of a token or certificate by its digest, and its expiry.
 
         Raises Unauthenticated.
         """

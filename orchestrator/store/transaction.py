@@ -57,7 +57,11 @@ Parameters = Mapping[str, object] | Sequence[Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class HistorySettings:
-    """How much is kept of what rules decided: seconds of each resolution, and bytes of a domain in all."""
+    """How much history of counts is kept.
+
+    `moments_s`, `minutes_s` and `hours_s` are the seconds that each resolution is kept, `limit_bytes` is what a
+    domain's may take up in all.
+    """
 
     moments_s: float = 900.0
     minutes_s: float = 2 * 86400.0
@@ -89,11 +93,14 @@ class StoreSettings:
 
 
 class Elsewhere(Exception):
-    """A transaction that may write one part of the store came to move a domain that is another part."""
+    """A transaction came to move a domain outside the part that it may write."""
 
 
 def domain_part(domain: str) -> str:
-    """Return the part of the store that is a domain's: its policy, its tenants and what they have."""
+    """Return the part of the store that holds a domain.
+
+    That is its policy, its tenants and what they have.
+    """
     return f"domain {domain}"
 
 
@@ -210,7 +217,10 @@ class Transaction:
         return self.read(statement, parameters)
 
     def _may_change(self, table: object) -> None:
-        """Rows of a table are about to change: what is remembered of them is read again."""
+        """Forget remembered rows of a table that is about to change.
+
+        They are read again when they are needed.
+        """
         self._must_write()
         if table is tenants:
             self._tenants.clear()
@@ -224,7 +234,10 @@ class Transaction:
             raise RuntimeError("this unit only reads: use store.write()")
 
     def insert_rows(self, table: Table, columns: Sequence[str], rows: Iterable[tuple[object, ...]]) -> None:
-        """Insert many rows, as tuples in the order of `columns`, by the shortest way that the driver has."""
+        """Insert many rows by the driver's shortest way.
+
+        Rows are tuples in the order of `columns`.
+        """
         self._must_write()
         names = ", ".join(columns)
         if self.on_postgres:
@@ -264,7 +277,10 @@ class Transaction:
         return int(taken.next) - count
 
     def database_micros(self) -> int:
-        """The time by the clock that all services on the database share; of SQLite, the transaction's."""
+        """Return the time of the clock that all services on the database share.
+
+        It is in microseconds. On SQLite it is the transaction's time.
+        """
         if not self.on_postgres:
             return self.micros
         return int(self.read(text("SELECT extract(epoch FROM clock_timestamp()) * 1000000")).scalar_one())
@@ -316,12 +332,15 @@ class Transaction:
         return row
 
     def tenant_changed(self, statement: Prepared, /, **parameters: object) -> None:
-        """Carry out a prepared change of a tenant's row that returns the row as it is then."""
+        """Change a tenant's row by a prepared statement that returns it, and remember it."""
         for row in self.rows(statement, **parameters):
             self._tenants[row.id] = row
 
     def bump(self, domain: str) -> int:
-        """Move a domain's generation, once a transaction, and return it: something in its policy has changed."""
+        """Move a domain's generation after a change of its policy, and return it.
+
+        It moves once a transaction.
+        """
         self.reshaped.add(domain)
         return self._next_generation(domain)
 
@@ -341,7 +360,10 @@ class Transaction:
         return self._next_generation(domain)
 
     def bump_for_list(self, owner: Row[Any]) -> int:
-        """The same where nothing changed but the access list of a tenant, whose row this is."""
+        """Move a domain's generation after a change of one tenant's list only.
+
+        `owner` is the tenant's row. Returns the generation.
+        """
         self.lists.add(owner.id)
         return self._next_generation(owner.domain)
 
@@ -351,7 +373,10 @@ class Transaction:
         return self._next_generation(domain)
 
     def lists_changed(self) -> Mapping[str, ListsChanged]:
-        """Return the domain that moved, where nothing but lists of its policy changed, with their tenants."""
+        """Return the moved domain and its changed lists, where nothing else changed.
+
+        It is empty in all other cases.
+        """
         if len(self.generations) != 1 or not self.lists or self.touched or self.moves_hosts:
             return {}
         if self.reshaped or self.placed or self.replaced:
@@ -379,7 +404,7 @@ def expect(expected: int | None, actual: int) -> None:
 
 
 def one_line(words: str, *, place: str, longest: int = 255) -> None:
-    """Refuse free text that a database or a log line could not keep as it is. Raises BadInput."""
+    """Refuse free text that a database or log line cannot keep. Raises BadInput."""
     at(place, read_text, words)
     if len(words) > longest:
         raise BadInput(f"longer than {longest} characters", place=place)

@@ -41,7 +41,10 @@ _R = TypeVar("_R")
 
 
 def _repository(make: Callable[[Transaction], _R]) -> cached_property[_R]:
-    """A repository of a unit, made when it is first asked for: a unit needs few of them."""
+    """Return a property that makes a unit's repository when it is first used.
+
+    A unit needs few of its repositories.
+    """
     return cached_property(lambda unit: make(unit._tx))
 
 
@@ -96,8 +99,10 @@ class Unit:
         return MappingProxyType(self._tx.generations)
 
     def note_moves(self) -> Mapping[str, int]:
-        """The domains that are moved from now on until it is called again, and to which generation: also those that
-        had moved before."""
+        """Begin to collect the domains that move, with their generations.
+
+        They are collected until this is called again. Domains that had moved before are there once they move again.
+        """
         moved = self._tx.moving = {}
         return moved
 
@@ -108,7 +113,10 @@ class Unit:
 
     @property
     def reverted_lists(self) -> frozenset[str]:
-        """The tenants whose list this unit takes back because nobody confirmed it: no limit stands against that."""
+        """The tenants whose unconfirmed change this unit takes back.
+
+        No limit stands against that.
+        """
         return frozenset(self._tx.reverted)
 
     @property

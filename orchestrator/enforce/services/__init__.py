@@ -1,4 +1,6 @@
-"""What endpoints need to come up, answered by their host: DHCP, DHCPv6, router advertisements, DNS.
+"""Services that endpoints need to come up, answered by their host.
+
+They are DHCP, DHCPv6, router advertisements and DNS.
 
     endpoint ── bridge ── svc0 ┆ answerer: frames in, frames out       addresses, routers, the resolver's address
                                ┆ kernel ── dnsmasq                     names

@@ -1,4 +1,4 @@
-"""Reads questions from the port of a host's services, and answers them, in a thread of its own."""
+"""A thread that reads questions from a host's services port and answers them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,10 @@ class Answerer:
 
 
 def _send(port: socket.socket, frame: bytes) -> None:
-    """Send an answer; one that the queue has no room for is lost, as any packet may be. Raises OSError."""
+    """Send an answer, and lose it where the queue is full. Raises OSError.
+
+    Any packet may be lost.
+    """
     try:
         port.send(frame)
     except OSError as error:

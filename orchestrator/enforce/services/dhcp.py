@@ -1,4 +1,4 @@
-"""DHCP for IPv4 (RFC 2131) without leases: what an endpoint is to have stands in its question.
+"""DHCP for IPv4 (RFC 2131) without leases: the question contains the answer's address.
 
     DISCOVER            OFFER
     REQUEST             ACK for the endpoint's own address, NAK for another; nothing where it chose another server
@@ -51,7 +51,10 @@ def answer(question: Question, services: HostServices) -> bytes | None:
 
 
 def _reply_type(options: Mapping[int, bytes], held: int, address: int) -> int | None:
-    """Which message answers one with these options from a client that says that it has `held`."""
+    """Return the type of the reply to a message; None: no reply.
+
+    `options` are the message's, `held` is the address that the client says it has, `address` the one it is to have.
+    """
     server = options.get(_SERVER)
     if server not in (None, SERVICES_IPV4.to_bytes(4, "big")):
         return None
@@ -90,7 +93,10 @@ def _option(number: int, value: bytes) -> bytes:
 
 
 def _read_options(data: bytes) -> dict[int, bytes]:
-    """Read options up to their end, or to the first that is cut off; of one that comes twice the parts are joined."""
+    """Read DHCP options up to their end, or to one that is cut off.
+
+    The parts of an option that comes more than once are joined.
+    """
     found: dict[int, bytes] = {}
     at = 0
     while at < len(data) and data[at] != _END:

@@ -69,7 +69,10 @@ def _is_for_us(kind: int, options: dict[int, bytes]) -> bool:
 
 
 def _given(options: list[tuple[int, bytes]], address: int, lease_s: int) -> Iterator[bytes]:
-    """The address in the first association that asks for one; all others are told that there is no more."""
+    """Yield an answer to each association: the first gets the address.
+
+    All others are told that there is no more.
+    """
     is_given = False
     for number, value in options:
         if number == _IA_NA and len(value) >= 12 and not is_given:

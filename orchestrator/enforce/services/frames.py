@@ -24,7 +24,7 @@ _SIX_LENGTH, _FOUR_LENGTH = 40, 20
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An endpoint that asks: the number of its port, its MAC address, the address that it is to have."""
+    """An endpoint that asks: its port number, MAC address and assigned address."""
 
     port: int
     mac: int
@@ -107,14 +107,20 @@ def _frame(caller: Caller, packet: bytes) -> bytes:
 
 
 def udp_frame(caller: Caller, ends: tuple[int, int], ports: tuple[int, int], payload: bytes) -> bytes:
-    """Return the frame that brings a UDP payload to a caller; `ends` and `ports` are source and destination."""
+    """Return the frame that brings a UDP payload to a caller.
+
+    `ends` and `ports` are source and destination.
+    """
     head = _UDP.pack(*ports, _UDP.size + len(payload), 0)
     body = head[:6] + _checksum(_pseudo(caller.family, ends, UDP, len(head) + len(payload)) + head + payload) + payload
     return _frame(caller, _ip(caller.family, ends, UDP, body, hops=64))
 
 
 def icmpv6_frame(caller: Caller, ends: tuple[int, int], message: bytes) -> bytes:
-    """Return the frame that brings an ICMPv6 message, whose checksum is zero so far, to a caller on the same link."""
+    """Return the frame that brings an ICMPv6 message to a caller on the same link.
+
+    The message's checksum is zero so far.
+    """
     checksum = _checksum(_pseudo(Family.IPV6, ends, ICMPV6, len(message)) + message)
     body = message[:2] + checksum + message[4:]
     return _frame(caller, _ip(Family.IPV6, ends, ICMPV6, body, hops=255))
@@ -136,7 +142,10 @@ def _pseudo(family: Family, ends: tuple[int, int], protocol: int, length: int) -
 
 
 def _checksum(data: bytes) -> bytes:
-    """The internet checksum (RFC 1071); 0 is written as 0xffff, as UDP asks, which elsewhere says the same."""
+    """Return the internet checksum (RFC 1071) of some bytes.
+
+    0 is written as 0xffff, as UDP asks, which elsewhere says the same.
+    """
     data += bytes(len(data) % 2)
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:

@@ -1,4 +1,4 @@
-"""The loop of a host's services: set right what differs, keep the resolver running, advertise the router.
+"""The loop of a host's services: repair the kernel, run the resolver, advertise the router.
 
 answerer   answers frames all the time; what it says needs nothing but the frame
 step       guards ▶ kernel ▶ resolver     at once when the port changes, and every few seconds
@@ -35,7 +35,7 @@ _SETTLE_S = 0.01
 
 
 class Kernel(Protocol):
-    """What holds the port's addresses and routes."""
+    """The addresses and routes of the port."""
 
     def follow(self) -> tuple[str, ...]:
         """Have all as it must be; return in words what was not so."""
@@ -43,7 +43,7 @@ class Kernel(Protocol):
 
 
 class Names(Protocol):
-    """What resolves names."""
+    """The resolver of names."""
 
     def look(self) -> bool:
         """Start it if it does not run; return whether it did not."""
@@ -106,7 +106,9 @@ class Advertiser:
 
 
 def keep_services(services: HostServices, switch: LocalSwitch, bridge: str, stopping: Stopping) -> None:
-    """Keep a host's services until asked to stop; then nobody is answered, and the guards stay.
+    """Run a host's services until asked to stop.
+
+    Then nobody is answered, and the guards stay.
 
     Raises Missing where a right lacks.
     """

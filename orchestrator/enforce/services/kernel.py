@@ -1,4 +1,7 @@
-"""The kernel's side of a host's services, in this network namespace: the port, its addresses, the way back."""
+"""The kernel's side of a host's services: the port, its addresses, the way back.
+
+It is that of this network namespace.
+"""
 
 from __future__ import annotations
 

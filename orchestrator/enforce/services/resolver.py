@@ -1,4 +1,7 @@
-"""dnsmasq as a process of ours: it asks the host's resolvers what endpoints ask, and serves nothing else."""
+"""A dnsmasq process that forwards names of endpoints to the host's resolvers.
+
+It serves nothing else.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ _CONNECTIONS = 500
 
 
 def command(services: HostServices) -> Iterator[str]:
-    """Yield the words that start dnsmasq, reading no file of the machine but /etc/resolv.conf, if that."""
+    """Yield the words of the command that starts dnsmasq.
+
+    It reads no file of the machine but /etc/resolv.conf, if that.
+    """
     yield from _UNPRIVILEGED
     yield from (_PROGRAM, "--keep-in-foreground", "--conf-file=/dev/null", "--log-facility=-", "--pid-file=")
     yield from (f"--listen-address={address}" for address in RESOLVER.values())

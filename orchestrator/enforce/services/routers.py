@@ -1,4 +1,6 @@
-"""Router advertisements (RFC 4861): the host is the router, addresses come by DHCPv6, names by the resolver.
+"""Router advertisements (RFC 4861): the host is the router of its endpoints.
+
+Addresses come by DHCPv6, names by the resolver.
 
 A prefix is announced for addresses of an endpoint's own making only where what it makes of its MAC address is the
 address that it is to have: any other would not be let out of its port.
@@ -21,7 +23,10 @@ _AUTONOMOUS = 0x40
 
 
 def answer(question: Question, services: HostServices) -> bytes | None:
-    """Return the frame that answers a solicitation; None for all that is not one from this link."""
+    """Return the frame that answers a router solicitation from this link.
+
+    None for anything else.
+    """
     if question.destination != SOLICITATION or question.hops != 255 or question.payload[1:2] != b"\0":
         return None
     return advertisement(question.caller, services)
@@ -38,7 +43,10 @@ def advertisement(caller: Caller, services: HostServices) -> bytes:
 
 
 def made_of_mac(mac: int, address: int) -> int:
-    """Return the address that a MAC address gives within the /64 of another (RFC 4291, appendix A)."""
+    """Return the address that a MAC address gives in another address's /64.
+
+    RFC 4291, appendix A.
+    """
     high, low = mac >> 24 ^ 0x020000, mac & 0xFFFFFF
     return address >> 64 << 64 | high << 40 | 0xFFFE << 24 | low
 

@@ -1,4 +1,4 @@
-"""Which addresses a switch offers to whom, read back from the rows of its table `admission`."""
+"""The addresses that a switch offers, read back from its table `admission`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _OTHER_QUESTION = "udp6,"
 
 
 def offers(lines: Iterable[str]) -> list[Caller]:
-    """The endpoints that are offered an address, by port, from rows as `ovs-ofctl --no-names dump-flows` prints them.
+    """Return the endpoints that are offered an address, by port.
+
+    `lines` are rows as `ovs-ofctl --no-names dump-flows` prints them.
 
     A row that aclflow did not write offers nothing.
     """

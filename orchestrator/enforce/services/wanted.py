@@ -1,4 +1,4 @@
-"""The services of a host as an operator declares them, and the tables of nftables around their port."""
+"""The services of a host as declared, and the nftables tables around their port."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Subnet:
 
 @dataclass(frozen=True, slots=True)
 class HostServices:
-    """What a host answers. Raises BadInput, naming the option.
+    """The services of a host. Raises BadInput, naming the option.
 
     `servers` are resolvers that names are asked of; without any, those of /etc/resolv.conf.
     """
@@ -89,7 +89,10 @@ class HostServices:
         )
 
     def _chains(self) -> Iterator[str]:
-        """By the port come questions to the resolver alone; and nobody else asks it, or passes packets on to it."""
+        """Yield the chains that let the port reach the resolver, and nothing else.
+
+        Nobody else asks the resolver, or passes packets on to it.
+        """
         port = f'"{self.port}"'
         yield from (
             "chain here {",
@@ -108,7 +111,10 @@ class HostServices:
         )
 
     def _limits(self) -> Iterator[str]:
-        """What one endpoint may ask a second, counted before anything of the host looks at the packet."""
+        """Yield the chain that limits an endpoint's questions a second.
+
+        They are counted before anything of the host looks at the packet.
+        """
         for name in ("askers", "opening", "resolving"):
             yield f"set {name} {{ type ether_addr . ether_addr; size 65535; flags dynamic, timeout; timeout 1m; }}"
         yield from (

@@ -1,4 +1,6 @@
-"""The loop of a routed uplink: read the switch back, and have the kernel route to what it delivers, and to no more.
+"""The loop of a routed uplink: let the kernel route to what the switch delivers.
+
+It reads the switch back, and no other route stays.
 
 monitors ──poke──▶ step:  guard ▶ rows of the switch ▶ ranges ▶ kernel
                             │       │                    │        port, settings, neighbours, routes

@@ -64,7 +64,10 @@ class KernelState:
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """The repairs that were made: routes that came and went, and in words what of the port was not as it must be."""
+    """Repairs of the kernel: routes added and removed, and port settings set right.
+
+    `repaired` says in words what of the port was not as it must be.
+    """
 
     added: frozenset[Prefix] = frozenset()
     removed: frozenset[Prefix] = frozenset()
@@ -87,7 +90,9 @@ class UplinkKernel:
             return _state(kernel, self.port)
 
     def follow(self, prefixes: frozenset[Prefix]) -> KernelChange:
-        """Have the kernel hold routes to exactly these prefixes, and what they need; return what was not so.
+        """Make the kernel route to exactly these prefixes; return the repairs.
+
+        The port and neighbours that routes need are repaired too.
 
         Routes that must not be go first. Raises Unreachable where the port is not there (yet) or has another MAC
         address than the gateway's: then nothing is routed to it.

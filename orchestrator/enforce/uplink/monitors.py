@@ -1,4 +1,4 @@
-"""Threads that tell when an uplink may not be as it was: the switch's table, and the kernel's port and routes."""
+"""Threads that notice changes of an uplink: the switch's table, the kernel's port and routes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _PROTOCOL_AT, _INDEX_AT = 5, 4
 
 @dataclass(slots=True)
 class RowMonitor:
-    """Calls a function whenever the table may have changed, or the switch came or went, from a thread of its own."""
+    """A thread that calls a function when the switch's table may have changed.
+
+    It is also called when the switch came or went.
+    """
 
     rows: SwitchRows
     changed: Callable[[], None]
@@ -80,7 +83,10 @@ class RowMonitor:
 
 @dataclass(slots=True)
 class KernelMonitor:
-    """Calls a function whenever links, neighbours or routes of the port change, from a thread of its own."""
+    """A thread that calls a function when links, neighbours or routes change.
+
+    They are those of the port.
+    """
 
     port: str
     changed: Callable[[], None]

@@ -1,4 +1,4 @@
-"""The endpoints that a switch delivers to, read back from the rows of its table `local`."""
+"""The endpoints that a switch delivers to, read back from its table `local`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A routed uplink as it must be: routes for what the switch delivers, a neighbour, and a table of nftables around it.
+"""The intended state of a routed uplink: routes, a neighbour, and an nftables table.
+
+Routes are to what the switch delivers.
 
 input      by the port                   dropped: endpoints reach no service of the host
            by the port of its services   names to resolve are permitted (`orchestrator/enforce/services`)

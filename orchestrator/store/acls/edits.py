@@ -1,7 +1,8 @@
-"""Edits of each version of a list: which rules it added, removed, changed and moved, told from the rows alone.
+"""Edits of each version of a list, worked out from the rows alone.
 
-A rule whose row ends and whose number begins again in the same version was *changed* if its body is another, and
-*moved* if it passed a rule that stayed: rows also end and begin where their order keys only got room.
+A version adds, removes, changes and moves rules. A rule whose row ends and whose number begins again in the same
+version was *changed* if its body is another, and *moved* if it passed a rule that stayed: rows also end and begin where
+their order keys only got room.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ class VersionEdits:
         self._tenant = tenant
 
     def of(self, versions: Sequence[int]) -> Mapping[int, VersionChanges]:
-        """The changes of each version, but for the oldest that is known: nobody knows what came before it."""
+        """Return the changes of each version, without the oldest known version.
+
+        Nobody knows what came before the oldest one.
+        """
         oldest = self._tx.read(
             select(func.min(acl_versions.c.version)).where(acl_versions.c.tenant == self._tenant)
         ).scalar_one()
@@ -108,7 +112,10 @@ class VersionEdits:
         return self._tx.read(select(_rules.number).where(stayed).limit(1)).first() is not None
 
     def _count_edits(self, version: int) -> dict[str, EditedRules]:
-        """The numbers of a version that edited very many rules; those that only moved are not told."""
+        """Count the edits of a version that edited very many rules.
+
+        Rules that only moved are not counted.
+        """
         begun, ended = acl_rules.alias("begun"), acl_rules.alias("ended")
         number_of = {
             edge: self._tx.read(

@@ -69,7 +69,10 @@ _versions = acl_versions.c
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A rule that may be written, its body, and the groups of endpoints that are made with it."""
+    """A rule that passed its checks and may be written.
+
+    It comes with its body, and with the groups of endpoints that are made with it.
+    """
 
     rule: Rule
     body: str
@@ -325,7 +328,7 @@ class Acls(AclSteps):
     # ------------------------------------------------------------------------------------------------ confirm or revert
 
     def await_confirmation(self, tenant: str, base: int, within_s: int) -> dt.datetime:
-        """Have the list go back to a version by itself unless it is confirmed in time; the deadline."""
+        """Revert the list to version `base` unless it is confirmed in time; return the deadline."""
         deadline = self._tx.database_micros() + within_s * 1_000_000
         self._tx.tenant_changed(
             _SET_CONFIRMATION, of_tenant=self._tx.tenant(tenant).number, by=deadline, base_version=base
@@ -346,7 +349,7 @@ class Acls(AclSteps):
         return self._no_change(owner)
 
     def revert(self, tenant: str, *, author: str) -> Change:
-        """Take the list back to the version before the change that nobody confirmed, as a new version.
+        """Replace the list by the version before the unconfirmed change, as a new version.
 
         Rules whose time is over are left out, and addresses that the tenant has lost meanwhile. Raises Conflict
         where nothing waits to be confirmed.
@@ -361,7 +364,10 @@ class Acls(AclSteps):
         return self.replace(tenant, back, author=author, approved=True)
 
     def next_deadline_s(self) -> float | None:
-        """Seconds until the next change that waits to be confirmed is taken back; below zero: it is time."""
+        """Return the seconds until the next unconfirmed change is reverted; negative: it is overdue.
+
+        None where no change waits to be confirmed.
+        """
         first = self._tx.read(select(func.min(tenants.c.confirm_by))).scalar_one()
         return None if first is None else (first - self._tx.database_micros()) / 1_000_000
 
@@ -378,9 +384,10 @@ class Acls(AclSteps):
     # ------------------------------------------------------------------------------------------------ steps
 
     def _check_rule(self, owner: Row[Any], rule: Rule) -> _Checked:
-        """Check a rule as a list by itself, with the groups of the endpoints that it names.
+        """Check a rule as a list by itself, with the groups that it names.
 
-        Its place in a list can ask for nothing more.
+        Groups of endpoints that are not there yet are made with it. The rule's place in a list can ask for nothing
+        more.
         """
         check_in_time(self._tx, rule)
         fresh = EndpointGroups(self._tx).missing(owner.id, rule)

@@ -231,7 +231,10 @@ _IDS_AT_ONCE = 500
 
 
 def past_number(tx: Transaction, tenant: int, rule_id: str) -> int | None:
-    """Return the number that an id had when it was last in the list; None where the history does not know it."""
+    """Return the number that a rule id had when it was last in the list.
+
+    None where the history does not know the id.
+    """
     row = tx.row(_PAST_NUMBER, of_tenant=tenant, called=rule_id)
     return None if row is None else row.number
 
@@ -315,7 +318,7 @@ _FORGOTTEN_BYTES = tuple(
 
 
 def forget_versions(tx: Transaction, tenant: int, oldest: int) -> int:
-    """Forget the versions of a list before `oldest`; return how many bytes of storage that sets free.
+    """Forget the versions of a list before `oldest`; return the bytes that this frees.
 
     The tenant is charged with so much less by `charge`.
     """

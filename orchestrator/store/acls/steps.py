@@ -70,7 +70,7 @@ class AclSteps:
         return Change(version, self._tx.bump_for_list(owner))
 
     def _charge_storage(self, owner: Row[Any], version: int) -> int:
-        """Return what the tenant's list and its history take up now; forget its oldest versions where that is too much.
+        """Return the bytes of a list and its history; forget oldest versions over the quota.
 
         Raises TooLarge where the newest two versions alone are too much.
         """

@@ -155,7 +155,7 @@ def back_up(
 
 
 def note_backup(url: str, made: dt.datetime) -> bool:
-    """Note in the store itself when it was backed up; return False where that cannot be written.
+    """Record the time of a backup in the store; return whether that was possible.
 
     Raises nothing: the backup is whole without it.
     """

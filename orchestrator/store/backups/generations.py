@@ -1,8 +1,8 @@
 """Raise the generations of a restored database above those that hosts hold.
 
 Enforcement points take nothing that is older than what they have, so without this they would stay at a policy that
-nobody knows any more until as many changes had been made as were lost. What hosts hold that were not read back since is
-unknown (`behind`), and the generation before the new one is left free, for an intersection with that.
+nobody knows any more until as many changes had been made as were lost. Content of hosts that were not read back since
+is unknown (`behind`), and the generation before the new one is left free, for an intersection with that.
 
 An enforcement point's word raises a generation by one change at the most: so much may be published and not be in the
 database. Further is for an operator, who knows that the database was put back. (`aclflow db restore` goes on far above

@@ -2,9 +2,9 @@
 
 A store that was put back is behind the world: hosts hold later generations, switches have heard later epochs, readers
 of the log later events, and numbers of rules were given out that it knows nothing of. None of these may come a second
-time for something else, so all that is counted up goes on a long way above. What hosts then report as held is in the
-past, and they are given the program anew, after an intersection with whatever lists they may hold; who holds something
-even later raises the domain (`generations.py`).
+time for something else, so all counters go on a long way above. The generations that hosts then report are in the past,
+and they are given the program anew, after an intersection with whatever lists they may hold. A host that holds
+something even later raises the domain (`generations.py`).
 """
 
 from __future__ import annotations

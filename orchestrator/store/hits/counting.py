@@ -32,9 +32,10 @@ CLAIMED = "claimed"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The result of reports: hosts counted by others now, rows of foreign cookies, and packets that found no room.
+    """The result of storing reports of counters.
 
-    The last by the host whose switch could not remember the connections that they would have opened.
+    `refused`: hosts that others count now. `unknown`: rows of foreign cookies. `without_room`: packets that found no
+    room, by the host whose switch could not remember the connections that they would have opened.
     """
 
     refused: tuple[str, ...]

@@ -228,7 +228,10 @@ class HitHistory:
         return Window(start, now, join_counts(stretch.counts for stretch in self._from(finest, start, marks)))
 
     def stretches(self, resolution: Resolution, since: int) -> list[Stretch]:
-        """Counts stretch by stretch, from the one that a time is in; the one under way is the last."""
+        """Return the counts of each stretch since a time, at a resolution.
+
+        The first is the stretch that the time is in, the last is the one under way.
+        """
         marks = self._marks()
         if marks is None:
             return []
@@ -241,7 +244,7 @@ class HitHistory:
         return [Stretch(start, join_counts(parts)) for start, parts in sorted(by_start.items())]
 
     def _from(self, finest: Resolution, start: int, marks: Row[Any]) -> list[Stretch]:
-        """The stretches of a resolution, and at the end the finer ones that are not yet part of it."""
+        """Return stretches of a resolution, then the finer ones not yet merged into it."""
         found = []
         for resolution in reversed(Resolution):
             if resolution > finest:

@@ -32,7 +32,7 @@ class RuleHits:
 
 @dataclass(frozen=True, slots=True)
 class TenantHits:
-    """A tenant's counts: by rule id of its current list, and those of its defaults and return-traffic rules."""
+    """Counts of a tenant's current rules by rule id, of defaults and return traffic."""
 
     rules: Mapping[str, RuleHits]
     ingress_default: RuleHits
@@ -43,7 +43,9 @@ class TenantHits:
 
 @dataclass(frozen=True, slots=True)
 class RuleCounts:
-    """Counts of the rules of a domain, as columns of equal length, ascending by rule number: all that ever counted.
+    """Counts of all rules of a domain, as columns in order of rule number.
+
+    The columns have equal length and hold every rule that ever counted.
 
     `packets` and `bytes` are those between `since` and `until` (or all there ever were), `rate_pps` is packets a second
     of that time; `idle_s` is how long ago the last packet was (inf: there was none).
@@ -63,7 +65,7 @@ class RuleCounts:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A rule of a tenant's list with what it decided, for tables over a whole domain."""
+    """A rule of a tenant's list with its counts, for tables over a domain."""
 
     tenant: str
     rule: str
@@ -72,7 +74,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Lapse:
-    """A gap in counting on one host: packets of `within_s` seconds may not have been counted."""
+    """A gap in counting on one host.
+
+    Packets of `within_s` seconds may not have been counted.
+    """
 
     at: dt.datetime
     host: str
@@ -83,7 +88,10 @@ class Lapse:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Since when a domain's hosts are counted (None: no host is), and what may be missing since."""
+    """The time since when a domain's hosts are counted, and the gaps since.
+
+    `since` is None where no host is counted.
+    """
 
     since: dt.datetime | None
     lapses: tuple[Lapse, ...]
@@ -100,7 +108,10 @@ class RuleWatch:
 
 @dataclass(frozen=True, slots=True)
 class HitStretch:
-    """Counts of rules in a stretch of time: packets and bytes by rule id, of those that decided anything."""
+    """Packets and bytes by rule id in a stretch of time.
+
+    Rules that decided nothing in it are left out.
+    """
 
     start: dt.datetime
     counts: Mapping[str, tuple[int, int]]

@@ -1,4 +1,4 @@
-"""Counts of rules for those who ask: sums, rates, history, and for how long anybody looked.
+"""Counts of rules for readers: sums, rates, history, and how long rules were watched.
 
 Sums belong to a cookie, so to a tier and a rule number: a rule keeps its sum wherever its flow entries are and whenever
 they are replaced. Tiers are never added up, for a packet passes through several. How counts come in is in
@@ -55,7 +55,10 @@ class Hits:
         self._tx = tx
 
     def totals(self, tenant: str, tier: Tier = Tier.HOST, only: Sequence[str] | None = None) -> TenantHits:
-        """Counts of a tenant's current rules, or `only` some of them, and of its defaults, on a tier."""
+        """Return the counts of a tenant's current rules and defaults on a tier.
+
+        `only` limits the rules to some ids.
+        """
         owner = self._tx.tenant(tenant)
         numbers = self._current_numbers(owner.number, only)
         cookies = [*_cookies(tier, Kind.RULE, numbers.values()).tolist()]
@@ -83,7 +86,9 @@ class Hits:
         return [Listed(row.id, row.rule_id, hits) for row, hits in zip(rows, found, strict=True)]
 
     def rates(self, domain: str, *, tier: Tier = Tier.HOST, since: dt.datetime | None = None) -> RuleCounts:
-        """Counts of every rule of a domain since a time, or in all; then the rate is of the last minute.
+        """Return the counts of all rules of a domain since a time, with rates.
+
+        Without a time the counts are all that there ever were, and the rate is of the last minute.
 
         The time may turn out earlier (whole minutes, whole hours of what is long ago) or later (what is forgotten).
         """
@@ -108,7 +113,10 @@ class Hits:
     def history(
         self, tenant: str, resolution: Resolution, since: dt.datetime, tier: Tier = Tier.HOST
     ) -> Sequence[HitStretch]:
-        """Counts of a tenant's current rules, stretch by stretch, from the one that a time is in."""
+        """Return the counts of a tenant's current rules in each stretch since a time.
+
+        The first is the stretch that the time is in; stretches without counts are left out.
+        """
         owner = self._tx.tenant(tenant)
         numbers = self._current_numbers(owner.number)
         cookies = _cookies(tier, Kind.RULE, numbers.values())
@@ -134,10 +142,13 @@ class Hits:
         return Watch(None if since is None else from_micros(since), tuple(lapses))
 
     def watched(self, tenant: str, tier: Tier = Tier.HOST) -> Sequence[RuleWatch]:
-        """Since when each of a tenant's current rules is watched, in the list's order: from when it was in the list,
-        and hosts were counted. Nothing where no host is counted.
+        """Return since when each of a tenant's current rules is watched, in list order.
 
-        On the host tier a rule was met too when a firewall server or VNF met it: what that denies no host sees.
+        A rule is watched from when it was in the list and hosts were counted. Nothing is returned where no host is
+        counted.
+
+        On the host tier a rule was met too when a firewall server or VNF met it: a packet denied there is seen by no
+        host.
         """
         owner = self._tx.tenant(tenant)
         since = self._tx.read(
@@ -154,7 +165,10 @@ class Hits:
         ]
 
     def _born(self, tenant: int) -> dict[str, int]:
-        """When each current rule came into the list, the last time; or its oldest version that is still known."""
+        """Return when each current rule last came into the list.
+
+        For a rule that is older than the history, it is the time of the oldest version that is still known.
+        """
         ended = func.lag(acl_rules.c.until_version).over(
             partition_by=acl_rules.c.number, order_by=acl_rules.c.since_version
         )
@@ -180,7 +194,10 @@ class Hits:
         return {row.rule_id: row.created for row in self._tx.read(query)}
 
     def _current_numbers(self, tenant: int, only: Sequence[str] | None = None) -> dict[str, int]:
-        """The numbers of a tenant's current rules, or of `only` some of them, in the list's order."""
+        """Return the number of each current rule of a tenant, in list order.
+
+        `only` limits them to some rule ids.
+        """
         current = holds_now(acl_rules, tenant)
         if only is not None:
             current &= acl_rules.c.rule_id.in_(only)
@@ -211,7 +228,10 @@ def _met_later(hits: RuleHits, elsewhere: RuleHits) -> RuleHits:
 
 
 def forget_tenant(tx: Transaction, tenant: int, domain: str) -> None:
-    """Take a tenant that is about to go out of the sums: every rule it ever had, and its defaults, on all tiers."""
+    """Remove the counts of a tenant that is about to be deleted.
+
+    They are those of every rule that it ever had, and of its defaults, on all tiers.
+    """
     numbers = tx.read(select(acl_rules.c.number).where(acl_rules.c.tenant == tenant).distinct()).scalars().all()
     cookies = [_cookies(tier, Kind.RULE, numbers) for tier in Tier]
     ends = [Cookie(tier, kind, tenant).pack() for tier in Tier for kind in _TENANT_KINDS]

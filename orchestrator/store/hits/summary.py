@@ -1,11 +1,12 @@
-"""Decisions of a whole list in a few numbers: for dashboards, which ask every few seconds and by the dozen.
+"""Sums of permitted and denied packets over a whole list, for dashboards.
 
-A list of 20,000 rules is summed up as columns, so that a summary costs about as much as reading the counts does; what
-each rule decided is in `rules.py`.
+Dashboards ask every few seconds and by the dozen. A list of 20,000 rules is summed up as columns, so that a summary
+costs about as much as reading the counts does; counts of each rule are in `rules.py`.
 
 A packet that is permitted passes through several tiers and is counted at each; one that is denied ends where it is. So
-what the hosts permitted is all that was, and what they denied is not: firewall servers and VNFs drop ahead of them. The
-edge drops nothing that a list speaks of: what a line of it denies is sent on (`compile/lifting/edgeheavy.py`).
+the packets that hosts permitted are all that were permitted, but those that they denied are not all: firewall servers
+and VNFs drop ahead of them. The edge drops nothing that a list speaks of: a packet that a line of it denies is sent on
+(`compile/lifting/edgeheavy.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from orchestrator.wire.hits import BusyRule, HitSummary, TierWord, VerdictStretc
 
 
 class _Fate(enum.IntEnum):
-    """The fate of a packet that a line of a list decides, as a summary counts it."""
+    """How a summary counts the packets that a line of a list decides."""
 
     PERMITTED = 0
     DENIED = 1
@@ -79,8 +80,11 @@ class HitSummaries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Columns:
-    """The cookies of a list's `rules` rules in their order and of its ends on each tier that is looked at, the hosts'
-    first, and what becomes of their packets; the same by ascending cookie."""
+    """The cookies of a list on each tier, and what becomes of their packets.
+
+    `cookies` begins with those of the hosts' tier: of the `rules` rules in their order, then of the defaults and return
+    traffic. `ascending` has the same by ascending cookie.
+    """
 
     rules: int
     cookies: U64
@@ -116,7 +120,10 @@ class _Columns:
         return packets.reshape(-1, self.rules + _ENDS)[:, : self.rules]
 
     def stretch(self, start: int, counts: Counts) -> VerdictStretch:
-        """Decisions of the list in a stretch of a domain's counts: looked for by what moved, which is little."""
+        """Sum up the decisions of the list in a stretch of a domain's counts.
+
+        Cookies are looked up by the counts that moved, because these are few.
+        """
         place = np.minimum(np.searchsorted(self.ascending, counts.cookie), len(self.ascending) - 1)
         mine = self.ascending[place] == counts.cookie
         return VerdictStretch(from_micros(start), *_by_fate(counts.packets[mine], self.ascending_fates[place[mine]]))

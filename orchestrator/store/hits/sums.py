@@ -1,4 +1,7 @@
-"""Counts of all rules of a domain together, by tier and by who decided: as many numbers for any number of rules."""
+"""Counts of all rules of a domain together, by tier and by decider.
+
+There are as many sums for any number of rules.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class HitSum:
-    """Counts of some lines of a domain on a tier; `resets`: how often a counter began anew unread."""
+    """Counts of all lines of a domain with one decider, on a tier.
+
+    `resets`: how often a counter began anew unread.
+    """
 
     tier: Tier
     decider: Decider
@@ -50,7 +56,10 @@ class HitSum:
 
 
 def sums_of(tx: Transaction, domain: str) -> tuple[HitSum, ...]:
-    """Every tier's sums, in all; tiers are never added up, for a packet passes through several."""
+    """Return the sums of every tier of a domain.
+
+    They are of all time. Tiers are never added up, for a packet passes through several.
+    """
     return tuple(_sums(tx, domain))
 
 

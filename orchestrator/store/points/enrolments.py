@@ -1,11 +1,11 @@
-"""How machines become enforcement points: one-time tokens for one machine, tokens that a group of machines shares.
+"""How machines become enforcement points: with one-time tokens, or tokens of a group.
 
     one-time token   used up by the first who enrols; bound to a name and a kind where that was said
     switch's token   one that gets the switch of one host a certificate, and is good for nothing else
     group token      for the machines of a group in a cloud: each instance is admitted once
 
-Who proves to hold the key that a token, or an instance, was admitted with is answered as it was then: its answer was
-lost. Everything else that comes a second time is refused.
+A machine that proves to hold the key that a token, or an instance, was admitted with is answered as it was then: its
+answer was lost. Everything else that comes a second time is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _WRONG = "the enrolment token is wrong, expired or used up: ask for a new one"
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """The machine that enrols by a key (its SHA-256 as certificates hold it), and what signs a certificate for it."""
+    """The key of the machine that enrols, and the function that signs its certificate.
+
+    `key` is the SHA-256 of the key as certificates hold it.
+    """
 
     key: bytes
     issue: Callable[[Subject], Issued]
@@ -58,7 +61,10 @@ class EnrolmentGroup:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A machine of a group, as its cloud vouches for it: which instance, from where, and what it is called."""
+    """A machine of a group, as its cloud vouches for it.
+
+    The cloud says which instance it is, from which address it comes, and how it is called.
+    """
 
     instance: str
     address: str
@@ -109,14 +115,16 @@ class Enrolments(Reports):
         return secret
 
     def withdraw(self, domain: str, author: str) -> None:
-        """Make those of a domain's one-time tokens invalid that an author made and nobody has used."""
+        """Delete the unused one-time tokens of a domain that an author made."""
         columns = invitations.c
         self._tx.write(
             delete(invitations).where(columns.domain == domain, columns.author == author, columns.used.is_(None))
         )
 
     def invite_group(self, domain: str, group: str, *, kind: str, expires: dt.datetime, author: str) -> tuple[str, int]:
-        """A token for the machines of a group in the domain's cloud, seen only now, and its number.
+        """Make a token for a group of machines; return its secret and its number.
+
+        The machines are those of a group in the domain's cloud. The secret is seen only now.
 
         Raises NotFound, BadInput.
         """
@@ -150,7 +158,7 @@ class Enrolments(Reports):
             raise NotFound(f"the domain has no group token {group}")
 
     def group_of(self, secret: str) -> EnrolmentGroup | None:
-        """The group that a token is for; None for one that is no group's, or not any more."""
+        """Return the group that a token is for; None without a valid group token."""
         row = self._tx.read(
             _good_groups(self._tx.micros).where(enrolment_groups.c.digest == digest_of(secret))
         ).one_or_none()
@@ -182,9 +190,10 @@ class Enrolments(Reports):
         return self._add_point(used.domain, name, kind, signer, used.hosts)
 
     def sign_switch(self, secret: str, name: str, signer: Signer) -> CertificateRecord:
-        """Use up a one-time token for the switch of a host: it gets a certificate, and those it had are valid no more.
+        """Use up a one-time token, and issue a certificate for a host's switch.
 
-        Only a token that is bound to this host and to switches will do. Raises as `enrol`.
+        The certificates that the switch had before become invalid. Only a token that is bound to this host and to
+        switches will do. Raises as `enrol`.
         """
         check_name(name, "a host's name", place="name")
         book = Certificates(self._tx)
@@ -203,7 +212,9 @@ class Enrolments(Reports):
         return book.keep(signer.issue(subject))
 
     def admit(self, group: EnrolmentGroup, member: Member, signer: Signer) -> Enrolled:
-        """Enrol a machine of a group that its cloud vouches for, under the name that the cloud knows it by.
+        """Enrol a machine of a group that its cloud vouches for.
+
+        Its name is the one that the cloud knows it by.
 
         Raises Unauthenticated where the group's token was taken away meanwhile, and Conflict where the instance was
         admitted already with another key, or somebody else has its name: removing that enforcement point first is
@@ -256,8 +267,10 @@ class Enrolments(Reports):
         one_line(author, place="author")
 
     def _use(self, secret: str, good_for: Sequence[ColumnElement[bool]], name: str, kind: str) -> Row[Any] | None:
-        """Mark a one-time token as used, if it is good for that; its domain and hosts, None where it is not, or not any
-        more."""
+        """Mark a one-time token as used, and return its domain and hosts.
+
+        None where the token is not good for that, or not any more.
+        """
         columns = invitations.c
         use = (
             update(invitations)
@@ -288,7 +301,7 @@ class Enrolments(Reports):
         return str(found.domain)
 
     def _again(self, signer: Signer | None, subject: Subject) -> Enrolled | None:
-        """The certificate issued for the enrolling machine's key and name, if one was and still holds."""
+        """Return the valid certificate already issued for this key and name, if any."""
         before = None if signer is None else Certificates(self._tx).of_key(signer.key)
         if before is None or before.subject != subject or before.enforcer is None:
             return None

@@ -1,4 +1,4 @@
-"""Machines on their way into a domain, or out of it: what was asked for, how far it is, and who works on it."""
+"""Machines that join or leave a domain: the request, its progress, its worker."""
 
 from __future__ import annotations
 
@@ -108,7 +108,10 @@ class Onboardings:
         return self.get(domain, host)
 
     def claim(self, holder: str, lasts_s: float) -> OnboardingRecord | None:
-        """Take what is under way and held by nobody, or by us, if there is any, for so long."""
+        """Take one onboarding that nobody else holds, for a time; None without one.
+
+        It is one under way, held by nobody or by `holder` already.
+        """
         row = self._free(holder)
         if row is None:
             return None

@@ -1,4 +1,4 @@
-"""Records of enforcement points: who they are, what they report, and whether a generation is enforced."""
+"""Records of enforcement points: identity, reports, and whether a generation is enforced."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class CertificateRecord:
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """The answer to an enrolment: the record, and a certificate or the bearer token, which is seen only now."""
+    """The answer to an enrolment: the record, and its credential.
+
+    The credential is a certificate, or the bearer token `secret`, which is seen only now.
+    """
 
     enforcer: Enforcer
     secret: str
@@ -86,9 +89,12 @@ class PointRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """The policies that a switch may hold: the program with this digest, read back there, or a later one;
-    any since the generation where nothing was read back yet (`digest` is None); others besides, of lists that the store
-    has never had, where it was not read back since the store was put back (`is_strange`)."""
+    """The policies that a switch may hold.
+
+    They are the program with this digest, read back there, or a later one; any since the generation where nothing was
+    read back yet (`digest` is None); others besides, of lists that the store has never had, where it was not read back
+    since the store was put back (`is_strange`).
+    """
 
     generation: int
     digest: bytes | None
@@ -98,7 +104,10 @@ class HeldRecord:
 
 @dataclass(frozen=True, slots=True)
 class Laggard:
-    """A host that does not (yet) enforce a generation; `point` is None when nobody ever reported it."""
+    """A host that does not enforce a generation, or not yet.
+
+    `point` is None when nobody ever reported it.
+    """
 
     host: str
     point: PointRecord | None
@@ -106,7 +115,7 @@ class Laggard:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A host: whether it is behind its domain, and when the enforcer that speaks for it was last heard."""
+    """Whether a host is behind its domain, and when its enforcer was last heard."""
 
     domain: str
     host: str
@@ -118,7 +127,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class EnforcedState:
-    """Whether every host of a domain was read back at a generation or a later one."""
+    """Whether all hosts of a domain were read back at a generation or later."""
 
     generation: int
     hosts: int
@@ -131,9 +140,10 @@ class EnforcedState:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The hosts of a domain by name, each with the latest report about it; None where there was none.
+    """The hosts of a domain by name, each with its latest report.
 
-    `counts` says how many hosts enforce each generation: what is asked after every report is answered by these.
+    The report is None where there was none. `counts` says how many hosts enforce each generation: questions that come
+    after every report are answered by these.
     """
 
     hosts: Mapping[str, PointRecord | None]

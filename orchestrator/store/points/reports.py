@@ -1,10 +1,11 @@
-"""Reports of enforcement points about their hosts, and events that follow: the other half of the enforcers'
-repository, in `enforcers.py`.
+"""Reports of enforcement points about their hosts, and the events that follow.
+
+This is the other half of the enforcers' repository, in `enforcers.py`.
 
 A report is one transaction: the points, and the events that they give rise to. A host whose state turns bad or good
 again is an event; so is a generation that the last host has reached, for the domain and for each tenant whose list came
-with it. Reports of who was replaced by a later one (a higher epoch) are refused, so that a controller that was believed
-dead cannot talk over its successor.
+with it. Reports of an enforcer that was replaced by a later one (a higher epoch) are refused, so that a controller that
+was believed dead cannot talk over its successor.
 """
 
 from __future__ import annotations
@@ -225,7 +226,7 @@ class Reports:
         return tuple(_read_held(row) for row in self._tx.rows(_SWITCHES, of_domain=domain))
 
     def lose_silent(self, silence_s: float) -> tuple[int, ...]:
-        """Log those that were heard of, but not for so many seconds, as down; their ids."""
+        """Log enforcers that have been silent for `silence_s` as down; return their ids."""
         since = self._tx.micros - int(silence_s * 1_000_000)
         silent = (enforcers.c.last_seen < since) & enforcers.c.lost.is_(None)
         lose = update(enforcers).where(silent).values(lost=self._tx.micros).returning(enforcers)
@@ -272,7 +273,7 @@ class Reports:
                 self._events.append(kind, domain, {"host": report.host, "generation": report.generation, **why})
 
     def _tell_enforced(self, known: Row[Any], domain: str, standing: Standing) -> None:
-        """Log a generation that every host has now reached, and the lists that came with it."""
+        """Log a generation that every host has now reached, with its lists."""
         reached, before = standing.reached, known.enforced or 0
         if reached is None or not before < reached <= known.generation_now:
             return
@@ -311,7 +312,10 @@ def check_epoch(row: Row[Any], epoch: int | None) -> None:
 
 
 def _hosts_of_a_domain() -> Select[Any]:
-    """A domain's hosts with what is known of each, and on every row what is known of the domain."""
+    """Select a domain's hosts with their points and reporters.
+
+    Every row also has what is known of the domain.
+    """
     reporter = enforcers.alias("reporter")
     return (
         select(
@@ -346,7 +350,10 @@ _FEW_HOSTS = 8
 def _mine(
     row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, Row[Any]], vouched: Mapping[str, PointReport]
 ) -> dict[str, PointReport]:
-    """Return the latest report of each host that the domain has, under the latest generation that is known."""
+    """Return the latest report of each host that the domain has.
+
+    Each is under the latest generation that is known.
+    """
     latest = _within(row, reports, known)
     return {
         name: _at_latest(each, known[name], vouched.get(name))
@@ -383,7 +390,7 @@ def _within(row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, R
 
 
 def _unless_ahead(report: PointReport, now: int) -> PointReport:
-    """A report, as one of a host that has drifted where it names a generation that was never published."""
+    """Return a report, or a drifted one for a generation never published."""
     if report.generation <= now + ONE_CHANGE:
         return report
     error = (
@@ -412,14 +419,20 @@ def _unless_replaced(
 
 
 def _holds(row: Row[Any] | None, later: PointReport) -> bool:
-    """Whether a host was read back with the digest of the program of a later generation, by somebody who is there."""
+    """Return whether a live enforcer read back a later generation's program at a host.
+
+    The program is told by its digest.
+    """
     if row is None or row.state != _ENFORCED or row.lost is not None:
         return False
     return bool(row.digest == later.digest and row.generation < later.generation)
 
 
 def _at_latest(report: PointReport, row: Row[Any], vouched: PointReport | None) -> PointReport:
-    """A report under the latest generation of which it is known that its program is the one that is held."""
+    """Return a report under the latest generation with the same program.
+
+    Two generations have the same program where their digests are equal.
+    """
     if report.state is not PointState.ENFORCED:
         return report
     known = [report.generation]

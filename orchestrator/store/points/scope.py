@@ -30,7 +30,10 @@ _SWITCHES = (None, EDGE)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The hosts that one enforcement point speaks for. `hosts` is None where its token named none."""
+    """The hosts that one enforcement point speaks for.
+
+    `hosts` is None where its token named none.
+    """
 
     name: str
     kind: str
@@ -57,7 +60,10 @@ class Scope:
         self.check(SPREADING_SWITCH, None, place="enforcer")
 
     def check_program(self, tier: Tier, server: str | None) -> None:
-        """Raises Forbidden for a program that others follow: a tier's, or that of one firewall server."""
+        """Refuse a program that other enforcement points follow. Raises Forbidden.
+
+        It is the program of a tier, or of one firewall server.
+        """
         if server is not None:
             if self.kind == OPENFLOW or self.name != server:
                 raise Forbidden(

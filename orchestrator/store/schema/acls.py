@@ -1,4 +1,4 @@
-"""The tables of access lists: what held in which versions of a list, and what was announced to be about to expire.
+"""The tables of access lists: versioned rows of lists, and announced expiries.
 
 Access lists are *temporal*: a row of `acl_rules`, `acl_groups` or `acl_group_members` holds from `since_version` up to,
 not including, `until_version` (NULL: it still holds). Changing one rule ends one row and begins another; every older

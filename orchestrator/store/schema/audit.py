@@ -1,4 +1,6 @@
-"""The tables of the audit trail: entries in hash chains, and the anchors of their heads (`wire/audit.py`).
+"""The tables of the audit trail: entries in hash chains, and anchors of heads.
+
+`wire/audit.py` defines both.
 
 Nothing is ever changed in `audit`, and nothing taken out but the oldest entries of a chain, up to an anchor that stays.
 """

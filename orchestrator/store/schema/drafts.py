@@ -1,8 +1,8 @@
-"""The tables beside a tenant's list: expectations of it, drafts that members show each other, and proposals.
+"""The tables beside a tenant's list: expectations, shared drafts, and proposals.
 
 All go with the tenant. A draft is known by a random id, is kept for some days, and holds a list in its native form. A
 proposal goes out when another person has approved it; it is about the list of a tenant, or, without a tenant, about its
-domain. Its `body` is what is to be so, in its native form; one that was decided keeps its digest alone.
+domain. Its `body` is the proposed content in its native form; one that was decided keeps its digest alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables of fleets: the firewall VNFs that aclflow itself makes and takes away; what one carries; who is at it.
+"""Tables of fleets: the firewall VNFs that aclflow itself makes and takes away.
 
     fleets ──┬── fleet_members     one row a VNF, from the moment that it is wanted until long after it is gone
              ├── fleet_samples     what the fleet carried, now and then

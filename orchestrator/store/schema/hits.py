@@ -1,6 +1,6 @@
-"""The tables of what rules decided: whom counts come from and how far they were heard, their sums and their history.
+"""The tables of counts: reporters and their progress, sums, and history.
 
-`hit_bookmarks` say how far the counting of each host came, piece by piece; `hit_losses` says what was not counted.
+`hit_bookmarks` say how far the counting of each host came, piece by piece; `hit_losses` say what was not counted.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Tables of who is who: certificates that the authority issued, and enrolment by groups of machines.
+"""Tables of identity: certificates that the authority issued, and enrolment by groups of machines.
 
     enrolment_groups     a token that the members of a group of machines share
     group_members        which instance was admitted, by its key, as which enforcement point
     certificates         every certificate issued, until 90 days after its end
 
 A certificate of an enforcement point is valid as long as its row in `tokens` is there: the digest of that token is made
-of the certificate's fingerprint (`keys.certificate_digest`), so who shows the certificate is known as who bears a token
-is. Taking the token away revokes the certificate; the row here stays, to say what there was.
+of the certificate's fingerprint (`keys.certificate_digest`), so the holder of the certificate is known just as the
+bearer of a token is. Taking the token away revokes the certificate; the row here stays, to say what there was.
 """
 
 from __future__ import annotations

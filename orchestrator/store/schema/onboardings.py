@@ -1,7 +1,7 @@
-"""The table of machines that are on their way into a domain, or out of it.
+"""The table of machines that are joining or leaving a domain.
 
-`body` says what was asked for (`orchestrator.hosts.request`) as JSON. A process that works on a row holds it until
-`until`, and holds it longer as it goes; a process that was killed lets go by that time.
+`body` is the request (`orchestrator.hosts.request`) as JSON. A process that works on a row holds it until `until`, and
+holds it longer as it goes; a process that was killed lets go by that time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables of points of presence: a domain's edge, the firewall servers behind it, and which of them serves whom.
+"""Tables of points of presence: edges, firewall servers, and which server serves each tenant.
 
     pops ──┬── pop_servers    one row a firewall server, by its number, which is never used again
            ├── pop_places     which server serves each tenant

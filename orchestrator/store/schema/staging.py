@@ -1,8 +1,8 @@
-"""The tables of what goes out in two steps: what switches may hold, and what is held back until they hold less.
+"""The tables of changes in two steps: contents of switches, and what is held back.
 
-`intersections` has what the last change that took two steps holds back, with the generation of its target, or that it
-is open what must be held back of a generation: who publishes it first decides;
-`former_hosts` since which generation a switch that was taken out of a domain may hold the domain's programs.
+`intersections` has what the last change that took two steps holds back until switches hold less, with the generation of
+its target; or that it is open what must be held back of a generation: the first service that publishes it decides.
+`former_hosts` has since which generation a switch that was taken out of a domain may hold the domain's programs.
 """
 
 from __future__ import annotations

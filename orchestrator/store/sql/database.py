@@ -69,7 +69,9 @@ def connect_pool(url: str, busy_timeout_s: float, service: str = "") -> Engine:
 
 
 def begin_writing(connection: Connection, *, synced: bool = True, part: str | None = None) -> None:
-    """Begin the only writing transaction, of a `part` of the store or of it all; wait for that as long as configured.
+    """Begin the only writing transaction of the store, or of a `part` of it.
+
+    It waits for that as long as configured.
 
     Where it is not `synced`, SQLite's commit returns before it is on the disk: `sync_log` has to follow. SQLite has one
     writer at a time, whatever it writes.
@@ -85,7 +87,10 @@ def begin_writing(connection: Connection, *, synced: bool = True, part: str | No
 
 
 def lock_log(connection: Connection) -> None:
-    """Let no other writer of a part of PostgreSQL's store log anything until this transaction ends."""
+    """Let no other writer of PostgreSQL log anything until this transaction ends.
+
+    Writers of other parts of the store wait as well.
+    """
     driver = driver_of(connection)
     if not isinstance(driver, sqlite3.Connection):
         driver.execute(_LOCK_LOG)
@@ -161,7 +166,10 @@ def _prepare_sqlite(connection: sqlite3.Connection, busy_timeout_s: float) -> No
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
-    """Switch a database to its write-ahead log; SQLite does not wait for others that open a fresh one just now."""
+    """Switch an SQLite database to its write-ahead log.
+
+    It is tried again while others open a fresh one at the same time, because SQLite does not wait for them.
+    """
     give_up = time.monotonic() + busy_timeout_s
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The services that share one PostgreSQL: which of them are alive, and which one owns a domain.
+"""The services that share one PostgreSQL: which are alive, and which owns a domain.
 
     service ──┬── member session   "aclflow ID member"   asks who else has one, every half second
               └── its other sessions   "aclflow ID"      read and write
@@ -69,7 +69,10 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A member session at its latest look, and at how many looks it had not moved."""
+    """A member session at its latest look.
+
+    `unmoved` says at how many looks it had not moved.
+    """
 
     session: tuple[object, object]
     unmoved: int = 0
@@ -82,7 +85,10 @@ class Silence:
         self._seen: dict[str, _Seen] = {}
 
     def look(self, sessions: dict[str, tuple[object, object]], *, counts: bool = True) -> dict[str, int]:
-        """Take note of each service's session, its process and its last query; return each one's looks unmoved."""
+        """Note each service's session; return for how many looks each has not moved.
+
+        A session is its process and its last query.
+        """
         now: dict[str, _Seen] = {}
         for name, session in sessions.items():
             before = self._seen.get(name)
@@ -113,9 +119,10 @@ class Members:
         self._changed: Callable[[], None] = lambda: None
 
     def join(self, changed: Callable[[], None]) -> None:
-        """Become a member; `changed` is called, on a thread of its own, whenever domains may have other owners.
+        """Become a member, and call `changed` whenever domains may have other owners.
 
-        Returns after the first look at who else is there, at the latest after some seconds.
+        It is called on a thread of its own. Returns after the first look at the other members, at the latest after some
+        seconds.
         """
         self._changed = changed
         self._thread.start()
@@ -154,7 +161,7 @@ class Members:
             connection.execute(f"NOTIFY {_CHANNEL}")
 
     def _look(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
-        """Find who is there, and end the sessions of services that have been silent for long."""
+        """Find the living services, and end the sessions of services silent for long."""
         sessions = {_service(str(called)): (pid, asked) for called, pid, asked in connection.execute(_SESSIONS)}
         sessions.pop(self._name, None)
         now = time.monotonic()

@@ -1,8 +1,8 @@
 """SQL of the hot path, compiled once per dialect and run by its driver.
 
 SQLAlchemy takes forty microseconds to carry out what SQLite does in three, and a change of one rule asks fifteen
-things. So the statements on that way are written with SQLAlchemy as all others are, but of what it makes of them only
-the text is kept. What a driver cannot be given as it is (lists of values, types that are converted) does not belong
+things. So the statements on that way are written with SQLAlchemy as all others are, but of its output only the text is
+kept. A parameter that a driver cannot be given as it is (lists of values, types that are converted) does not belong
 here; numbers, texts and bytes do.
 """
 

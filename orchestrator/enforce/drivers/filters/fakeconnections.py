@@ -1,4 +1,4 @@
-"""Connections as the kernel of a fake machine remembers them, for the fakes of its packet filters.
+"""The connection table of a fake machine's kernel, for the fakes of packet filters.
 
 A connection is remembered when its first packet has passed the filter, and there is room. It is *new* until the other
 end has answered. Both ends of TCP must have come as far as a segment says; a SYN of a closed connection opens another
@@ -31,7 +31,10 @@ class State(enum.IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A look-up's result: the state, the packet that opened the connection, and whether this one is of its answerer."""
+    """The result of looking up a packet's connection.
+
+    It is the state, the packet that opened the connection, and whether this packet comes from the end that answers.
+    """
 
     state: State
     first: Packet | None = None
@@ -91,7 +94,10 @@ class FakeConnections:
         return Seen(State.NEW, packet) if _may_begin(packet) else Seen(State.INVALID)
 
     def remember(self, packet: Packet, seen: Seen) -> bool:
-        """Remember the connection of a packet that has passed the filter; False where there is no room for it."""
+        """Remember the connection of a packet that has passed the filter.
+
+        False where there is no room for it.
+        """
         if seen.state is not State.NEW or seen.first is None:
             return True
         ends = ends_of(packet)
@@ -122,7 +128,7 @@ def _is_reply(known: _Known, packet: Packet) -> bool:
 
 
 def _follow(known: _Known, packet: Packet) -> Seen:
-    """Return what is shown of a known connection's packet, and note how far the connection has come."""
+    """Return the look-up of a known connection's packet, and update the connection."""
     reply, flags = _is_reply(known, packet), packet.tcp_flags
     icmp = packet.protocol in (ICMP, ICMPV6)
     if (icmp and packet.icmp_code != known.first.icmp_code) or (packet.protocol == TCP and not _fits(known, packet)):
@@ -146,7 +152,10 @@ def _fits(known: _Known, packet: Packet) -> bool:
 
 
 def _may_begin(packet: Packet) -> bool:
-    """Return whether the kernel lets a packet begin a connection; the filter may still drop it."""
+    """Return whether the kernel lets a packet begin a connection.
+
+    The filter may still drop it.
+    """
     if packet.protocol == TCP:
         flags = packet.tcp_flags
         return flags & (SYN | ACK) != SYN | ACK and not flags & RST and bool(flags & (SYN | ACK))

@@ -7,7 +7,7 @@ So a pair that becomes part of a list, or the other way round, is permitted thro
 sees of both, it is permitted only where the old policy or the new one permits it.
 
 The label names the whole program, and the stamp of the tables that it goes with: the tables keep their stamp when only
-pairs change. What bears no label, or one that goes with other tables, holds nothing that is known for certain.
+pairs change. Tables without a label, or with one that goes with other tables, hold nothing that is known for certain.
 """
 
 from __future__ import annotations

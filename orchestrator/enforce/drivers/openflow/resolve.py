@@ -43,7 +43,10 @@ class PortNumbers:
     uplink: str
 
     def number(self, value: int) -> int | None:
-        """Return the number of a port symbol; None if the port or the symbol is missing."""
+        """Return the number of a port symbol.
+
+        None if the port or the symbol is missing.
+        """
         if value == SERVICES_SYMBOL:
             return self.ports.get(pipeline.SERVICES_PORT)
         index = value - SYMBOL_BASE

@@ -1,4 +1,4 @@
-"""A change of a few rows in two exchanges: fill and check, commit and read back.
+"""Change a few rows in two exchanges: fill and check, commit and read back.
 
     filling   open, deletes, delete stamps, adds, barrier                      no complaints? else discard
     closing   counters of what goes, commit, barrier, entries by key, stamp, barrier

@@ -1,4 +1,4 @@
-"""The lists of a firewall in user space, and their answer for a batch of packets.
+"""The lists of a firewall in user space, and their verdicts on packets.
 
     packets ──▶ operator's rows ── none ──▶ senders' rows ── permit, or none ──▶ receivers' rows ──▶ verdict
                      │                            │                                   │

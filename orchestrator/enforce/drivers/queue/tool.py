@@ -117,9 +117,9 @@ class QueueTool:
         return "\n".join(line if line == CLOSED else normal_rule(line)[0] for line in text.splitlines())
 
     def _number_rows(self, rows: Mapping[Key, QueueRow]) -> dict[int, QueueRow]:
-        """Number the rows.
+        """Give each row a number by its key.
 
-        What a key counts goes on when it comes back, so numbers are never given away.
+        A key that comes back counts on under its number, so numbers are never given away.
         """
         return {self._numbers.setdefault(key, len(self._numbers)): row for key, row in rows.items()}
 

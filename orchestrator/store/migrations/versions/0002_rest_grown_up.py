@@ -1,5 +1,7 @@
-"""Members of address groups as rows of their own; quotas; events that say whose they are; announced expiries;
-the generation that each version of a list came with.
+"""Add rows of group members, quotas, owners of events, expiry notices, generations of versions.
+
+Members of address groups become rows of their own; events say whose they are; announced expiries are kept; each version
+of a list has the generation that came with it.
 
 Revision ID: 0002
 Revises: 0001

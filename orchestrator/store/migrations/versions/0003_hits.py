@@ -1,7 +1,8 @@
-"""Counts as columns: who counts which host and how far, totals in chunks of cookies, history at falling resolution.
+"""Store counts as columns: totals in chunks of cookies, history at falling resolution.
 
-Sums go on from where they were. What devices had counted by the last report is not kept cookie by cookie any more, so
-what came between that report and the first of the new kind is not counted.
+It is also kept who counts which host, and how far. Sums go on from where they were. The values that devices had counted
+by the last report are not kept cookie by cookie any more, so packets between that report and the first of the new kind
+are not counted.
 
 Revision ID: 0003
 Revises: 0002
@@ -103,7 +104,10 @@ def _add_history() -> None:
 
 
 def _move_sums() -> None:
-    """The sums, as columns in chunks, of the domain that the rule, the operator rule or the tenant belongs to."""
+    """Move the sums into columns in chunks, by domain.
+
+    The domain is that of the rule, the operator rule or the tenant that a cookie belongs to.
+    """
     connection = op.get_bind()
     query = "SELECT r.number, t.domain FROM acl_rules r JOIN tenants t ON t.number = r.tenant"
     of_rule = _domains(query)

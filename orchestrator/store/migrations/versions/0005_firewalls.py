@@ -1,4 +1,4 @@
-"""Firewall VNFs as hosts that filter with something else than Open vSwitch, and what they say of their load.
+"""Add firewall VNFs, which are hosts without Open vSwitch, and their reported load.
 
 Revision ID: 0005
 Revises: 0004

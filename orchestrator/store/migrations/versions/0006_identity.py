@@ -1,4 +1,6 @@
-"""Certificates of machines, enrolment tokens bound to a name and a kind, and groups of machines that enrol.
+"""Add certificates of machines, bound enrolment tokens, and groups of machines that enrol.
+
+An enrolment token is bound to a name and a kind.
 
 Revision ID: 0006
 Revises: 0005

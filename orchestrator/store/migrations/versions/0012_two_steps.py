@@ -1,4 +1,4 @@
-"""Columns for what switches may hold, and for what is held back until they hold less.
+"""Add what switches may hold, and what is held back until they hold less.
 
 Revision ID: 0012
 Revises: 0011
@@ -18,7 +18,10 @@ _NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Add the tables, and to each host since when it may hold programs: those that are there, since now or earlier."""
+    """Add the tables, and to each host since when it may hold programs.
+
+    For hosts that are there, this is the present or earlier.
+    """
     op.create_table(
         "intersections",
         sa.Column("domain", _NAME, sa.ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),

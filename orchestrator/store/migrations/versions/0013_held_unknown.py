@@ -1,4 +1,6 @@
-"""Columns for what hosts hold that the store has never had, and what nobody has decided to hold back yet.
+"""Add columns for contents of hosts that the store never had, and for open decisions.
+
+An open decision is one about what must be held back, which nobody has made yet.
 
 Revision ID: 0013
 Revises: 0012
@@ -16,8 +18,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; what the latest change of each domain holds back is open, unless that was kept with it: before it
-    was kept, a service that was stopped in the middle of two steps left the second one to be taken at once."""
+    """Add the column, and mark decisions about each domain's latest change as open.
+
+    A decision says what the change holds back. It is not open where it was kept with the change. Before it was kept, a
+    service that was stopped in the middle of two steps left the second one to be taken at once.
+    """
     op.add_column("domains", sa.Column("behind", sa.BigInteger, nullable=False, server_default="0"))
     op.execute(
         "DELETE FROM intersections WHERE generation <> "

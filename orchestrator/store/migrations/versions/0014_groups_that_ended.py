@@ -1,4 +1,4 @@
-"""Which address groups came and went is found without a look at all that ever were.
+"""Index address groups that came or went, so that no query scans all ever made.
 
 Revision ID: 0014
 Revises: 0013

@@ -1,4 +1,4 @@
-"""Which hosts an enrolment token is bound to, and so the enforcement point that enrols with it.
+"""Add the hosts that an enrolment token and its enforcement point are bound to.
 
 Revision ID: 0015
 Revises: 0014

@@ -1,4 +1,4 @@
-"""Until when a change of a list must be confirmed, and the version that comes back if it is not.
+"""Add the deadline to confirm a change, and the version that returns without it.
 
 Revision ID: 0019
 Revises: 0018

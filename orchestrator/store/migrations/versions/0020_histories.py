@@ -1,4 +1,4 @@
-"""Names of authors, and rule ids of the past, so that an id that returns keeps its counts.
+"""Add names of authors, and past rule ids; a returning id keeps its counts.
 
 Revision ID: 0020
 Revises: 0019

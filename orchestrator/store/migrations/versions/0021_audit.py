@@ -1,4 +1,4 @@
-"""The audit trail: entries in hash chains, and the anchors of their heads; events in rings.
+"""Add the audit trail: entries in hash chains, anchors of their heads; events in rings.
 
 Revision ID: 0021
 Revises: 0020

@@ -16,6 +16,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; what a domain did before its last generation is not known, so it may have done anything."""
+    """Add the column, and let it begin at each domain's present generation.
+
+    Earlier generations are not known, so a domain may have done anything before it.
+    """
     op.add_column("domains", sa.Column("returns_since", sa.BigInteger, nullable=False, server_default="0"))
     op.execute("UPDATE domains SET returns_since = generation")

@@ -1,4 +1,4 @@
-"""Bytes that a tenant's list and its history take up, and how many they may be.
+"""Add the bytes that a tenant's list and its history take up, and their quota.
 
 Revision ID: 0023
 Revises: 0022

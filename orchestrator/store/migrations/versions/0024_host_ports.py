@@ -19,7 +19,10 @@ _NOW = "UPDATE endpoints SET generation = (SELECT generation FROM domains d WHER
 
 
 def upgrade() -> None:
-    """Add the table and the column: endpoints that are there count as of their domain's present generation."""
+    """Add the table and the column.
+
+    Endpoints that are there count as of their domain's present generation.
+    """
     op.create_table(
         "host_ports",
         sa.Column("domain", _NAME, primary_key=True),

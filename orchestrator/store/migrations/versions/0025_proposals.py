@@ -1,4 +1,6 @@
-"""Changes that another person must approve, which lists and rules ask for that, and whose token a token is.
+"""Add changes that another person must approve, the marks for it, and persons of tokens.
+
+Lists and rules of a domain are marked where they ask for approval; a token says whose it is.
 
 Revision ID: 0025
 Revises: 0024
@@ -18,7 +20,10 @@ _NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Add the table and the columns; nothing asks for approval, and each token is a person of its own."""
+    """Add the table and the columns, without requiring any approval.
+
+    Each token is a person of its own.
+    """
     op.add_column("domains", sa.Column("two_persons", sa.BigInteger, nullable=False, server_default="0"))
     op.add_column("tenants", sa.Column("two_persons", sa.BigInteger, nullable=False, server_default="0"))
     op.add_column("tokens", sa.Column("person", sa.Text))

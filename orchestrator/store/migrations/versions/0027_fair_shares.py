@@ -1,4 +1,4 @@
-"""How many streams a tenant may have open, and how long its list may be looked at.
+"""Add quotas of a tenant's open streams and of the time to analyse its list.
 
 Revision ID: 0027
 Revises: 0026

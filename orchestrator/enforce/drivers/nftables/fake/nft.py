@@ -25,7 +25,10 @@ class FakeNft:
         self.fails: list[str] = []
 
     def forward(self, packet: Packet, size: int = 100, *, came_by: str = "", quoted: Packet | None = None) -> bool:
-        """Whether a packet that came by an interface comes through; an ICMP error quotes another one."""
+        """Return whether a packet that came by an interface is forwarded.
+
+        An ICMP error quotes another packet.
+        """
         seen = self.connections.look_up(packet, quoted)
         accepted = self.ruleset.send(packet, size=size, came_by=came_by, seen=seen).accepted
         return accepted and self.connections.remember(packet, seen)

@@ -1,8 +1,8 @@
-"""Queues of a kernel in memory: `FakeMachine` forwards packets through a table of iptables and queues.
+"""Kernel queues in memory: `FakeMachine` sends packets through an iptables table and queues.
 
-A queue holds so many packets and drops what comes when it is full; where nobody listens, packets are dropped unless the
-rule has a bypass; what waits when a listener goes is dropped. Packets keep their queue by their addresses, as with
-`--queue-balance`.
+A queue holds so many packets, and drops further ones while it is full; where nobody listens, packets are dropped unless
+the rule has a bypass; packets that wait when a listener goes are dropped. Packets keep their queue by their addresses,
+as with `--queue-balance`.
 """
 
 from __future__ import annotations
