@@ -123,7 +123,7 @@ class Auditor:
             self._look_safely()
 
     def look(self) -> None:
-        """Write refusals, anchor the head where it moved, and take out old entries when it is time.
+        """Write refusals, anchor a head that moved, and take out old entries when due.
 
         Raises TryAgain where the store does not take it; nothing is lost then.
         """
@@ -155,7 +155,10 @@ class Auditor:
         return anchor
 
     def _send(self) -> None:
-        """Send each sink what it has not got; the first that it does not take waits for the next look."""
+        """Send each sink the anchors that it has not got.
+
+        The first that a sink does not take waits for the next look.
+        """
         for place, unsent in self._unsent.items():
             try:
                 while unsent:

@@ -1,4 +1,4 @@
-"""Where anchors of the audit trail are sent: a file of JSON lines, or syslog (RFC 5424).
+"""Sinks of the audit trail's anchors: a file of JSON lines, or syslog (RFC 5424).
 
     audit_file: /mnt/worm/aclflow.anchors                   a line each, on the disk before it counts as taken
     audit_syslog: udp://logs:514, tcp://logs:601, unix:///dev/log

@@ -111,7 +111,10 @@ class CatchingUp:
             self._wake.notify()
 
     def look_at_changed(self, domain: str) -> None:
-        """Another process has changed a domain: at once where it is followed here, soon where it is owned."""
+        """Catch up with another process's change of a domain.
+
+        At once where the domain is followed here, soon where it is owned.
+        """
         if self._duties.is_followed(domain):
             self.look_at(domain)
         elif self._duties.owns(domain):

@@ -42,7 +42,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A domain's programs, one after the other: the parts of the last one, and its proof."""
+    """The last program of one line of a domain's programs: its parts and proof."""
 
     cache: CompileCache
     proofs: Proofs

@@ -164,7 +164,9 @@ class Control:
             return carry_once_tried(self._precompiler, partial(self._queue(None).do, work, payer, is_large=is_large))
 
     def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, is_large: bool = False) -> T:
-        """Do `work` as `carry_out` does, with what another person must approve, up to the commit; then undo it.
+        """Do `work` as `carry_out` does, up to the commit; then undo it.
+
+        Work that another person must approve is done, too.
 
         Raises what `carry_out` raises.
         """
@@ -175,7 +177,7 @@ class Control:
         return self.read(lambda unit: unit.domains.get(unit.tenants.domain(tenant)).return_traffic)
 
     def _home(self, tenant: str) -> str | None:
-        """Return the domain that a tenant was in lately; None where there is no such tenant."""
+        """Return the domain that a tenant was in lately, if there is such a tenant."""
         known = self._homes.get(tenant)
         if known is None:
             with suppress(NotFound):
@@ -190,7 +192,7 @@ class Control:
             return queue
 
     def _carry(self, domain: str | None, jobs: Jobs) -> Sequence[Written[Any]]:
-        """Carry out jobs in one transaction, which writes all of the store or a domain's part.
+        """Carry out jobs in one transaction, of a domain's part or of the store.
 
         Raises NotCommitted, and what a commit raises that failed.
         """
@@ -390,14 +392,16 @@ class Control:
         self._loop.start()
 
     def stop(self) -> None:
-        """End the loop after the compilation it is at; other services own the domains from now on."""
+        """End the loop after its present compilation, and leave the domains to other services."""
         self._duties.leave()
         self._unsubscribe()
         self._loop.stop()
         self._tiers.servers.stop()
 
     def check_ready(self, domain: str | None = None) -> None:
-        """Raise Busy or Unreachable until the database answers and the domains found at the start are published.
+        """Raise Busy until the domains found at the start are published.
+
+        Raises Unreachable until the database answers.
 
         Of one domain: until its newest generation is, whatever becomes of the others. Raises NotFound.
         """
@@ -409,7 +413,9 @@ class Control:
             raise Busy(f"the program of '{domain}' is being compiled")
 
     def is_compiled(self, domain: str, generation: int) -> bool:
-        """Return whether a generation of a domain, or what must be enforced before it, is given out.
+        """Return whether a domain's generation is published, or its intersection.
+
+        The intersection is what must be enforced before it.
 
         Where nobody follows it here: whether it compiled when this service tried last.
         """
@@ -428,9 +434,9 @@ class Control:
         return self.read(lambda unit: unit.domains.get(domain).generation)
 
     def reported(self, domain: str, host: str, generation: int) -> None:
-        """Take note of a host's read-back.
+        """Note a host's read-back.
 
-        What is held at an intersection may go on, and a firewall server can take the next program.
+        A domain that waits at an intersection may go on, and a firewall server can take the next program.
         """
         self._tiers.servers.held(domain, host, generation)
         self._staging.reported(domain, generation)

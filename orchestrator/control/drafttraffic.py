@@ -1,4 +1,6 @@
-"""Put recorded packets of a tenant to its list and to a draft, before the draft is committed.
+"""Run a tenant's recorded packets through its list and through a draft of it.
+
+This is done before the draft is committed.
 
 The records are the tenant's packet log: headers that its rules with `log` have sampled, the newest of them. Each packet
 is asked as `aclflow replay` asks: egress, then ingress, with the domain's return traffic.
@@ -65,7 +67,10 @@ def tried_traffic(current: Acl, text: bytes, checks: Checks, sampled: Sequence[S
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Packets that one line of the draft decides otherwise than one line of the list did."""
+    """Packets that a line of the draft decides otherwise than the list did.
+
+    One line of the list decided them before.
+    """
 
     after: Decider
     before: Decider

@@ -1,11 +1,11 @@
-"""The domains that this service keeps compiled: those that it owns, and those that somebody follows here.
+"""The domains that this service keeps compiled: owned ones, and those followed here.
 
-On SQLite, and for whoever wires a `Control` without members, that is every domain. Where several services share a
+On SQLite, and where a `Control` is wired without members, that is every domain. Where several services share a
 PostgreSQL, each domain has one owner among them (`store/sql/members.py`), and enforcement points connect to any:
 
     followed here    its newest program is published here as soon as its commit is heard of
     owned, at rest   it is kept up now and then, so that a first watcher or a first write finds little to do
-    neither          nothing is done here; the first who watches, or asks, has it compiled then
+    neither          nothing is done here; the first watcher or question has it compiled then
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Taken:
-    """A report that is to be kept, until when it may wait, and who waits for it."""
+    """A report to be stored, with its deadline and the future of its sender."""
 
     domain: str
     enforcer: int
@@ -98,7 +98,7 @@ class _Waiting:
         self._is_busy = False
 
     def put(self, taken: _Taken) -> Future[None]:
-        """Keep a report, at once if no other is being kept; what tells when it is."""
+        """Store a report, at once if no other is being stored; return its future."""
         taken.done.set_running_or_notify_cancel()  # it is kept even if nobody waits for it any more
         with self._lock:
             self._waiting.append(taken)
@@ -132,7 +132,7 @@ class _Waiting:
             return frozenset(taken.enforcer for taken in (*self._under_way, *self._waiting))
 
     def _keep_reports(self, batch: Sequence[_Taken]) -> Sequence[_Taken]:
-        """Keep reports together, and one by one where that does not succeed; return those that wait on."""
+        """Store reports together, or one by one after a failure; return those that wait on."""
         try:
             self._carry(batch)
         except Busy as error:
@@ -153,7 +153,7 @@ class _Waiting:
 
 
 def _waiting_on(batch: Sequence[_Taken], error: Busy) -> Sequence[_Taken]:
-    """Return the reports that may wait on for the store, after a pause; the others have failed."""
+    """Pause, and return the reports that may wait on for the store; fail the others."""
     now = time.monotonic()
     for taken in batch:
         if taken.until_s <= now:
@@ -218,11 +218,13 @@ class Enforcement:
         self.begin(domain, enforcer, report).result()
 
     def begin(self, domain: str, enforcer: int, report: Report) -> Future[None]:
-        """Store a report and wake waits; return what tells when that is done, or raises NotFound, Conflict, Forbidden.
+        """Store a report and wake waits; return a future that ends with that.
 
-        Late and repeated reports change nothing. Hosts that the domain does not have (any more) are passed over. Who
-        waits is woken as soon as the report can be read: what it says is so, and is said again, whatever becomes of our
-        disk. A report that says what was said before writes nothing but, once a second, who was heard.
+        The future may raise NotFound, Conflict, Forbidden.
+
+        Late and repeated reports change nothing. Hosts that the domain does not have (any more) are passed over. Waits
+        are woken as soon as the report can be read: it is true, and is said again, whatever becomes of our disk. A
+        report that says the same as before writes nothing but, once a second, who was heard.
         """
         if self._is_nothing_new(domain, enforcer, report):
             self._note(domain, report)
@@ -343,8 +345,8 @@ class Enforcement:
 
         After `wait_s` the state says which hosts lag. Raises NotFound.
 
-        `is_fresh`: the caller has just committed it, so it is known that there is such a generation.
-        What the last host's stages took is told to the clock of the work under way (`orchestrator.stages`).
+        `is_fresh`: the caller has just committed it, so it is known that there is such a generation. The times of the
+        last host's stages are added to the clock of the work under way (`orchestrator.stages`).
         """
         state: EnforcedState | None = None
         last: Standing | None = None

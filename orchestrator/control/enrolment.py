@@ -2,12 +2,12 @@
 
     enrol   a one-time token  ──────────────────────────▶ store: used up, enforcer made, certificate kept
             a group's token   ──▶ cloud vouches?  ───────▶ store: instance admitted, ...
-    renew   who shows a certificate brings a new key ────▶ store: a second certificate; the first until it is laid down
+    renew   a valid certificate, with a new key ─────────▶ store: a second certificate; the first until it is laid down
     switch  an administrator brings a switch's request ──▶ store: a certificate that stands for nobody at the service
             or a one-time token does, for that switch ───▶ store: and those that the switch had are valid no more
 
-Everything is refused without an authority but enrolling without a key, for a service that does not speak TLS. What is
-refused is an event, and who fails often waits (`applicants.py`).
+Everything is refused without an authority but enrolling without a key, for a service that does not speak TLS. A refusal
+is an event, and a client that fails often waits (`applicants.py`).
 """
 
 from __future__ import annotations

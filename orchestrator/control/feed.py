@@ -113,7 +113,8 @@ class Feed:
         """Wait for events after an id, oldest first: all, or a tenant's.
 
         None when nothing came within `wait_s`, or the service stops. An id that no event has yet, as after a restored
-        backup, counts as the newest. What comes while somebody waits is given `gather_s` later, with what came since.
+        backup, counts as the newest. Events that come while somebody waits are returned `gather_s` later, with those
+        that came since.
         """
 
         async def found() -> Feeding | bool | None:

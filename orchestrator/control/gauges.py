@@ -1,4 +1,4 @@
-"""Prometheus metrics of what the service holds: counts, enforcement points, fleets, edges; read at each scrape.
+"""Prometheus metrics of counts, enforcement points, fleets and edges; read at each scrape.
 
 Everybody who reaches the service may read them, so they name no tenant, no rule and no host, and enforcers are numbers:
 REST tells these to members, and `aclflow domain show` to operators. So the series stay few, too.

@@ -1,7 +1,7 @@
 """Findings on lists that resemble lists judged before, as the workbench remembers them.
 
-Runs in one process of the workbench (`judge`), which is alone in it: nothing here is shared between threads.
-What it remembers only makes it faster; it is told the whole list each time.
+Runs in one process of the workbench (`judge`), which is alone in it: nothing here is shared between threads. The memory
+only makes it faster; it is told the whole list each time.
 """
 
 from __future__ import annotations

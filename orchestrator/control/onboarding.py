@@ -5,9 +5,9 @@
 
 Every step may be repeated, and the database says what is under way: a process that is killed anywhere, or finds the
 store away, is followed by another (or by itself) that begins with the first step again. A machine that does not answer,
-or refuses, has failed: whoever asked is told what to change, and asks again. What a machine forwards is never more than
-before: its switch is default off from the step that makes it, the domain learns of it after that, and on the way back
-it is closed before the domain forgets it.
+or refuses, has failed: the operator is told what to change, and asks again. A machine never forwards more than before:
+its switch is default off from the step that makes it, the domain learns of it after that, and on the way back it is
+closed before the domain forgets it.
 """
 
 from __future__ import annotations

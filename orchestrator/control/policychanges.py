@@ -1,7 +1,8 @@
 """Compare two policies quickly, to show that most changes are harmless.
 
-What a mix of two policies lets through that neither permits needs changes in both directions, for the same packets. So
-most changes, which are of one direction, or of rules that do not meet, are told by the rules that came, went or moved.
+A mix of two policies can let something through that neither permits only after changes in both directions, for the same
+packets. So most changes, which are of one direction, or of rules that do not meet, are told by the rules that came,
+went or moved.
 
 Where connections are tracked, lists of one direction may leak together, for each end may be asked about the packet that
 this one answers. There changes are harmless that only open, or only close.
@@ -108,7 +109,10 @@ def _compare_tracked(gone: Sequence[Tenant], come: Sequence[Tenant]) -> Touched:
 
 
 def _turns(old: Acl, new: Acl) -> Iterator[Action]:
-    """To what rules that came or went turn packets: one that goes turns them to what it did not say."""
+    """Yield the actions to which added and removed rules turn packets.
+
+    A rule that goes turns them to the action that it did not have.
+    """
     for step in edits_of(old.listed, new.listed, _MOST_STEPS) or ():
         if step.is_insert:
             yield new.listed[step.new].action

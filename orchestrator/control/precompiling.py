@@ -1,4 +1,4 @@
-"""Compile and prove long lists in processes of their own before their turn, with a deadline that kills.
+"""Compile and prove long lists in separate processes, before their turn and within a deadline.
 
     PUT of a list ──▶ estimate ──▶ below `LONG_FLOWS`: the turn compiles and proves it, in some half a second
                                 └▶ a process compiles and proves it alone ──▶ in time: its turn may come
@@ -78,7 +78,10 @@ def compile_and_prove(tenant: str, acl: Acl, returns: ReturnTraffic) -> int:
 
 @dataclass(slots=True)
 class _Turn:
-    """A tenant's lists: the one under way holds the lock, `asked` counts it and those that wait."""
+    """A tenant's long lists: one is under way, some wait.
+
+    The one under way holds the lock; `asked` counts it and those that wait.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     asked: int = 0
@@ -127,7 +130,7 @@ class Precompiler:
                     self._in_time.popitem(last=False)
 
     def try_new(self, tenant: str, acl: Acl, returns_of: Callable[[str], ReturnTraffic]) -> None:
-        """Try the list that a tenant is to have, if it is long; raise as `try_list` does.
+        """Try a tenant's new list, if it is long; raise as `try_list` does.
 
         In its turn it may turn out to be another one, as after a change of groups: then that one is tried too.
         """
@@ -180,7 +183,9 @@ class Precompiler:
             raise outcome
 
     def _outcome(self, work: Work) -> object:
-        """Return what the work came to, in a second process where the first one ended by itself.
+        """Return the result of the work, which is done again if its process ends.
+
+        The second process is a new one.
 
         Raises OutOfTime and ProcessEnded.
         """
@@ -194,7 +199,7 @@ class Precompiler:
 
 
 def carry_once_tried(precompiler: Precompiler | None, write: Callable[[], T]) -> T:
-    """Carry out a write, again after each time that a list had to be tried first.
+    """Carry out a write, again after each list that had to be tried first.
 
     Raises what both raise, and Busy where the list is another one each time.
     """

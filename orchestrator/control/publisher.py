@@ -5,8 +5,8 @@
                             └────── answers ──── the deltas from them to the current one, each encoded once
 
 An enforcement point says what it holds. When that is a recent program it gets the delta from there; the delta from the
-program before is encoded when a program is published, because all who wait hold that one. Who holds something else
-gets the whole program. What was published is never replaced by an older generation.
+program before is encoded when a program is published, because watchers that are up to date hold that one. A point that
+holds something else gets the whole program. A published program is never replaced by an older generation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Wake coroutines from threads without polling.
 
-Who waits registers first and looks afterwards; so what happens between looking and waiting is not missed.
+A waiter registers first and looks afterwards; so nothing between looking and waiting is missed.
 """
 
 from __future__ import annotations

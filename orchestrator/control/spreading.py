@@ -125,7 +125,8 @@ class Spreading:
     def _refresh(self, domain: str, held: Held | None) -> int:
         """Publish the newest spread; return its generation.
 
-        Who holds a later generation has it from before the database was put back: then the spread goes beyond it.
+        A switch that holds a later generation has it from before the database was put back: then the spread goes beyond
+        it.
         """
         found = self.current(domain) or _NOTHING
         if held is not None and held.generation is not None and held.generation > found.generation:

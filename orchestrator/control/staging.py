@@ -12,14 +12,14 @@ generation before its own; when every host was read back to hold that, the polic
     held_back(newest) ── none of these, mixed with the newest, leaks ──▶ nothing: the newest, as generation g
                       └─ some does ──▶ the newest narrowed, as generation g - 1; asked again at every report
 
-Who commits a change decides, and what is held back is kept with the change: whoever publishes it, another process of
-the same database or this one after a restart, publishes the same intersection, or the change at once. When the target
-may follow is decided by each for itself, from what was read back where and from the history of the lists, both in the
-store. Where other processes commit too, what they did between two programs of ours is looked up.
+The service that commits a change decides, and what is held back is kept with the change: every publisher, another
+process of the same database or this one after a restart, publishes the same intersection, or the change at once. Each
+service decides for itself when the target may follow, from what was read back where and from the history of the lists,
+both in the store. Where other processes commit too, what they did between two programs of ours is looked up.
 
-A host that does not answer keeps the domain at the intersection (everything else of the newest policy is in
-force) until it answers or is taken out of the domain. What was read back counts half a second later: so long may a
-switch's cache still decide by its old flows.
+A host that does not answer keeps the domain at the intersection (everything else of the newest policy is in force)
+until it answers or is taken out of the domain. A read-back counts half a second later: so long may a switch's cache
+still decide by its old flows.
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ class _Passed:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """The state that is remembered of a domain from one question to the next, while an intersection goes first."""
+    """The state of a domain that is remembered while an intersection goes first.
+
+    It is kept from one question to the next.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     comparisons: Comparisons = field(default_factory=Comparisons)
@@ -229,7 +232,7 @@ class Staging:
     def _is_plain(self, domain: str, newest: PolicySnapshot) -> bool:
         """Return whether no host can leak, as far as known without the database.
 
-        What lies between any of these and the newest is among the changes since the oldest, so one look is enough.
+        Changes between any of these and the newest are among the changes since the oldest, so one look is enough.
         """
         with self._lock:
             history = self._published.get(domain)
@@ -264,7 +267,7 @@ class Staging:
     def _held(self, unit: Unit, domain: str, newest: PolicySnapshot) -> tuple[Iterable[Policy], Sequence[_Published]]:
         """Return what hosts may hold: policies from before the start, and published programs.
 
-        What none can hold any more is forgotten.
+        Programs that no host can hold any more are forgotten.
         """
         hosts = unit.enforcers.switches(domain)  # others each enforce a whole policy by themselves: no mix can leak
         ages = [(unit.now - host.reported).total_seconds() for host in hosts if host.reported is not None]

@@ -98,7 +98,7 @@ class Timekeeper:
         return max(SHORTEST_SLEEP_S, min(most, self._silence_s / _LOOKS_A_SILENCE, left if left is not None else most))
 
     def _lose_silent(self, unit: Unit) -> None:
-        """Log enforcers that are silent as down; those that were heard while the store was held are not."""
+        """Log silent enforcers as down, but not those heard while the store was held."""
         self._note_heard(unit)
         unit.enforcers.lose_silent(self._silence_s)
 

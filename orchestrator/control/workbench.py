@@ -1,9 +1,9 @@
 """Long pure work in processes of its own, killed when its time is over.
 
-What is said about a list (findings, differences, costs) can take seconds, and with lists made for it minutes. Here it
-neither holds up the service's other threads nor outlives the patience of who asked: the process is killed and, for the
-next piece of work, started anew. There are two, one piece at a time each: who asks what a list costs, which takes
-longest, holds up nobody who asks what is odd about another.
+Findings, differences and costs of a list can take seconds, and minutes with lists made for it. Here it neither holds up
+the service's other threads nor outlives the caller's patience: the process is killed and, for the next piece of work,
+started anew. There are two, one piece at a time each: a question for a list's costs, which takes longest, holds up
+nobody who asks for findings of another.
 
 Lists get there in their native form, which takes a tenth of what pickling their rules one by one does, and only once:
 the questions about a list come together, and a list that both ends have is called by its number.
@@ -97,7 +97,7 @@ class Workbench:
     def close(self) -> None:
         """Kill the processes with their work.
 
-        What is asked for later raises Busy.
+        Later work raises Busy.
         """
         self._judge.close()
         self._other.close()
@@ -115,9 +115,9 @@ class Workbench:
 
 
 class Worker:
-    """A process with what it was sent.
+    """A process and the lists that were sent to it.
 
-    Whoever has taken it gives it one piece of work, which leaves it free again.
+    The thread that has taken it gives it one piece of work, which leaves it free again.
     """
 
     def __init__(self, name: str) -> None:
@@ -148,7 +148,7 @@ class Worker:
     def close(self) -> None:
         """Kill the process for good, with its work.
 
-        Whoever waits for that puts things away.
+        The thread that waits for that work puts things away.
         """
         self._closed = True
         process = self._process

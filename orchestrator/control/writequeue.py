@@ -5,9 +5,9 @@
     thread 3           write ── waits ─────────────────────────────────────────────────▶ answered
     thread 4              write ── waits ──────────────────────────────────────────────▶ answered
 
-A write that comes while no other is under way begins at once, so a lone write waits for nothing. What came meanwhile is
-done by the first of those that wait. Together it is all or nothing: where anything fails before the commit, nothing of
-it was done, and each is done again alone and gets its own result.
+A write that comes while no other is under way begins at once, so a lone write waits for nothing. Writes that came
+meanwhile are done by the first of them. Together it is all or nothing: where anything fails before the commit, nothing
+of it was done, and each is done again alone and gets its own result.
 
 Turns are fair among tenants. A write takes milliseconds, a list of some megabytes takes seconds; a tenant that sends
 one after the other would be half of what all others wait for. So a write that belongs to a tenant (`payer`) and took
@@ -16,8 +16,8 @@ long leaves the tenant in debt: its next write lets `OTHERS` writes of others go
     tenant a   PUT 2 s ─────────▶  PUT waits ................................... its turn ─────────▶
     others                       w  w  w  w  w  w  w  ...  256 of them, or nothing for 0.5 s, or 80 s
 
-Whose turn it is follows from what others did, so of a hundred writes of others less than one meets a long one; and a
-tenant that is alone waits for nothing.
+A turn follows from the writes of others, so of a hundred writes of others less than one meets a long one; and a tenant
+that is alone waits for nothing.
 
 Many tenants that send long lists together each have debts of their own, which end. So all long turns together take a
 quarter of the time at the most while others write: of tenants whose turns took long, and of writes that are known to be
@@ -122,7 +122,10 @@ class NotCommitted(Exception):
 
 @dataclass(slots=True)
 class _Debt:
-    """A tenant's long turn: it is made up for after `left` writes of others, or at `until_s`."""
+    """The debt of a tenant after a long turn.
+
+    It is paid after `left` writes of others, or at `until_s`.
+    """
 
     left: int
     until_s: float
@@ -142,7 +145,7 @@ class Debts:
         """What is to be made up for before anybody's long turn."""
 
     def wait_s(self, payer: str | None, *, is_large: bool = False) -> float:
-        """Return for how long a tenant has to wait as things are; 0 when it may go."""
+        """Return how many seconds a tenant has to wait now; 0 when it may go."""
         debt = self._debts.get(payer) if payer is not None else None
         waits = [0.0]
         if debt is not None and debt.left > 0:
@@ -185,7 +188,10 @@ def _last_of_others(latest: Mapping[str | None, float], payer: str | None) -> fl
 def _noted(
     latest: Mapping[str | None, float], payers: Sequence[str | None], now: float, seconds: float
 ) -> dict[str | None, float]:
-    """Return the last two that wrote after a turn of `payers`: the others had to wait for it."""
+    """Return the last two tenants that wrote, after a turn of `payers`.
+
+    The times of the others move on by the turn's `seconds`, because they had to wait for it.
+    """
     others = {payer: at + seconds for payer, at in latest.items() if payer not in payers}
     return dict([*others.items(), *dict.fromkeys(payers, now).items()][-2:])
 
@@ -220,7 +226,9 @@ class WriteQueue:
         is_large: bool = False,
         is_rehearsal: bool = False,
     ) -> Written[T]:
-        """Carry out a piece of work, in the turn of a tenant if it is one's; a rehearsal alone.
+        """Carry out a piece of work in its tenant's turn, if it has one.
+
+        A rehearsal is carried out alone.
 
         It may be done more than once, after it was undone. Raises what it raises, and Busy if its turn does not come.
         """
@@ -233,7 +241,7 @@ class WriteQueue:
         return job.result()
 
     def _wait(self, job: Job[Any]) -> None:
-        """Return when a job was carried out, or is to be carried out by its own thread.
+        """Return when a job is done, or its own thread is to do it.
 
         Raises Busy if that takes too long, besides the time that its tenant owes to others.
         """
@@ -278,7 +286,10 @@ class WriteQueue:
         return job.is_large or self._debts.is_alone(job.payer)
 
     def _together(self, job: Job[Any]) -> Jobs:
-        """Return a job and others of those that wait, but for those whose turns take long, in their order."""
+        """Return a job and waiting jobs to do with it, in their order.
+
+        Those whose turns take long, and rehearsals, are left out.
+        """
         others = [
             each for each in self._waiting if each is not job and not each.is_rehearsal and not self._is_alone(each)
         ]

@@ -124,8 +124,8 @@ def _is_last(known: Known, member: Member) -> bool:
 def carriers(look: FleetLook, news: News) -> tuple[SpreadMember, ...]:
     """Return the members that carry traffic after the changes, by number.
 
-    Who is not well carries none, unless nobody is well: a filter goes on filtering when its agent has died, and where
-    all are silent at once it is rather we who do not hear.
+    A member that is not well carries none, unless no member is well: a filter goes on filtering when its agent has
+    died, and where all are silent at once it is rather we who do not hear.
     """
     states = {member.name: taken.state for member, taken in news.steps}
     health = {member.name: now for member, now, _ in news.health}

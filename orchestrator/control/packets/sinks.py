@@ -56,7 +56,7 @@ class JsonLines:
     def write(self, domain: str, records: Sequence[LoggedPacket]) -> None:
         """Append records.
 
-        What cannot be written is lost, and logged.
+        Records that cannot be written are lost, and that is logged.
         """
         lines = b"".join(orjson.dumps(record_json(domain, each)) + b"\n" for each in records)
         try:
@@ -87,7 +87,7 @@ class Collector:
     def write(self, domain: str, records: Sequence[LoggedPacket]) -> None:
         """Send records.
 
-        What cannot be sent is lost, as datagrams are.
+        Records that cannot be sent are lost, as datagrams are.
         """
         host = self._address[0]
         with self._lock:

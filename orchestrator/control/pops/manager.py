@@ -320,9 +320,9 @@ class ServerManager:
         return True
 
     def _tell(self) -> None:
-        """Log what was recorded.
+        """Log the recorded events.
 
-        What cannot be logged now is logged later.
+        An event that cannot be logged now is logged later.
         """
         while self._untold:
             self._tells(self._untold[0])
