@@ -34,7 +34,10 @@ def dumped(body: object) -> bytes:
 
 
 def _speakable(value: object) -> object:
-    """The same value without halves of surrogate pairs, which come in through escapes in a request."""
+    """Return a value without halves of surrogate pairs.
+
+    They come in through escapes in a request.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):

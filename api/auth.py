@@ -109,7 +109,10 @@ async def administrator(principal: Caller) -> Principal:
 
 
 async def tenant_creator(principal: Caller) -> Principal:
-    """For making tenants: members see the list, of one, and so are told that they may not add to it."""
+    """Allow only administrators to make tenants.
+
+    Members see the list of tenants, which has one, and so are told that they may not add to it.
+    """
     if only_tenant(principal) is not None:
         raise Forbidden("only administrators make tenants")
     return principal
@@ -160,7 +163,10 @@ async def the_enforcer(enforcer: int, principal: Annotated[Principal, Depends(do
 
 
 def sees_domain(services: Services, principal: Principal, domain: str) -> bool:
-    """Whether a caller may know how far a domain's generations have got: also tenants of the domain."""
+    """Return whether a caller may see how far a domain's generations have got.
+
+    Tenants of the domain may, too.
+    """
     if is_admin(principal) or principal.domain == domain:
         return True
     tenant = principal.tenant

@@ -1,4 +1,7 @@
-"""The names of OpenAPI's components, which generated clients know: they outlive the names of our classes."""
+"""The published names of OpenAPI's components, which outlive our classes' names.
+
+Generated clients know them.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ _PAGE = re.compile(r"Page_(\w+)_")
 
 
 def rename_components(document: dict[str, Any]) -> None:
-    """Give an OpenAPI document's components the names that they are known by, wherever they are referred to."""
+    """Give an OpenAPI document's components their published names, also where they are referenced."""
     schemas = document["components"]["schemas"]
     for name in NAMES.keys() & schemas.keys():
         schemas[name]["title"] = NAMES[name]

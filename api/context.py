@@ -99,10 +99,10 @@ Seconds = Annotated[float, Query(ge=0, le=3600)]
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """A caller's wishes beside a change of a list: its cost in the answer, a comment kept with it.
+    """A caller's options for a change of a list: cost, comment, checks, confirmation.
 
-    `despite`: it may break what is expected of the list. `confirm_s`: it goes back after so many seconds unless it is
-    confirmed; None: it stays.
+    `cost`: the answer has the list's cost. `comment` is kept with the change. `despite`: it may break what is expected
+    of the list. `confirm_s`: it goes back after so many seconds unless it is confirmed; None: it stays.
     """
 
     cost: bool
@@ -128,7 +128,10 @@ WritingDep = Annotated[Writing, Depends(writing)]
 
 
 async def raw_body(request: Request) -> bytes:
-    """The body as it came: for documents that are large, and read off the event loop."""
+    """Return the request's body as it came.
+
+    Large documents are then parsed off the event loop.
+    """
     return await request.body()
 
 
@@ -206,7 +209,7 @@ ConditionDep = Annotated[Condition, Depends(condition)]
 
 
 class Once:
-    """Carries out a POST once for an Idempotency-Key: repeated, it gives the answer of the first time."""
+    """Carries out a POST once for an Idempotency-Key, and repeats its answer later."""
 
     def __init__(self, key: str | None, request: bytes) -> None:
         self._key = key
@@ -280,6 +283,9 @@ def logged(
     *,
     digests: Digests = NO_DIGESTS,
 ) -> None:
-    """Log a change, in its own transaction, with who made it: as an event, and in the audit trail."""
+    """Log a change with its author, as an event and in the audit trail.
+
+    Both are written in the transaction of the change.
+    """
     actor = Actor(caller.name, caller.address)
     unit.events.append(kind, subject, {"by": caller.name, **detail}, actor=actor, digests=digests)

@@ -1,4 +1,4 @@
-"""How long a connection may take to say what it wants, and how many there may be.
+"""Limits of connections: how many there may be, and how long a request may take.
 
     headers   within `headers_s` of the connection or of their own first byte, in `headers_bytes`
     body      within `body_s` of the headers
@@ -54,7 +54,10 @@ class Door:
         self._of_address: Counter[str] = Counter()
 
     def enter(self, guest: Guest) -> bool:
-        """Let a connection in, in the place of an idle one where there are too many; False where none is idle."""
+        """Let a connection in, if need be in place of an idle one.
+
+        False where there are too many and none is idle.
+        """
         of_address = self._of_address[guest.address] >= self.limits.of_address
         if of_address or len(self._guests) >= self.limits.connections:
             idle = (each for each in self._guests if each.is_idle and (not of_address or each.address == guest.address))
@@ -160,7 +163,7 @@ class Guest(HttpToolsProtocol):
 
 
 def open_files() -> int:
-    """How many files this process may have open, after it has asked for as many as it may have."""
+    """Raise this process's limit of open files as far as possible, and return it."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _WANTED_FILES if most == resource.RLIM_INFINITY else min(most, _WANTED_FILES)
     if now != resource.RLIM_INFINITY and now < wanted:

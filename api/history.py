@@ -1,4 +1,7 @@
-"""Older versions of access lists: what changed between two, taking one back, and which one decided a packet as now."""
+"""Older versions of lists: differences, restoring one, and finding which decided a packet.
+
+The last is the version since which a packet is decided as now.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ _PAGE = 100
 
 
 def compared(services: Services, tenant: str, before: int, after: int | None) -> DifferenceBody:
-    """Return the packets that became permitted and denied from one version to another; None: to the current one.
+    """Return the packets that became permitted and denied between two versions.
+
+    `after` None: the current version.
 
     Raises NotFound for versions that are forgotten or still to come, TooLarge when it takes too long.
     """
@@ -38,7 +43,9 @@ def compared(services: Services, tenant: str, before: int, after: int | None) ->
 
 
 def restored(unit: Unit, tenant: str, version: int, *, author: str) -> tuple[Change, tuple[str, ...]]:
-    """Make the list what it was at a version, as a new one, without the rules whose time is over; and these.
+    """Restore the list of a version as a new one, without expired rules.
+
+    The expired rules' ids are returned as well.
 
     Raises NotFound, and BadPolicy where the list names what is not the tenant's any more.
     """

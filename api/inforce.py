@@ -1,4 +1,7 @@
-"""Whether a tenant's list is in force: held by every host of its domain, as it is, and since when."""
+"""Whether every host of a tenant's domain holds its list, and since when.
+
+Then the list is in force as it is.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,9 @@ def in_force(unit: Unit, tenant: TenantRecord, *, named: bool) -> InForce:
 
 
 def _lost(head: VersionHead, late: Laggard) -> dt.datetime:
-    """Since when a host is behind: since the version was made, or since it turned bad that held it already."""
+    """Return since when a host is behind.
+
+    It is since the version was made, or since a host that held it already turned bad.
+    """
     point = late.point
     return head.created if point is None or point.report.generation < head.generation else point.reported

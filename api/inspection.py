@@ -51,7 +51,9 @@ _COSTS = frozenset({"cost", "firewall"})
 def review(
     services: Services, tenant: str, text: bytes, parts: Collection[PartWord], *, against: int | None = None
 ) -> ReviewBody:
-    """A dry run of a list in its native form, compared with the current one or that of a version.
+    """Review a list in its native form against the current one or a version's.
+
+    Nothing is changed.
 
     Raises BadInput, BadPolicy for prefixes that are not the tenant's, NotFound (version), TooLarge when it takes too
     long.
@@ -77,7 +79,7 @@ def review(
 
 
 def draft_traffic(services: Services, tenant: str, text: bytes, hours: int) -> DraftTraffic:
-    """Put the packets that were recorded of a tenant in some hours to a list in its native form.
+    """Run a tenant's packets recorded in some hours through a list in native form.
 
     Raises BadInput, BadPolicy for prefixes that are not the tenant's, TooLarge when it takes too long.
     """
@@ -117,7 +119,9 @@ def _judge_list(services: Services, tenant: str, current: Acl, text: bytes, chec
 
 
 def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> StandingBody:
-    """Return the findings about the list as it is, and its costs; looked for once a version.
+    """Return the findings about the current list, and its costs.
+
+    They are looked for once a version.
 
     Raises TooLarge when it takes too long.
     """
@@ -177,7 +181,10 @@ def _counts(found: Told, soon: int) -> dict[KindWord, int]:
 
 
 def _price_list(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> Cost:
-    """Return the costs of a list on each kind of device; what takes too long to tell of a firewall is left out."""
+    """Return the costs of a list on each kind of device.
+
+    The cost of a firewall is left out where it takes too long.
+    """
     found = None
     if firewall is not None:
         with suppress(TooLarge):
@@ -186,7 +193,7 @@ def _price_list(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> Cos
 
 
 def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> WrittenList:
-    """Hold a change of a list to what is expected of it, keep its comment and deadline, and answer it.
+    """Check a list's change against expectations, keep its comment and deadline, and answer it.
 
     Raises BadPolicy for a change that breaks an expectation, BadInput for a comment that is not one line, TooLarge
     where the cost is asked for and cannot be expanded.
@@ -213,7 +220,10 @@ def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> W
 
 
 def _changes(services: Services, current: Acl, text: bytes, checks: Checks) -> list[ChangeBody] | None:
-    """Return the packets that a list opens and closes; None where that takes too long, or the list says more."""
+    """Return the packets that a list opens and closes, if that can be told.
+
+    None where that takes too long, or the list says more.
+    """
     found = None
     with suppress(TooLarge):
         found = services.workbench.run(services.review_limit_s, tried_difference, current, text, checks)
@@ -223,7 +233,9 @@ def _changes(services: Services, current: Acl, text: bytes, checks: Checks) -> l
 def trace(
     services: Services, tenant: str, packet: Packet, *, whole_domain: bool, draft: Acl | None = None
 ) -> TraceBody:
-    """Return the decider of a packet: in the whole domain, or as far as one tenant's lists and the operator's rules go.
+    """Return the decider of a packet, in the whole domain or for one tenant.
+
+    For one tenant, its lists and the operator's rules are asked.
 
     With a draft it stands in the place of the tenant's list. Raises BadPolicy for one that names other addresses.
     """

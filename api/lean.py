@@ -49,7 +49,7 @@ class Lean(APIRoute):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A parameter of a call: in what of a request it comes and under which name, and what it must be."""
+    """A parameter of a call: its place and name in a request, and its checks."""
 
     name: str
     alias: str
@@ -61,7 +61,10 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A function with what it asks for; `made` are its dependencies, as places in the plan before it."""
+    """A function with its parameters and dependencies.
+
+    `made` are its dependencies, as places in the plan before it.
+    """
 
     function: Callable[..., Any]
     is_async: bool
@@ -79,7 +82,10 @@ class _Unknown(Exception):
 
 
 def _answers_itself(endpoint: Callable[..., Any]) -> bool:
-    """Whether a function gives an answer as it is to be sent, rather than what FastAPI would make one of."""
+    """Return whether a function returns a complete response.
+
+    FastAPI would otherwise make one of its result.
+    """
     answer = get_type_hints(endpoint).get("return")
     return isinstance(answer, type) and issubclass(answer, Response)
 
@@ -137,7 +143,10 @@ def _is_callable_as_it_is(function: object) -> bool:
 
 
 def _plan_field(field: Any, given: Callable[[Request], Mapping[str, Any]]) -> _Asked:
-    """Raises _Unknown for lists of values, for defaults that are made, and for names that FastAPI has a rule for."""
+    """Plan how a parameter is read. Raises _Unknown for unusual ones.
+
+    Those are lists of values, defaults that are made, and names that FastAPI has a rule for.
+    """
     info = field.field_info
     is_plain = info.annotation in (str, int, float, bool, str | None, int | None, float | None)
     if not (is_plain or _is_literal(info.annotation)) or info.default_factory is not None:
@@ -153,7 +162,7 @@ def _is_literal(annotation: object) -> bool:
 
 
 def _looked_up(plan: _Plan, request: Request) -> list[dict[str, Any]] | None:
-    """The parameters of every call; None if one is not there or not what it must be."""
+    """Return the parameters of every call; None if one is missing or not valid."""
     found = []
     for call in plan:
         values: dict[str, Any] = {} if call.request is None else {call.request: request}

@@ -1,4 +1,6 @@
-"""How much of a request's body is read: a limit for access lists and reports, and a small one for all else.
+"""Limit the size of a request's body.
+
+There is a limit for access lists and reports, and a small one for all else.
 
 The limits count what arrives, so a body without Content-Length is held to them as well; one that announces too much is
 refused before any of it is read.
@@ -58,7 +60,10 @@ class SmallBody(Lean):
 
 
 class _JsonRequest(Request):
-    """A request read by orjson: strict, and no document is nested deeply enough to exhaust it."""
+    """A request read by orjson, strictly.
+
+    No document is nested deeply enough to exhaust it.
+    """
 
     async def json(self) -> object:
         raw = await self.body()

@@ -1,4 +1,4 @@
-"""Looking at long lists before somebody asks: a page that is opened after a change finds the answers there.
+"""Examine long lists after a change, so that pages opened later find the answers.
 
 Short lists are looked at within the time that a page takes. While a list is being changed it is left alone; what is
 found is kept where all answers are (`reviews`).

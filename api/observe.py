@@ -1,4 +1,4 @@
-"""A log event and measurements for every request; where a write's time went is told to its caller (Server-Timing)."""
+"""Log and measure every request; report a write's time by stage (Server-Timing)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Errors as problems (RFC 9457): one table from the error tree to HTTP, and what is said to the caller."""
+"""Errors as problems (RFC 9457): one table from the error tree to HTTP.
+
+It also says how errors are worded for the caller.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,10 @@ def problem(error: AclflowError, status: int | None = None, headers: Mapping[str
 
 
 def _retry_after(error: AclflowError) -> Mapping[str, str]:
-    """Return the header that says how long to wait, where an error knows better than its status does."""
+    """Return the header that says how long to wait, where an error knows that.
+
+    It then knows better than its status does.
+    """
     if isinstance(error, errors.TryAgain) and error.after_s is not None:
         return {"Retry-After": str(ceil(error.after_s))}
     return {"Retry-After": "30"} if isinstance(error, errors.Full) else {}
@@ -117,7 +123,10 @@ async def _ours(request: Request, error: Exception) -> Response:
 
 
 def _hide_neighbours(error: AclflowError, principal: Principal | None) -> AclflowError:
-    """The error as a tenant's caller may see it: one about another tenant's list says nothing of that."""
+    """Return an error as a tenant's caller may see it.
+
+    An error about another tenant's list says nothing of that.
+    """
     named = _LIST_OF.match(error.place or "")
     if named is None or principal is None or principal.tenant in (None, named[1]):
         return error

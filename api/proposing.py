@@ -1,4 +1,4 @@
-"""Changes that another person must approve: proposed where they are asked for, and carried out when approved.
+"""Changes that another person must approve: propose them, and carry them out when approved.
 
     PUT, rules, groups, restore ──▶ carry out ──▶ 200
                                     │ ApprovalNeeded
@@ -40,7 +40,10 @@ _NOTHING_ASKED = Writing(cost=False, comment="", despite=False, confirm_s=None)
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The state that a change would make: in its native form, from which version, and the domain that it is in."""
+    """The state that a proposed change would make, in its native form.
+
+    `base_version` is the version that it was made from.
+    """
 
     base_version: int
     body: str
@@ -59,7 +62,10 @@ def change_list(
     is_large: bool = False,
     puts: Acl | None = None,
 ) -> Response:
-    """Carry out a change of a tenant's list, or propose it where another person must approve it."""
+    """Carry out a change of a tenant's list, or propose it for approval.
+
+    It is proposed where another person must approve it.
+    """
     asked = work if once is None else once.of(caller, work)
     control = services.control
     try:
@@ -76,7 +82,10 @@ def change_list(
 
 
 def change_operator_rules(services: Services, caller: Principal, domain: str, work: Work) -> Response:
-    """Carry out a change of a domain's operator rules, or propose it where another person must approve it."""
+    """Carry out a change of a domain's operator rules, or propose it for approval.
+
+    It is proposed where another person must approve it.
+    """
     try:
         return sent(services.control.carry_out(work, domain=domain))
     except ApprovalNeeded:
@@ -90,7 +99,10 @@ def change_operator_rules(services: Services, caller: Principal, domain: str, wo
 
 
 def set_approvals(unit: Unit, caller: Principal, domain: str, wanted: Approvals) -> Reply:
-    """Ask for approval from now on; what is no longer to need it is proposed, with all else that is asked."""
+    """Set which changes need approval, or propose that where it removes any.
+
+    A proposal has all of `wanted`.
+    """
     before, version = unit.proposals.approvals(domain), unit.domains.get(domain).version
     wanted = replace(wanted, tenants=tuple(sorted({*wanted.tenants})))
     gives_up = (before.operator_rules and not wanted.operator_rules) or not {*before.tenants} <= {*wanted.tenants}

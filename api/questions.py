@@ -1,11 +1,11 @@
-"""Questions about lists that may take long, on threads of their own, one of a tenant at a time.
+"""Slow questions about lists, on threads of their own, one per tenant at a time.
 
 Looking at a list can take seconds, and waits for others who look (`control/workbench.py`). Requests are served by some
-forty threads: were they taken for this, whoever asks often enough would hold up those who change lists, and enforcement
-points that report. So a few others are kept for it, and a question that finds none of them free waits without one.
+forty threads: were they taken for this, frequent questions would hold up those who change lists, and enforcement points
+that report. So a few others are kept for it, and a question that finds none of them free waits without one.
 
-A tenant's quota says for how many seconds of a minute its list is looked at; who has used them up is answered 429. What
-counts is the time in a process of the workbench and here, without waiting for a process.
+A tenant's quota says for how many seconds of a minute its list is looked at; a tenant that has used them up is answered
+429. The time in a process of the workbench and here counts, without waiting for a process.
 
     24 checks of `blue` ── one under way, 16 wait, 7 are answered 429 ──┐
     a check of `red` ───── under way at once ───────────────────────────┴──▶ threads ──▶ the workbench's two processes
@@ -90,7 +90,10 @@ class Seconds:
 
 @dataclass(slots=True)
 class _Turn:
-    """The questions about one list: who is under way holds the lock, `asked` counts it and those that wait."""
+    """The questions about one list.
+
+    The one under way holds the lock; `asked` counts it and those that wait.
+    """
 
     lock: Lock = field(default_factory=Lock)
     asked: int = 0

@@ -1,4 +1,6 @@
-"""How often a tenant, or an administrator's token, may ask for changes: a bucket each, filled at a steady rate.
+"""How often a tenant, or an administrator's token, may ask for changes.
+
+Each has a bucket, which is filled at a steady rate:
 
     tenant 'red'     [#######   ]   1,200 a minute, 1,200 at once      all its members' tokens together
     token 7          [##########]   60,000 a minute                    an administrator's

@@ -1,4 +1,4 @@
-"""Tell the audit trail of requests that were refused or failed: who, from where, what for."""
+"""Record refused and failed requests in the audit trail: who, from where, for what."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ class Reviews:
         self._known: OrderedDict[Hashable, tuple[Hashable, Any]] = OrderedDict()
 
     def of(self, about: Hashable, state: Hashable, look: Callable[[], T]) -> T:
-        """Return the result of `look`, or the earlier one for this `state` of what it is about.
+        """Return the result of `look`, or the earlier one for this `state`.
+
+        `about` is the subject of both.
 
         A second caller meanwhile waits for the first.
         """

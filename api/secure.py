@@ -1,4 +1,6 @@
-"""HTTP over TLS with certificates of machines: who connected stands in every request, and who is revoked is cut off.
+"""HTTP over TLS with certificates of machines, which ends connections of revoked ones.
+
+The certificate's fingerprint stands in every request.
 
 `Certified` is uvicorn's HTTP that keeps, for each connection, the fingerprint of the certificate that the other side
 showed. TLS itself has checked that our authority signed it, that it has not ended, and that the other side holds its

@@ -1,4 +1,4 @@
-"""How the whole service is: hosts behind, silent points, quotas and certificates that come to their end."""
+"""The state of the whole service: lagging hosts, silent points, quotas, ending certificates."""
 
 from __future__ import annotations
 

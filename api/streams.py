@@ -62,7 +62,9 @@ def stream(chunks: AsyncIterator[bytes], media_type: str = MEDIA_TYPE) -> EventS
 async def following(
     feed: Feed, after: int, *, tenant: int | None, heartbeat_s: float, check: Callable[[], object]
 ) -> AsyncIterator[bytes]:
-    """Events after an id: all, or those about the tenant of a number; until the service stops or `check` fails.
+    """Stream events after an id, of all or of one tenant.
+
+    The tenant is given by its number. The stream ends when the service stops or `check` fails.
 
     `check` raises Unauthenticated when the reader's token is valid no more; it is asked about as often as the heart
     beats.

@@ -1,4 +1,7 @@
-"""At which tier a traced packet meets its fate, and by what: a firewall, a lifted rule, the list itself."""
+"""The tier at which a traced packet is decided, and the decider there.
+
+It is a firewall, a lifted rule, or the list itself.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ def settled(unit: Unit, domain: str, policy: Policy, packet: Packet, decision: D
 
 
 def _is_from_outside(policy: Policy, packet: Packet) -> bool:
-    """Whether a packet comes to a tenant from nobody's address here, so through whatever stands ahead of the hosts."""
+    """Return whether a packet to a tenant comes from outside the domain.
+
+    Its sender's address is nobody's here, so it comes through all that stands ahead of the hosts.
+    """
     ends = (owner(policy, packet.family, each) for each in (packet.source, packet.destination))
     return [each is not None for each in ends] == [False, True]
 
@@ -62,8 +68,10 @@ def _is_from_outside(policy: Policy, packet: Packet) -> bool:
 def _dropped_ahead(
     unit: Unit, domain: str, pop: Pop | None, policy: Policy, packet: Packet
 ) -> tuple[TierWord, str | None]:
-    """Where a packet that is denied on its way in ends: on its tenant's server, on a VNF (they hold whole lists), or on
-    a host."""
+    """Return the tier that drops a packet on its way in, and the dropper's name.
+
+    It is its tenant's server, a VNF (they hold whole lists), or a host. None: the name is not known, or it is the host.
+    """
     if pop is not None:
         server = _dropped_by(unit, pop, policy, packet)
         return "server" if server else "host", server

@@ -1,4 +1,6 @@
-"""A write that is answered when it is enforced: `Prefer: wait=SECONDS` (RFC 7240), on all that move a generation.
+"""Answer a write when it is enforced: `Prefer: wait=SECONDS` (RFC 7240).
+
+The preference is heeded by all writes that move a generation.
 
     PUT /v1/tenants/blue/acl/rules/r7                     200 OK
     Prefer: wait=10                                       Preference-Applied: wait=10
@@ -36,7 +38,10 @@ _WAIT = re.compile(rb"(?:^|,)\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?=$|[,;])", re.
 
 
 class Waiting:
-    """Middleware: holds the answer to a write back until it is enforced, for callers who prefer that."""
+    """Middleware that delays the answer to a write until the change is enforced.
+
+    It does so for callers that prefer that.
+    """
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
@@ -61,7 +66,7 @@ class Waiting:
     async def _wait(
         self, scope: Scope, generation: int, wait_s: int, moved: Mapping[str, int]
     ) -> list[tuple[bytes, bytes]]:
-        """Wait for the generation that an answer names; the headers that say what came of that."""
+        """Wait for the generation that an answer names; return headers about the result."""
         stages.lap("answer")
         try:
             done = await self._is_enforced(scope, generation, min(wait_s, self._services.watch_limit_s), moved)
@@ -76,7 +81,10 @@ class Waiting:
     async def _is_enforced(
         self, scope: Scope, generation: int, limit_s: float, moved: Mapping[str, int]
     ) -> bool | None:
-        """Whether a generation is enforced, once it is, or after `limit_s`; None where it is of no domain."""
+        """Return whether a generation is enforced, as soon as it is or after `limit_s`.
+
+        None where it is of no domain.
+        """
         domain = next((name for name, reached in moved.items() if reached == generation), None)
         is_fresh = domain is not None
         domain = domain or await self._domain(scope.get("path_params", {}))
@@ -93,7 +101,7 @@ class Waiting:
 
 
 def _preferred_wait(scope: Scope) -> int | None:
-    """For how many seconds the caller of a write would wait; what cannot be read is no preference."""
+    """Return how many seconds a write's caller would wait; None without a readable preference."""
     if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
         return None
     stated = _WAIT.search(b",".join([value for name, value in scope["headers"] if name == _PREFER]))
@@ -101,7 +109,10 @@ def _preferred_wait(scope: Scope) -> int | None:
 
 
 def document(openapi: dict[str, Any]) -> None:
-    """Say in an OpenAPI document which operations heed the preference: those whose answers name a generation."""
+    """Mark in an OpenAPI document which operations heed the preference.
+
+    They are those whose answers name a generation.
+    """
     schemas = openapi["components"]["schemas"]
     for methods in openapi["paths"].values():
         for method, operation in methods.items():

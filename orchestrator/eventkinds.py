@@ -1,4 +1,7 @@
-"""What is logged, as data: every kind of event, whom it is about, and what it says. Documents are made from this."""
+"""Every kind of event, as data: its subject and its details.
+
+Documents are generated from this.
+"""
 
 from __future__ import annotations
 

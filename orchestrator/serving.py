@@ -1,7 +1,7 @@
 """uvicorn for the service, and its TLS.
 
-Whose certificate the service shows and whose it believes are two things: it shows one of its own authority, which it
-keeps fresh, or one that it was given; machines are always known by certificates of its own authority.
+The certificate that the service shows and those that it believes are two things: it shows one of its own authority,
+which it keeps fresh, or one that it was given; machines are always known by certificates of its own authority.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
     clock.seconds                       {"database": 0.0021, "compile": 0.0014}
 
 The clock belongs to the work and goes with it from coroutine to thread and back (it travels in a context variable, as
-threads of a pool are given). Who laps need not know whether anybody measures; where nobody does, nothing happens.
+threads of a pool are given). Code that calls `lap` need not know whether anybody measures; where nobody does, nothing
+happens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Guard the console's pages: headers that bind browsers, a limit for wrong tokens, a quiet log.
+"""Guard the console's pages: security headers, a limit for wrong tokens, a quiet log.
 
 Headers     every answer forbids frames, foreign content and forms that lead elsewhere; with TLS, all but TLS
 Departures  a client that leaves before its answer is written to no log

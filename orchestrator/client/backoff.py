@@ -1,4 +1,4 @@
-"""How long to wait before a request is sent again, so that a thousand callers do not come back at once.
+"""How long to wait before a request is sent again, partly by chance.
 
     failures without a word of the service     half of 0.2, 0.4, 0.8 ... 5 s, and up to another half by chance
     "Retry-After: 2" with a 429 or 503         2 s at least, and by chance up to as long again, or up to the pause above
@@ -28,7 +28,10 @@ def delay_s(
     longest_s: float = LONGEST_S,
     draw: Draw = random.random,
 ) -> float:
-    """Return how long to wait after so many failures in a row, the last of them `error`."""
+    """Return how long to wait after so many failures in a row.
+
+    `error` is the last of them.
+    """
     pause_s = min(first_s * 2.0 ** min(failures - 1, 30), longest_s)
     told_s = error.after_s if isinstance(error, TryAgain) else None
     if told_s is None:
@@ -37,5 +40,8 @@ def delay_s(
 
 
 def shortened(seconds: float, draw: Draw = random.random) -> float:
-    """Return a period up to a quarter shorter by chance: what many do at once drifts apart."""
+    """Return a period, shortened by chance by up to a quarter.
+
+    So callers that began together drift apart.
+    """
     return seconds * (1 - draw() / 4)

@@ -102,7 +102,7 @@ class DomainCalls:
         return tuple(map(endpoint_of, self._service.documents(EndpointSeen, f"{domain_path(domain)}/endpoints")))
 
     def endpoints_in_force(self, domain: str, host: str) -> HostEndpoints:
-        """The endpoints with an interface on a host whose rows were read back there. Raises NotFound."""
+        """Return the endpoints on a host whose rows were read back there. Raises NotFound."""
         path = f"{domain_path(domain)}/hosts/{quote_segment(host)}/endpoints"
         return self._service.read_document(HostEndpoints, path)
 

@@ -123,7 +123,7 @@ class PointCalls:
         server: str | None = None,
         edits: bool = False,
     ) -> Iterator[Received | None]:
-        """Yield newer programs or deltas of a domain, or of one firewall server, as they come.
+        """Yield newer programs or deltas of a domain or firewall server, as they come.
 
         With `edits`, deltas of texts may come as edits. None says that there is nothing newer for now, which is said at
         the beginning and now and then. Ends after `lasts_s`. Raises what `watch_program` raises, Unreachable also where

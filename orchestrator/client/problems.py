@@ -68,14 +68,17 @@ def error_of(status: int, body: bytes, retry_after: str | None = None) -> Aclflo
 
 
 def has_changed_nothing(status: int, body: bytes) -> bool:
-    """Return whether a refusal is the service's own word that the same request may be sent again."""
+    """Return whether the service refused a request and allows it to be sent again.
+
+    It is known to be the service's own refusal.
+    """
     return (
         status in _AGAIN and type(error_of(status, body)) in (errors.Busy, errors.TooOften) and _TYPE.encode() in body
     )
 
 
 def _seconds(retry_after: str) -> float | None:
-    """Return for how many seconds the service asks to wait; None where that cannot be read."""
+    """Return the seconds of a Retry-After header; None where it cannot be read."""
     if retry_after.isascii() and retry_after.isdigit():
         return min(float(retry_after), LONGEST_WAIT_S)
     try:

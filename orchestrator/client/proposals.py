@@ -1,4 +1,4 @@
-"""Proposals, and what of a domain needs the approval of another person, as the REST API shows them."""
+"""Calls of the REST API about proposals, and about what needs another person's approval."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ProposalCalls:
     _service: Transport
 
     def approvals(self, domain: str) -> Approvals:
-        """The changes of a domain that go out only when another person has approved it. Raises NotFound."""
+        """Return which changes of a domain another person must approve. Raises NotFound."""
         return self._service.read_document(Approvals, f"{domain_path(domain)}/approvals")
 
     def set_approvals(
@@ -53,7 +53,10 @@ class ProposalCalls:
         return self._service.read_document(Proposal, f"{about.path}/{quote_segment(proposal)}")
 
     def proposed_changes(self, about: ProposedAbout, proposal: str) -> Json:
-        """The change that an open proposal makes to what is in force. Raises NotFound, Conflict once decided."""
+        """Return the difference between an open proposal and what is in force.
+
+        Raises NotFound, Conflict once decided.
+        """
         path = f"{about.path}/{quote_segment(proposal)}/difference"
         found: Json = json_of(self._service.ask("GET", path, held_s=_LOOKED_AT_S))
         return found

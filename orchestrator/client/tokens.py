@@ -30,7 +30,10 @@ class TokenCalls:
         expires: dt.datetime | None = None,
         person: str = "",
     ) -> tuple[Token, str]:
-        """A bearer token and its secret, seen only now; `person` bears it, or who makes it."""
+        """Create a token; return it and its secret, which is seen only now.
+
+        `person` bears it, by default the caller.
+        """
         body = {"role": role, "description": description, "person": person}
         body |= {"tenant": tenant} if tenant else {}
         body |= {"expires": expires.isoformat()} if expires else {}

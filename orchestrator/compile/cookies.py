@@ -1,4 +1,6 @@
-"""The cookie of a flow entry: its writer, its purpose, and the rule it counts for.
+"""The cookie of a flow entry: its writer, its purpose, and its rule.
+
+Packets of the entry are counted for that rule.
 
      63      56 55  52 51  48 47      40 39                                    0
     ┌──────────┬──────┬──────┬──────────┬───────────────────────────────────────┐

@@ -102,7 +102,10 @@ class Estimate:
         return Estimate(acl, _of_pieces(acl, pieces), self._most_fresh(acl, pieces), pieces)
 
     def _most_fresh(self, acl: Acl, pieces: Mapping[int, _Piece]) -> int:
-        """Bound what is new in the next version, at the cost of the pieces that differ."""
+        """Return the most rows that the next version may bring, from pieces that differ.
+
+        It costs as much as these pieces.
+        """
         left = {id(rule) for key in self._pieces.keys() - pieces.keys() for rule in self._pieces[key].rules}
         others = [rule for key in pieces.keys() - self._pieces.keys() for rule in pieces[key].rules]
         come = [rule for rule in others if id(rule) not in left]

@@ -107,7 +107,7 @@ class Spread:
 
     @property
     def shows_connections(self) -> bool:
-        """Whether each firewall sees both directions of its connections, and is the only one that knows them."""
+        """Whether each firewall sees both directions of its connections, and no other knows them."""
         return self.stateful and not self.synchronised
 
     @property

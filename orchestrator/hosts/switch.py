@@ -233,7 +233,10 @@ def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
 
 
 def _internal(port: str, mac: int, configured: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Yield the command that makes a port an internal one with a MAC address, unless it is."""
+    """Yield the command that makes a port an internal one with a MAC address.
+
+    Nothing is yielded where it is so already.
+    """
     wanted = {"type": "internal", "mac": f'"{format_mac(mac)}"'}
     changes = [f"{key}={value}" for key, value in wanted.items() if configured.get(key) != value.strip('"')]
     if changes:

@@ -102,7 +102,7 @@ def move(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: AsJson = False,
 ) -> None:
-    """Move an endpoint to another host of its domain, and tell for how long it was cut off."""
+    """Move an endpoint to another host, and report how long it was cut off."""
     need_root()
     moved = migrate(pop.find(Layout(prefix)), endpoint, host)
     if as_json:
@@ -162,7 +162,9 @@ def chaos(
     prefix: Prefix = "chaos-",
     as_json: AsJson = False,
 ) -> None:
-    """Cause faults without end in a lab of its own, and hold every packet on the wire against the policy.
+    """Cause faults without end in a lab, and check every packet against the policy.
+
+    The lab is its own.
 
     Exit code 1: a packet passed that no policy of its moment permits, a permitted one is missing where all is well, or
     an acknowledged write is lost.
@@ -236,7 +238,9 @@ def demo(
     prefix: Prefix = DEFAULT_PREFIX,
     once: Annotated[bool, typer.Option("--once", help="End after the table.")] = False,
 ) -> None:
-    """Bring up a cloud in namespaces with a real access list, and show what real packets come of it.
+    """Bring up a cloud in namespaces with a real access list, and send real packets.
+
+    A table shows which of them were permitted.
 
     Without root it runs in a user namespace, which is closed: its console is reached from inside only.
     """

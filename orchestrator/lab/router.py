@@ -131,7 +131,7 @@ class Router:
         return done.stdout
 
     def fire(self, packets: Sequence[Packet], sender: str = LEFT) -> list[bool]:
-        """Send each packet once from an end; which of them came out at the other one."""
+        """Send each packet once from an end; return which arrived at the other end."""
         return self.fire_frames([partial(frame_packet, packet, sender=sender) for packet in packets], sender)
 
     def fire_frames(self, crafts: Sequence[Callable[[bytes], bytes]], sender: str = LEFT) -> list[bool]:

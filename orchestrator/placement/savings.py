@@ -1,4 +1,4 @@
-"""Estimate the savings of a lift from a rule's packets and the tables on their way.
+"""Estimate a lift's savings from the rule's packets and the tables on their way.
 
 A switch remembers what it found out about a packet in a cache entry that holds every bit that was looked at on the way.
 A packet that no entry holds is an upcall, which costs many times as much as one that is held. So two things cost:

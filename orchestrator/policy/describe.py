@@ -166,7 +166,10 @@ def _deciders(rules: Iterable[str]) -> str:
 
 
 def name_decider(rule: str | None, form: str = "{}") -> str:
-    """Name what decides a packet: a rule by its id in a form, a list's own ends in words. None: the default."""
+    """Return the name of a packet's decider: a rule's id, or a default in words.
+
+    `form` is the text around a rule's id. None stands for the default.
+    """
     return _ENDS.get(rule) or form.format(rule)
 
 

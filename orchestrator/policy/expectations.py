@@ -1,4 +1,4 @@
-"""Expectations: what a tenant's list must permit and must not, decided for all packets at once.
+"""Expectations: what a list must permit and must deny, checked for all packets at once.
 
     alice reaches web1:443                 every packet that opens such a connection is permitted
     nobody reaches db1:22 from outside     no packet that could open one is permitted

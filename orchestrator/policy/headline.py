@@ -170,7 +170,10 @@ def _opening(change: Json, own: Sequence[Prefix]) -> _Opening:
 
 
 def _are_answers(flags: Sequence[str] | None) -> bool:
-    """Whether the packets of a box have ACK or RST, so that none of them opens a connection."""
+    """Return whether all packets of a box have ACK or RST set.
+
+    Then none of them opens a connection.
+    """
     return flags is not None and all({"ack set", "rst set"} & set(each.split(", ")) for each in flags)
 
 

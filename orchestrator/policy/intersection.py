@@ -147,7 +147,9 @@ class Comparisons:
 
 
 def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool) -> _Moves | None:
-    """Return what a few rules that came or went may open and close at the most; None where more than that differs.
+    """Return what a few rules that came or went may open and close.
+
+    This is a bound from above. None where more than a few rules differ.
 
     A permit that comes opens no more than its packets, one that goes closes no more; a deny the other way around. The
     held-back part of the old list, denies on top of it, opens: so a list follows its own intersection, however long it
@@ -171,7 +173,10 @@ _Replaced = tuple[list[Rule], list[Rule]]
 
 
 def _laid_on(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
-    """Return the rules on top of a list that otherwise stays, however many; None where it does not."""
+    """Return the rules laid on top of a list that otherwise stays; else None.
+
+    There may be any number of them.
+    """
     above = len(old.pieces) - len(new.pieces)
     if above >= 0 and all(map(is_, old.pieces[above:], new.pieces)):
         return [rule for piece in old.pieces[:above] for rule in piece], []
@@ -179,7 +184,9 @@ def _laid_on(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
 
 
 def _replaced(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
-    """Return what was laid on top and went, and a few rules that changed; None where they are many, or change places.
+    """Return the laid rules that went, and a few rules that changed; else None.
+
+    None where many changed, or rules change places.
 
     A list that was read from the store again has other objects: it is compared by value.
     """

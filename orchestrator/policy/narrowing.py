@@ -1,4 +1,7 @@
-"""A policy narrowed to an intersection: deny rules on top of tenants' lists, and replies held (`intersection.py`)."""
+"""Narrow a policy to an intersection, by deny rules and by holding replies.
+
+The rules are laid on top of tenants' lists. `intersection.py` says what must be held back.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from orchestrator.policy.model import Action, Policy, ReturnTraffic, Rule, RuleI
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Deny rules to lay on top of tenants' lists before a policy may follow, by tenant, and whether replies are held.
+    """The part that an intersection holds back: deny rules on top of lists, and replies.
 
-    False: it may follow now.
+    The rules are by tenant. It is false where the policy may follow now.
     """
 
     rules: Mapping[TenantId, tuple[Rule, ...]] = field(default_factory=lambda: MappingProxyType({}))
@@ -27,7 +30,7 @@ class Withheld:
 
 
 class Narrowings:
-    """Remembers the tenants that were narrowed last: one of which nothing changed stays the same object.
+    """Remembers narrowed tenants, so that an unchanged one stays the same object.
 
     Policies are compared, compiled and proven by the identity of their tenants. A list that is held back stays so
     while others write; made anew for each of their writes, it would be checked, compared and compiled each time. The
@@ -94,7 +97,10 @@ _LAID = "withheld-"
 
 
 def is_laid(rule: Rule) -> bool:
-    """Return whether a rule may be one that was laid on top of a list; a tenant may call its own denies so."""
+    """Return whether a rule may have been laid on top of a list.
+
+    A tenant may name its own deny rules in the same way.
+    """
     return rule.action is Action.DENY and rule.id.startswith(_LAID)
 
 

@@ -1,4 +1,4 @@
-"""Find a place for a new rule where it has an effect and undoes no exception.
+"""Find a place where a new rule has an effect and undoes no exception.
 
 A new deny goes before the first rule that permits a packet of it. A new permit goes before the first rule that denies
 all that it permits, in one IP version at least. Denies before that take out a part of its packets: these are how
@@ -33,7 +33,10 @@ class SuggestedPlace:
 
 
 def suggest_place(acl: Acl, rule: Rule) -> SuggestedPlace:
-    """Return the place for a new rule. Raises KeyError for a group that the list has not."""
+    """Return the place for a new rule.
+
+    Raises KeyError for a group that the list has not.
+    """
     boxes = boxes_of(rule, acl.groups)
     if rule.action is Action.DENY:
         return _place_of_deny(acl, rule, boxes)
@@ -60,7 +63,9 @@ def _place_of_deny(acl: Acl, rule: Rule, boxes: Sequence[Box]) -> SuggestedPlace
 
 
 def _denies_of(acl: Acl, rule: Rule, boxes: Sequence[Box]) -> tuple[list[int], list[int], list[Box]]:
-    """Find the positions of denies that matter to a permit, and the packets of the exceptions.
+    """Find the denies that matter to a permit, and the packets of its exceptions.
+
+    Denies are returned as positions: first the walls, then the exceptions.
 
     A wall is the first deny of all that the permit opens in an IP version, an exception a deny of a part of an IP
     version before its wall.

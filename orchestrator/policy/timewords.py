@@ -94,7 +94,9 @@ def _clock(text: str) -> dt.time:
 
 
 def _at(day: dt.date, clock: dt.time, zone: dt.tzinfo, now: dt.datetime) -> dt.datetime:
-    """The first moment of a day after now at which clocks show a time, else the last one.
+    """Return the first moment of a day, after now, when clocks show a time.
+
+    If none is after now, it is the last one of the day.
 
     Raises BadInput where they never do.
     """
@@ -107,7 +109,10 @@ def _at(day: dt.date, clock: dt.time, zone: dt.tzinfo, now: dt.datetime) -> dt.d
 
 
 def _moments(day: dt.date, clock: dt.time, zone: dt.tzinfo) -> list[dt.datetime]:
-    """When the clocks of a zone show a time on a day, in UTC: once, or not or twice where they are changed."""
+    """Return when the clocks of a zone show a time on a day, in UTC.
+
+    This is once, or not at all or twice where clocks are changed.
+    """
     shown = dt.datetime.combine(day, clock)
     both = {shown.replace(tzinfo=zone, fold=fold).astimezone(dt.UTC) for fold in (0, 1)}
     return sorted(at for at in both if at.astimezone(zone).replace(tzinfo=None) == shown)

@@ -68,7 +68,10 @@ class Block:
         return place < len(self.lines) and self.lines[place] == line
 
     def find_row(self, wanted: Flow) -> Flow | None:
-        """The row with the key, cookie and tenant of another, whatever its instructions; None: it is not there."""
+        """Return the row with another row's key, cookie and tenant, if it is there.
+
+        Its instructions may differ.
+        """
         head = head_of(wanted)
         for place in range(bisect_left(self.lines, Line(head, b"")), len(self.lines)):
             line = self.lines[place]

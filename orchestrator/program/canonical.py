@@ -79,7 +79,7 @@ def line_of(flow: Flow) -> bytes:
 
 
 def head_of(flow: Flow) -> bytes:
-    """What the lines of rows begin with that have the same tenant, cookie, priority and table."""
+    """Return the first bytes of lines of a flow's tenant, cookie, priority and table."""
     return _IDENTITY.pack(flow.tenant, flow.cookie, flow.priority, flow.table)
 
 

@@ -1,4 +1,6 @@
-"""Edits: a delta that names what it removes, and says of a new text only what no old one has.
+"""Edits: deltas that carry only the new parts of texts.
+
+They name the rows that they remove, and make each added text from a removed one.
 
 The instructions of a filter's row are text (`compile/filters/rows.py`). One changed rule removes a map of a thousand
 elements and adds one that differs in a line, so a delta carries both texts whole. Edits carry neither: an enforcement
@@ -10,8 +12,8 @@ point that holds the base has the removed rows, and makes each added text by a r
     recipe    length of the text ── source ── piece ── piece ── ...       source   0: none, n: the n-th removed row
     piece     2 x length, the bytes themselves       or       2 x length + 1, where in the source's text they begin
 
-Numbers are of seven bits a byte, the lowest first, the upper bit set where more follow. What comes of it is a delta
-like every other: it applies to its base alone, and the program's digest is checked as always.
+Numbers are of seven bits a byte, the lowest first, the upper bit set where more follow. The result is a delta like
+every other: it applies to its base alone, and the program's digest is checked as always.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ _LEAST_COPY = 8
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """A delta whose removed rows have no instructions, and whose added rows have recipes for theirs."""
+    """A delta with recipes for the instructions of its added rows.
+
+    Its removed rows have no instructions.
+    """
 
     base: bytes
     target: bytes
@@ -105,7 +110,7 @@ class _Sources:
                     self._rows[line].append(row)
 
     def write_recipe(self, text: bytes) -> bytes:
-        """The recipe of a text, from the removed text with which it shares the most lines."""
+        """Return the recipe of a text, from the removed text with most lines in common."""
         lines = text.splitlines(keepends=True)
         alike = (self._rows.get(line, ()) for line in lines)
         shared = Counter(row for rows in alike if len(rows) <= _MOST_SHARED for row in rows)
@@ -128,7 +133,7 @@ class _Sources:
 
 
 def _pieces(lines: Sequence[bytes], source: bytes, places: dict[bytes, int]) -> Iterator[bytes]:
-    """Yield the pieces that make up some lines: runs of the source, and what it does not have."""
+    """Yield the pieces that make up some lines: runs of the source, and new bytes."""
     begin = end = 0  # the run of the source that is copied next
     written = b""
     for line in lines:

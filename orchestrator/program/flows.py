@@ -1,4 +1,4 @@
-"""Flows as columns: what an OpenFlow program is made of, from the compiler to the wire.
+"""Flows as columns: the rows of an OpenFlow program, from the compiler to the wire.
 
 A row is one flow entry. Its *key* is what the switch calls the same entry: table, priority and match. Its *value* is
 the cookie and the instructions. Matches are kept as the standard's own bytes (OXM TLVs, in the order in which Open

@@ -1,9 +1,7 @@
 """The replicator's programs in the kernel: loaded, attached, set, read.
 
-Nothing is kept in files.
-
-What is attached to an interface holds its program, and the program its maps; so another process (`aclflow statesync
-show`) finds all of it by asking tc.
+Nothing is kept in files. An interface holds the program that is attached to it, and the program its maps; so another
+process (`aclflow statesync show`) finds all of it by asking tc.
 """
 
 from __future__ import annotations

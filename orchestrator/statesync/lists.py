@@ -54,7 +54,10 @@ class TenantList:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:
-    """All tenants' lists, of one generation. A connection between two addresses that are nobody's is forbidden."""
+    """All tenants' lists, of one generation.
+
+    A connection between two addresses that are nobody's is forbidden.
+    """
 
     generation: int
     tenants: tuple[TenantList, ...]
@@ -70,7 +73,10 @@ class Lists:
         object.__setattr__(self, "_first", Deciding(Acl(rules), way=Direction.INGRESS))
 
     def forbid(self, keys: bytes, openers: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which connections are forbidden, by their keys in a row; `openers`: the upper end has opened it."""
+        """Return which connections are forbidden.
+
+        `keys` are theirs in a row; `openers` says where the upper end has opened the connection.
+        """
         packets = openings(keys, openers)
         is_owned, is_denied = (np.zeros(len(packets), np.bool_) for _ in range(2))
         for each in self._deciding:
@@ -86,14 +92,20 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class HeldTo:
-    """The generation of the lists that all connections were held to, -1 for none, and how many that has closed."""
+    """The generation of lists that all connections were checked by, and the closed ones.
+
+    -1: no generation. `closed` is the number that the check has closed.
+    """
 
     generation: int = -1
     closed: int = 0
 
 
 class Duty:
-    """Whether a member has to look at all its connections, and by which lists. Any thread may give and hear."""
+    """Whether a member has to check all its connections, and by which lists.
+
+    Any thread may call `give` and `hear`.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -110,13 +122,19 @@ class Duty:
                 self._given += 1
 
     def hear(self, generation: int, *, is_news: bool) -> None:
-        """Take note of the lists that another member's connections were held to; it may have given us some."""
+        """Note the generation of lists that another member's connections were checked by.
+
+        `is_news`: it may have given us some of them.
+        """
         with self._lock:
             self._newest = max(self._newest, generation)
             self._given += is_news
 
     def due(self) -> Lists | None:
-        """Return the lists to look by; None if there is nothing to do, or another member has newer ones."""
+        """Return the lists to check by, or None.
+
+        None if there is nothing to do, or another member has newer ones.
+        """
         with self._lock:
             if self._lists is None or self._given == self._finished or self._lists.generation < self._newest:
                 return None

@@ -101,7 +101,7 @@ class Member:
     def stop(self) -> None:
         """End all threads and close the listener.
 
-        What the program holds stays.
+        The program keeps its connections.
         """
         self._ended.set()
         with self._lock:
@@ -114,7 +114,9 @@ class Member:
         self._resending.close()
 
     def add(self, number: int, address: str) -> None:
-        """Let one more member take part, while packets pass. Raises BadInput for one more than there may be.
+        """Let one more member take part, while packets pass. Raises BadInput.
+
+        BadInput says that there would be one more than there may be.
 
         Nothing is asked of it until it comes: it follows and takes all entries, and is waited for from then on.
         """
@@ -215,7 +217,10 @@ class Member:
                 log.warning("statesync.tick_failed", error=str(error))
 
     def _leave_deaf(self) -> None:
-        """Leave followers that confirm nothing, although their machines answer: messages are lost, or they are full."""
+        """End sessions of followers that confirm nothing, although their machines answer.
+
+        Messages to them are lost, or they are full.
+        """
         for number in self._resending.deaf(self._silent_s):
             log.warning("statesync.deaf", member=number)
             with self._lock:
@@ -312,7 +317,7 @@ class Member:
             self._set_followed_by(number, -1)
 
     def _hold_session(self, side: tuple[int, bool], session: Session) -> None:
-        """Keep a session so that it can be ended: by `stop`, or by the same member's next one.
+        """Keep a session, so that `stop` or the same member's next session can end it.
 
         A member that was started again begins a new session, while the old one may seem alive.
         """

@@ -3,8 +3,8 @@
 A held packet's message goes again where a confirmation is missing, long before a client's own timer would.
 
 The program holds a packet for tens of microseconds. One that is still held when this looks a second time has lost its
-message or an answer; it goes again, in a message of this process' own lane, to the members that have not confirmed.
-What is not confirmed within `hold_s` is dropped. Where nobody is left to wait for, the packet goes on.
+message or an answer; it goes again, in a message of this process' own lane, to the members that have not confirmed. A
+packet that is not confirmed within `hold_s` is dropped. Where nobody is left to wait for, the packet goes on.
 
 The program tells of connections that closed many at a time. When no more close, this tells of those that wait.
 """
@@ -100,7 +100,9 @@ class Resending:
                 self._help(place, held, followers, hold_s)
 
     def deaf(self, silent_s: float) -> frozenset[int]:
-        """Name each member once whose confirmation was missing for twice `silent_s` while no packet was freed.
+        """Return members without a confirmation for twice `silent_s` while no packet was freed.
+
+        Each is returned once.
 
         It was asked many times meanwhile: where processors are busy, few messages are no evidence.
         """
@@ -111,7 +113,7 @@ class Resending:
         return frozenset(found)
 
     def _look_who_confirms(self, is_stuck: bool) -> None:
-        """Forget who was missing, if all confirmed something since, or nothing is held any more for a while."""
+        """Forget missing confirmations, if packets were released or none is stuck for long."""
         if is_stuck:
             self._stuck_until = time.monotonic() + _STAYS_BUSY_S
         if not self._missing:

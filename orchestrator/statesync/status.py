@@ -1,4 +1,4 @@
-"""A member's state for people and Prometheus: a small HTTP server beside it, and what a reader makes of its answers.
+"""A member's state for people and Prometheus: its HTTP server, and readers of it.
 
     GET /status     one JSON document
     GET /metrics    the same for Prometheus
@@ -76,7 +76,7 @@ class Status:
         return self.serves and self.is_whole and not any(each.lag for each in self.followed)
 
     def connections(self, *, opened: bool) -> int:
-        """Return how many connections are open, or are on their way to that or to their end."""
+        """Return how many connections are open, or opening and closing."""
         return sum(each.count for each in self.states if (each.state in _OPEN) is opened)
 
     @classmethod

@@ -1,4 +1,6 @@
-"""The documents that cross the wire: one frozen dataclass each, for service, store, client and enforcement points.
+"""The documents that cross the wire, each as one frozen dataclass.
+
+Service, store, client and enforcement points share them.
 
 A module per area of the REST interface holds the documents that the service sends. `codec.py` writes them as JSON and
 reads them again. Documents that the service only takes in are declared and checked in `api/schemas`. Nothing here holds

@@ -1,4 +1,4 @@
-"""The audit trail: entries in hash chains, the anchors of their heads, and how both are checked.
+"""The audit trail: hash chains of entries, signed anchors, and how to check both.
 
     process A    1 ◀─ 2 ◀─ 3 ◀─ 4 ◀─ 5 ...      each entry's hash covers the hash of the one before it
                            │         │
@@ -25,7 +25,10 @@ _ANCHOR = "aclflow audit anchor"
 
 @document(kw_only=True)
 class AuditEntry:
-    """An entry of the audit trail. `number` counts up from 1 in its chain, `id` across all chains of a database."""
+    """An entry of the audit trail.
+
+    `number` counts up from 1 in its chain, `id` across all chains of a database.
+    """
 
     id: int
     chain: str
@@ -72,7 +75,10 @@ def genesis(chain: str) -> bytes:
 
 @document(kw_only=True)
 class AuditAnchor:
-    """A signed head: entry `number` of a chain had this hash at a time. All before it is fixed by that."""
+    """A signed head of a chain: its entry `number` and that entry's hash.
+
+    It fixes the entry and all entries before it.
+    """
 
     chain: str
     number: int
@@ -101,7 +107,10 @@ class AuditPage:
 
 @document()
 class AuditAnchors:
-    """Some anchors, in the order of their chains and numbers; `next` is the `after` of the page that follows."""
+    """A page of anchors, in the order of their chains and numbers.
+
+    `next` is the `after` of the page that follows.
+    """
 
     items: tuple[AuditAnchor, ...]
     next: str | None

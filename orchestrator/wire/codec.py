@@ -25,7 +25,10 @@ Reader = Callable[[Any], Any]
 
 
 def encode(document: object) -> bytes:
-    """Return a document, or a structure of documents, as JSON. Raises orjson.JSONEncodeError for halves of letters."""
+    """Return a document, or a structure of documents, as JSON.
+
+    Raises orjson.JSONEncodeError for halves of surrogate pairs.
+    """
     return orjson.dumps(document, option=orjson.OPT_UTC_Z)
 
 
@@ -36,7 +39,10 @@ def decode(kind: type[Document], body: object) -> Document:
 
 
 def fill(kind: type[Document], source: object, **stated: Any) -> Document:
-    """Return a document whose fields are those of `source` with the same names, but for those that are stated."""
+    """Make a document from the fields of `source` with the same names.
+
+    Fields that are given as `stated` are taken from there.
+    """
     names = _names(kind)  # type: ignore[arg-type]
     return kind(**{name: getattr(source, name) for name in names if name not in stated}, **stated)
 
@@ -48,7 +54,10 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 @cache
 def reader(hint: Any) -> Reader:
-    """Return what reads values of a type. Raises TypeError for a type that no document may have."""
+    """Return a function that reads JSON values of a type.
+
+    Raises TypeError for a type that no document may have.
+    """
     if hint in _PLAIN:
         return _PLAIN[hint]
     if get_origin(hint) in _READERS:

@@ -12,7 +12,10 @@ Class = TypeVar("Class", bound=type)
 
 
 def described(text: str, *, default: Any = MISSING, **limits: Any) -> Any:
-    """Declare a field whose description OpenAPI shows; `limits` are those that JSON schema knows (`ge`, `pattern`)."""
+    """Declare a field with a description and limits for OpenAPI.
+
+    `limits` are those that JSON schema knows (`ge`, `pattern`).
+    """
     return field(default=default, metadata={"description": text, **limits})
 
 
@@ -25,7 +28,10 @@ def document(*, kw_only: bool = False) -> Callable[[Class], Class]:
 
 @document()
 class Page(Generic[Item]):
-    """Some of a list. `next` is the `marker` of the page that follows, null at the end."""
+    """A page of a list.
+
+    `next` is the `marker` of the page that follows, null at the end.
+    """
 
     items: tuple[Item, ...]
     next: str | int | None
@@ -76,7 +82,10 @@ class Approvals:
 
 @document(kw_only=True)
 class Written:
-    """Outcome of a write. `generation` is what the domain's enforcement points must reach to hold it."""
+    """Outcome of a write.
+
+    `generation` is what the domain's enforcement points must reach to hold it.
+    """
 
     version: int
     generation: int

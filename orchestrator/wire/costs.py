@@ -19,7 +19,10 @@ class ListCost:
 
 @document()
 class TcamCost:
-    """Entries that both directions of a list would need of a ternary CAM, with port ranges cut into aligned blocks."""
+    """Entries that both directions of a list would need of a ternary CAM.
+
+    Port ranges are cut into aligned blocks.
+    """
 
     ipv4_entries: int
     ipv6_entries: int
@@ -39,7 +42,10 @@ class FirewallCost:
 
 @document()
 class Cost:
-    """Cost of a list on each kind of device. One of more than `most_levels` levels is refused when it is written."""
+    """Cost of a list on each kind of device.
+
+    A list of more than `most_levels` levels is refused when it is written.
+    """
 
     ingress: ListCost
     egress: ListCost
@@ -52,7 +58,10 @@ class Cost:
 
 @document(kw_only=True)
 class WrittenList(Written):
-    """The result of a change of a list, and, where it was asked for with `cost=true`, what the list now costs."""
+    """The result of a change of a list, with the list's cost if requested.
+
+    `cost=true` requests it.
+    """
 
     cost: Cost | None = None
     confirm_by: dt.datetime | None = described("when it goes back by itself unless it is confirmed", default=None)

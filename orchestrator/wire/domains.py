@@ -46,7 +46,10 @@ class EndpointSeen:
 
 @document(kw_only=True)
 class HostEndpoints:
-    """The endpoints with an interface on a host whose rows, as they are now, were read back there."""
+    """The endpoints on a host whose present rows were read back there.
+
+    An endpoint is on the host that has its interface.
+    """
 
     host: str
     state: str | None = described("what was reported of the host last; null: nothing")
@@ -56,7 +59,10 @@ class HostEndpoints:
 
 @document()
 class Lagging:
-    """A host that does not hold a generation yet. Tenants are not told which, nor why."""
+    """A host that does not hold a generation yet.
+
+    Tenants are not told which, nor why.
+    """
 
     host: str | None
     generation: int | None
@@ -65,7 +71,7 @@ class Lagging:
 
     @property
     def word(self) -> str:
-        """How the host is, in the words that every place has for it: `behind`, or what is worse than that."""
+        """The host's state in the common words: `behind`, or something worse."""
         return "never reported" if self.state is None else _WORDS.get(self.state, self.state)
 
 
@@ -75,7 +81,10 @@ _WORDS = {"enforced": "behind", "applying": "behind"}
 
 @document()
 class Enforced:
-    """How far a generation has got: enforced when every host was read back at it or at a later one."""
+    """How many hosts have reached a generation, and which have not.
+
+    It is enforced when every host was read back at it or at a later one.
+    """
 
     domain: str
     generation: int

@@ -1,4 +1,4 @@
-"""Enrolment and certificates: what a machine is given when it enrols, and what the authority has issued."""
+"""Enrolment and certificates: credentials of a new machine, and what the authority has issued."""
 
 from __future__ import annotations
 

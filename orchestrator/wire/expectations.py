@@ -27,7 +27,10 @@ class SamplePacket:
 
 @document()
 class AskedList:
-    """One list's answer to a packet. `rule` is null where a default decided, `direction` for operator rules."""
+    """One list's answer to a packet.
+
+    `rule` is null where a default decided, `direction` for operator rules.
+    """
 
     direction: Literal["ingress", "egress"] | None
     action: Word
@@ -36,7 +39,10 @@ class AskedList:
 
 @document()
 class JudgedExpectation:
-    """Whether a list keeps an expectation. If not, a packet that is decided otherwise, and by which lists."""
+    """Whether a list keeps an expectation, with a counterexample if not.
+
+    The counterexample is a packet that is decided otherwise, and the lists that decide it.
+    """
 
     text: str
     place: str = described("the file or text, and the line")
@@ -48,7 +54,10 @@ class JudgedExpectation:
 
 @document()
 class JudgedList:
-    """How a list fares with expectations, in their order; `version` is null for a list that was sent."""
+    """Which expectations a list keeps, in their order.
+
+    `version` is null for a list that was sent.
+    """
 
     version: int | None
     broken: int
@@ -57,7 +66,10 @@ class JudgedList:
 
 @document()
 class KeptExpectations:
-    """The expectations that every change of a tenant's list is held to. Without any, text and author are empty."""
+    """The expectations that every change of a tenant's list must keep.
+
+    Without any, text and author are empty.
+    """
 
     text: str
     author: str

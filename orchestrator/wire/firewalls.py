@@ -21,8 +21,11 @@ class WrittenFirewall:
 
 @document()
 class Load:
-    """A firewall VNF's own account: rates over its last period, the share of its processors that is busy
-    (thousandths), connections that its kernel tracks, and what is wrong, if anything is."""
+    """The load that a firewall VNF reports of itself.
+
+    Rates are over its last period, `cpu_permille` is the share of its processors that is busy (thousandths),
+    `connections` are those that its kernel tracks, and `trouble` is what is wrong, if anything is.
+    """
 
     packets_pps: int
     bits_bps: int
@@ -45,7 +48,10 @@ class SeenLoad:
 
 @document()
 class Firewall:
-    """A firewall VNF. The generation that it was read back to hold is told by the domain's generations."""
+    """A firewall VNF with its load.
+
+    The domain's generations say which generation it was read back to hold.
+    """
 
     name: str
     plane: PlaneWord

@@ -11,7 +11,10 @@ from orchestrator.wire.common import described, document
 
 @document(kw_only=True)
 class FleetMember:
-    """A VNF of a fleet. `since`: in its state; the numbers are what its agent told last, null before it has."""
+    """A VNF of a fleet, with its state and its agent's latest numbers.
+
+    `since` says since when it is in its state; the numbers are null before its agent has reported any.
+    """
 
     name: str
     number: int
@@ -49,7 +52,10 @@ class Prediction:
 
 @document(kw_only=True)
 class Fleet:
-    """A domain's fleet with its VNFs that are not gone. `wanted` and `because` are of the last decision."""
+    """A domain's fleet with its VNFs that are not gone.
+
+    `wanted` and `because` are of the last decision.
+    """
 
     domain: str
     version: int
@@ -99,7 +105,10 @@ class FleetSamples:
 
 @document(kw_only=True)
 class CapacityVersion:
-    """A version of what one VNF carries: a packet takes `base_s + per_rule_s * rules + per_octet_s * octets`."""
+    """A version of a capacity model, which says what one VNF carries.
+
+    A packet takes `base_s + per_rule_s * rules + per_octet_s * octets`.
+    """
 
     version: int
     plane: Literal["nftables", "iptables", "queue"]

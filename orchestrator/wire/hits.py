@@ -42,7 +42,10 @@ class Hits:
 
 @document()
 class HitStretch:
-    """Counts of a rule in a stretch of time; stretches without a packet are left out."""
+    """Counts of a rule in a stretch of time.
+
+    Stretches without a packet are left out.
+    """
 
     start: dt.datetime
     packets: int
@@ -80,7 +83,7 @@ class DomainRuleHits(RuleHits):
 
 @document(kw_only=True)
 class DomainHits:
-    """The rules of a domain that come first by what was asked for, and what all rules together do."""
+    """The first rules of a domain in the requested order, and sums of all."""
 
     tier: TierWord
     items: tuple[DomainRuleHits, ...]
@@ -91,7 +94,10 @@ class DomainHits:
 
 @document()
 class Lapse:
-    """A gap in counting: packets of so many seconds, on one host, may not have been counted."""
+    """A gap in counting on one host.
+
+    Packets of `within_s` seconds may not have been counted.
+    """
 
     at: dt.datetime
     kind: str = described(
@@ -104,7 +110,10 @@ class Lapse:
 
 @document(kw_only=True)
 class UnusedRule:
-    """A rule that nothing met, for as long as it was watched or as was asked for."""
+    """A rule that no packet met for a time.
+
+    The time is as long as it was watched, or as was asked for.
+    """
 
     rule: str
     watched_since: dt.datetime
@@ -130,7 +139,10 @@ class Unused:
 
 @document()
 class VerdictStretch:
-    """Packets of a stretch of time, by their fate; stretches without any packet are left out."""
+    """Packets of a stretch of time, by their fate.
+
+    Stretches without any packet are left out.
+    """
 
     start: dt.datetime
     permitted: int

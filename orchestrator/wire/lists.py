@@ -85,7 +85,10 @@ class PeerTraffic:
 
 @document(kw_only=True)
 class ChangedTraffic:
-    """Recorded packets that a line of a draft decides otherwise than a line of the list does."""
+    """Recorded packets that a line of a draft decides otherwise than the list.
+
+    A line of the list decided them before.
+    """
 
     direction: WayWord
     becomes: Literal["permit", "deny"]
@@ -113,7 +116,7 @@ class DraftTraffic:
 
 @document()
 class Unconfirmed:
-    """A change of a list that goes back by itself unless it is confirmed in time."""
+    """A change of a list that is reverted unless it is confirmed in time."""
 
     version: int
     back_to: int = described("the version that comes back")

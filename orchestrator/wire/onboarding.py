@@ -10,7 +10,10 @@ from orchestrator.wire.common import document
 
 @document(kw_only=True)
 class MachineOnboarding:
-    """A machine on its way into a domain or out of it: what was done last, or why it failed and what to change."""
+    """A machine that joins or leaves a domain, with its progress.
+
+    Its progress is what was done last, or why it failed and what to change.
+    """
 
     name: str
     machine: str

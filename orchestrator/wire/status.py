@@ -12,7 +12,7 @@ ConcernWord = Literal["behind", "silent", "drifted", "refused", "disconnected", 
 
 @document(kw_only=True)
 class Concern:
-    """One thing that is not as it should be, and the command that says more or mends it."""
+    """A problem, and the command that says more or mends it."""
 
     kind: ConcernWord
     domain: str

@@ -139,7 +139,10 @@ class _Overview:
                     )
 
     async def look(self) -> None:
-        """Count the findings that matter, and name the rest; the first look at a list may take a while."""
+        """Show the number of findings that matter, and name the rest.
+
+        The first look at a list may take a while.
+        """
         try:
             found = await self._view.standing("findings")
         except AclflowError as error:

@@ -1,4 +1,7 @@
-"""Packets that rules with `log` decided: packet by packet, the newest first, growing as they come."""
+"""Packets that rules with `log` decided, one by one, the newest first.
+
+The page grows as they come.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def build(view: View) -> None:
 
 
 async def build_domain(view: View) -> None:
-    """Draw the page of a domain: its marks, lists that wait elsewhere, and its own proposals."""
+    """Draw a domain's page: its marks, lists with open proposals, and its own proposals."""
     domain = await pick_domain(view, "domain-proposals")
     if domain is None:
         return
@@ -145,7 +145,7 @@ class _Page:
 
 
 class _Waiting:
-    """A proposal that can be decided: its author, what it would change, and the ways to decide.
+    """A proposal that can be decided: its author, its changes, and the decision's buttons.
 
     `dialogs` is where dialogs are drawn: it stays when the page draws its proposals anew.
     """

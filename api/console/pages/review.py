@@ -106,7 +106,7 @@ class _ReviewPage:
                 )
 
     def _ask(self) -> None:
-        """Ask the service for each part of the review, while the browser still loads the page.
+        """Start reading each part of the review, while the browser still loads the page.
 
         The difference is wanted first; the cost takes longest, and is asked for behind it.
         """

@@ -73,17 +73,26 @@ class Desk:
         return tuple(map(Prefix.parse, tenant.prefixes))
 
     def check(self, rule: Rule, draft: Draft, owned: tuple[Prefix, ...]) -> None:
-        """Check a rule as a list by itself, with the groups of a draft. Raises BadPolicy with the place."""
+        """Check a rule as a list by itself, with a draft's groups. Raises BadPolicy.
+
+        The error names the place.
+        """
         check_ownership(Acl((rule,), draft.acl.groups), owned)
 
     async def endpoints(self) -> Mapping[str, tuple[Prefix, ...]]:
-        """Read the addresses of the endpoints that a rule may name: anew, for they go into drafts and files."""
+        """Read the addresses of the endpoints that a rule may name.
+
+        They are read anew, for they go into drafts and files.
+        """
         tenant = self.view.tenant
         known = await self.view.session.reading.once(lambda: [*self.view.client.own_endpoints(tenant)])
         return {each.name: tuple(map(Prefix.parse, each.prefixes)) for each in known}
 
     def naming(self, rule: Rule, endpoints: Mapping[str, tuple[Prefix, ...]]) -> Draft:
-        """Return the draft with the groups of endpoints that a rule names. Raises BadPolicy with the side."""
+        """Return the draft with the groups of endpoints that a rule names.
+
+        Raises BadPolicy with the side of the rule.
+        """
         draft = self.draft
         for side, addresses in (("source", rule.source), ("destination", rule.destination)):
             for group in addresses.groups:

@@ -1,4 +1,7 @@
-"""Draw packets that a change opens and closes, recorded ones among them, and the cost of lists."""
+"""Draw the packets that a change opens and closes, and the cost of lists.
+
+Recorded packets are among them.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,10 @@ def _draw_change(change: Json, becomes: str) -> None:
 
 
 def draw_traffic(traffic: DraftTraffic) -> None:
-    """Draw recorded packets that a draft would newly permit or refuse, by rule and by peer."""
+    """Draw recorded packets that a draft would newly permit or refuse.
+
+    They are shown by rule and by peer.
+    """
     recorded = f"Of {words.of(traffic.packets, 'packet')} that rules with a log recorded in the last 24 hours, "
     if not traffic.changes:
         empty(f"{recorded}none would fare otherwise.")

@@ -10,7 +10,7 @@ from api.console.parts.view import View
 
 
 async def pick_domain(view: View, place: str) -> str | None:
-    """Return the domain that the page is about, and draw the choice where there are several.
+    """Return the domain that the page is about, and draw a choice of several.
 
     None: there is no domain yet, and the page says so.
     """

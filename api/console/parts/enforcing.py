@@ -84,7 +84,10 @@ class Enforcing:
             return icon, ui.label("waiting").classes("small quiet")
 
     async def _look(self) -> None:
-        """Show who is behind by now; however long that takes, for as long as somebody waits."""
+        """Show which hosts are still behind, and stop looking when none is.
+
+        It may take any time.
+        """
         generation, waited_s = self._written.generation, time.monotonic() - self._begun
         try:
             state = await self._view.session.reading.once(

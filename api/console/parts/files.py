@@ -213,7 +213,10 @@ def offer_export(desk: Desk) -> None:
 
 
 def _exports_losses(acl: Acl, files: Mapping[str, Exported]) -> Iterator[str]:
-    """Say what each of several files could not: by the row of the page, and by the file where there are more."""
+    """Yield in words what each of several exported files could not express.
+
+    A rule is named by its row on the page, and by its file where there are several.
+    """
     rows = {str(rule.id): number for number, rule in enumerate(acl.rules, 1)}
     for name, exported in files.items():
         where = f"{name}: " if len(files) > 1 else ""

@@ -142,7 +142,7 @@ def _account(session: Session) -> None:
 
 
 def _watch(session: Session, banner: ui.element, text: ui.label) -> None:
-    """Show the banner while the service does not answer; end the session once its token is good for nothing."""
+    """Show a banner while the service does not answer; end a session without valid token."""
 
     async def look() -> None:
         if session.is_over:

@@ -76,6 +76,9 @@ async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
 
 
 def _names(desk: Desk, endpoints: Iterable[str]) -> tuple[str, ...]:
-    """Names that a side of a rule may hold besides addresses: endpoints, and groups of the list."""
+    """Return the names that a side of a rule may have: endpoints and groups.
+
+    Groups are those of the list. Addresses may stand there besides.
+    """
     groups = (reference_text(f"@{group}") for group in desk.draft.acl.groups)
     return tuple(dict.fromkeys((*endpoints, *groups)))

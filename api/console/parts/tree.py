@@ -92,7 +92,10 @@ def path_of(key: str, tenant: str | None = None) -> str:
 
 
 def approvals_path(domain: str, tenant: str | None) -> str:
-    """The page of proposals about a tenant's list; without a tenant, about what is the domain's."""
+    """Return the path of the proposals page of a tenant's list or a domain.
+
+    Without a tenant, it is the page of proposals about what is the domain's.
+    """
     if tenant is not None:
         return path_of("proposals", quote(tenant, safe=""))
     return f"{path_of('domain-proposals')}?domain={quote(domain, safe='')}"

@@ -91,7 +91,10 @@ def mixed_list(rules: int) -> Acl:
 
 
 def sample_flows(acl: Acl, flows: int) -> Packets:
-    """Packets drawn from the rules, one in three of IPv6; those with ports, for others have few flows."""
+    """Draw the first packets of flows from a list's rules, one in three of IPv6.
+
+    Only flows with ports are drawn, for other protocols have few flows.
+    """
     rows = rule_rows(acl, Direction.INGRESS)
     parts = []
     for family, share in ((Family.IPV4, flows - flows // 3), (Family.IPV6, flows // 3)):
@@ -176,7 +179,10 @@ def _records(packets: Packets) -> Sequence[bytes]:
 
 
 def _with_ports(record: bytes, place: int, source: int, destination: int) -> bytes:
-    """The record with other ports; the checksum of its segment, which nobody reads, is wrong then."""
+    """Return a record with other ports, and without correcting the checksum.
+
+    Nobody reads the checksum of the segment.
+    """
     return record[:place] + struct.pack(">HH", source, destination) + record[place + 4 :]
 
 

@@ -206,7 +206,10 @@ def _beside(work: Callable[[], None], over: threading.Event) -> Iterator[None]:
 
 
 def find_worst_lists(world: _World, trials: int) -> Mapping[Shape, float]:
-    """Return the slowest shapes of a search, by the seconds of a list that turns into its opposite."""
+    """Return the slowest shapes of a search, with the seconds each takes.
+
+    Measured is a list of that shape that turns into its opposite.
+    """
 
     def seconds(shape: Shape) -> float:
         one, other = shape.lists()
@@ -219,7 +222,10 @@ def find_worst_lists(world: _World, trials: int) -> Mapping[Shape, float]:
 
 
 def cost(rounds: int, trials: int, changes: int = _CHANGES) -> Outcome:
-    """Search for the worst lists; then measure rounds, each quiet and under abuse by those lists."""
+    """Measure rule changes in rounds, each quiet and under abuse by the worst lists.
+
+    The worst lists are searched for first.
+    """
     quiet, abused, numbers, sent = [], [], itertools.count(20, changes), list[float]()
     with tempfile.TemporaryDirectory() as folder:
         world = _World(Path(folder))

@@ -2,8 +2,8 @@
 
 The clock covers finding the form that changes nothing (hoist), compiling, proving the program's lifted part against the
 policy, and one bundle to the switch, with its barrier and with the rows read back that it brought. Each of the
-traffic's rules is lifted in turn, alone, and taken down again. What a list's first lift finds out about the list is
-kept for later ones, so the first one is told apart.
+traffic's rules is lifted in turn, alone, and taken down again. The first lift of a list leaves results about the list
+that later lifts use, so it is counted apart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""One rule of a small domain, alone and while a large domain beside it is filled, on one PostgreSQL.
+"""Change one rule of a small domain, alone and while a large domain is filled.
 
     ACLFLOW_BENCH_DATABASE=postgresql+psycopg://user@host/name    an empty database, which is filled and stays filled
 
-The parts of one service do both, on two threads: what another domain costs that shares the processor as well.
+Both domains are on one PostgreSQL. The parts of one service do both, on two threads: so the figure is the cost of
+another domain that shares the processor as well.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ _HUNDREDTHS = 100
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many rules are changed alone and beside the large domain, and how long its lists are."""
+    """How many rules are changed, and how long the large domain's lists are.
+
+    As many are changed alone as beside the large domain.
+    """
 
     changes: int
     rules: int
@@ -43,7 +47,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The 99th percentile of one rule's change, in milliseconds, and how many large lists were written meanwhile."""
+    """99th percentiles of one rule's change, in ms, quiet and beside large lists.
+
+    `bulk_lists` says how many large lists were written meanwhile.
+    """
 
     quiet_p99_ms: float
     bulk_p99_ms: float
@@ -78,7 +85,10 @@ def measure(url: str, load: Load) -> Latency:
 
 
 def _latencies(control: Control, numbers: range, at_least: list[int] | None = None) -> list[float]:
-    """Return the seconds of each change, of some and of more until two large lists were written."""
+    """Change a rule once for each number; return the seconds of each change.
+
+    With `at_least`, changes go on until two large lists were written.
+    """
     took: list[float] = []
     for turn in numbers:
         while True:
@@ -93,7 +103,7 @@ def _latencies(control: Control, numbers: range, at_least: list[int] | None = No
 
 @contextmanager
 def _filling(control: Control, rules: int) -> Iterator[list[int]]:
-    """Write one large list after the other while the block lasts; their generations as they come."""
+    """Write one large list after the other during the block; yield their generations."""
     stopping, written = threading.Event(), list[int]()
 
     def fill() -> None:

@@ -1,4 +1,4 @@
-"""What a rule's change costs in CPU time with one service, with two that share the work, and in one that idles.
+"""CPU time of a rule's change: with one service, with two, and an idle one.
 
 Each service's parts run in a process of their own, without HTTP, on one PostgreSQL (``python -m
 orchestrator.bench.scale.services URL DOMAINS``). In every domain one simulated enforcement point follows the program.
@@ -48,7 +48,10 @@ _SETTLES_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """CPU milliseconds of a change: with one service, summed over two in both ways, and of one that idles."""
+    """CPU milliseconds of a change: with one service, with two, and of an idle one.
+
+    Those of two services are summed, in both ways that the module names.
+    """
 
     one_ms: float
     own_ms: float
@@ -57,7 +60,10 @@ class Share:
 
 
 def measure(url: str, *, domains: int, changes: int) -> Share:
-    """Measure on an empty database, which stays filled. Raises Unreachable where a service does not start."""
+    """Measure on an empty database, which stays filled.
+
+    Raises Unreachable where a service does not start.
+    """
     names = [f"share-{number:02}" for number in range(domains)]
     _fill(url, names)
     halves = [names[0::2], names[1::2]]
@@ -85,7 +91,7 @@ def _fill(url: str, names: Sequence[str]) -> None:
 
 
 def _spend(url: str, followed: Sequence[Sequence[str]], turns: Sequence[Sequence[str]]) -> list[float]:
-    """Return each service's CPU milliseconds while they make their changes, one after the other in turn."""
+    """Return each service's CPU milliseconds while they make their changes in turn."""
     with ExitStack() as stack:
         services = [stack.enter_context(_started(url, names)) for names in followed]
         _take_turns(services, [list(dict.fromkeys(names)) for names in turns])  # what is made once is there then

@@ -93,7 +93,7 @@ def _measure_once(journal: Journal, name: str, size: Size, changes: int) -> Cost
 
 
 def _add_domains(results: Results, journal: Journal, load: Load) -> None:
-    """Add what one rule takes while another domain is filled, where there is a database for it."""
+    """Add the time of one rule while another domain is filled, given a database."""
     url = os.environ.get(DATABASE)
     if url is None and not journal.has(_OTHER_DOMAIN):
         results.absent[_OTHER_DOMAIN] = f"{DATABASE} names no empty database of PostgreSQL"
@@ -105,7 +105,10 @@ def _add_domains(results: Results, journal: Journal, load: Load) -> None:
 
 
 def _add_services(results: Results, journal: Journal, load: Load) -> None:
-    """Add what changes cost two services together, and one that idles, where there is a database for it."""
+    """Add the CPU time of changes with two services, and with an idle one.
+
+    It is measured where there is a database for it.
+    """
     url = os.environ.get(DATABASE)
     if url is None and not journal.has(_TWO_SERVICES):
         results.absent[_TWO_SERVICES] = f"{DATABASE} names no empty database of PostgreSQL"

@@ -5,8 +5,8 @@ must stay above them, also when they are lifted.
 
 The others are of `bench.rulesets`, their destinations inside the tenant's network as those of a tenant's list must be,
 and none matches what the rules for the traffic do. So a linear list decides at the place that was asked for, and a
-classifier that caches has to look at whatever could have made a difference. What that is depends on what the list's
-rules look at, so there are several kinds of lists.
+classifier that caches has to look at every field that could have made a difference. Which fields these are depends on
+the list's rules, so there are several kinds of lists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find the first row of each packet on a GPU or another OpenCL or CUDA device.
+"""Find each packet's first row on a GPU or another OpenCL or CUDA device.
 
     boxes ──▶ columns ──▶ tables of a model ──▶ memory of the device
                                                     │

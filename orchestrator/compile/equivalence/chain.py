@@ -1,4 +1,6 @@
-"""An access list as a chain of deciders in order, with the rows each must have.
+"""An access list as a chain of deciders in order, with the rows of each.
+
+These are the rows that it must have.
 
     a tenant's list    its rules, then the domain's return traffic; then the two defaults (a row each, not in the chain)
     the operator's     its rules, whatever their direction

@@ -162,7 +162,7 @@ def _way(lists: Sequence[FilterList], world: World, limit: LogLimit, *, first: b
 
 
 def _owner(option: str, prefix: Prefix, *, first: bool) -> tuple[str, ...]:
-    """Return the match of one address, of the packet or of the one that opened its connection."""
+    """Return the match of one address of the packet, or of its connection's first packet."""
     if not first:
         return _address(option, prefix)
     return tuple(f"-m conntrack {each}" for each in _address(_OF_FIRST[option], prefix))
@@ -224,7 +224,9 @@ def _matches(line: Line, family: Family) -> Iterator[str]:
 
 
 def _matches_of_first(line: Line) -> Iterator[str]:
-    """The matches of a line about the packet that opened the connection, in the order of iptables-save.
+    """Yield the matches of a line about the packet that opened the connection.
+
+    They are in the order of iptables-save.
 
     An ICMP type and its code are one number there, in the place of the destination's port.
     """

@@ -87,7 +87,10 @@ class Line(NamedTuple):
 
     @property
     def opening_icmp(self) -> tuple[int, int]:
-        """ICMP type and code as the kernel keeps them of a connection's first packet: the bounds of one number."""
+        """The bounds of ICMP type and code of a connection's first packet, as one number.
+
+        The kernel keeps them as one number, the code in the lower byte.
+        """
         low, high = (0, 255) if self.icmp_code < 0 else (self.icmp_code, self.icmp_code)
         return self.icmp_type << 8 | low, self.icmp_type << 8 | high
 

@@ -94,7 +94,10 @@ def filter_program(
 
 
 def without_connections(policy: Policy) -> Policy:
-    """A policy as planes hold it that know no connections: replies come in by what they look like."""
+    """Return the policy for planes that do not track connections.
+
+    There, replies come in by what they look like.
+    """
     if policy.return_traffic is not ReturnTraffic.TRACKED:
         return policy
     return replace(policy, return_traffic=ReturnTraffic.ESTABLISHED)

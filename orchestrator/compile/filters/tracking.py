@@ -1,4 +1,6 @@
-"""Packet filters that track connections: rules in front of lists that sort out packets of no connection.
+"""Rules of packet filters that track connections, in front of the lists.
+
+They sort out packets of no connection.
 
     invalid, untracked ──▶ drop
     new                ──▶ opens      SYN without ACK, an ICMP request, or a packet of another protocol; else drop
@@ -53,14 +55,20 @@ def nftables_chains(family: Family) -> Iterator[tuple[str, list[str]]]:
 
 
 def nftables_errors(ip: str, prefixes: Sequence[str]) -> list[str]:
-    """Return the rules of a tenant's chain of ICMP errors; `ip` is nft's word for the IP version."""
+    """Return the rules of a tenant's chain of ICMP errors.
+
+    `ip` is nft's word for the IP version.
+    """
     answerers = (f"ct direction {_TO_OPENER} ct original {ip} daddr {prefix} return" for prefix in prefixes)
     openers = (f"ct direction {_TO_ANSWERER} ct original {ip} saddr {prefix} return" for prefix in prefixes)
     return [*answerers, *openers, "drop"]
 
 
 def nftables_rules(ip: str) -> list[str]:
-    """Return the rules in front of lists; the map `errors` leads to tenants' chains of ICMP errors."""
+    """Return the rules in front of lists.
+
+    The map `errors` leads to tenants' chains of ICMP errors.
+    """
     return [
         f"ct state {_INVALID:#x} drop",
         f"ct state {_UNTRACKED:#x} drop",
@@ -76,7 +84,10 @@ def nftables_rules(ip: str) -> list[str]:
 
 
 def iptables_chains(family: Family, owned: Mapping[int, Sequence[Prefix]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the chain of what opens a connection, and one of ICMP errors for each tenant; `owned` by its number."""
+    """Yield the chains in front of lists, and each tenant's chain of ICMP errors.
+
+    `owned` has the prefixes of each tenant's number.
+    """
     _, requests, _ = _REQUESTS[family]
     ports = (f"-p {name} -m {name} --{side} 0 -j DROP" for name in ("tcp", "udp") for side in ("sport", "dport"))
     option = "-p icmp -m icmp --icmp-type" if family is Family.IPV4 else "-p icmpv6 -m icmp6 --icmpv6-type"

@@ -1,4 +1,4 @@
-"""Compile a policy to one `nft -f` script that finds a packet's rule by few look-ups.
+"""Compile a policy to one `nft -f` script that needs few look-ups per packet.
 
 space.py    a list's rows as boxes of ranks
 plan.py     maps, cuts and sequences: how a packet finds its rule

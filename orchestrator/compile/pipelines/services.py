@@ -1,4 +1,6 @@
-"""The rows by which a host serves its endpoints: DHCP, router advertisements and DNS, behind a port of its switch.
+"""The flow rows by which a host serves its endpoints, behind a switch port.
+
+The services are DHCP, router advertisements and DNS.
 
     endpoint ── question ──▶ admission ── (services) ──▶ svc0 ┆ the host answers
     endpoint ◀── answer ──── by the port in the MAC address ─── svc0 ┆
@@ -89,7 +91,10 @@ def served_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
 
 
 def _asking(version: int) -> Iterator[list[Term]]:
-    """Questions for an address: to all, in DHCP's words, and in IPv6 those for a router."""
+    """Yield the matches of questions for an address: broadcast DHCP, and router solicitations.
+
+    The latter are of IPv6.
+    """
     everybody = Term(oxm.ETH_DST, _BROADCAST if version == IPV4 else _ALL_SERVERS)
     yield [everybody, *_dhcp(version, _CLIENT[version], _SERVER[version])]
     if version == IPV6:
@@ -109,7 +114,11 @@ def _marked(symbol: int) -> tuple[bytes, ...]:
 
 
 def _answers() -> Iterator[Flow]:
-    """To the port that the mark names; and what the host's kernel sends by its resolver's address, past all lists."""
+    """Yield the rows that send the host's answers to the endpoints that asked.
+
+    Marked frames go to the port that the mark names; packets of the host's kernel from its resolver's address go past
+    all lists.
+    """
     came = Term(oxm.IN_PORT, SERVICES_SYMBOL)
     to_caller = (
         copy_field(oxm.ETH_SRC, pipeline.OUTPUT_PORT.field, bits=32),
@@ -126,7 +135,10 @@ def _answers() -> Iterator[Flow]:
 
 
 def _rogues() -> Iterator[Flow]:
-    """DHCP's answers by any other port. The services' port is written down, so that the row needs it."""
+    """Yield the rows that drop DHCP answers from any other port.
+
+    The services' port is written down, so that the row needs it.
+    """
     end = instructions([set_field(pipeline.OUTPUT_PORT.field, SERVICES_SYMBOL)])
     for version in _ADDRESSES:
         yield _flow(Table.ADMISSION, _ROGUE, _dhcp(version, _SERVER[version], _CLIENT[version]), end)

@@ -1,4 +1,4 @@
-"""Chaos: faults without end over a running lab, with an oracle for each packet on the wire.
+"""Chaos: endless faults in a running lab, with an oracle for each packet sent.
 
     world      the point of presence, the kinds of packets, lists drawn from a seed
     ledger     which versions may be in force at which moment; verdicts about arrivals
