@@ -1,4 +1,4 @@
-"""The state of the whole service: lagging hosts, silent points, quotas, ending certificates."""
+"""The state of the whole service: hosts behind, silent points, quotas, ending certificates."""
 
 from __future__ import annotations
 

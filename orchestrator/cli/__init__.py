@@ -1,4 +1,6 @@
-"""The command line: `aclflow`. Read `tree.py` for what there is; each command's module does one thing with it.
+"""The command line: `aclflow`.
+
+`tree.py` lists its commands; each command's module does one thing with it.
 
 Modules are loaded when their command is called, so a check of a file does not wait for databases and switches.
 """

@@ -227,9 +227,8 @@ def agent(
 
     The first start enrols with the token in ACLFLOW_TOKEN (`aclflow domain invite` makes one for a single machine,
     `aclflow domain group invite` for a group) under the name with which the firewall was brought into its domain
-    (`aclflow firewall add`). What it needs later is kept in
-    ACLFLOW_STATE_DIR: it enforces the last program when it starts while the service is away, and forwards nothing
-    while it has none.
+    (`aclflow firewall add`). Its state is kept in ACLFLOW_STATE_DIR: it enforces the last program when it starts while
+    the service is away, and forwards nothing while it has none.
     """
     settings = load()
     configure_logging(settings)
@@ -256,7 +255,10 @@ def agent(
 
 
 def _met_by(driver: FilterName, legs: Legs) -> Legs:
-    """The legs as a driver meets them: packets that another firewall server hands over come from outside too."""
+    """Return the legs as a driver sees them.
+
+    To a firewall server, packets that another one hands over come from outside too.
+    """
     if driver is FilterName.FIREWALL_SERVER and legs.names:
         return Legs((*legs.outside, REHOME), legs.inside)
     return legs
@@ -274,7 +276,10 @@ def _classify_in_kernel(
 
 
 def _alone(make: Callable[[], Device]) -> Device:
-    """Without what an agent before this one may have left in front, which would stay at its policy."""
+    """Remove programs of an earlier agent from the interfaces, then make the device.
+
+    They would stay at the earlier agent's policy.
+    """
     with suppress(Missing):  # a machine that cannot run one has none
         KernelCache(()).detach()
         KernelClassifier(()).detach()

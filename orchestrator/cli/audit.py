@@ -63,7 +63,10 @@ def list_all(
     last: Annotated[int, typer.Option("--last", min=1, max=100_000, help="So many of the newest.")] = 50,
     url: Url = None,
 ) -> None:
-    """List entries of the audit trail, oldest first. Administrators see all, members what is about their tenant."""
+    """List entries of the audit trail, oldest first.
+
+    Administrators see all, members those about their tenant.
+    """
     with service(url) as client:
         found = _newest(client, chosen, last)
     shown.say(
@@ -91,7 +94,7 @@ def show(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one entry of the audit trail with its digests and its place in its chain."""
+    """Show one entry of the audit trail with its digests and chain."""
     with service(url) as client:
         one = client.audit_entry(entry)
     if as_json:
@@ -112,7 +115,10 @@ def export(
     chosen: Chosen = Chosen(),
     url: Url = None,
 ) -> None:
-    """Write the audit trail as lines of JSON: anchors, then entries. Without filters it can be verified anywhere."""
+    """Write the audit trail as lines of JSON: anchors, then entries.
+
+    Without filters it can be verified anywhere.
+    """
     query = chosen.query
     with service(url) as client:
         anchors = [] if any(query.values()) else [*client.audit_anchors()]
@@ -148,7 +154,9 @@ def verify(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find out whether entries of the audit trail were changed, moved, deleted or cut off, and where.
+    """Find out whether entries of the audit trail were tampered with, and where.
+
+    They may have been changed, moved, deleted or cut off.
 
     Anchors from the sink are what makes it worth much: those that the database has were in the same hands.
     """
@@ -212,7 +220,10 @@ def _lines_in(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def anchors_in(path: Path) -> Iterator[AuditAnchor]:
-    """Yield the anchors of a file of any lines: a collector writes words of its own before them."""
+    """Yield the anchors of a file, each from the end of its line.
+
+    A collector may write words of its own before them; other lines are passed over.
+    """
     for number, line in _lines_in(path):
         begin = line.rfind(_ANCHOR)
         if begin >= 0:

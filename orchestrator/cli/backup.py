@@ -1,4 +1,4 @@
-"""`aclflow db backup` and `aclflow db restore`: all that a service knows, in one file and back."""
+"""`aclflow db backup` and `restore`: save all that a service knows in one file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def backup(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write all that the service knows to a file, in one snapshot; the service may be running.
+    """Back up all that the service knows to a file, in one snapshot.
+
+    The service may be running.
 
     Run it as the user that the service runs as, with its settings. It is signed by the certificate authority, where
     there is one, and encrypted for recipients (here and in the setting backup_recipients). The key of the authority is
@@ -67,7 +69,9 @@ def backup(
 def backup_key(
     file: Annotated[Path, typer.Argument(help="Where the key is kept; it must not be there yet.")],
 ) -> None:
-    """Make a key that opens backups, in age's format, and print the recipient that encrypts for it.
+    """Make a key that opens backups, and print the recipient to encrypt for.
+
+    Both are in age's format.
 
     Keep the file away from the service's machine: the service needs the recipient alone.
     """
@@ -93,7 +97,9 @@ def restore(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a backup back: all of it or nothing, also into the other kind of database. Stop the service before.
+    """Restore a backup: all of it or nothing. Stop the service before.
+
+    It may go into the other kind of database.
 
     Machines that hold something later than the backup are brought back to it when the service runs. Enrolment tokens
     that were open are used up, for they may have been; tokens and certificates that were revoked since are valid again.

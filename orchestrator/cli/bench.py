@@ -52,7 +52,7 @@ def bench(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a suite, its baseline in the same run, and print the figures beside their targets.
+    """Measure a suite and its baseline, and print the figures beside their targets.
 
     Runs are interleaved, and a figure that could not be measured is left out and says why. The suite qualify sends
     traffic between machines of an inventory, from the group bench_clients to bench_servers, through what is deployed
@@ -127,7 +127,10 @@ def _line_by_line(text: str, *, done: int = 0, total: int = 0) -> None:
 
 @contextmanager
 def _telling() -> Iterator[Progress]:
-    """How the suite's progress is shown: as a bar on a terminal, if it knows how long it is; else line by line."""
+    """Show the suite's progress: a bar on a terminal, else line by line.
+
+    The bar needs to know how long the suite is.
+    """
     if not sys.stderr.isatty():
         yield _line_by_line
         return

@@ -67,7 +67,9 @@ def rotate(
     despite: Annotated[bool, typer.Option("--despite", help="Finish although machines must enrol again then.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Roll the service's authority over to a new one, a step each time; restart the service after each.
+    """Replace the service's authority by a new one, one step at a time.
+
+    Restart the service after each step.
 
     First the new one is announced: running machines learn it within ten minutes. Then it signs: they renew by it, while
     the former one is still believed. With --finish the former one is dropped: machines that were away must enrol again.
@@ -100,7 +102,10 @@ _NEXT_STEPS = {
 
 
 def _by_former(place: AuthorityDir) -> list[str]:
-    """Return whose certificates are valid and signed by the former authority. Raises Conflict where there is none."""
+    """Return the holders of valid certificates that the former authority signed.
+
+    Raises Conflict where there is none that is still believed.
+    """
     if place.stage is not Rollover.OVERLAPPING:
         raise Conflict("there is no former authority that is still believed", place=str(place.path))
     former = read_certificate(place.former_certificate)
@@ -179,7 +184,9 @@ def enrol(
     out: Out = None,
     url: Url = None,
 ) -> None:
-    """Have the request of a switch signed for a one-time token (`aclflow domain invite --kind switch --name HOST`).
+    """Have a switch's certificate request signed for a one-time token.
+
+    `aclflow domain invite --kind switch --name HOST` makes the token.
 
     That needs no other token. Certificates that the switch had before become invalid.
     """
@@ -199,9 +206,10 @@ def console(
     ],
     out: Out = None,
 ) -> None:
-    """Sign the request of a web console with the authority of the service on this machine, in
-    ACLFLOW_STATE_DIR/authority. `aclflow console` shows the certificate to browsers; at the service it stands for
-    nobody.
+    """Sign the certificate request of a web console on this machine.
+
+    The authority is that of the service on this machine, in ACLFLOW_STATE_DIR/authority. `aclflow console` shows the
+    certificate to browsers; at the service it stands for nobody.
     """
     authority = AuthorityDir(load().authority_dir).load()
     asked = read_request(_text(csr), name)

@@ -86,7 +86,10 @@ def operator_rules(ctx: Any, incomplete: str) -> list[str]:
 
 
 def places(ctx: Any, incomplete: str) -> list[str]:
-    """Endpoints of the tenant, or the tenant's list, that is named before: where packets come from and go to."""
+    """Complete the endpoints of the tenant that is named before.
+
+    The tenant may be named by its list. Packets come from endpoints and go to them.
+    """
     tenant = _typed_parameter(ctx, "tenant") or _tenant_of_list(ctx)
     found = _items(f"/v1/tenants/{tenant}/endpoints") if tenant else []
     return _beginning(incomplete, (each["name"] for each in found))

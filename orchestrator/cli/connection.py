@@ -26,7 +26,10 @@ _ANSWER_IS_NO = 1
 
 @contextmanager
 def service(url: str | None) -> Iterator[Client]:
-    """A client of the service at `url`, else where the settings or the context say. Raises Missing without a token."""
+    """Open a client of the service at `url`, or of the configured one.
+
+    The settings or the context say which that is. Raises Missing without a token.
+    """
     settings = with_context(load(), url)
     if not settings.token:
         raise Missing(
@@ -41,7 +44,10 @@ def service(url: str | None) -> Iterator[Client]:
 
 
 def wait_enforced(client: Client, domain: str, generation: int, timeout_s: float) -> Enforced:
-    """Wait, with a progress bar of the hosts that are behind, until all hold a generation or the time is over."""
+    """Wait until all hosts hold a generation, or the time is over.
+
+    A progress bar shows the hosts that are behind.
+    """
     until = time.monotonic() + timeout_s
     state = client.generation(domain, generation)
     most = len(state.laggards)

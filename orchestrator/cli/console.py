@@ -37,7 +37,10 @@ def console(
         ),
     ] = None,
 ) -> None:
-    """Run the web console, a client of the service. Users sign in with a token of the service."""
+    """Run the web console, a client of the service.
+
+    Users sign in with a token of the service.
+    """
     if (tls_certificate is None) != (tls_key is None):
         raise BadInput("a certificate and its key go together: say both or none", place="--tls-certificate")
     if not (tls_certificate or plain_http or is_loopback(host)):

@@ -1,4 +1,4 @@
-"""Services by name, each with its token and authority, in a file that only its owner reads.
+"""Services by name, with token and authority, in a file that only its owner reads.
 
 The file is ``~/.config/aclflow/contexts.json`` (``$XDG_CONFIG_HOME``). The context in ACLFLOW_CONTEXT goes first, then
 ACLFLOW_TOKEN in the environment, then the context in use, then the cloud that OS_CLOUD names, where clouds.yaml says
@@ -47,7 +47,10 @@ class Contexts:
 
     @classmethod
     def load(cls) -> Contexts:
-        """Read the file; none where there is no file. Raises BadInput and Missing that name it."""
+        """Read the file; there are no contexts where there is no file.
+
+        Raises BadInput and Missing that name it.
+        """
         path = contexts_file()
         try:
             with path.open("rb") as file:
@@ -92,7 +95,10 @@ def contexts_file() -> Path:
 
 
 def context_of_cloud() -> tuple[str, Context] | None:
-    """The service of the cloud that OS_CLOUD names, where clouds.yaml tells of one. Raises BadInput and Missing."""
+    """Return the service that clouds.yaml names for the cloud in OS_CLOUD, if any.
+
+    Raises BadInput and Missing.
+    """
     cloud = os.environ.get("OS_CLOUD")
     path = next((each for each in _cloud_files() if each.is_file()), None)
     if not cloud or path is None:
@@ -127,7 +133,9 @@ def _cloud_files() -> Iterator[Path]:
 
 
 def with_context(settings: Settings, url: str | None) -> Settings:
-    """Settings with the url, token and authority of the context that applies. Raises BadInput, Missing, NotFound.
+    """Return settings with URL, token and authority of the context that applies.
+
+    Raises BadInput, Missing, NotFound.
 
     A URL that is said elsewhere and is not the context's is refused: its token is not sent there.
     """

@@ -37,7 +37,9 @@ def add(
     ] = None,
     use: Annotated[bool, typer.Option("--use/--no-use", help="Use it from now on.")] = True,
 ) -> None:
-    """Keep a service under a name, with its token, in a file that only you may read; and use it.
+    """Store a service with its token under a name, and use it.
+
+    Only you may read the file.
 
     The token is never said on the command line, which everybody on the machine can read.
     """

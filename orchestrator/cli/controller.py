@@ -55,7 +55,10 @@ class Listening:
     ] = False
 
     def address(self) -> Listen:
-        """As the launcher wants it. Raises BadInput, also for OpenFlow in clear on an address that others reach."""
+        """The address to listen on, as the launcher takes it. Raises BadInput.
+
+        OpenFlow in clear is refused, too, on an address that others reach.
+        """
         address, colon, port = self.listen.rpartition(":")
         if not (colon and address and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
             raise BadInput(f"'{self.listen}' is not ADDRESS:PORT", place="--listen")
@@ -110,8 +113,8 @@ def controller(
 ) -> None:
     """Run the OpenFlow controller of a domain.
 
-    The first start enrols with the one-time token in ACLFLOW_TOKEN (`aclflow domain invite` makes one). What it needs
-    later is kept in ACLFLOW_STATE_DIR, so that it starts and repairs switches while the service is away.
+    The first start enrols with the one-time token in ACLFLOW_TOKEN (`aclflow domain invite` makes one). Its state is
+    kept in ACLFLOW_STATE_DIR, so that it starts and repairs switches while the service is away.
     """
     settings = load()
     configure_logging(settings)

@@ -1,4 +1,7 @@
-"""Which switch it is: a datapath id that is said, or the one that `aclflow host configure` gives to that name."""
+"""The datapath id of a switch: a given one, or that of a host's name.
+
+`aclflow host configure` gives the latter.
+"""
 
 from __future__ import annotations
 

@@ -206,8 +206,10 @@ def raise_above(
     above: Annotated[int, typer.Option("--above", min=0, help="The generation that a host says it holds.")],
     url: Url = None,
 ) -> None:
-    """Move a domain above what its hosts hold, after its database was put back to an earlier state by other means than
-    `aclflow db restore`."""
+    """Raise a domain's generation above what its hosts hold.
+
+    This is needed after its database was put back to an earlier state by other means than `aclflow db restore`.
+    """
     with service(url) as client:
         generation = client.raise_domain(domain, above)
     say(f"{domain} is at generation {generation}")
@@ -222,7 +224,10 @@ def wait(
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="How long to wait, in seconds.")] = 30.0,
     url: Url = None,
 ) -> None:
-    """Wait until every host holds a generation. Ends with 1, naming the hosts that are behind then."""
+    """Wait until every host holds a generation.
+
+    Ends with 1, naming the hosts that are behind then.
+    """
     with service(url) as client:
         wanted = client.domain(domain).generation if generation is None else generation
         state = wait_enforced(client, domain, wanted, timeout)

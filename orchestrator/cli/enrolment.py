@@ -57,7 +57,9 @@ def invite_group(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token that the machines of a group enrol with, for the user data that they share. It is shown only now.
+    """Make a token that the machines of a group enrol with.
+
+    It is for the user data that they share, and is shown only now.
 
     Each instance is admitted once, and only if the domain's cloud has it in the group with the address that it comes
     from.

@@ -36,7 +36,9 @@ def events(
     shown: Shown,
     url: Url = None,
 ) -> None:
-    """Show what happened, oldest first: changes, what is in force, hosts that refuse, rules about to expire.
+    """Show events, oldest first.
+
+    They are changes, what is in force, hosts that refuse, rules about to expire.
 
     Administrators see everything, tenants what is about them. With --follow, --json prints one object a line.
     """

@@ -1,4 +1,4 @@
-"""Access lists by name: files, `-` for standard input, and lists of tenants at the service.
+"""Access lists by name: files, `-` for standard input, and tenants' lists at the service.
 
 list.json, ./shop, -      a file: a name with a dot or a slash, or standard input
 shop, shop@7              the list of tenant shop at the service: as it is, or as it was at version 7
@@ -69,7 +69,9 @@ class Read:
 
 
 def read_file(name: str, reading: Reading) -> Read:
-    """Read a list, with what it loses. Raises Missing, BadInput, BadPolicy, TooLarge; places name the list.
+    """Read a list, with what it loses.
+
+    Raises Missing, BadInput, BadPolicy, TooLarge; places name the list.
 
     A list at the service raises what the client raises, too.
     """
@@ -87,7 +89,10 @@ def read_files(names: list[str], reading: Reading) -> list[Read]:
 
 
 def read_every_list(names: list[str], reading: Reading) -> list[Read]:
-    """Read all lists of several files: a router's configuration may hold many. Raises what `read_file` raises."""
+    """Read all lists of several files. Raises what `read_file` raises.
+
+    A router's configuration may hold many.
+    """
     _standard_input_once(names)
     found: list[Read] = []
     for name in names:
@@ -105,7 +110,10 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
 
 
 def _fetch_list(name: str, live: LiveList, url: str | None) -> Read:
-    """Take a list from the service. Raises what the client raises, with a hint where a file has the name."""
+    """Read a list from the service. Raises what the client raises.
+
+    The error has a hint where a file has the name.
+    """
     try:
         with service(url) as client:
             seen = client.acl(live.tenant, version=live.version)
@@ -159,7 +167,10 @@ def _open_list(name: str, reading: Reading) -> tuple[str, str, str]:
 
 
 def whole(read: Read, reading: Reading) -> Acl:
-    """The list, if nothing of it was lost or the caller takes its approximation. Raises NotExpressible."""
+    """Return a list that lost nothing, or its approximation if the caller accepts that.
+
+    Raises NotExpressible.
+    """
     for note in read.imported.notes:
         remark(f"{read.name}: {note}")
     refuse_losses(read.imported.losses, reading.approximate, f"{read.name} cannot be carried over exactly")
@@ -176,7 +187,10 @@ def refuse_losses(losses: tuple[Loss, ...], approximate: bool, what: str) -> Non
 
 
 def write_output(text: str, output: str | None) -> None:
-    """Write a result to a file or to standard output. Raises Missing for a place that cannot be written."""
+    """Write a result to a file or to standard output.
+
+    Raises Missing for a place that cannot be written.
+    """
     if output is None or output == STDIN:
         sys.stdout.write(text)
         return
@@ -192,7 +206,10 @@ def text_of(name: str) -> str:
 
 
 def make_folder(name: str) -> None:
-    """Make a folder for results, unless it is there. Raises Missing for a place that cannot be written."""
+    """Make a folder for results, unless it is there.
+
+    Raises Missing for a place that cannot be written.
+    """
     try:
         Path(name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -200,7 +217,9 @@ def make_folder(name: str) -> None:
 
 
 def _bytes_of(name: str) -> bytes:
-    """The content. A file that is too large is not read; of one without a size (a pipe) one byte more than is allowed.
+    """Return the content of a file, or of standard input.
+
+    A file that is too large is not read; of one without a size (a pipe) one byte more than is allowed is read.
 
     Raises TooLarge, Missing, BadInput.
     """

@@ -31,7 +31,10 @@ def add(
     plane: Annotated[Plane, typer.Option("--plane", help="The packet filter that it uses.")] = Plane.NFTABLES,
     url: Url = None,
 ) -> None:
-    """Bring a firewall VNF into a domain. Refused where it cannot carry what the domain's lists say."""
+    """Bring a firewall VNF into a domain.
+
+    Refused where it cannot carry what the domain's lists say.
+    """
     with service(url) as client:
         generation = client.add_firewall(domain, firewall, plane.value)
     say(f"firewall {firewall} belongs to {domain} from generation {generation} on")
@@ -49,7 +52,10 @@ def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
 
 @taking
 def remove(domain: DomainName, firewall: FirewallName, url: Url = None) -> None:
-    """Take a firewall VNF out of a domain. It goes on as it was last programmed."""
+    """Take a firewall VNF out of a domain.
+
+    It goes on as it was last programmed.
+    """
     with service(url) as client:
         client.remove_firewall(domain, firewall)
     say(f"firewall {firewall} does not belong to {domain} any more")

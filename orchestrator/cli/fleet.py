@@ -1,4 +1,4 @@
-"""`aclflow fleet`: firewall VNFs that aclflow makes and takes away by itself, as many as the traffic needs."""
+"""`aclflow fleet`: as many firewall VNFs as the traffic needs, made and removed automatically."""
 
 from __future__ import annotations
 
@@ -122,7 +122,10 @@ def _rate(text: str, option: str) -> float:
 
 @taking
 def show(domain: DomainName, report: Report, url: Url = None) -> None:
-    """Show a domain's VNFs: where each is in its life, what it carries, and why the fleet has the size it has."""
+    """Show a domain's VNFs, and why the fleet has its size.
+
+    Of each VNF: where it is in its life, and what it carries.
+    """
     with service(url) as client:
         found = client.fleet(domain)
     _say_fleet(found, report)
@@ -130,7 +133,10 @@ def show(domain: DomainName, report: Report, url: Url = None) -> None:
 
 @taking
 def set_up(domain: DomainName, wishes: Wishes, url: Url = None, as_json: AsJson = False) -> None:
-    """Say how a domain's fleet is to be; the first time makes it. Settings that are not named stay as they are."""
+    """Configure a domain's fleet; the first time makes it.
+
+    Settings that are not named stay as they are.
+    """
     with service(url) as client:
         found = client.set_fleet(domain, wishes.changes())
     _say_fleet(found, Report(Shown(as_json=as_json)))
@@ -138,13 +144,19 @@ def set_up(domain: DomainName, wishes: Wishes, url: Url = None, as_json: AsJson 
 
 @taking
 def grow(domain: DomainName, count: Count = 1, url: Url = None, as_json: AsJson = False) -> None:
-    """Have so many VNFs more, whatever the load is; `set --size auto` leaves it to the load again."""
+    """Add VNFs to the fleet, whatever the load is.
+
+    `set --size auto` leaves its size to the load again.
+    """
     _resize(domain, count, url, as_json=as_json)
 
 
 @taking
 def shrink(domain: DomainName, count: Count = 1, url: Url = None, as_json: AsJson = False) -> None:
-    """Have so many VNFs fewer, whatever the load is. Those that hold least leave, drained first."""
+    """Remove VNFs from the fleet, whatever the load is.
+
+    Those that hold least leave, drained first.
+    """
     _resize(domain, -count, url, as_json=as_json)
 
 
@@ -164,7 +176,10 @@ def drain(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take one VNF's traffic away and remove it. Another comes in its place where the fleet's size asks for it."""
+    """Take one VNF's traffic away and remove it.
+
+    Another comes in its place where the fleet's size asks for it.
+    """
     with service(url) as client:
         found = client.drain_member(domain, vnf)
         if wait:
@@ -221,7 +236,10 @@ def capacity(
     shown: Shown,
     url: Url = None,
 ) -> None:
-    """Show what one VNF carries, by version, and how far to trust that; with a file, have its measurements count."""
+    """Show by version what one VNF carries, or add measurements from a file.
+
+    It also says how far to trust the versions.
+    """
     found_there = {} if file is None else measurements_in(file, plane or Plane.NFTABLES)
     with service(url) as client:
         for of, measured in found_there.items():
@@ -232,7 +250,9 @@ def capacity(
 
 
 def measurements_in(file: Path, unsaid: Plane) -> dict[str, list[Measured]]:
-    """The measurements of a file, by plane; `unsaid` is the one that they are of where it does not say.
+    """Return the measurements of a file, by plane.
+
+    `unsaid` is the plane where the file does not say.
 
     It is results of `aclflow bench fw-vnf`, or a plain list of {rules, octets, pps}. Raises Missing, BadInput.
     """

@@ -1,4 +1,4 @@
-"""`aclflow fleet simulate`: what a fleet would do under a load, generated or recorded, before it has to."""
+"""`aclflow fleet simulate`: what a fleet would do under a generated or recorded load."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def run(
     plot: Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Draw size, load and loss there.")] = None,
     url: Url = None,
 ) -> None:
-    """Replay a load against the decisions: how many VNFs there would be, what they carry, what is lost.
+    """Simulate a fleet under a load: its size, its load and its losses.
+
+    The load is replayed against the decisions that the service would take.
 
     With measurements in a file and a load of your own no service is needed.
     """

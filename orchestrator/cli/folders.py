@@ -12,9 +12,11 @@ MOST_FILES = 10_000
 
 
 def texts_under(folder: str | None, suffixes: Collection[str], option: str) -> Mapping[str, str]:
-    """The files of a folder with these suffixes, by their path in it, with / between its parts; none for no folder.
+    """Return the texts of a folder's files with these suffixes, by path.
 
-    Raises Missing for what cannot be read, BadInput for what is no text, TooLarge; they name the option.
+    The path is within the folder, with / between its parts. Without a folder there are none.
+
+    Raises Missing for a file that cannot be read, BadInput for one that is no text, TooLarge; they name the option.
     """
     if folder is None:
         return {}

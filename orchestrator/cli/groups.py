@@ -28,7 +28,7 @@ SomeMembers = Annotated[list[str], typer.Argument(metavar="PREFIX...", help="Suc
 
 @taking
 def list_all(of: OfTenant, shown: Shown, url: Url = None) -> None:
-    """List the address groups, with how many members each has and the rules that name it."""
+    """List the address groups, with their sizes and the rules that name them."""
     with service(url) as client:
         found = list(client.groups(of.tenant))
     rows = ((one.name, one.members, " ".join(one.rules) or "-", one.description) for one in found)

@@ -1,4 +1,7 @@
-"""`aclflow host add | show | list | remove`: machines that the service makes hosts, and gives back."""
+"""`aclflow host add | show | list | remove`: machines that the service makes hosts.
+
+It also gives them back.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,9 @@ NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once; `aclflo
 def add(
     domain: DomainName, host: HostName, asked: Asked, no_wait: NoWait = False, url: Url = None, as_json: AsJson = False
 ) -> None:
-    """Make a machine a host: configure its switch default off, have it join, wait until it holds the domain's policy.
+    """Make a machine a host, and wait until it holds the domain's policy.
+
+    Its switch is configured default off, then the machine joins the domain.
 
     A machine that was cut off or has failed is asked for again with the same command.
     """
@@ -108,7 +113,10 @@ def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
 def remove(
     domain: DomainName, host: HostName, no_wait: NoWait = False, url: Url = None, as_json: AsJson = False
 ) -> None:
-    """Give a machine back: its switch is closed first, so nothing passes unfiltered; then the domain forgets it."""
+    """Give a machine back: close its switch, then remove the host.
+
+    As the switch is closed first, nothing passes unfiltered.
+    """
     with service(url) as client:
         seen = client.give_back(domain, host)
         if not no_wait:

@@ -1,4 +1,7 @@
-"""`aclflow host services run | show | remove`: what endpoints need to come up, answered by this machine."""
+"""`aclflow host services`: DHCP, router advertisements and DNS that this machine gives endpoints.
+
+Endpoints need them to come up. The commands are run, show and remove.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`aclflow host configure | enrol | release`: the switch of this machine, as a host of a domain."""
+"""`aclflow host configure | enrol | release`: this machine's switch as a domain's host."""
 
 from __future__ import annotations
 
@@ -100,7 +100,10 @@ def configure(
     check: Check = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the Open vSwitch of this machine that of a host: default off from the first moment. Safe to repeat."""
+    """Make this machine's Open vSwitch that of a host. Safe to repeat.
+
+    It is default off from the first moment.
+    """
     wanted = switch.wanted(domain, host)
     done = LocalSwitch(run_dir).configure(wanted, check=check)
     _tell(done, check=check, as_json=as_json, datapath_id=f"{wanted.datapath_id:016x}")
@@ -114,7 +117,9 @@ def enrol(
     enrol_file: EnrolFile = None,
     url: Url = None,
 ) -> None:
-    """Get the switch of this machine a certificate for a one-time token (`aclflow domain invite --kind switch`).
+    """Get a certificate for this machine's switch, with a one-time token.
+
+    `aclflow domain invite --kind switch` makes the token.
 
     A token with a fingerprint says whom to believe, so nothing else is needed. Key and certificate are then in
     FOLDER/switch.pem, whom to believe in FOLDER/authority.pem: name them to `configure` as --tls-key, --tls-certificate
@@ -135,7 +140,10 @@ def release(
     check: Check = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give the Open vSwitch of this machine back: it forwards nothing from then on. Safe to repeat."""
+    """Give this machine's Open vSwitch back. Safe to repeat.
+
+    It forwards nothing from then on.
+    """
     _tell(LocalSwitch(run_dir).release(bridge, domain, check=check), check=check, as_json=as_json)
 
 

@@ -1,4 +1,4 @@
-"""Keys of a terminal, one by one, as soon as they are pressed; and when it is given another size."""
+"""Read a terminal's keys as soon as they are pressed, and its changes of size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Wait = Callable[[float], str]
 
 @contextmanager
 def keys() -> Iterator[Wait]:
-    """The keys of standard input for as long as the block runs; of an input that is no terminal, none.
+    """Read single keys of standard input during the block.
+
+    There are none where the input is no terminal.
 
     To be used in the main thread.
     """

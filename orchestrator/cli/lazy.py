@@ -1,4 +1,4 @@
-"""From the tree of commands to a Typer application whose commands are loaded when they are called."""
+"""Make a Typer application from the tree of commands, which loads commands when called."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """A group that knows its commands by name and summary, and loads the one that is called."""
+    """A group that knows commands by name and summary, and loads the called one."""
 
     branch: Branch
     """Each group's own: a class is made for it."""
@@ -36,7 +36,9 @@ class LazyGroup(typer.core.TyperGroup):
         return [child.name for child in self.branch.children if child.name in present]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Typer's, with the real command in the place of its sign, and with words that people bring from elsewhere.
+        """Resolve a command as Typer does, but load the real command.
+
+        It is put in the place of its sign. Words that people bring from other tools are understood, too.
 
         Raises BadInput, with the right spelling, for an old one and for a verb before its noun.
         """
@@ -49,7 +51,10 @@ class LazyGroup(typer.core.TyperGroup):
         return name, load(leaf) if isinstance(leaf, Leaf) else command, rest
 
     def _words_for_help(self, ctx: Any, words: list[str]) -> list[str]:
-        """`help` and `help NOUN VERB` as --help. Ends where help on this group is asked for."""
+        """Turn `help` and `help NOUN VERB` into --help.
+
+        Ends where help on this group is asked for.
+        """
         if not words or words[0] != "help":
             return words
         if not words[1:]:
@@ -89,7 +94,9 @@ def _names(branch: Branch) -> frozenset[str]:
 
 
 def translate(words: list[str], names: Collection[str]) -> list[str]:
-    """The words with one of a group's commands at their head where one is meant, else as they are.
+    """Return the words with a command's own name in front, where a synonym is meant.
+
+    Otherwise they are returned as they are.
 
     `ls` is `list`; `rules` is `rule`; `get` is `show` with an argument and `list` without.
     """
@@ -106,7 +113,10 @@ def translate(words: list[str], names: Collection[str]) -> list[str]:
 
 
 def load(leaf: Leaf) -> Any:
-    """The command of a leaf, from its module; while a shell completes, what stands for it, if that is known."""
+    """Load the command of a leaf from its module.
+
+    While a shell completes, its stand-in is returned, if that is known.
+    """
     target = shell.standing_for(leaf.target) if shell.is_completing() else None
     if target is None:
         module, _, attribute = leaf.target.partition(":")
@@ -122,7 +132,10 @@ def load(leaf: Leaf) -> Any:
 
 
 def _paragraphs(function: Callable[..., None]) -> str:
-    """A function's documentation with one line for each paragraph, to be broken where the terminal ends."""
+    """Return a function's documentation with one line for each paragraph.
+
+    The lines are broken where the terminal ends.
+    """
     text = inspect.getdoc(function) or ""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 

@@ -1,4 +1,4 @@
-"""Where an enforcement point of this machine belongs, as its command line and its settings say.
+"""Where an enforcement point belongs, as its command line and settings say.
 
 Apart from `controller.py`, so that a firewall's agent does not load the OpenFlow library: half of its start was that.
 """
@@ -33,8 +33,10 @@ def membership(settings: Settings, name: str | None, url: str | None, enrol_file
 
 
 def enrolment_token(settings: Settings, path: Path | None) -> str:
-    """The token in a file, else in the settings; none where there is no such file, for who has enrolled already needs
-    none."""
+    """Return the enrolment token in a file, else in the settings.
+
+    It is empty where there is no such file, because a machine that has enrolled already needs none.
+    """
     if path is None:
         return settings.token
     try:

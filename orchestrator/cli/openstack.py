@@ -1,4 +1,7 @@
-"""`aclflow openstack`: what the service would meet in an OpenStack, and groups that the cloud's alarms move."""
+"""`aclflow openstack`: check an OpenStack, and manage groups that the cloud's alarms resize.
+
+The check tells what the service would meet there.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,10 @@ def alarms_create(
     url: Url = None,
     cloud: CloudFile = None,
 ) -> None:
-    """Begin to create a group of firewall VNFs that alarms grow and shrink. Safe to repeat."""
+    """Begin to create a group of firewall VNFs that alarms resize.
+
+    Safe to repeat.
+    """
     limits = AlarmLimits(fewest, most, cooldown, notice, alarms)
     with _groups(cloud) as groups:
         groups.create(domain, url or load().url, plane, limits)
@@ -89,7 +95,10 @@ def alarms_show(domain: DomainName, cloud: CloudFile = None, as_json: AsJson = F
 
 @taking
 def alarms_webhooks(domain: DomainName, shown: Shown, cloud: CloudFile = None) -> None:
-    """Show the URLs that an alarm posts to. They are secrets: anybody who has one can change the group's size."""
+    """Show the URLs that an alarm posts to. They are secrets.
+
+    Anybody who has one can change the group's size.
+    """
     with _groups(cloud) as groups:
         urls = groups.webhooks(domain)
     shown.say(asdict(urls), ("policy", "URL"), asdict(urls).items())
@@ -127,7 +136,9 @@ def _groups(cloud: Path | None) -> Iterator[AlarmGroups]:
 
 @contextmanager
 def opened_openstack(cloud: Path | None, entry: str | None = None) -> Iterator[tuple[HeatSettings, OpenStack]]:
-    """The OpenStack that a file is about, by another entry of clouds.yaml if named; it is given the time that it needs.
+    """Open the OpenStack that a file describes, or another entry of clouds.yaml.
+
+    It is given the time that it needs.
 
     Raises BadInput, Missing.
     """

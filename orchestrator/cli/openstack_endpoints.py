@@ -1,4 +1,7 @@
-"""`aclflow openstack endpoints`: virtual machines of a project as endpoints of a tenant, wherever Nova moves them."""
+"""`aclflow openstack endpoints`: a project's virtual machines as endpoints of a tenant.
+
+They stay endpoints wherever Nova moves them.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,9 @@ def endpoints(
     cloud: CloudFile = None,
     url: Url = None,
 ) -> None:
-    """Hold a tenant's endpoints against the ports of its virtual machines, and tell on which host each is.
+    """Compare a tenant's endpoints with the ports of its virtual machines.
+
+    The host of each is shown, too.
 
     Ends with 1 where they differ and nothing was written, and where a machine is on a host that is not of the domain.
     """
@@ -71,7 +76,10 @@ def endpoints(
 
 
 def _follow(desk: _Desk, looking: Looking, shown: Shown) -> None:
-    """Look again and again; a cloud or a service that does not answer is asked again."""
+    """Look again and again.
+
+    A cloud or a service that does not answer is asked again.
+    """
     before: Mapping[str, str | None] | None = None
     told: Mapping[str, str] = {}
     while True:

@@ -52,7 +52,10 @@ def add(
     asking: Asking,
     url: Url = None,
 ) -> None:
-    """Add a rule that holds for every tenant of a domain; without a place, at the end."""
+    """Add a rule that holds for every tenant of a domain.
+
+    Without a place, it goes to the end.
+    """
     new = said.new_rule(rule)
     stated = place if place.is_said else replace(place, last=True)
 
@@ -121,7 +124,10 @@ def _change(
     asking: Asking,
     url: str | None,
 ) -> None:
-    """Show an edit, ask, write it and wait. Changes of others meanwhile are kept, unless it is about the same rule."""
+    """Show an edit, ask, write it and wait.
+
+    Changes of others meanwhile are kept, unless the edit is about the same rule.
+    """
     asking.check()
     if asking.message:
         remark("the operator's rules have no history: the message is not kept")
@@ -161,7 +167,10 @@ def _of(rules: Sequence[Rule], name: str) -> Rule | None:
 
 
 def _is_agreed(domain: str, before: Rules, after: Rules, asking: Asking) -> bool:
-    """Show the edit and say whether to carry it out. Ends with 1 where somebody who is asked says no."""
+    """Show the edit, ask, and return whether to carry it out.
+
+    Ends with 1 where the answer is no.
+    """
     for change in list_changes(Acl(before), Acl(after)).rules:
         rule = change.after or change.before
         say(f"  {_SIGNS[change.kind]} {change.id}  {rule_text(rule) if rule else ''}")

@@ -169,7 +169,10 @@ class Reading:
 
 
 def addresses_of(given: Iterable[str], option: str) -> Mapping[str, tuple[Prefix, ...]]:
-    """Read what names stand for; one that is given twice stands for both. Raises BadInput that names the option."""
+    """Read the addresses that names stand for. Raises BadInput that names the option.
+
+    A name that is given twice stands for both.
+    """
     found: dict[str, tuple[Prefix, ...]] = {}
     for text in given:
         name, equals, prefixes = text.rpartition("=")
@@ -223,7 +226,7 @@ def prefix_of(text: str, option: str) -> Prefix:
 
 
 def end_of(text: str, option: str) -> dt.datetime:
-    """A time to come as people say it, in the zone of this machine. Raises BadInput."""
+    """Read a future time in the zone of this machine. Raises BadInput."""
     return at(option, read_time, text, dt.datetime.now(dt.UTC), local_zone())
 
 

@@ -99,7 +99,10 @@ def try_out(
     shown: Shown,
     url: Url = None,
 ) -> None:
-    """Show what a round would decide now, by the domain's settings or others. Nothing is changed."""
+    """Show what a round would decide now. Nothing is changed.
+
+    It goes by the domain's settings, or by others.
+    """
     said = choosing.settings()
     with service(url) as client:
         settings = {**client.placement(domain).settings, **said} if said else None

@@ -1,4 +1,7 @@
-"""`aclflow plan`: what a point of presence costs for a cloud of any size, and the formulas held against real lines."""
+"""`aclflow plan`: the cost of a point of presence for a cloud of any size.
+
+Its formulas can be compared with real lines.
+"""
 
 from __future__ import annotations
 

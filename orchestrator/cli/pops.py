@@ -38,7 +38,10 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a PoP is laid out, as far as it is said; named as in REST."""
+    """The layout options of a PoP, named as in REST.
+
+    None: the option was not given.
+    """
 
     ipv4_chunk: Annotated[int | None, typer.Option("--ipv4-chunk", help="Leading bits of a chunk.")] = None
     ipv6_chunk: Annotated[int | None, typer.Option("--ipv6-chunk", help="The same in IPv6, up to 48.")] = None
@@ -169,7 +172,10 @@ def add_edge(
 
 @taking
 def remove_edge(pop: PopName, edge: EdgeName, url: Url = None) -> None:
-    """Take an edge switch out of a PoP. It goes on as it was last programmed."""
+    """Take an edge switch out of a PoP.
+
+    It goes on as it was last programmed.
+    """
     with service(url) as client:
         client.remove_edge(pop, edge)
     say(f"edge switch {edge} does not belong to {pop} any more")
@@ -196,7 +202,10 @@ def set_server(
     state: Annotated[State, typer.Option("--state", help="Whether it serves, drains or is lost.")],
     url: Url = None,
 ) -> None:
-    """Say that a server serves, keeps what it has (draining), or is lost: then its tenants get others."""
+    """Set whether a server serves, drains or is lost.
+
+    A draining one keeps the tenants that it has; those of a lost one get others.
+    """
     with service(url) as client:
         generation = client.set_pop_server(pop, server, state.value)
     say(f"server {server} is {state.value} from generation {generation} on")
@@ -244,7 +253,7 @@ def choose(pop: PopName, shown: Shown, url: Url = None) -> None:
 
 @taking
 def traffic(pop: PopName, report: Report, url: Url = None) -> None:
-    """Show where packets from outside went, and which share of each tenant goes past the servers."""
+    """Show the ways of packets from outside, and each tenant's share past the servers."""
     with service(url) as client:
         seen = client.pop_traffic(pop)
     shares = [

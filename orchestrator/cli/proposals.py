@@ -1,4 +1,4 @@
-"""`aclflow proposal` and `aclflow domain approval`: changes that go out when another person has approved them."""
+"""`aclflow proposal` and `aclflow domain approval`: changes that another person must approve."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def list_all(about: About, shown: Shown, url: Url = None) -> None:
 
 @taking
 def show(about: About, proposal: ProposalId, url: Url = None, as_json: AsJson = False) -> None:
-    """Show a proposal, and what it would change of what is in force: rules, and packets."""
+    """Show a proposal, and the rules and packets that it would change."""
     with service(url) as client:
         seen = _find_proposal(client, about, proposal)
         changes = client.proposed_changes(_about(about), seen.id) if seen.state == "open" else None
@@ -137,7 +137,10 @@ def set_approvals(
     ] = None,
     url: Url = None,
 ) -> None:
-    """Say what of a domain needs the approval of another person. That less needs it must be approved, too."""
+    """Set which changes of a domain need the approval of another person.
+
+    A change by which less needs it must be approved, too.
+    """
     with service(url) as client:
         before = client.approvals(domain)
         tenants = {*before.tenants, *(add or ())} - {*(remove or ())}

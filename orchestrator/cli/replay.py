@@ -166,7 +166,10 @@ class Showing:
     )
 
     def show(self, found: Replay) -> None:
-        """Write tables, or the document. Raises Missing where there is nothing to draw a plot with."""
+        """Write tables, or the document.
+
+        Raises Missing where there is nothing to draw a plot with.
+        """
         plots = [] if self.plot is None else draw_times(found, self.plot)
         most = self.most if self.most is not None else _MOST if self.report.table is None else 0
         document = replay_json(found, most) | {"plots": [*map(str, plots)]} if self.report.is_document else None
@@ -219,7 +222,10 @@ def replay(
 
 
 def _files(patterns: Sequence[str]) -> list[str]:
-    """The captures of names and of patterns such as `day-*.pcap.gz`. Raises Missing for one that names none."""
+    """Return the captures of names and of patterns such as `day-*.pcap.gz`.
+
+    Raises Missing for a pattern that matches none.
+    """
     found: list[str] = []
     for pattern in patterns:
         is_pattern = glob.has_magic(pattern) and not Path(pattern).exists()
@@ -254,7 +260,10 @@ def _on_cluster(scheduler: str, files: Sequence[str], question: Question) -> Rep
 
 
 def _on_device(name: str) -> OnDevice | None:
-    """Return the maker of rows on the device of a name; None for C. Raises BadInput and Missing."""
+    """Return the maker of rows on a named device; None for C.
+
+    Raises BadInput and Missing.
+    """
     if name == C:
         return None
     device = choose_device(name)
@@ -277,7 +286,10 @@ def _replay_files(names: Sequence[str], deciding: Deciding, against: Deciding | 
 
 @contextmanager
 def _at_work(what: str) -> Iterator[Callable[[int], None]]:
-    """Where it is not known how much there is, as of a pipe: no more than that something goes on."""
+    """Show that work goes on, without a count.
+
+    It is for inputs of unknown length, as of a pipe.
+    """
     with at_work(what):
         yield lambda _: None
 

@@ -36,7 +36,10 @@ TABLES = ("fates", "rules", "denied", "changes", "times")
 
 
 def replay_parts(found: Replay, most: int, *, by_time: bool) -> Iterator[Line | Table]:
-    """Yield tables: packets by fate, by rule, by flow, and by time where that is wanted; `most` lines each."""
+    """Yield tables of packets: by fate, rule, flow, and time on request.
+
+    Each has `most` lines.
+    """
     yield Table("fates", ("fate", "packets", "bytes"), _fates(found))
     yield from _rule_parts(found.deciding, found.of_list, most)
     yield from _denied_parts(found, most)
@@ -85,7 +88,10 @@ def _never_met(deciding: Deciding, listed: Listed) -> list[Decider]:
 
 
 def _is_rule(decider: Decider) -> bool:
-    """Whether somebody wrote it; ids that start with _ are of the default and of the domain's return traffic."""
+    """Return whether a decider is a rule that somebody wrote.
+
+    Ids that start with _ are of the default and of the domain's return traffic.
+    """
     return not decider.id.startswith("_")
 
 
@@ -157,7 +163,10 @@ _NANOSECONDS = 1_000_000_000
 
 
 def _time(nanoseconds: int) -> str:
-    """A time in UTC, with milliseconds where it has some. One that no calendar has is a number of seconds."""
+    """Return a time in UTC, with milliseconds where it has some.
+
+    A time that no calendar has is shown as a number of seconds.
+    """
     seconds, rest = divmod(nanoseconds, _NANOSECONDS)
     try:
         shown = dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
@@ -172,7 +181,10 @@ def _width(found: Replay) -> str:
 
 
 def draw_times(found: Replay, folder: Path) -> list[Path]:
-    """Draw packets by time and fate. Raises Missing without matplotlib, or where the folder cannot be made."""
+    """Draw packets by time and fate.
+
+    Raises Missing without matplotlib, or where the folder cannot be made.
+    """
     from orchestrator.bench.plots import draw_plots  # noqa: PLC0415  (only a plot needs it)
     from orchestrator.bench.results import Series  # noqa: PLC0415
 
@@ -194,7 +206,10 @@ def draw_times(found: Replay, folder: Path) -> list[Path]:
 
 
 def _with_gaps(found: Replay) -> list[Interval]:
-    """The intervals from first to last, also those without packets where they are not too many."""
+    """Return the intervals from first to last, also those without packets.
+
+    The latter are left out where they are too many.
+    """
     there = {each.begin: each for each in found.timeline.intervals()}
     if not there:
         return []
@@ -271,7 +286,10 @@ def replay_json(found: Replay, most: int) -> dict[str, object]:
 
 
 def _listed_json(deciding: Deciding, listed: Listed) -> dict[str, object]:
-    """The results of a list on the captures: every line of it, also those that decided nothing."""
+    """Return the results of a list on the captures, line by line.
+
+    Lines that decided nothing are there, too.
+    """
     rules = [
         {**_decider_json(each), **asdict(listed.count_of(number))} for number, each in enumerate(deciding.deciders)
     ]

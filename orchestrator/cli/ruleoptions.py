@@ -76,7 +76,10 @@ class RuleOptions:
     owner: Annotated[str | None, typer.Option("--owner", help="The person or team that answers for the rule.")] = None
 
     def new_rule(self, name: str) -> Rule:
-        """A new rule. Raises BadInput and BadPolicy that name the option; what opens most must be said."""
+        """Make a new rule of the options. Raises BadInput and BadPolicy naming the option.
+
+        The options that open most must be given.
+        """
         if self.permit is None:
             raise BadInput("say --permit or --deny")
         for option, value in (("--source", self.source), ("--destination", self.destination)):
@@ -85,7 +88,10 @@ class RuleOptions:
         return _read(with_references({"id": name, **self._said()}))
 
     def changed(self, rule: Rule) -> Rule:
-        """The rule with what is said, and all else as it was. Raises BadInput and BadPolicy that name the option."""
+        """Return the rule with the given options, and all else as it was.
+
+        Raises BadInput and BadPolicy that name the option.
+        """
         said = self._said()
         if not said:
             raise BadInput("say what is to change, such as --port 8443")
@@ -152,7 +158,10 @@ class PlaceOptions:
         return named.count(None) < len(named)
 
     def index(self, others: list[RuleId]) -> int:
-        """The index among the other rules of the list. Raises NotFound for a neighbour that is not there."""
+        """Return the index among the other rules of the list.
+
+        Raises NotFound for a neighbour that is not there.
+        """
         neighbour = self.before if self.before is not None else self.after
         if neighbour is None:
             return len(others) if self.position is None else min(self.position - 1, len(others))

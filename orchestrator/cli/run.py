@@ -44,7 +44,10 @@ TRACEBACK = "ACLFLOW_TRACEBACK"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code. `arguments` are those after the program's name, by default the process'."""
+    """Run one command and return its exit code.
+
+    `arguments` are those after the program's name, by default the process'.
+    """
     streams.stand_in()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

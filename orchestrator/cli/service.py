@@ -74,7 +74,9 @@ def create_token(
     person: Person = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a token straight in the database of this machine: the first one of a service. It is shown only now.
+    """Make a token in this machine's database: the first one of a service.
+
+    It is shown only now.
 
     Without a database there is no service here, and nothing is made.
     """

@@ -1,4 +1,4 @@
-"""Completion within a shell's patience: what commands take is remembered, so that Tab loads none of them.
+"""Fast shell completion: parameters of commands are remembered, so that Tab loads no command.
 
 Loading a command means loading all that it works with, which takes longer than anybody who presses Tab wants to wait.
 So the first time that a command's arguments are completed, its parameters are written down in a file of the user's
@@ -33,7 +33,10 @@ def is_completing() -> bool:
 
 
 def standing_for(target: str) -> Callable[..., None] | None:
-    """A function that takes what a command's does, and does nothing; None where that was not written down yet."""
+    """Return a function with a command's parameters that does nothing.
+
+    None where the parameters were not written down yet.
+    """
     found = _read().get(target)
     if found is None:
         return None
@@ -46,7 +49,10 @@ def standing_for(target: str) -> Callable[..., None] | None:
 
 
 def remember(target: str, function: Callable[..., None]) -> None:
-    """Write down the parameters of a command. Without a cache the next time takes as long."""
+    """Write down the parameters of a command.
+
+    Without a cache the next time takes as long.
+    """
     described = [_describe_parameter(each) for each in inspect.signature(function, eval_str=True).parameters.values()]
     path = _cache()
     with contextlib.suppress(OSError):
@@ -57,7 +63,10 @@ def remember(target: str, function: Callable[..., None]) -> None:
 
 
 def _describe_parameter(parameter: inspect.Parameter) -> dict[str, Any]:
-    """A parameter as Typer is told of it, as JSON. Its first name is in the place of a default."""
+    """Return a parameter as JSON, as Typer is told of it.
+
+    Its first name is in the place of a default.
+    """
     kind, *told = get_args(parameter.annotation)
     info = next(each for each in told if isinstance(each, (typer.models.ArgumentInfo, typer.models.OptionInfo)))
     kinds = (kind, *get_args(kind))

@@ -23,7 +23,10 @@ _BUCKETS = 256
 
 @taking
 def show(domain: DomainName, shown: Shown, url: Url = None) -> None:
-    """Show which firewall carries which share of a domain's traffic, and whether the spreading switch does so."""
+    """Show each firewall's share of a domain's traffic, and whether it is enforced.
+
+    The spreading switch enforces it.
+    """
     with service(url) as client:
         seen = client.spread(domain)
     columns = ("firewall", "state", "weight", "share", "left", "right")
@@ -47,7 +50,10 @@ def set_up(
     ],
     url: Url = None,
 ) -> None:
-    """Spread a domain's traffic over the firewalls of a file and no others. A domain's fleet does this by itself."""
+    """Spread a domain's traffic over the firewalls of a file and no others.
+
+    A domain's fleet does this by itself.
+    """
     carriers, stateful, synchronised = _read(file)
     with service(url) as client:
         generation = client.set_spread(domain, carriers, stateful=stateful, synchronised=synchronised)

@@ -68,7 +68,9 @@ def run(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="UDP and TCP port of all members.")] = 3781,
     silent_s: Annotated[float, typer.Option("--silent", min=0.1, help="Seconds until a silent member is left.")] = 1.0,
 ) -> None:
-    """Be a member of a firewall cluster until stopped. Without it, what it attached goes away.
+    """Be a member of a firewall cluster until stopped.
+
+    Without it, its programs on interfaces go away.
 
     Stopped by SIGTERM it first takes no traffic from its spreading switch any more, and goes when none comes.
     """
@@ -104,7 +106,10 @@ def run(
 
 
 def _wait(ended: threading.Event, lists: Path | None, member: Member) -> None:
-    """Return when it is to end; until then hold its connections to the file of lists whenever that changes."""
+    """Wait for the end; until then check connections by the file of lists.
+
+    They are checked whenever the file changes.
+    """
     before = None if lists is None else _mark(lists)
     while not ended.wait(None if lists is None else _LOOK_S):
         assert lists is not None
@@ -128,7 +133,9 @@ def _mark(file: Path) -> tuple[int, int, int] | None:
 
 
 def _drain(kernel: Replicator, member: Member) -> None:
-    """Tell the switch that it takes no traffic, and return when none comes, or after some seconds.
+    """Tell the switch to send no traffic, and return when none comes.
+
+    It returns after some seconds in any case.
 
     Other members hold its connections already, so the switch may give them to anybody.
     """
@@ -156,7 +163,9 @@ def _shown(place: tuple[str, int], kernel: Replicator, member: Member) -> Status
 def cluster(
     member: Annotated[list[str], typer.Argument(help="ADDRESS:PORT of each member's --metrics.")], shown: Shown
 ) -> None:
-    """Show the members of a firewall cluster: who serves, who follows whom, what lags, what is held.
+    """Show the members of a firewall cluster.
+
+    Shown are who serves, who follows whom, what lags, and what is held.
 
     Status 1: a member does not answer, does not serve, is not whole, or lags.
     """
@@ -181,7 +190,7 @@ def _row(status: Status | str) -> tuple[str, ...]:
 
 @taking
 def show(report: Report) -> None:
-    """Show the member that runs here: its settings, who follows it, states by kind, held packets, counters."""
+    """Show the member that runs here: settings, followers, states by kind, held packets, counters."""
     kernel = Replicator.attached_here()
     settings = kernel.settings()
     states = [(PROTOCOLS.get(each, str(each)), state.name, count) for (each, state), count in kernel.states().items()]
@@ -218,7 +227,10 @@ def change(
     context: Annotated[str | None, typer.Option("--context", help="dirty or transaction.")] = None,
     confirmation: Annotated[str | None, typer.Option("--confirmation", help="asynchronous or synchronous.")] = None,
 ) -> None:
-    """Change how the member that runs here shares, from the next packet on, until it is started again."""
+    """Change how the member that runs here shares, until it is started again.
+
+    The change counts from the next packet on.
+    """
     kernel = Replicator.attached_here()
     settings = kernel.settings()
     kernel.configure(
@@ -236,7 +248,10 @@ def change(
 def add(
     member: Annotated[list[str], typer.Argument(help="NUMBER=ADDRESS of each member that is to take part.")],
 ) -> None:
-    """Let more members take part, while packets pass. Say it to each member that runs, then start the new ones."""
+    """Let more members take part, while packets pass.
+
+    Say it to each member that runs, then start the new ones.
+    """
     kernel = Replicator.attached_here()
     known = {**kernel.member_addresses(), (own := kernel.settings()).number: own.address}
     new = dict(_member(text) for text in member)

@@ -14,7 +14,9 @@ _ANSWER_IS_NO = 1
 
 @taking
 def status(shown: Shown, url: Url = None) -> None:
-    """Show what is behind, silent, drifted or refused, which quotas and certificates come to their end, and what helps.
+    """Show problems of the whole service, and the commands that help.
+
+    They are hosts that are behind, silent, drifted or refused, and quotas and certificates that come to their end.
 
     Ends with 1 if there is anything. For operators.
     """

@@ -1,4 +1,4 @@
-"""The three streams of a process: what was closed by who started it, and what cannot be written any more."""
+"""Handle standard streams that were closed at the start or cannot be written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, err
 
 
 def stand_in() -> None:
-    """Have streams that were closed: nothing to read, an output that refuses, complaints that nobody hears.
+    """Open stand-ins for standard streams that are closed.
+
+    There is nothing to read, the output refuses, and nobody hears complaints.
 
     Otherwise the next file that is opened would be taken for one of them, and what is said would be written there.
     """
@@ -33,7 +35,10 @@ def cannot_be_written(error: OSError) -> bool:
 
 
 def flush(stream: TextIO) -> None:
-    """Write out what is left. Raises OSError where that cannot be; then nothing more is written, at exit neither."""
+    """Write out the rest of a stream.
+
+    Raises OSError where that cannot be; then nothing more is written, at exit neither.
+    """
     try:
         stream.flush()
     except (OSError, ValueError) as error:

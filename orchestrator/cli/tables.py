@@ -1,4 +1,4 @@
-"""Tables as people ask for them: forms, columns, order and filters, the same for every command that prints one.
+"""Tables in the requested form: columns, order and filters, the same for every command.
 
 aclflow tenant list -o csv --column tenant,prefixes --sort number --filter domain=pop1
 """
@@ -37,7 +37,10 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Rows and columns of a table that were asked for; `kept` are the rows' numbers in the whole table."""
+    """The rows and columns of a table that were requested.
+
+    `kept` are the rows' numbers in the whole table.
+    """
 
     kept: Sequence[int]
     columns: Sequence[str]
@@ -50,7 +53,10 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How one table is shown. `json` and `yaml` are the service's documents, or the chosen columns."""
+    """How one table is shown.
+
+    `json` and `yaml` are the service's documents, or the chosen columns.
+    """
 
     form: Annotated[
         Form,
@@ -100,7 +106,9 @@ class Shown:
         return bool(self.column or self.sort or self.filter)
 
     def say(self, document: object, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Print a result: `document` for programs, the table for people. Raises BadInput for a column there is not.
+        """Print a result: `document` for programs, the table for people.
+
+        Raises BadInput for a column that there is not.
 
         Where the document is a list with an item for each row, filters and the order hold for it as well; where it is
         not, rows that are chosen are objects of their columns.
@@ -119,7 +127,10 @@ class Shown:
             self.say_document(document)
 
     def choose(self, columns: Sequence[str], rows: Sequence[Row]) -> Chosen:
-        """Choose and order rows and columns as it was asked for. Raises BadInput for a column there is not."""
+        """Return the requested rows and columns, in the requested order.
+
+        Raises BadInput for a column that there is not.
+        """
         kept = self._order(columns, rows, [number for number, row in enumerate(rows) if self._keeps(columns, row)])
         named = [_index(columns, name, "--column") for text in self.column or () for name in text.split(",")]
         places = named or range(len(columns))
@@ -147,7 +158,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a report. `beside`: it goes to standard error, as a remark about the table before it."""
+    """A line of a report.
+
+    `beside`: it goes to standard error, as a remark about the table before it.
+    """
 
     text: str = ""
     colour: str | None = None
@@ -164,7 +178,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of a report, by its name. `is_extra`: it is printed only where it is named."""
+    """One table of a report, with its name.
+
+    `is_extra`: it is printed only where it is named.
+    """
 
     name: str
     columns: Sequence[str]
@@ -174,7 +191,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a report is printed: words and tables for people, the document for programs, or one of its tables."""
+    """How a report is printed.
+
+    People get words and tables, programs the document, or one of its tables.
+    """
 
     shown: Shown
     table: Annotated[
@@ -192,14 +212,20 @@ class Report:
         return self.table is not None or self.shown.is_choosing or self.shown.form is Form.CSV
 
     def check(self, tables: Sequence[str]) -> None:
-        """Refuse a table that the report has not, and what is about one table where none is named. Raises BadInput."""
+        """Refuse a table that the report has not. Raises BadInput.
+
+        Options about one table are refused where none is named.
+        """
         if self.table is None and self._is_about_one and len(tables) > 1:
             raise BadInput(f"the report has several tables, name one: {', '.join(tables)}", place="--table")
         if self.table is not None and self.table not in tables:
             raise BadInput(f"'{self.table}' is no table of the report: {', '.join(tables)}", place="--table")
 
     def say(self, document: object, parts: Iterable[Line | Table]) -> None:
-        """Print a report: the document, its parts in their order, or the table that is named. Raises BadInput."""
+        """Print a report: its document, all its parts, or the named table.
+
+        Raises BadInput.
+        """
         if self.is_document:
             self.shown.say_document(document)
             return
@@ -221,7 +247,10 @@ class Report:
 
 
 def _index(columns: Sequence[str], name: str, option: str) -> int:
-    """The place of a column, whose name may be written in any case and with - for a blank. Raises BadInput."""
+    """Return the place of a column. Raises BadInput.
+
+    Its name may be written in any case and with - for a blank.
+    """
     wanted = name.strip().lower().replace("-", " ")
     for place, column in enumerate(columns):
         if column.lower().replace("-", " ") == wanted:
@@ -241,7 +270,10 @@ def _test(columns: Sequence[str], text: str) -> Callable[[Row], bool]:
 
 
 def _key(cell: object) -> tuple[int, float, str]:
-    """The order of cells: numbers by their value, as 1,234, 12.3k, 7.5 % or `3 s ago` say it, then texts."""
+    """Return the sort key of a cell: numbers by value, then texts.
+
+    Numbers may be written as 1,234, 12.3k, 7.5 % or `3 s ago`.
+    """
     text = str(cell)
     number = _NUMBER.fullmatch(text)
     if number is None:

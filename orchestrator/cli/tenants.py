@@ -89,7 +89,7 @@ def delete(tenant: TenantName, url: Url = None) -> None:
 
 @taking
 def show(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
-    """Show a tenant: what it owns, what its list may cost, and whether that is in force."""
+    """Show a tenant: its prefixes, its quota, and whether its list is in force."""
     with service(url) as client:
         found = client.tenant(tenant)
     if as_json:
@@ -178,7 +178,9 @@ def set_quota(
     analysis_seconds: Most = None,
     url: Url = None,
 ) -> None:
-    """Set the limits of a tenant: its list's rules, and flow entries on a switch. Limits that are not named stay.
+    """Set the limits of a tenant. Limits that are not named stay.
+
+    --rules and --flows limit its list: rules, and flow entries on a switch.
 
     Versions that take up more than --stored-bytes, or are more than --versions, are forgotten, the oldest first.
     At one service, members have --streams of events open at most, and the list is looked at for --analysis-seconds of
@@ -252,7 +254,10 @@ def _prefixes_text(tenant: TenantSeen) -> str:
 
 
 def _most(text: str | None, now: int | None, option: str) -> int | None:
-    """The limit that is meant: a number, none, or, where nothing was said, what it is now."""
+    """Return the limit that is meant: a number, none, or the present one.
+
+    The last is meant where nothing was given.
+    """
     if text is None:
         return now
     if text == "none":

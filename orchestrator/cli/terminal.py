@@ -27,7 +27,10 @@ def printable(text: str) -> str:
 
 
 def say(text: str, *, colour: str | None = None, bold: bool = False, flush: bool = False) -> None:
-    """A line of the result; coloured on a terminal only. `flush`: whoever reads it is to have it at once."""
+    """Print a line of the result; coloured on a terminal only.
+
+    `flush`: the reader is to have it at once.
+    """
     typer.secho(printable(text), fg=colour, bold=bold or None)
     if flush:
         sys.stdout.flush()
@@ -45,7 +48,10 @@ def complain(text: str) -> None:
 
 
 class AsTheyCome(list[object]):
-    """A list for `say_json` whose items are made one after the other, once: there may be too many to hold."""
+    """A list for `say_json` whose items are made one by one, once.
+
+    There may be too many to hold.
+    """
 
     def __init__(self, items: Iterator[object]) -> None:
         super().__init__(itertools.islice(items, 1))  # whether there is any is asked first
@@ -85,7 +91,10 @@ def say_json(value: object) -> None:
 
 
 def say_json_list(head: dict[str, object], name: str, items: Iterable[object]) -> None:
-    """The result for programs where it ends with a list that may be too long to hold: an item a line."""
+    """Print a JSON document that ends with a list, an item a line.
+
+    The list may be too long to hold.
+    """
     opened = json.dumps({**head, name: []}, indent=2, ensure_ascii=False).removesuffix("[]\n}")
     typer.echo(f"{opened}[", nl=False)
     for number, item in enumerate(items):

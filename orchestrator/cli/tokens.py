@@ -38,7 +38,10 @@ Purpose = Annotated[str, typer.Option("--description", help="The purpose of the 
 
 
 def end_of_token(expires: str | None, days: int | None) -> dt.datetime | None:
-    """When a token ends: at a time, after so many days, or (None) as late as it may. Raises BadInput for both."""
+    """Return when a token ends; None: as late as it may.
+
+    It ends at a time, or after so many days. Raises BadInput for both.
+    """
     if expires is not None and days is not None:
         raise BadInput("give --expires or --days, not both")
     if days is not None:
@@ -86,7 +89,10 @@ def rotate(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replace a token by another of the same bearer, shown only now. The old one ends after an overlap."""
+    """Replace a token by another of the same bearer, shown only now.
+
+    The old one ends after an overlap.
+    """
     until = end_of_token(expires, days)
     with service(url) as client:
         number = client.own_token().id if token is None else token

@@ -52,7 +52,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rules the service is asked for: of whom, what comes first, what their names contain."""
+    """The rules that the service is asked for: scope, order and a part of names."""
 
     view: View
     sort: SortBy = SortBy.RATE
@@ -61,7 +61,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A look at a moment: the rules that come first, of how many, and what all of them do together."""
+    """The first rules at a moment, the number of all, and their sums."""
 
     rules: Sequence[DomainRuleHits]
     total: int
@@ -93,7 +93,10 @@ def top(
 
 
 def _divide_request(view: View, shown: Shown) -> tuple[Wanted, Shown]:
-    """Divide what is asked for into what the service does and what is done with its rows. Raises BadInput."""
+    """Divide a request into the service's part and what the command does itself.
+
+    The command chooses among the rows that it is sent. Raises BadInput.
+    """
     orders = {each.value: each for each in SortBy if each is not SortBy.LIST}
     named = [text for text in shown.filter or () if not _COLUMN_FILTER.search(text)]
     if len(named) > 1:
@@ -104,7 +107,10 @@ def _divide_request(view: View, shown: Shown) -> tuple[Wanted, Shown]:
 
 
 def _choose_scope(client: Client, view: View) -> View:
-    """The view of what a caller sees, where neither a domain nor a tenant is named. Raises BadInput."""
+    """Return the view, with the caller's own tenant or domain by default.
+
+    Raises BadInput where the caller sees several domains.
+    """
     if view.domain is not None and view.tenant is not None:
         raise BadInput("name a domain or a tenant, not both", place="--tenant")
     if view.domain is not None or view.tenant is not None:
@@ -133,7 +139,10 @@ def look(client: Client, wanted: Wanted) -> Seen:
 
 
 def _print(client: Client, wanted: Wanted, shown: Shown, interval_s: float, *, once: bool) -> None:
-    """One look after the other, each a table, a line of JSON or a document of YAML."""
+    """Print one look after the other.
+
+    Each is a table, a line of JSON or a document of YAML.
+    """
     while True:
         seen = look(client, wanted)
         rows = [*_rows(seen, dt.datetime.now(dt.UTC))]

@@ -1,4 +1,4 @@
-"""`aclflow uplink run | show | remove`: the routed uplink of the host that this machine is."""
+"""`aclflow uplink run | show | remove`: the routed uplink of this machine, a host."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def run(
         float, typer.Option("--silent", min=0, help="Seconds that routes outlive a switch that does not answer.")
     ] = 10.0,
 ) -> None:
-    """Keep the kernel's routes to the endpoints that the switch of this machine delivers to, until stopped.
+    """Keep the kernel's routes to endpoints of this machine's switch, until stopped.
+
+    These are the endpoints that the switch delivers to.
 
     A routing daemon announces them: `protocol 172`, metric 10. Endpoints reach no address of this machine, and it
     forwards between the port and the fabric, and among the fabric and interfaces beside it, and nothing else. Routes
@@ -72,7 +74,9 @@ def run(
 
 @taking
 def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_dir: RunDir = RUN_DIR) -> None:
-    """Show which endpoints the switch delivers to, and which of them are routed and so announced.
+    """Show the endpoints that the switch delivers to, and which are routed.
+
+    Those that are routed are announced.
 
     Exits with 1 where the two differ.
     """

@@ -1,4 +1,6 @@
-"""Findings that are known: a file beside lists in a repository, so that a pipeline fails for new ones only.
+"""Known findings: a file beside lists, so that a pipeline fails for new ones only.
+
+It is kept in a repository, together with the lists:
 
     {"version": 1, "lists": {"list.json": [{"kind": "redundant", "rules": ["web"]},
                                            {"kind": "group", "group": "office"}]}}

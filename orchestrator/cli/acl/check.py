@@ -1,4 +1,4 @@
-"""`aclflow acl check`: what is wrong with lists, beside what is known and what is waived."""
+"""`aclflow acl check`: findings about lists, compared with known and waived ones."""
 
 from __future__ import annotations
 
@@ -275,7 +275,10 @@ def _counts(outcome: Outcome) -> str:
 
 
 def _row(finding: Finding) -> tuple[str, str, str, str, str]:
-    """A finding in a table: the rule it is said of (of a conflict both), or the group."""
+    """Return the row of a finding in a table.
+
+    Its subject is the rule it is said of (of a conflict both), or the group.
+    """
     about = finding.rules if finding.kind is Kind.CONFLICT else finding.rules[:1]
     subject = f"@{finding.group}" if finding.group else ", ".join(about)
     example = packet_text(finding.witness) if finding.witness else ""

@@ -1,4 +1,4 @@
-"""`aclflow acl import` and `export`: lists from one format to another, with an account of what is lost."""
+"""`aclflow acl import` and `export`: convert lists between formats, and report losses."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def export_list(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a list in another format, with the version that it was taken from where the file states one.
+    """Write a list in another format.
+
+    It states the version that it was taken from, where the file does.
 
     Rules that the format cannot say are listed, and then nothing is written (exit code 1), unless you ask for the
     approximation, which permits less and denies more; then FILE.losses beside the output lists what could not be said.
@@ -122,7 +124,10 @@ def _write_with_losses(title: str, exported: Exported, output: str | None) -> No
 
 
 def _endpoints_of(name: str, asked: list[str], url: str | None) -> Mapping[str, tuple[Prefix, ...]]:
-    """The endpoints that are asked for: told with their prefixes, or known to the service. Raises BadInput."""
+    """Return the named endpoints with their prefixes. Raises BadInput.
+
+    The prefixes are given with the names, or the service knows them.
+    """
     if all("=" in each for each in asked):
         return addresses_of(asked, "--endpoint")
     live = LiveList.named(name)
@@ -146,7 +151,10 @@ def _export_endpoints(
     *,
     approximate: bool,
 ) -> None:
-    """Write the list of each endpoint to a file of its own. Nothing is written where one of them loses something."""
+    """Write the list of each endpoint to a file of its own.
+
+    Nothing is written where one of them loses something.
+    """
     if output is None and len(endpoints) > 1:
         raise BadInput("several endpoints make several files: name a folder for them", place="--output")
     found = {

@@ -20,7 +20,9 @@ Told = Mapping[str, Any]
 
 @taking
 def cost(names: Files, reading: Reading, judging: Judging, as_json: AsJson = False) -> None:
-    """Show what lists cost on each kind of device: flow entries, TCAM slots, lines of iptables and nftables.
+    """Show the cost of lists on each kind of device.
+
+    Costs are flow entries, TCAM slots, and lines of iptables and nftables.
 
     A TCAM slot has 160 bits: an IPv4 entry takes one, an IPv6 entry four; port ranges are cut into aligned blocks.
     """
@@ -42,7 +44,10 @@ def _price_list(read: Read, reading: Reading, returns: ReturnTraffic) -> Cost:
 
 
 def _firewall_cost(acl: Acl, returns: ReturnTraffic) -> FirewallCost | None:
-    """None for a list that is too large for packet filters: the other costs are told all the same."""
+    """Return the cost of a list for packet filters; None where it is too large.
+
+    The other costs are told all the same.
+    """
     try:
         return firewall_cost(acl, returns)
     except TooLarge as error:

@@ -1,4 +1,7 @@
-"""`aclflow acl diff`: what a change permits and denies, between files and versions of lists at the service."""
+"""`aclflow acl diff`: which packets a change permits and denies.
+
+It compares files, and versions of lists at the service.
+"""
 
 from __future__ import annotations
 

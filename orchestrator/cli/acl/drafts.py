@@ -30,7 +30,9 @@ def share(
     days: Annotated[int, typer.Option("--days", min=1, max=30, help="For how long it is kept.")] = 7,
     as_json: AsJson = False,
 ) -> None:
-    """Share a file as a draft with the tenant's members, for some days. Nothing is committed.
+    """Share a file as a draft with the tenant's members, for some days.
+
+    Nothing is committed.
 
     Prints the draft's id, and its page in the console.
     """
@@ -71,7 +73,10 @@ def list_all(tenant: TenantName, shown: Shown, url: Url = None) -> None:
 
 @taking
 def show(tenant: TenantName, draft: DraftName, output: Output = None, url: Url = None, as_json: AsJson = False) -> None:
-    """Show what a draft would change, on top of what was changed since; or write it to a file to go on from."""
+    """Show what a draft would change now, or write it to a file.
+
+    Changes that were made since the draft are kept. The file can be edited further.
+    """
     with service(url) as client:
         shared, acl = client.draft(tenant, draft)
         if output is not None:

@@ -1,4 +1,4 @@
-"""`aclflow acl test` and `expectations`: whether a list permits and denies what is expected of it."""
+"""`aclflow acl test` and `expectations`: check whether a list does what is expected of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def hold_list(
     junit: Annotated[str | None, typer.Option("--junit", help="A file to write JUnit XML to, for CI.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a list to expectations such as `alice reaches web1:443` or `nobody reaches db1:22 from outside`.
+    """Check a list against expectations such as `alice reaches web1:443`.
+
+    Another one is `nobody reaches db1:22 from outside`.
 
     An answer is exact: it is about every packet, and a broken expectation comes with a packet that breaks it. The
     files say what names stand for (`alice is 192.0.2.10`) and which prefixes are yours (`own is 198.51.100.0/24`, or
@@ -77,7 +79,10 @@ def _hold_live(
     *,
     as_json: bool,
 ) -> None:
-    """Let the service hold a tenant's list, or a list in its place, to files or to what the tenant keeps."""
+    """Let the service check a tenant's list, or one in its place, against expectations.
+
+    The expectations are in files, or those that the tenant keeps.
+    """
     is_current = live is not None and live.version is None and tenant in (None, live.tenant)
     acl = None if is_current else whole(read_file(name, reading), reading)
     owner = tenant or (live.tenant if live is not None else "")

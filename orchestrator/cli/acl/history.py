@@ -121,7 +121,7 @@ def bisect_versions(
 
 
 def _whole_history(names: list[str]) -> str | None:
-    """The tenant whose versions are all meant; None for versions that are named one by one."""
+    """Return the tenant whose whole history is meant; None for single versions."""
     live = LiveList.named(names[0]) if len(names) == 1 else None
     return live.tenant if live is not None and live.version is None else None
 
@@ -136,7 +136,10 @@ def _ask_service(
 
 
 def _say_found(packet: Packet, found: Json, verdicts: Mapping[str, str], rest: str, *, as_json: bool) -> None:
-    """Say what the service found: each verdict under its name. Ends with 1 where nothing changed."""
+    """Print the service's verdicts about a packet, each under its name.
+
+    Ends with 1 where nothing changed.
+    """
     if as_json:
         say_json(found)
     else:

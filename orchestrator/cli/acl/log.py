@@ -1,4 +1,7 @@
-"""`aclflow acl log` and `domain log`: packets that rules with `log` decided, and how many are reported."""
+"""`aclflow acl log` and `domain log`: packets that rules with `log` decided.
+
+The latter also says how many are reported.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,9 @@ def packet_log(
     shown: Shown,
     url: Url = None,
 ) -> None:
-    """Show packets that rules with `log` decided, oldest first. With --follow, --json prints one object a line.
+    """Show packets that rules with `log` decided, oldest first.
+
+    With --follow, --json prints one object a line.
 
     Switches report some of them: `aclflow domain log show` says how many.
     """

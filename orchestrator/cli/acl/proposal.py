@@ -38,14 +38,20 @@ _COUNTED = 500
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Whether a change is only shown, asked about or carried out, and what is said about it."""
+    """Options of a change: show it only, or carry it out without asking.
+
+    `message` is kept with it.
+    """
 
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Carry it out without asking.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False
     message: Annotated[str, typer.Option("--message", "-m", help="A line about the change, kept in its history.")] = ""
 
     def check(self) -> None:
-        """Refuse to go on where nobody can be asked, and a message that cannot be kept. Raises BadInput."""
+        """Refuse to ask without a terminal, and a message that cannot be kept.
+
+        Raises BadInput.
+        """
         at("--message", read_text, self.message)
         if len(self.message) > LONGEST_COMMENT:
             raise BadInput(f"longer than {LONGEST_COMMENT} characters", place="--message")
@@ -72,7 +78,10 @@ def _is_terminal() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A list that is to replace another one. `acl` holds what others did since `base` as well."""
+    """A list that is to replace another one.
+
+    `acl` holds what others did since `base` as well.
+    """
 
     tenant: str
     current: AclSeen
@@ -105,7 +114,10 @@ class Proposal:
 
 
 def base_of(taken_from: TakenFrom | None, stated: int | None, tenant: str, place: str) -> int | None:
-    """The version that a file was edited from: stated by the caller, else by the file. Raises BadInput."""
+    """Return the version that a file was edited from. Raises BadInput.
+
+    The caller states it, else the file does.
+    """
     if taken_from is not None and taken_from.tenant != tenant:
         raise BadInput(
             f"it was taken from tenant '{taken_from.tenant}', not from '{tenant}': if that is meant, take it out",
@@ -166,7 +178,10 @@ def _merge_edits(client: Client, current: AclSeen, mine: Acl, tenant: str, base:
 
 
 def _counts(client: Client, tenant: str, packets: Sequence[Json] | None) -> dict[str, int]:
-    """Count the last day's packets of rules that lose some; nothing where that cannot be told."""
+    """Count the last day's packets of rules that lose some.
+
+    Nothing is counted where that cannot be told.
+    """
     rules = counts_wanted(packets)
     if not 0 < len(rules) <= _COUNTED:
         return {}
@@ -185,7 +200,10 @@ def as_it_was_shown() -> Iterator[None]:
 
 
 def is_agreed(proposal: Proposal, asking: Asking, question: str, as_json: bool) -> bool:
-    """Show a proposal and say whether to carry it out. Ends with 1 where somebody who is asked says no."""
+    """Show a proposal, ask, and return whether to carry it out.
+
+    Ends with 1 where the answer is no.
+    """
     if as_json and asking.dry_run:
         say_json(proposal.document())
     elif not as_json:

@@ -1,4 +1,4 @@
-"""`aclflow acl rule`: one rule of a tenant's list at a time, shown before it is written."""
+"""`aclflow acl rule`: change one rule of a tenant's list, after showing the change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Carrying:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change of one rule: the list as it was seen, the rules that come of it, and the request that writes it."""
+    """A change of one rule: the list before, the rules after, and its request."""
 
     seen: AclSeen
     rules: Sequence[Rule]
@@ -50,7 +50,7 @@ class Edit:
 
 @taking
 def list_all(tenant: TenantName, shown: Shown, asked: Question = None, url: Url = None) -> None:
-    """List the rules of a tenant's list, in their order: all, or those that a question finds.
+    """List the rules of a tenant's list in their order, or those that match.
 
     198.51.100.10:443 finds what decides a connection to there; tcp, :https, deny, 198.51.100.0/24 what can match or
     does that; any other word finds rules that say it. Several words go together.
@@ -91,7 +91,10 @@ def add(tenant: TenantName, rule: RuleName, said: RuleOptions, place: PlaceOptio
 
 @taking
 def set_up(tenant: TenantName, rule: RuleName, said: RuleOptions, how: Carrying) -> None:
-    """Change what is said of a rule, where it stands, after showing what that changes. All else of it stays."""
+    """Change a rule in its place, after showing what that changes.
+
+    All that is not named stays.
+    """
     how.asking.check()
     with service(how.url) as client:
         _, old, etag = _read(client, tenant, rule)
@@ -139,7 +142,10 @@ def delete(tenant: TenantName, rule: RuleName, how: Carrying) -> None:
 
 
 def _read(client: Client, tenant: str, name: str) -> tuple[AclSeen, Rule, str]:
-    """A list, one rule of it, and that rule's ETag. Raises NotFound, and Stale if it changed between the two."""
+    """Return a list, one rule of it, and that rule's ETag.
+
+    Raises NotFound, and Stale if the rule changed between the two reads.
+    """
     read, seen = client.rule(tenant, name), client.acl(tenant)
     if read.rule not in seen.acl.rules:
         raise Stale(f"rule '{name}' was changed just now: run it again")
@@ -147,7 +153,10 @@ def _read(client: Client, tenant: str, name: str) -> tuple[AclSeen, Rule, str]:
 
 
 def _seen_for(client: Client, tenant: str, rule: Rule) -> AclSeen:
-    """The list with the groups of endpoints that a rule names. Raises NotFound for an endpoint that there is not."""
+    """Return the list with the groups of endpoints that a rule names.
+
+    Raises NotFound for an endpoint that there is not.
+    """
     seen = client.acl(tenant)
     missing = {*rule.source.groups, *rule.destination.groups} - seen.acl.groups.keys()
     named = {group: name for group in missing if (name := endpoint_of_group(group)) is not None}

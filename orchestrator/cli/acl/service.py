@@ -93,7 +93,9 @@ def apply(
     former: FormerTenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a file a tenant's list, after showing what that changes, and wait until it is in force.
+    """Make a file a tenant's list, and wait until it is in force.
+
+    Its changes are shown first.
 
     A file of `aclflow acl show` or `export` states the version that it was taken from (or say --base-version):
     changes that others made since then are kept where they do not touch yours, else nothing is changed. Without a base
@@ -128,7 +130,10 @@ def apply(
 
 @taking
 def confirm(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
-    """Keep a change that `aclflow acl apply --confirm` made. Ends with 1 where none waits: it may have gone back."""
+    """Keep a change that `aclflow acl apply --confirm` made.
+
+    Ends with 1 where none waits: it may have gone back.
+    """
     with service(url) as client:
         written = client.confirm_acl(tenant)
     if as_json:
@@ -139,13 +144,16 @@ def confirm(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> Non
 
 @taking
 def revert(tenant: TenantName, waiting: Waiting, url: Url = None, as_json: AsJson = False) -> None:
-    """Take a change back that waits to be confirmed, without waiting for its time to be over."""
+    """Take back a change that waits to be confirmed, at once."""
     with service(url) as client:
         follow(client, tenant, client.revert_acl(tenant), waiting, as_json=as_json)
 
 
 def follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, as_json: bool) -> None:
-    """Say what a change came to, once it is in force or the time is over. Ends with 1 where hosts are behind."""
+    """Print the outcome of a change, once it is in force or time is over.
+
+    Ends with 1 where hosts are behind.
+    """
     if written.proposal is not None and not as_json:
         name = written.proposal.id[:8]
         say(f"{tenant}: nothing has changed yet: another person must approve proposal {name}")
@@ -175,7 +183,10 @@ def follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, a
 
 
 def _file(former: str | None, tenant: str, name: str | None, verb: str, format_name: str | None) -> str:
-    """The file that a command is given. Raises BadInput; for the old way of naming the tenant, with the new one."""
+    """Return the file that a command is given. Raises BadInput.
+
+    For the old way of naming the tenant, the error tells the new one.
+    """
     if former is not None:
         raise BadInput(f"the tenant comes first now: aclflow acl {verb} {former} {tenant}", place="--tenant")
     if name is None and format_name is not None and format_name not in FORMATS:
@@ -194,7 +205,9 @@ def restore(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a list again what it was at a version, after showing what that changes, and wait until it is in force.
+    """Restore a list to a version, and wait until it is in force.
+
+    The changes are shown first.
 
     It becomes a new version. Rules whose time is over are left out.
     """
@@ -272,9 +285,10 @@ def show(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a tenant's list, or write it to a file to be edited and applied again.
+    """Show a tenant's list, or write it to a file for editing.
 
-    It states the version that it was taken from, so that `aclflow acl apply` knows what others changed since.
+    The file can be applied again: it states the version that it was taken from, so that `aclflow acl apply` knows what
+    others changed since.
     """
     live = LiveList.named(tenant) or LiveList(tenant)
     if version is not None and live.version is not None:
@@ -351,7 +365,10 @@ def _say_review(found: Review) -> None:
 
 
 def _comparable(found: Review) -> bool:
-    """Whether the service compared the lists; it does not where they have next to nothing in common."""
+    """Return whether the service compared the lists.
+
+    It does not where they have next to nothing in common.
+    """
     compared: object = found.difference
     return compared is not None
 

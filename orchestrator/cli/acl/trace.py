@@ -1,4 +1,4 @@
-"""`aclflow acl trace`: which rule of a list decides a packet, in files or as a domain enforces it."""
+"""`aclflow acl trace`: which rule decides a packet, in files or in a domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a list would have decided about a tenant's recorded traffic: options of commands, and what they print."""
+"""Options and output of commands that run recorded traffic through a list.
+
+They show what the list would have decided about it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class Recorded:
             raise BadInput("it says of which hours the traffic of --traffic is", place="--hours")
 
     def put_to(self, acl: Acl, url: str | None) -> DraftTraffic | None:
-        """Return what the list would change of the recorded traffic; None where it is not asked for."""
+        """Return what the list would change of the recorded traffic, if requested."""
         if self.tenant is None:
             return None
         with service(url) as client, at_work("asking recorded packets"):

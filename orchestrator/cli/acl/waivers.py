@@ -1,4 +1,4 @@
-"""`aclflow acl waiver`: findings on a tenant's list that somebody takes responsibility for, until a day."""
+"""`aclflow acl waiver`: findings on a tenant's list that somebody accepts until a day."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def add(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Waive a finding until a day: it is not shown and does not count. The list stays as it is.
+    """Waive a finding until a day: it is not shown and does not count.
+
+    The list stays as it is.
 
     An older waiver of the same finding is replaced.
     """

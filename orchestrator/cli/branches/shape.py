@@ -16,7 +16,10 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A spelling of old or of other tools, which answers with ours. In `to`, ... stands for the rest."""
+    """An old or foreign spelling of a command, which is answered with ours.
+
+    In `to`, ... stands for the rest.
+    """
 
     name: str
     to: str
