@@ -56,6 +56,7 @@ class RuleDocument(_Document):
     owner: str = Field(default="", max_length=1024)
     expires: dt.datetime | SkipJsonSchema[None] = None
     log: bool = False
+    stateless: bool = Field(default=False, description="decides by its own match, where the domain tracks connections")
 
 
 class GroupDocument(_Document):

@@ -72,6 +72,14 @@ class RuleOptions:
     log: Annotated[
         bool | None, typer.Option("--log/--no-log", help="Report packets that it decides.", show_default=False)
     ] = None
+    stateless: Annotated[
+        bool | None,
+        typer.Option(
+            "--stateless/--stateful",
+            help="Where connections are tracked: decide by the rule's own match, without a connection.",
+            show_default=False,
+        ),
+    ] = None
     description: Annotated[str | None, typer.Option("--description", help="The purpose of the rule.")] = None
     owner: Annotated[str | None, typer.Option("--owner", help="The person or team that answers for the rule.")] = None
 
@@ -111,6 +119,7 @@ class RuleOptions:
             "established": self.established,
             "expires": self.ends if self.ends in (None, _NEVER) else end_of(self.ends, "--ends").isoformat(),
             "log": self.log,
+            "stateless": self.stateless,
             "description": self.description,
             "owner": self.owner,
         }

@@ -11,6 +11,11 @@ connections that were there before, and every packet belongs to the rule that pe
 that belong to no connection and open none are denied: TCP opens with SYN without ACK, ICMP with a request, any other
 protocol with whatever comes. TCP and UDP know no port 0.
 
+A rule may be `stateless`. If the first rule that matches the packet itself at an end is, that rule alone decides at
+this end, and nothing is remembered there; the other end decides as its own lists say. A stateless rule permits no more
+than the packets that match it: a connection whose first packet meets one belongs to no rule, and its answers need a
+rule of their own.
+
 An ICMP error belongs to the connection of the packet that it quotes. Datagrams are whole here: a data plane puts
 fragments together before it looks. Data planes permit a subset: they know time-outs, windows and ICMP identifiers, and
 of TCP they expect segments in the order of its states (docs/return-traffic.md).
@@ -26,7 +31,7 @@ from orchestrator.errors import BadPolicy
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.model import Action, Direction, Packet, Policy, Rule
-from orchestrator.policy.oracle import Decision, Step, ask, matches, owner
+from orchestrator.policy.oracle import Decision, Step, first_match, matches, owner
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import SCTP, TCP, UDP
 
@@ -63,6 +68,12 @@ def decide_tracked(policy: Policy, packet: Packet, known: Connections, quoted: P
     after = dict(known)
     for address, direction in ((packet.source, Direction.EGRESS), (packet.destination, Direction.INGRESS)):
         if owner(policy, packet.family, address) is None:
+            continue
+        alone = _decide_alone(policy, packet, address, direction)
+        if alone is not None:
+            steps[alone] = None
+            if alone.action is Action.DENY:
+                return Verdict(Decision(Action.DENY, tuple(steps)), after)
             continue
         asked = list(_asked_about(packet, known, address, direction, quoted))
         if policy.holds_replies:
@@ -119,17 +130,34 @@ def _asked_about_error(
             yield first, Direction.EGRESS if receives is by_opener else Direction.INGRESS
 
 
+def _decide_alone(policy: Policy, packet: Packet, address: int, direction: Direction) -> Step | None:
+    """Return what a stateless rule decides at an end; None where its connections decide."""
+    rule, step = _first_rule(policy, packet, address, direction)
+    return step if rule is not None and rule.stateless else None
+
+
 def _asked_of(policy: Policy, first: Packet, address: int, direction: Direction) -> Step:
     """Ask the operator, or one list of the tenant, about an opening packet.
 
-    The tenant is the one with the address.
+    A packet that meets a stateless rule first opens no connection.
     """
-    operator = next((rule for rule in policy.operator if matches(rule, first, {})), None)
+    rule, step = _first_rule(policy, first, address, direction)
+    return replace(step, action=Action.DENY) if rule is not None and rule.stateless else step
+
+
+def _first_rule(policy: Policy, packet: Packet, address: int, direction: Direction) -> tuple[Rule | None, Step]:
+    """Return the first rule for a packet: the operator's, or of one list of the tenant with the address.
+
+    None: the list's default decides.
+    """
+    operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
     if operator is not None:
-        return Step(None, None, operator.action, operator.id)
-    tenant = owner(policy, first.family, address)
+        return operator, Step(None, None, operator.action, operator.id)
+    tenant = owner(policy, packet.family, address)
     assert tenant is not None, "only owned addresses are asked for"
-    return ask(tenant.acl, first, direction, policy.return_traffic, tenant.id)
+    rule = first_match(tenant.acl.rules, packet, direction, tenant.acl.groups)
+    action = rule.action if rule is not None else tenant.acl.default(direction)
+    return rule, Step(tenant.id, direction, action, rule.id if rule is not None else None)
 
 
 def opening(packet: Packet) -> Packet | None:
@@ -193,7 +221,7 @@ def check_rules(rules: Sequence[Rule], place: str) -> None:
     for position, rule in enumerate(rules):
         what = _unfit(rule)
         if what is not None:
-            text = f"rule '{rule.id}' looks at {what}; the domain's return traffic is `tracked`"
+            text = f"rule '{rule.id}' {what}; the domain's return traffic is `tracked`"
             raise BadPolicy(text, place=f"{place}[{position}]")
 
 
@@ -212,20 +240,22 @@ def _narrow_rule(rule: Rule) -> Rule | None:
         return rule
     if rule.action is Action.PERMIT:
         return None
-    less = replace(rule, established=False, tcp_flags=None, fragments=False)
+    less = replace(rule, established=False, tcp_flags=None, fragments=False, stateless=False)
     if less.protocol == SCTP:
         return replace(less, source_ports=EVERY_PORT, destination_ports=EVERY_PORT)
     return replace(less, protocol=None) if less.protocol == 0 else less
 
 
 def _unfit(rule: Rule) -> str | None:
-    """Return the match of a rule that a connection does not have."""
+    """Return what keeps a rule from being asked about a connection."""
+    if rule.stateless:
+        return "is `stateless`, which no data plane can carry out yet"
     if rule.established or rule.tcp_flags is not None:
-        return "TCP flags, which differ from packet to packet of a connection"
+        return "looks at TCP flags, which differ from packet to packet of a connection"
     if rule.fragments:
-        return "fragments, which are put together before a connection is looked up"
+        return "looks at fragments, which are put together before a connection is looked up"
     if rule.protocol == SCTP and (rule.source_ports, rule.destination_ports) != (EVERY_PORT, EVERY_PORT):
-        return "ports of SCTP, whose connections are known by their addresses alone"
+        return "looks at ports of SCTP, whose connections are known by their addresses alone"
     if rule.protocol == 0:
-        return "protocol 0, which a tracked connection cannot be asked for"
+        return "looks at protocol 0, which a tracked connection cannot be asked for"
     return None

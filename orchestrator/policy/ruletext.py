@@ -47,6 +47,8 @@ def more_words(rule: Rule) -> list[str]:
         words.append(f"until {rule.expires:%Y-%m-%d %H:%M} UTC")
     if rule.log:
         words.append("logged")
+    if rule.stateless:
+        words.append("stateless")
     return words
 
 

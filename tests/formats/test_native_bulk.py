@@ -39,6 +39,7 @@ def remarked(draw: st.DrawFn) -> tuple[Rule, ...]:
             owner=draw(TEXTS),
             expires=draw(st.sampled_from((None, None, LATER))),
             log=draw(st.booleans()),
+            stateless=draw(st.booleans()),
         )
         for rule in rules
     )

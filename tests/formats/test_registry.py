@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import BadInput, TooLarge
+from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.formats import chains as chains_module
 from orchestrator.policy.formats.registry import FORMATS, guess, read, read_all, write
 from orchestrator.policy.formats.results import Options
-from orchestrator.policy.model import Acl
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
+from orchestrator.policy.protocols import TCP
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SET = "@192.0.2.0/24\t198.51.100.7/32\t0 : 65535\t80 : 80\t0x06/0xFF\t0x1000/0x1200\n"
@@ -113,3 +116,16 @@ def test_a_file_is_read_in_the_encodings_that_machines_write(encoding: str) -> N
 def test_what_is_no_text_says_what_it_is(octets: bytes, why: str) -> None:
     with pytest.raises(BadInput, match=why):
         read(octets, name="set.rules")
+
+
+@pytest.mark.parametrize("name", [name for name, found in FORMATS.items() if found.write is not None])
+def test_a_stateless_rule_is_written_or_a_note_says_that_it_is_not(name: str) -> None:
+    side = Addresses((Prefix.parse("2001:db8::/32" if name == "ip6tables" else "192.0.2.0/24"),))
+    web = Rule(RuleId("web"), Action.PERMIT, protocol=TCP, source=side, stateless=True)
+    plain, marked = (write(Acl((rule,)), name) for rule in (replace(web, stateless=False), web))
+    if name.startswith("native"):
+        assert read(marked.text, format_name=name).acl.rules == (web,)
+        assert not marked.notes
+    else:
+        assert marked.text == plain.text
+        assert any(note.startswith("rule 1: `stateless` is not written") for note in marked.notes), marked.notes

@@ -23,7 +23,7 @@ from orchestrator.policy.model import Action, Packet, Rule, RuleId
 from orchestrator.policy.protocols import TCP
 from orchestrator.policy.space import Box, everything, full_set
 
-NOT_MATCHED = {"id", "action", "direction", "established", "description", "owner", "expires", "log"}
+NOT_MATCHED = {"id", "action", "direction", "established", "description", "owner", "expires", "log", "stateless"}
 """Attributes of a rule that are no match; `established` is another word for TCP flags."""
 
 

@@ -38,6 +38,7 @@ LABELS = {
     "owner": "Owner",
     "expires": "Ends",
     "log": "Log",
+    "stateless": "Stateless",
 }
 """What the form calls the fields of a rule."""
 _PLACE = re.compile(r"(?:rules\[\d+\]\.)?([a-z_]+)")
@@ -128,6 +129,7 @@ class _Form:
             self._tick("established", "Only established (ACK or RST)")
             self._tick("fragments", "Later fragments only")
             self._tick("log", "Log packets that it decides")
+            self._tick("stateless", "Stateless: decides by its match, without a connection")
         self._error = ui.label().classes("text-negative small").props("role=alert")
         self._error.set_visibility(False)
         with ui.row().classes("w-full justify-end"):

@@ -179,6 +179,7 @@ _RULE_READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
         "owner": read_text,
         "expires": a_time,
         "log": a_truth,
+        "stateless": a_truth,
     }
 )
 
@@ -267,6 +268,8 @@ def _add_remarks(rule: Rule, body: dict[str, object]) -> None:
         body["expires"] = rule.expires.isoformat()
     if rule.log:
         body["log"] = True
+    if rule.stateless:
+        body["stateless"] = True
 
 
 def _addresses_to_json(addresses: Addresses) -> str | list[str]:

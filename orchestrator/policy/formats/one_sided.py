@@ -15,7 +15,7 @@ from functools import partial
 from orchestrator.policy.addresses import ANY
 from orchestrator.policy.formats.express import NO_PACKETS, prefixes_of
 from orchestrator.policy.formats.results import Effect, Loss, Notes
-from orchestrator.policy.formats.tailor import EXPIRES, NO_FLAGS, WHOLE_PACKETS, Limit, tailor_rule
+from orchestrator.policy.formats.tailor import EXPIRES, NO_FLAGS, WHOLE_PACKETS, Limit, note_unwritten, tailor_rule
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, WITH_PORTS
@@ -66,8 +66,7 @@ class Draft:
                 kept.append(found)
             if rule.log:
                 self.notes.add("there is no log of single rules", number)
-            if rule.owner:
-                self.notes.add("owners are not written", number)
+            note_unwritten(rule, number, self.notes)
             if rule.source.groups or rule.destination.groups:
                 self.notes.add("address groups are written out as their prefixes", number)
         if self.only_permits and any(rule.action is Action.DENY for rule in kept):

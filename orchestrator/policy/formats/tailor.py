@@ -113,6 +113,13 @@ def tailored_rules(acl: Acl, limits: Sequence[Limit], system: str, losses: list[
         kept.append(found)
         if rule.source.groups or rule.destination.groups:
             notes.add("address groups are written out as their prefixes", number)
-        if rule.owner:
-            notes.add("owners are not written", number)
+        note_unwritten(rule, number, notes)
     return kept
+
+
+def note_unwritten(rule: Rule, number: int, notes: Notes) -> None:
+    """Note what no format but the native one says of a rule."""
+    if rule.owner:
+        notes.add("owners are not written", number)
+    if rule.stateless:
+        notes.add("`stateless` is not written: read back, connections decide where the domain tracks them", number)

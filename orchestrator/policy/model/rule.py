@@ -45,6 +45,9 @@ class Rule:
 
     `fragments` restricts the rule to later fragments (as the Cisco keyword). A rule that looks at ports, ICMP types
     or TCP flags never matches a later fragment, which carries none of them.
+
+    Where the domain tracks connections, a `stateless` rule alone decides the packets that match it first, without a
+    connection (`policy/connections.py`). Elsewhere all rules are stateless, and the mark has no effect.
     """
 
     id: RuleId
@@ -64,6 +67,7 @@ class Rule:
     owner: str = ""
     expires: dt.datetime | None = None
     log: bool = False
+    stateless: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.id, "a rule id", place="id")

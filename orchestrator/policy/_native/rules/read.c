@@ -156,6 +156,7 @@ read_one(PyObject *document, struct memory *memory)
             break;
         case ESTABLISHED:
         case LOG:
+        case STATELESS:
             fields[field] = PyBool_Check(value) ? value : NULL;
             break;
         case ACTION: case DIRECTION: case PROTOCOL: case SOURCE: case DESTINATION: case SOURCE_PORTS:

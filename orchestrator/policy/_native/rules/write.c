@@ -201,6 +201,7 @@ put_rule(struct text *text, PyObject *rule)
     put_remark(text, ",\"description\":\"", *field_of(rule, &python.rule, DESCRIPTION));
     put_remark(text, ",\"owner\":\"", *field_of(rule, &python.rule, OWNER));
     put_truth(text, ",\"log\":true", *field_of(rule, &python.rule, LOG));
+    put_truth(text, ",\"stateless\":true", *field_of(rule, &python.rule, STATELESS));
     put_text(text, "}");
 }
 

@@ -21,6 +21,7 @@ from orchestrator.policy.formats.tailor import (
     EXPIRES,
     Limit,
     add_lines,
+    note_unwritten,
     tailor_rule,
     versions,
     without_flags,
@@ -101,8 +102,7 @@ class _Writer:
     def _note(self, rule: Rule, number: int) -> None:
         if rule.source.groups or rule.destination.groups:
             self.notes.add("address groups are written out as their prefixes", number)
-        if rule.owner:
-            self.notes.add("owners are not written", number)
+        note_unwritten(rule, number, self.notes)
         if len(with_marker(rule).encode()) > _LONGEST_COMMENT:
             self.notes.add(f"the description is cut to fit {_LONGEST_COMMENT} bytes", number)
 

@@ -17,7 +17,7 @@ from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate, 
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.nftables.matches import OFFSET_IPV4, OFFSET_IPV6, TRANSPORT_HEADER
 from orchestrator.policy.formats.results import Exported, Loss, Notes
-from orchestrator.policy.formats.tailor import EXPIRES, Limit, add_lines, tailor_rule, versions
+from orchestrator.policy.formats.tailor import EXPIRES, Limit, add_lines, note_unwritten, tailor_rule, versions
 from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
@@ -95,8 +95,7 @@ class _Writer:
     def _note(self, rule: Rule, number: int) -> None:
         if rule.source.groups or rule.destination.groups:
             self.notes.add("address groups are written out as their prefixes", number)
-        if rule.owner:
-            self.notes.add("owners are not written", number)
+        note_unwritten(rule, number, self.notes)
         if _comment(rule) != with_marker(rule):
             self.notes.add(f"the description is cut to fit {_LONGEST_COMMENT} bytes", number)
 
