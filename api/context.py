@@ -288,4 +288,5 @@ def logged(
     Both are written in the transaction of the change.
     """
     actor = Actor(caller.name, caller.address)
-    unit.events.append(kind, subject, {"by": caller.name, **detail}, actor=actor, digests=digests)
+    by = {"by": caller.name, "by_name": caller.description} if caller.description else {"by": caller.name}
+    unit.events.append(kind, subject, {**by, **detail}, actor=actor, digests=digests)

@@ -43,12 +43,6 @@ def share(of_one: float) -> str:
     return f"{round(of_one * 100, 1):g} %"
 
 
-def who(author: str) -> str:
-    """Say an author in words: admin:3 is admin (token 3)."""
-    role, _, token = author.partition(":")
-    return f"{role} (token {token})" if token else role
-
-
 def for_owners(text: str) -> str:
     """Say project where the service says tenant: the word of those whose list it is."""
     return _TENANT.sub(

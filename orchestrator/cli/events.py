@@ -74,7 +74,9 @@ def _say(events: Iterable[Event], *, as_json: bool) -> None:
 
 
 def _row(event: Event) -> tuple[object, ...]:
-    detail = ", ".join(f"{name} {_word(value)}" for name, value in event.detail.items())
+    by = event.by()
+    facts = [f"{name} {_word(value)}" for name, value in event.facts().items()]
+    detail = ", ".join([f"by {by}", *facts] if by else facts)
     return event.id, f"{event.time:%Y-%m-%d %H:%M:%S}", event.kind, event.subject, detail
 
 

@@ -42,7 +42,7 @@ def list_all(about: About, shown: Shown, url: Url = None) -> None:
     with service(url) as client:
         found = list(client.proposals(_about(about)))
     rows = (
-        (one.id[:_SHORT], one.kind, _state(one), one.author, f"{one.created:%Y-%m-%d %H:%M}", one.comment)
+        (one.id[:_SHORT], one.kind, _state(one), one.by(), f"{one.created:%Y-%m-%d %H:%M}", one.comment)
         for one in found
     )
     shown.say(found, ("proposal", "kind", "state", "author", "created", "comment"), rows)
@@ -58,8 +58,8 @@ def show(about: About, proposal: ProposalId, url: Url = None, as_json: AsJson = 
         say_json({"proposal": seen, "changes": changes})
         return
     say(f"proposal {seen.id}: {seen.kind} of {about}, {_state(seen)}", bold=True)
-    person = seen.person if seen.made_by is None else f"{seen.person}, whose token {seen.made_by} made"
-    say(f"by {seen.author} ({person}), {seen.created:%Y-%m-%d %H:%M} UTC, from version {seen.base_version}")
+    maker = "" if seen.made_by is None else f", whose token {seen.made_by} made"
+    say(f"by {seen.by()}{maker}, {seen.created:%Y-%m-%d %H:%M} UTC, from version {seen.base_version}")
     if seen.comment:
         say(f"comment: {seen.comment}")
     if seen.confirm_s is not None:

@@ -256,6 +256,8 @@ class Principal:
     domain: str | None = None
     enforcer: int | None = None
     address: str = ""
+    description: str = field(default="", compare=False)
+    """What the token is described as: how people know its author."""
 
     @property
     def name(self) -> str:

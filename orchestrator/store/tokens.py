@@ -190,7 +190,7 @@ def _bearing(row: Row[Any]) -> Bearing:
 
 def _principal(row: Row[Any]) -> Principal:
     tenant = None if row.tenant_id is None else TenantId(row.tenant_id)
-    return Principal(row.id, Role(row.role), tenant, row.domain_id, row.enforcer)
+    return Principal(row.id, Role(row.role), tenant, row.domain_id, row.enforcer, description=row.description)
 
 
 def _record(row: Row[Any]) -> TokenRecord:

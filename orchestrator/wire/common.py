@@ -71,6 +71,10 @@ class Proposal:
     decided: dt.datetime | None = None
     reason: str = described("why it was rejected", default="")
 
+    def by(self) -> str:
+        """Return its author in words: ``ann (member 3)``."""
+        return author_in_words(self.author, "" if self.person == self.author else self.person)
+
 
 @document(kw_only=True)
 class Approvals:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.eventkinds import KINDS
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import author_in_words, described, document
+
+_AUTHOR = frozenset({"by", "by_name"})
 
 
 @document()
@@ -18,7 +20,15 @@ class Event:
     time: dt.datetime
     kind: str = described("clients pass over kinds that they do not know", examples=list(KINDS))
     subject: str = described("the id of the tenant, the domain or the token that it is about")
-    detail: Mapping[str, Any]
+    detail: Mapping[str, Any] = described("`by` is its author, `by_name` what their token was described as then")
+
+    def by(self) -> str:
+        """Return its author in words, ``Ann (member 3)``; empty where nobody is named."""
+        return author_in_words(str(self.detail.get("by", "")), str(self.detail.get("by_name", "")))
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return its detail without the author."""
+        return {name: value for name, value in self.detail.items() if name not in _AUTHOR}
 
 
 @document()

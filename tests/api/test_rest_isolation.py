@@ -331,7 +331,11 @@ def test_events_tell_who_did_what(town: Town, admin: Client) -> None:
         ("acl.replaced", "red", "admin:1"),
         ("generation.published", "pop", None),
     ]
-    assert page.next is None
+    token, secret = admin.create_token("member", tenant="red", description="Ann of red")
+    with Client(town.served.url, secret) as member:
+        member.put_acl("red", acl_from_json({"rules": [RULE]}))
+    replaced = [event for event in admin.events(since=before).items if event.kind == "acl.replaced"][-1]
+    assert replaced.by() == next(iter(admin.acl_versions("red"))).by() == f"Ann of red (member {token.id})"
 
 
 def test_health_and_metrics_are_open_and_name_no_tenant(town: Town) -> None:

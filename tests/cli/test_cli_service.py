@@ -19,6 +19,7 @@ from served import Served
 from orchestrator.client import PointReport
 from orchestrator.hosts.switch import datapath_of
 from orchestrator.store.records import Role
+from orchestrator.wire.common import author_in_words
 
 WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 80, "destination": "198.51.100.0/24"}
 LISTED = json.dumps({"rules": [WEB]})
@@ -303,6 +304,8 @@ def test_events_are_shown_and_followed(run: Run, tenant: str, service: Served) -
     shown = run("events", "--tenant", tenant, "--json").json()
     assert [each["kind"] for each in shown] == ["tenant.created", "acl.replaced"]
     assert "acl.replaced" in run("events", "--tenant", tenant, "--kind", "acl.replaced").out
+    detail = shown[1]["detail"]
+    assert f"by {author_in_words(detail['by'], detail.get('by_name', ''))}, version 1" in run("events").out
     assert run("events", "--last", "0").out == ""
     command = [sys.executable, "-m", "orchestrator.cli", "events", "--follow", "--json", "--last", "1", "-t", tenant]
     environment = os.environ | {"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token}

@@ -72,7 +72,7 @@ PLACES = {
     "/admin/domains": "No host yet",
     "/admin/operator-rules": "No rule yet",
     "/admin/operator-rules/review": "There is nothing to commit",
-    "/admin/approvals": "Nothing waits for approval",
+    "/admin/approvals": "aclflow domain approval set pop",
     "/admin/placement": "No rule is lifted",
     "/admin/firewalls": "No firewall VNF yet",
     "/admin/edge": "No point of presence yet",

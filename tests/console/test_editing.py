@@ -7,6 +7,8 @@ import datetime as dt
 import pytest
 from playwright.sync_api import expect
 
+from orchestrator.policy.formats.native import acl_from_json
+
 from .conftest import Look, discard
 
 pytestmark = pytest.mark.usefixtures("the_list_as_it_was")
@@ -59,6 +61,8 @@ def test_a_new_rule_says_nothing_until_somebody_does(look: Look) -> None:
     page.get_by_role("button", name="New rule").click()
     keep = page.get_by_role("button", name="Keep in draft")
     page.get_by_label("Name").fill("dns")
+    expect(page.get_by_label("Destination ports")).to_be_disabled()
+    expect(page.get_by_text("Only tcp, udp and sctp have ports: choose the protocol first")).to_have_count(2)
     keep.click()
     expect(page.get_by_text("Source: it is empty").or_(page.get_by_text("it is empty: write prefixes"))).to_be_visible()
     page.get_by_label("Source", exact=True).fill("192.0.2.64/26")
@@ -77,7 +81,7 @@ def test_a_new_rule_says_nothing_until_somebody_does(look: Look) -> None:
     expect(dialog.get_by_text("is not among the project's own prefixes")).to_be_visible()
     page.get_by_label("Destination", exact=True).fill("198.51.100.7")
     keep.click()
-    expect(dialog.get_by_text("is already the id of")).to_be_visible()
+    expect(dialog.get_by_text("'dns' is already the id of rule 4")).to_be_visible()
     expect(page.get_by_label("Source", exact=True)).to_have_value("192.0.2.64/26")
     page.get_by_label("Name").fill("contractors")
     keep.click()
@@ -85,6 +89,23 @@ def test_a_new_rule_says_nothing_until_somebody_does(look: Look) -> None:
     expect(page.get_by_text(told)).to_be_visible()
     expect(page.locator("tbody tr", has_text="contractors").nth(1)).to_be_visible()
     discard(page)
+
+
+def test_what_edits_a_rule_stays_in_the_window_beside_long_addresses(look: Look) -> None:
+    page = look.page
+    rule = {
+        "id": "a_rule_with_a_long_name_that_does_not_break", "action": "deny",
+        "source": "2001:db8:1234:5678:9abc:def0:1234:0/112",
+    }  # fmt: skip
+    with look.town.client() as client:
+        client.put_acl("shop", acl_from_json({"rules": [rule]}))
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    more = page.get_by_label("More for a_rule")
+    shown, table = more.bounding_box(), page.locator(".rules .q-table__middle").bounding_box()
+    assert shown is not None
+    assert table is not None
+    assert shown["x"] + shown["width"] <= table["x"] + table["width"]
 
 
 def test_a_rule_ends_and_names_ports_as_people_say_it(look: Look) -> None:

@@ -26,5 +26,15 @@ BERLIN = ZoneInfo("Europe/Berlin")
     ],
 )
 def test_details_are_told_in_words(detail: dict[str, Any], said: str) -> None:
-    event = Event(1, dt.datetime(2026, 7, 1, tzinfo=dt.UTC), "somebody.did", "shop", {**detail, "by": "admin:1"})
-    assert event_text(event, BERLIN) == f"shop: somebody.did{' ' + said if said else ''}; by admin (token 1)"
+    told = {**detail, "by": "admin:1", "by_name": "Ann"}
+    event = Event(1, dt.datetime(2026, 7, 1, tzinfo=dt.UTC), "somebody.did", "shop", told)
+    assert event_text(event, BERLIN) == f"shop: somebody.did{' ' + said if said else ''}; by Ann (admin 1)"
+
+
+@pytest.mark.parametrize(
+    ("author", "said"),
+    [({"by": "member:3"}, "; by member 3"), ({"by": "heat"}, "; by heat"), ({}, "")],
+)
+def test_an_author_without_a_name_is_told_by_role_and_token(author: dict[str, str], said: str) -> None:
+    event = Event(1, dt.datetime(2026, 7, 1, tzinfo=dt.UTC), "somebody.did", "shop", author)
+    assert event_text(event, BERLIN) == f"shop: somebody.did{said}"

@@ -234,7 +234,7 @@ def test_the_edge_is_shown_with_its_budgets_servers_and_tenants(page: Look) -> N
     expect(seen.get_by_role("row", name="games fs2")).to_contain_text("no packet yet")
     for said in ("30\u202f000", "10\u202f000", "75 %", "128"):
         expect(seen.get_by_role("row", name="video fs2")).to_contain_text(said)
-    expect(seen.get_by_text("70 packets to addresses of nobody's")).to_be_visible()
+    expect(seen.get_by_text("70 packets to addresses without owner")).to_be_visible()
     expect(seen.get_by_text("No rule is a heavy hitter")).to_be_visible()
 
 
@@ -327,3 +327,7 @@ def test_placement_tells_what_lifted_rules_saved_over_time(page: Look, agents: A
     page.open("/admin/placement")
     drawn = page.page.get_by_role("img", name="Lifted rules 0 now, 1 at most; Saved of a core 0 % now, 0.42 % at most")
     expect(drawn).to_be_visible()
+    expect(page.page.get_by_text("chosen by what they save, looked at every").first).to_be_visible()
+    page.page.set_viewport_size({"width": 390, "height": 844})
+    newest = "(drawn) => drawn.getBoundingClientRect().right <= innerWidth"
+    page.page.wait_for_function(newest, arg=drawn.element_handle())

@@ -101,7 +101,7 @@ def test_an_approver_sees_what_would_change_and_approves_it(look: Look, bob: str
     look.open("/project/shop")
     page.get_by_role("link", name="Approvals").click()
     shown = panel(look, made)
-    for text in ("by bob", "the name server moves", "Closes rule 'dns'", "Newly denied", "198.51.100.53"):
+    for text in ("by bob (member ", "the name server moves", "Closes rule 'dns'", "Newly denied", "198.51.100.53"):
         expect(shown).to_contain_text(text)
     assert violations(look) == []
     look.picture("project-shop-approvals")

@@ -61,11 +61,6 @@ def test_owners_read_project(said: str, shown: str) -> None:
     assert words.for_owners(said) == shown
 
 
-def test_who_did_it() -> None:
-    assert words.who("admin:3") == "admin (token 3)"
-    assert words.who("the lab") == "the lab"
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

@@ -36,7 +36,7 @@ _TENANTS = columns(
     ("bypassed", "Packets straight to the WAN", "right"),
     ("served", "Packets at the server", "right"),
     ("share", "Past the servers", "right"),
-    ("over", "Addresses of nobody's in its chunks", "right"),
+    ("over", "Addresses without owner in its chunks", "right"),
 )
 _HEAVY = columns(
     ("rule", "Rule", "left"),
@@ -148,7 +148,7 @@ def _read(client: Client, name: str) -> tuple[Mapping[str, Any], Mapping[str, An
 
 def _dropped(traffic: Mapping[str, Any]) -> str:
     nobody, spoofed = (words.of(traffic[name]["packets"], "packet") for name in ("nobody", "spoofed"))
-    return f"Dropped at the edge: {nobody} to addresses of nobody's, {spoofed} from outside with a tenant's address"
+    return f"Dropped at the edge: {nobody} to addresses without owner, {spoofed} from outside with a tenant's address"
 
 
 def _taken_lines(pop: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -194,8 +194,8 @@ def _draw_lines(family: str, lines: Mapping[str, Any]) -> None:
 
 
 def _leaking(rate: float) -> str:
-    """How much of the traffic to nobody's addresses the lines let through to a server."""
-    return f"{words.share(rate) if rate >= _NOTICED else 'none'} of nobody's addresses pass"
+    """How much of the traffic to addresses without owner the lines let through to a server."""
+    return f"{words.share(rate) if rate >= _NOTICED else 'none'} of the addresses without owner pass"
 
 
 def _heavy(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[str, object]]:

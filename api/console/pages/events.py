@@ -51,9 +51,7 @@ class _Events:
 
     def _draw(self) -> None:
         wanted = (self._search.value or "").lower()
-        found = [
-            event for event in self._shown if wanted in f"{event.kind} {event.subject} {dict(event.detail)}".lower()
-        ]
+        found = [event for event in self._shown if wanted in _searched(event)]
         self._list.clear()
         with self._list:
             draw_events(found, self._view.session.zone)
@@ -61,3 +59,7 @@ class _Events:
     async def _go_back(self) -> None:
         self._most = min(1000, self._most * 4)
         await self.refresh()
+
+
+def _searched(event: Event) -> str:
+    return f"{event.kind} {event.subject} {dict(event.detail)} {event.by()}".lower()

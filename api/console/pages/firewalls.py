@@ -121,7 +121,8 @@ class _Firewalls:
             self._cluster = Cluster()
             self._model = ui.label().classes("quiet small")
             self._spread = ui.label().classes("quiet small")
-            self._plot = ui.html("", sanitize=False).classes("w-full").style("overflow-x: auto")
+            self._plot = ui.html("", sanitize=False).classes("w-full scrolls newest-first")
+            self._plot.props("tabindex=0 role=group aria-label='Traffic and firewalls over time'")
             with empty("No firewall VNF yet. Bring one in, or have aclflow make as many as the traffic needs:") as none:
                 ui.label(f"aclflow firewall add {self._domain} NAME --plane nftables").classes("mono")
                 ui.label(f"aclflow fleet set {self._domain} --size auto").classes("mono")

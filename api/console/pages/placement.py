@@ -27,6 +27,11 @@ _ALGORITHMS = {
     "savings": "savings: rules that save the most work",
     "paper": "paper: the rule with the most packets, as ACLFLOW does",
 }
+_CHOSEN = {
+    "off": "only pinned rules are lifted",
+    "savings": "chosen by what they save",
+    "paper": "chosen by their packets",
+}
 _NUMBERS = {
     "interval_s": ("Interval, s", "how often rules are looked at (T)"),
     "upper": ("Upper threshold", "packets an interval that a rule needs to go up (UT)"),
@@ -67,7 +72,7 @@ class _Placement:
                 ui.button("Try a round now", icon="science", on_click=self._try).props("flat dense no-caps")
                 ui.button("Settings", icon="tune", on_click=self._set).props("flat dense no-caps")
             self._shares = ui.label().classes("quiet small")
-            self._plot = ui.html("", sanitize=False).classes("w-full scrolls")
+            self._plot = ui.html("", sanitize=False).classes("w-full scrolls newest-first")
             self._plot.props("tabindex=0 role=group aria-label='Lifted rules and what they save over time'")
             self._rules = ui.column().classes("w-full gap-2")
 
@@ -87,8 +92,8 @@ class _Placement:
             return
         self._seen = seen
         settings = seen.settings
-        how = f"chosen by {settings['algorithm']}, every {settings['interval_s']:g} s"
-        self._said.text = f"{how}, at most {settings['most_lifted']}"
+        how = f"{_CHOSEN[str(settings['algorithm'])]}, looked at every {settings['interval_s']:g} s"
+        self._said.text = f"{how}, at most {settings['most_lifted']} lifted"
         if seen.idle_share is not None and seen.never_used_share is not None:
             idle, unused = words.share(seen.idle_share), words.share(seen.never_used_share)
             self._shares.text = f"In the last round {idle} of the rules were idle; {unused} were never used."

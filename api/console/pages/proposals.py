@@ -24,7 +24,7 @@ from orchestrator.client.proposals import ProposedAbout
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.headline import Danger, Sentence, headline
-from orchestrator.wire.common import Approvals, Proposal
+from orchestrator.wire.common import Approvals, Proposal, author_in_words
 
 _FOLLOW_S = 2.0
 _MOST_SHOWN = 25
@@ -55,6 +55,10 @@ async def build_domain(view: View) -> None:
         return
     approvals = await view.read(("approvals", domain), lambda client: client.approvals(domain), fresh_s=1)
     _draw_marks(approvals)
+    if not approvals.operator_rules and not approvals.tenants:
+        with ui.row().classes("items-baseline gap-2 quiet small"):
+            ui.label("To have changes wait:")
+            ui.label(f"aclflow domain approval set {domain} --operator-rules --add TENANT").classes("mono")
     with ui.column().classes("w-full gap-2") as elsewhere:
         pass
     await _Page(view, ProposedAbout(domain=domain), domain, ()).draw()
@@ -66,7 +70,8 @@ def _draw_marks(approvals: Approvals) -> None:
     named = ["the operator rules"] if approvals.operator_rules else []
     if approvals.tenants:
         named.append(f"the lists of {words.named(approvals.tenants)}")
-    ui.label(f"Another person must approve changes of: {' and '.join(named) or 'nothing'}.").classes("quiet")
+    some = f"Another person must approve changes of: {' and '.join(named)}."
+    ui.label(some if named else "No change of the domain needs the approval of another person.").classes("quiet")
 
 
 async def _draw_elsewhere(view: View, domain: str, tenants: Sequence[str], place: ui.column) -> None:
@@ -139,7 +144,7 @@ class _Page:
             if proposal.decided is not None and proposal.decided_by is not None:
                 when = words.moment(proposal.decided, self._view.session.zone)
                 reason = f": {proposal.reason}" if proposal.reason else ""
-                ui.label(f"by {words.who(proposal.decided_by)}, {when}{reason}").classes("small quiet")
+                ui.label(f"by {author_in_words(proposal.decided_by, '')}, {when}{reason}").classes("small quiet")
             if proposal.comment:
                 ui.label(proposal.comment).classes("said")
 
@@ -254,7 +259,7 @@ def _draw_origin(view: View, proposal: Proposal) -> None:
     if proposal.kind != "list":
         ui.label(_KINDS[proposal.kind]).classes("font-bold")
     maker = "" if proposal.made_by is None else f", whose token {proposal.made_by} made"
-    ui.label(f"by {proposal.person}{maker} ({words.who(proposal.author)})")
+    ui.label(f"by {proposal.by()}{maker}")
     made = words.moment(proposal.created, view.session.zone)
     ui.label(f"{made}, from version {proposal.base_version}").classes("quiet number")
 

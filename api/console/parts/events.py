@@ -16,7 +16,6 @@ _BAD = frozenset({"firewall.unmade", "host.refused", "host.drifted", "host.disco
 _GOOD = frozenset(
     {"acl.enforced", "generation.enforced", "firewall.made", "host.recovered", "enforcer.up", "enforcer.enrolled"}
 )
-_SKIPPED = frozenset({"by"})
 _MOST_WORDS = 6
 
 
@@ -37,11 +36,11 @@ def draw_events(events: Sequence[Event], zone: dt.tzinfo, *, for_owners: bool = 
 def event_text(event: Event, zone: dt.tzinfo) -> str:
     """Say an event in words: what happened, to what, by whom."""
     known = KINDS.get(event.kind)
-    told = ((name, _value_text(value, zone)) for name, value in event.detail.items() if name not in _SKIPPED)
+    told = ((name, _value_text(value, zone)) for name, value in event.facts().items())
     detail = [f"{name.replace('_', ' ')} {text}" for name, text in told if text]
     said = f"{event.subject}: {known.says if known else event.kind}"
-    by = f"; by {words.who(str(event.detail['by']))}" if "by" in event.detail else ""
-    return said + (f" ({', '.join(detail[:_MOST_WORDS])})" if detail else "") + by
+    by = event.by()
+    return said + (f" ({', '.join(detail[:_MOST_WORDS])})" if detail else "") + (f"; by {by}" if by else "")
 
 
 def _value_text(value: object, zone: dt.tzinfo) -> str:

@@ -43,6 +43,7 @@ LABELS = {
 """What the form calls the fields of a rule."""
 _PLACE = re.compile(r"(?:rules\[\d+\]\.)?([a-z_]+)")
 _ROW = re.compile(r"rules\[(\d+)\]")
+_NO_PORTS = "Only tcp, udp and sctp have ports: choose the protocol first"
 _HELP = {
     "id": "A short name: letters, digits and _ . : -",
     "source": "any, prefixes such as 192.0.2.0/24, endpoints such as web1, or @group; several with commas",
@@ -162,7 +163,9 @@ class _Form:
         """
         protocol = self._fields["protocol"].value
         for name in ("source_ports", "destination_ports"):
-            self._fields[name].set_enabled(protocol in _WITH_PORTS or self._fields[name].value not in ("any", ""))
+            has_ports = protocol in _WITH_PORTS or self._fields[name].value not in ("any", "")
+            self._fields[name].set_enabled(has_ports)
+            self._fields[name].props(f'hint="{_HELP[name] if has_ports else _NO_PORTS}"')
         for name in ("icmp_type", "icmp_code"):
             self._fields[name].set_visibility(protocol in _ICMP or bool(self._fields[name].value))
         self._fields["established"].set_enabled(protocol == "tcp")
@@ -180,7 +183,7 @@ class _Form:
         self._dialog.submit(True)
 
     def _show(self, error: AclflowError) -> None:
-        name, reason = field_of(error), words.for_owners(error.reason)
+        name, reason = field_of(error), reason_of(error)
         field = self._fields.get(name)
         if isinstance(field, ui.input):
             field.props(f'error error-message="{reason.replace(chr(34), chr(39))}"')
@@ -224,15 +227,24 @@ def field_of(error: AclflowError) -> str:
     return found.group(1) if found else ""
 
 
+def reason_of(error: AclflowError) -> str:
+    """Say the reason of an error in the page's words, which number rules from 1."""
+    return _rows_in_words(error.reason)
+
+
+def _rows_in_words(text: str) -> str:
+    return _ROW.sub(lambda found: f"rule {int(found[1]) + 1}", words.for_owners(text))
+
+
 def error_text(error: AclflowError, acl: Acl) -> str:
     """Say a list's error in the page's words: row from 1, field by label."""
     row = _ROW.match(error.place or "")
     if row is None or int(row.group(1)) >= len(acl.rules):
-        return words.for_owners(str(error))
+        return _rows_in_words(str(error))
     number = int(row.group(1))
     name = field_of(error)
     where = f"Rule {number + 1} ('{acl.rules[number].id}')" + (f", {LABELS[name]}" if name in LABELS else "")
-    return f"{where}: {words.for_owners(error.reason)}"
+    return f"{where}: {reason_of(error)}"
 
 
 def document_of(rule: Rule) -> dict[str, Any]:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nicegui import events, ui
 
-from api.console import words
 from api.console.draft import Delete, Move, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.ruleedits import add_rule, change_rule
-from api.console.parts.ruleform import document_of
+from api.console.parts.ruleform import document_of, reason_of
 from api.console.parts.rules import edited, row_of
 from api.console.parts.table import BODY, COLUMNS
 from orchestrator.errors import AclflowError
@@ -144,7 +143,7 @@ class RuleTable:
             changed = edited(rule, field, text)
             draft = self._desk.naming(changed, await self._desk.endpoints()).edited(Replace(changed))
         except AclflowError as error:
-            self._wrong.setdefault(name, {})[field] = text, words.for_owners(error.reason)
+            self._wrong.setdefault(name, {})[field] = text, reason_of(error)
             self.refresh()
         else:
             self._wrong.get(name, {}).pop(field, None)
