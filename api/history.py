@@ -27,9 +27,8 @@ _PAGE = 100
 def compared(services: Services, tenant: str, before: int, after: int | None) -> DifferenceBody:
     """Return the packets that became permitted and denied between two versions.
 
-    `after` None: the current version.
-
-    Raises NotFound for versions that are forgotten or still to come, TooLarge when it takes too long.
+    `after` None: the current version. Raises NotFound for versions that are forgotten or still to come, TooLarge when
+    it takes too long.
     """
 
     def read(unit: Unit) -> tuple[int, Acl, Acl, tuple[Prefix, ...], ReturnTraffic]:
@@ -45,9 +44,8 @@ def compared(services: Services, tenant: str, before: int, after: int | None) ->
 def restored(unit: Unit, tenant: str, version: int, *, author: str) -> tuple[Change, tuple[str, ...]]:
     """Restore the list of a version as a new one, without expired rules.
 
-    The expired rules' ids are returned as well.
-
-    Raises NotFound, and BadPolicy where the list names what is not the tenant's any more.
+    The expired rules' ids are returned as well. Raises NotFound, and BadPolicy where the list names what is not the
+    tenant's any more.
     """
     acl = unit.acls.at(tenant, version).acl
     over = tuple(rule.id for rule in acl.rules if rule.expires is not None and rule.expires <= unit.now)

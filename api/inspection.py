@@ -53,10 +53,8 @@ def review(
 ) -> ReviewBody:
     """Review a list in its native form against the current one or a version's.
 
-    Nothing is changed.
-
-    Raises BadInput, BadPolicy for prefixes that are not the tenant's, NotFound (version), TooLarge when it takes too
-    long.
+    Nothing is changed. Raises BadInput, BadPolicy for prefixes that are not the tenant's, NotFound (version), TooLarge
+    when it takes too long.
     """
 
     def read(unit: Unit) -> tuple[TenantRecord, AclRecord, DomainRecord, Waived]:
@@ -121,9 +119,7 @@ def _judge_list(services: Services, tenant: str, current: Acl, text: bytes, chec
 def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> StandingBody:
     """Return the findings about the current list, and its costs.
 
-    They are looked for once a version.
-
-    Raises TooLarge when it takes too long.
+    They are looked for once a version. Raises TooLarge when it takes too long.
     """
 
     def read(unit: Unit) -> tuple[TenantRecord, AclRecord, DomainRecord, Waived]:
@@ -235,9 +231,8 @@ def trace(
 ) -> TraceBody:
     """Return the decider of a packet, in the whole domain or for one tenant.
 
-    For one tenant, its lists and the operator's rules are asked.
-
-    With a draft it stands in the place of the tenant's list. Raises BadPolicy for one that names other addresses.
+    For one tenant, its lists and the operator's rules are asked. With a draft it stands in the place of the tenant's
+    list. Raises BadPolicy for one that names other addresses.
     """
 
     def read(unit: Unit) -> tuple[Policy, Decision, Settled]:

@@ -1,9 +1,7 @@
 """Limit the size of a request's body.
 
-There is a limit for access lists and reports, and a small one for all else.
-
-The limits count what arrives, so a body without Content-Length is held to them as well; one that announces too much is
-refused before any of it is read.
+There is a limit for access lists and reports, and a small one for all else. The limits count what arrives, so a body
+without Content-Length is held to them as well; one that announces too much is refused before any of it is read.
 """
 
 from __future__ import annotations

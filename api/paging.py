@@ -13,9 +13,8 @@ Key = TypeVar("Key", bound=str)
 def page_after(names: Sequence[Key], limit: int, marker: str | None) -> tuple[Sequence[Key], Key | None]:
     """Return a page of names after `marker`, and the next page's marker.
 
-    It has at most `limit` names.
-
-    Raises BadInput when the marker is none of the names: it was removed meanwhile, so its place is not known any more.
+    It has at most `limit` names. Raises BadInput when the marker is none of the names: it was removed meanwhile, so its
+    place is not known any more.
     """
     start = 0
     if marker is not None:

@@ -30,9 +30,7 @@ class Reviews:
     def of(self, about: Hashable, state: Hashable, look: Callable[[], T]) -> T:
         """Return the result of `look`, or the earlier one for this `state`.
 
-        `about` is the subject of both.
-
-        A second caller meanwhile waits for the first.
+        `about` is the subject of both. A second caller meanwhile waits for the first.
         """
         with self._guard:
             turn = self._turns.setdefault(about, threading.Lock())

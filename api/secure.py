@@ -1,10 +1,9 @@
 """HTTP over TLS with certificates of machines, which ends connections of revoked ones.
 
-The certificate's fingerprint stands in every request.
-
-`Certified` is uvicorn's HTTP that keeps, for each connection, the fingerprint of the certificate that the other side
-showed. TLS itself has checked that our authority signed it, that it has not ended, and that the other side holds its
-key. Whether it still stands for somebody is asked at every request, as it is of a token.
+The certificate's fingerprint stands in every request. `Certified` is uvicorn's HTTP that keeps, for each connection,
+the fingerprint of the certificate that the other side showed. TLS itself has checked that our authority signed it, that
+it has not ended, and that the other side holds its key. Whether it still stands for somebody is asked at every request,
+as it is of a token.
 
 A connection may be in the middle of an answer that goes on for minutes, though, and nobody asks then: `Guard` looks
 several times a second for certificates that stand for nobody any more, and ends their connections.

@@ -64,10 +64,8 @@ async def following(
 ) -> AsyncIterator[bytes]:
     """Stream events after an id, of all or of one tenant.
 
-    The tenant is given by its number. The stream ends when the service stops or `check` fails.
-
-    `check` raises Unauthenticated when the reader's token is valid no more; it is asked about as often as the heart
-    beats.
+    The tenant is given by its number. The stream ends when the service stops or `check` fails. `check` raises
+    Unauthenticated when the reader's token is valid no more; it is asked about as often as the heart beats.
     """
     checked = time.monotonic()
     yield _COME_BACK

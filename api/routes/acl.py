@@ -65,7 +65,10 @@ def put_acl(
     raw: RawBody,
     writing: WritingDep,
 ) -> Response:
-    """Make this the list. It is checked and compiled first: what cannot be enforced is refused and changes nothing."""
+    """Replace the list.
+
+    The new list is checked and compiled first: a list that cannot be enforced is refused and changes nothing.
+    """
 
     def work(unit: Unit) -> Reply:
         version = unit.acls.version(tenant)
@@ -123,7 +126,10 @@ def _reply_settled(change: Change) -> Reply:
 
 
 def _check_origin(origin: TakenFrom | None, tenant: str, version: int) -> None:
-    """Refuse a document that was made from another list than it is to replace. Raises BadInput, Stale."""
+    """Refuse a document that was made from another list. Raises BadInput, Stale.
+
+    It must have been made from the list that it is to replace.
+    """
     if origin is None:
         return
     if origin.tenant != tenant:
@@ -134,7 +140,10 @@ def _check_origin(origin: TakenFrom | None, tenant: str, version: int) -> None:
 
 @router.get("/check", response_model=StandingBody)
 async def check_current(_: TenantReader, services: ServicesDep, tenant: NamePath, part: Parts = _ALL) -> Response:
-    """Findings on the list as it is, and its cost. Each version is judged once, so asking again is cheap."""
+    """Return the findings about the current list, and its cost.
+
+    Each version is judged once, so asking again is cheap.
+    """
     return await services.questions.answered(tenant, lambda: answer(standing(services, tenant, part)))
 
 
@@ -147,7 +156,7 @@ async def check_acl(
     against: Against = None,
     part: Parts = _ALL,
 ) -> Response:
-    """A dry run: what is wrong with a list, what it would cost, which packets would fare otherwise. Changes nothing."""
+    """Check a list without changing anything: findings, cost, and packets decided otherwise."""
     return await services.questions.answered(
         tenant, lambda: answer(review(services, tenant, raw, part, against=against))
     )
@@ -157,7 +166,10 @@ async def check_acl(
 async def try_traffic(
     _: TenantReader, services: ServicesDep, tenant: NamePath, raw: RawBody, hours: Hours = 24
 ) -> Response:
-    """Recorded traffic of the tenant that a list would newly permit or refuse, by rule and peer. Changes nothing."""
+    """Show the tenant's recorded traffic that a list would newly permit or refuse.
+
+    It is by rule and peer. Nothing is changed.
+    """
     return await services.questions.answered(tenant, lambda: answer(draft_traffic(services, tenant, raw, hours)))
 
 
@@ -170,11 +182,17 @@ def trace_packet(caller: TenantReader, services: ServicesDep, tenant: NamePath, 
 
 @router.post("/blame", response_model=BlameBody)
 async def blame_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
-    """The version since which the list decides a packet as it does now: who opened it, or closed it."""
+    """Return the version since which the list decides a packet as now.
+
+    It says who permitted or denied the packet.
+    """
     return await services.questions.answered(tenant, lambda: answer(blamed(services, tenant, body)))
 
 
 @router.post("/bisect", response_model=BisectedBody)
 async def bisect_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
-    """Two neighbouring versions between which the list's word about a packet changed, from few of them."""
+    """Find two neighbouring versions that decide a packet differently.
+
+    Only few versions are looked at.
+    """
     return await services.questions.answered(tenant, lambda: answer(bisected(services, tenant, body)))

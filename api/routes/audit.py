@@ -1,4 +1,7 @@
-"""The audit trail: administrators see all of it, members what is about their tenant. Nobody can change it."""
+"""The audit trail: administrators see all of it, members what concerns their tenant.
+
+Nobody can change it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ async def filters(
     since: Time = None,
     until: Time = None,
 ) -> Filters:
-    """Return the filters of a request. Raises BadInput. A coroutine: FastAPI sends functions to a thread."""
+    """Return the filters of a request. Raises BadInput.
+
+    This is a coroutine, because FastAPI sends functions to a thread.
+    """
     for time, place in ((since, "query.since"), (until, "query.until")):
         if time is not None and time.tzinfo is None:
             raise BadInput("a time needs its zone, as in 2026-11-24T12:00:00Z", place=place)
@@ -85,7 +91,10 @@ def list_anchors(
     services: ServicesDep,
     after: Annotated[str | None, Query(max_length=128, description="`next` of the page before")] = None,
 ) -> Response:
-    """The anchors that the database has. Those in the sink say the same, out of reach of the database."""
+    """Return the anchors that the database has.
+
+    Those in the sink say the same, out of reach of the database.
+    """
     place = None if after is None else _place(after)
     found = services.control.read(lambda unit: unit.audit.anchors(after=place, limit=_ANCHORS + 1))
     shown = found[:_ANCHORS]
@@ -124,7 +133,10 @@ def _refuse_readers(caller: Principal) -> None:
 
 
 def _shown(caller: Principal, entry: AuditEntry) -> AuditEntry:
-    """Return an entry as a caller may see it: tenants are not told from where administrators work."""
+    """Return an entry as a caller may see it.
+
+    Tenants do not see the addresses of administrators.
+    """
     if is_admin(caller) or entry.who.startswith(_SEEN_BY_TENANTS):
         return entry
     return replace(entry, address="")

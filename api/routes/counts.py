@@ -41,6 +41,9 @@ def claim(
 def take(
     _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, raw: RawBody, epoch: Epoch
 ) -> Response:
-    """Counts of hosts' devices since the report before; each counts once. The hosts that the answer names must
-    be claimed anew: somebody else counts them now, or a report before this one is missing."""
+    """Store the counts of hosts' devices since the previous report.
+
+    Each counts once. The hosts that the answer names must be claimed anew: somebody else counts them now, or a report
+    before this one is missing.
+    """
     return answer(RefusedHosts(tuple(services.counts.take(domain, enforcer, epoch, raw))))

@@ -87,10 +87,10 @@ def change_domain(
 
 @router.post("/{domain}/raise", response_model=Domain)
 def raise_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: Raise, once: OnceDep) -> Response:
-    """Move the generation above one that a host holds, where the database was put back to an earlier state.
+    """Raise the generation above one that a host holds, after the database was restored.
 
-    Enforcement points take nothing older than what they hold. First comes an intersection with whatever such
-    hosts may hold. Nothing moves where the domain is above already.
+    This is needed where it was put back to an earlier state. Enforcement points take nothing older than what they hold.
+    First comes an intersection with whatever such hosts may hold. Nothing moves where the domain is above already.
     """
 
     def work(unit: Unit) -> Reply:
@@ -160,7 +160,10 @@ def _host(unit: Unit, domain: str, name: str) -> HostRecord:
 
 @router.get("/{domain}/hosts/{host}/endpoints", response_model=HostEndpoints)
 def list_endpoints_in_force(_: Administrator, services: ServicesDep, domain: NamePath, host: NamePath) -> Response:
-    """The endpoints that have their interface on a host and whose rows, as they are now, were read back there."""
+    """Return the endpoints on a host whose present rows were read back there.
+
+    An endpoint is on the host that has its interface.
+    """
     return answer(services.control.read(lambda unit: unit.domains.endpoints_in_force(domain, host)))
 
 
@@ -247,7 +250,10 @@ async def get_generation(
     wait: Annotated[Literal["enforced"] | None, Query(description="hold the answer until then")] = None,
     timeout: Seconds = 30.0,
 ) -> Response:
-    """How far a generation has got. With `wait`, answers when it is enforced or after `timeout` seconds."""
+    """Return how far a generation has got.
+
+    With `wait`, the answer comes when it is enforced or after `timeout` seconds.
+    """
     if not await run_in_threadpool(sees_domain, services, caller, domain):
         raise NotFound(f"there is no domain '{domain}'")
     wait_s = min(timeout, services.watch_limit_s) if wait else 0.0
@@ -264,7 +270,10 @@ def _domain(unit: Unit, record: DomainRecord) -> Domain:
 
 
 def _untracked(unit: Unit, record: DomainRecord) -> tuple[str, ...]:
-    """Return what of a domain sees one direction only, or keeps no connections, although the domain tracks them."""
+    """Return which devices of a domain that tracks connections cannot do so.
+
+    They see one direction only, or keep no connections.
+    """
     if record.return_traffic is not ReturnTraffic.TRACKED:
         return ()
     tracks = tracks_connections(unit, record.id, record.return_traffic)

@@ -38,7 +38,10 @@ router = APIRouter(prefix="/v1/tenants/{tenant}", tags=["access lists"])
 
 @router.get("/acl/expectations", response_model=KeptExpectations)
 def get_expectations(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
-    """The expectations that each change of the list is held to. An empty text expects nothing."""
+    """Return the expectations that each change of the list must keep.
+
+    An empty text expects nothing.
+    """
     found = services.control.read(lambda unit: unit.expectations.get(tenant))
     return answer(found, tag=etag(found.version))
 
@@ -47,7 +50,10 @@ def get_expectations(_: TenantReader, services: ServicesDep, tenant: NamePath) -
 def put_expectations(
     caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep, body: ExpectationsPut
 ) -> Response:
-    """Expect this of the list from now on. It may be broken now: then only what keeps it later is held to it."""
+    """Set what is expected of the list from now on.
+
+    The list may break an expectation now: then only changes after one that keeps it must keep it.
+    """
 
     def work(unit: Unit) -> Reply:
         condition.allow(etag(unit.expectations.get(tenant).version))
@@ -115,7 +121,10 @@ def list_drafts(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Res
 def share_draft(
     caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep, once: OnceDep, raw: RawBody
 ) -> Response:
-    """Share a draft with the tenant's members, for some days. It changes nothing of the list."""
+    """Share a draft with the tenant's members, for some days.
+
+    It changes nothing of the list.
+    """
     body = read_body(NewDraft, raw)
     acl = acl_from_json(body.acl)
 
@@ -134,7 +143,10 @@ def share_draft(
 
 @router.get("/acl/drafts/{draft}", response_model=SharedDraft)
 def get_draft(_: TenantReader, services: ServicesDep, tenant: NamePath, draft: DraftPath) -> Response:
-    """A shared draft: who shared it, when, and what it was begun from. Its list is under `/acl`."""
+    """Return a shared draft: its author, its time, and its base version.
+
+    Its list is under `/acl`.
+    """
     return answer(services.control.read(lambda unit: unit.drafts.get(tenant, draft)[0]))
 
 

@@ -1,5 +1,7 @@
-"""Enforcement points: they watch their domain's program and report what they hold. How they enrol is in
-`enrolment.py`."""
+"""Enforcement points watch their domain's program and report what they hold.
+
+`enrolment.py` says how they enrol.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,10 @@ HeldGeneration = Annotated[int | None, Query(ge=0, le=BIGGEST, description="of t
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A watch: whose program, and the generation, digest and epoch of the caller, where they are said."""
+    """A watch of a program, with the caller's generation, digest and epoch.
+
+    These are None where the caller does not say them.
+    """
 
     domain: str
     tier: Tier
@@ -138,7 +143,10 @@ def remove_enforcer(
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/epoch", response_model=Epoch)
 def new_epoch(_: TheEnforcer, services: ServicesDep, enforcer: NumberPath) -> Response:
-    """A higher epoch than any in the domain, for an enforcer that starts anew and takes over."""
+    """Return a new epoch, higher than any in the domain.
+
+    It is for an enforcer that starts anew and takes over.
+    """
     return answer(Epoch(services.control.write(lambda unit: unit.enforcers.new_epoch(enforcer))))
 
 
@@ -167,7 +175,7 @@ async def follow_program(
     wait: Seconds = 60.0,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response:
-    """The same for callers who stay: programs and deltas as they come, each following on the one before.
+    """Stream programs and deltas as they come, each following on the one before.
 
     Each is behind its length, 4 bytes, big-endian; a length of 0, at the beginning and now and then, says that there
     is nothing newer. The stream ends after `wait` seconds, and the caller asks again with what it has then. A caller
@@ -193,7 +201,10 @@ async def follow_program(
 async def report(
     _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, raw: RawBody, epoch: OfEpoch = None
 ) -> Response:
-    """Take an enforcement point's report: what it read back and counted. Wakes who waits for a generation."""
+    """Store an enforcement point's report: what it read back and counted.
+
+    It wakes those who wait for a generation.
+    """
 
     def begin() -> Future[None]:
         return services.enforcement.begin(domain, enforcer, read_body(ReportBody, raw).report(epoch))

@@ -52,10 +52,10 @@ OfDomain = Annotated[str | None, Query(pattern=NAME, description="only those of 
 def invite(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewInvitation, once: OnceDep
 ) -> Response:
-    """A one-time token for an enforcement point that is to join the domain, seen only now: see `POST /v1/tokens`.
+    """Make a one-time token for an enforcement point that joins the domain.
 
-    Bound to a name or a kind, it is good for no other. A controller that enrols with one that names hosts speaks for
-    their switches and no others.
+    It is seen only now: see `POST /v1/tokens`. Bound to a name or a kind, it is good for no other. A controller that
+    enrols with one that names hosts speaks for their switches and no others.
     """
 
     def work(unit: Unit) -> Reply:
@@ -76,9 +76,10 @@ def invite(
 def invite_group(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewGroup, once: OnceDep
 ) -> Response:
-    """A token that all machines of a group in the domain's cloud enrol with, seen only now. 404 without an authority.
+    """Make a token that all machines of a group enrol with.
 
-    Each instance is admitted once, if the cloud has it in the group with the address that it comes from.
+    The group is one in the domain's cloud. The token is seen only now. 404 without an authority. Each instance is
+    admitted once, if the cloud has it in the group with the address that it comes from.
     """
     services.desk.need_authority()
 
@@ -124,18 +125,22 @@ def remove_group(
 
 @router.get("/authority", response_model=Authority)
 def get_authority(services: ServicesDep) -> Response:
-    """The authority that is believed here; open to all. Compare the fingerprint with one that you have otherwise.
+    """Return the authority that is believed here; open to all.
 
-    While the authority is rolled over it is two certificates, and the fingerprint is that of the first, which signs."""
+    Compare the fingerprint with one that you have otherwise. While the authority is rolled over it is two certificates,
+    and the fingerprint is that of the first, which signs.
+    """
     return answer(Authority(services.desk.believed, services.desk.authority.fingerprint.hex()))
 
 
 @router.post("/enrol", status_code=201, response_model=Enrolment)
 def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
-    """Use up an enrolment token. An enforcer of the same name is replaced, and is known no more.
+    """Enrol an enforcement point with its token, which is used up.
 
-    Who brings the same token and the same key again has not got the first answer, and gets it now. After ten failures
-    a minute from one address the answer is 429.
+    An enforcer of the same name is replaced, and is known no more.
+
+    A machine that brings the same token and the same key again has not got the first answer, and gets it now. After ten
+    failures a minute from one address the answer is 429.
     """
     new = services.desk.enrol(
         Applicant(
@@ -155,11 +160,13 @@ def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
 
 @router.post("/enrol/switch", status_code=201, response_model=Certificate)
 def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> Response:
-    """Use up an enrolment token of the kind `switch`: a certificate for the switch of the host that the token is bound
-    to, for OpenFlow over TLS. Those that the switch had are valid no more. 404 without an authority.
+    """Issue a certificate for a host's switch, for a token of kind `switch`.
 
-    Who brings the same token and the same key again gets the first answer. Ten failures a minute are all, as in
-    `POST /v1/enrol`.
+    The token is bound to the host, and is used up. The certificate is for OpenFlow over TLS; those that the switch had
+    are valid no more. 404 without an authority.
+
+    A caller that brings the same token and the same key again gets the first answer. Ten failures a minute are all, as
+    in `POST /v1/enrol`.
     """
     record = services.desk.enrol_switch(
         Applicant(token=body.token, name=body.name, kind=SWITCH, address=_address(request), request=body.csr)
@@ -169,8 +176,10 @@ def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/certificate", status_code=201, response_model=Certificate)
 def renew_certificate(caller: TheEnforcer, services: ServicesDep, body: Signing) -> Response:
-    """A further certificate for the enforcer that asks, on a new key. What it shows now stays valid until it lays it
-    down, or renews again; all others are revoked."""
+    """Issue a further certificate to the enforcer that asks, for a new key.
+
+    The one that it shows now stays valid until it lays it down, or renews again; all others are revoked.
+    """
     record = services.desk.renew(caller, body.csr)
     made = _certificate(record, services.desk.believed)
     return sent(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
@@ -178,7 +187,7 @@ def renew_certificate(caller: TheEnforcer, services: ServicesDep, body: Signing)
 
 @router.delete("/domains/{domain}/enforcers/{enforcer}/certificates", status_code=204)
 def lay_down_certificates(caller: TheEnforcer, services: ServicesDep) -> Response:
-    """Make every certificate and token of the enforcer invalid but the one that it shows with this request."""
+    """Revoke the enforcer's certificates and tokens, except the one of this request."""
     services.desk.lay_down(caller)
     return Response(status_code=204)
 
@@ -187,7 +196,10 @@ def lay_down_certificates(caller: TheEnforcer, services: ServicesDep) -> Respons
 def issue_switch(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, host: NamePath, body: SwitchSigning
 ) -> Response:
-    """A certificate for the switch of a host: for OpenFlow over TLS, and for nothing here."""
+    """Issue a certificate for the switch of a host.
+
+    It is for OpenFlow over TLS, and for nothing here.
+    """
     record = services.desk.issue_switch(domain, (host, *body.also), body.csr, author(caller))
     made = _certificate(record, services.desk.believed)
     return sent(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))

@@ -1,4 +1,7 @@
-"""The log of events: in pages, or followed as it grows. Administrators see all of it, tenants what is about them."""
+"""The log of events: in pages, or followed as it grows.
+
+Administrators see all of it, tenants what is about them.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,10 @@ async def _follow_events(
 
 
 async def _first(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same chunks, begun: what keeps them from beginning is raised here, while it can still be answered."""
+    """Begin a stream, and return all its chunks.
+
+    An error at the beginning is raised here, while it can still be answered.
+    """
     begun = await anext(chunks)
 
     async def all_of_them() -> AsyncIterator[bytes]:
@@ -112,7 +118,10 @@ async def _first(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _number(services: Services, caller: Principal, tenant: str | None) -> int | None:
-    """The number of the one tenant whose events are meant; None for all of them. Raises NotFound."""
+    """Return the number of the tenant whose events are meant; None: all.
+
+    Raises NotFound.
+    """
     only = only_tenant(caller)
     wanted = tenant if tenant is not None else only
     if only is not None and wanted != only:

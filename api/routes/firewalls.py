@@ -1,4 +1,7 @@
-"""Firewall VNFs of a domain: hosts that filter packets with iptables or nftables, each with an agent inside."""
+"""Firewall VNFs of a domain: hosts that filter with iptables or nftables.
+
+Each has an agent inside.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ def list_firewalls(
 def add_firewall(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewFirewall, once: OnceDep
 ) -> Response:
-    """Onboard a firewall VNF. Refused where it cannot carry what the domain's lists say, with the place of the rule."""
+    """Add a firewall VNF to the domain.
+
+    Refused where it cannot carry what the domain's lists say, with the place of the rule.
+    """
 
     def work(unit: Unit) -> Reply:
         generation = unit.firewalls.add(domain, body.record())
@@ -57,7 +63,10 @@ def get_firewall(_: DomainReader, services: ServicesDep, domain: NamePath, firew
 def remove_firewall(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, firewall: NamePath, condition: ConditionDep
 ) -> Response:
-    """Take a firewall VNF out of the domain: nobody waits for it any more. It goes on as it was last programmed."""
+    """Take a firewall VNF out of the domain, which waits for it no more.
+
+    It goes on as it was last programmed.
+    """
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(_firewall(unit, domain, firewall).firewall.plane.value))

@@ -1,4 +1,4 @@
-"""Fleets of firewall VNFs: their settings, members and decisions; what one VNF carries; the trials of new ones."""
+"""Fleets of firewall VNFs: settings, members, decisions, capacity, and trials of new members."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ Tried = {200: {"description": "what is to be tried now"}, 204: {"description": "
 
 @router.get("/fleet", response_model=Fleet)
 def get_fleet(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
-    """The domain's fleet with its VNFs. Its ETag changes with its settings, not with what its VNFs do."""
+    """Return the domain's fleet with its VNFs.
+
+    Its ETag changes with its settings, not with what its VNFs do.
+    """
     body = services.control.read(lambda unit: _body(unit, domain, services.cloud_kind))
     return answer(body, tag=etag(body.version))
 
@@ -41,7 +44,10 @@ def get_fleet(_: DomainReader, services: ServicesDep, domain: NamePath) -> Respo
 def change_fleet(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, body: FleetChanges, condition: ConditionDep
 ) -> Response:
-    """Change how the fleet is to be; the first change makes it. Decided anew at once."""
+    """Change the settings of the fleet; the first change makes it.
+
+    Its size is decided anew at once.
+    """
 
     def work(unit: Unit) -> Reply:
         known = _known_fleet(unit, domain)
@@ -62,7 +68,10 @@ def change_fleet(
 
 @router.delete("/fleet", response_model=Gone)
 def remove_fleet(caller: DomainOwner, services: ServicesDep, domain: NamePath, condition: ConditionDep) -> Response:
-    """Forget the fleet, once the last of its VNFs is gone: set its size to 0 first."""
+    """Forget the fleet, once the last of its VNFs is gone.
+
+    Set its size to 0 first.
+    """
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.fleets.get(domain).version))
@@ -83,7 +92,10 @@ def get_member(_: DomainReader, services: ServicesDep, domain: NamePath, member:
 def drain_member(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, member: NamePath, once: OnceDep
 ) -> Response:
-    """Take the VNF's traffic away and remove it. Another one comes in its place where the fleet's size asks for it."""
+    """Take the VNF's traffic away and remove it.
+
+    Another one comes in its place where the fleet's size asks for it.
+    """
 
     def work(unit: Unit) -> Reply:
         _member(unit, domain, member)
@@ -144,7 +156,10 @@ def put_trial(
 
 
 def _due_trial(unit: Unit, domain: str, enforcer: int) -> TrialSheet | None:
-    """The trial that an enforcement point's VNF has not answered yet. Raises Forbidden for who is not its agent."""
+    """Return the trial that an enforcement point's VNF has not answered yet.
+
+    Raises Forbidden for an enforcement point that is not its agent.
+    """
     _, name = unit.fleets.name_of(enforcer)
     unit.enforcers.check_hosts(enforcer, (name,), place="path.enforcer")
     member = next((each for each in unit.fleets.members(domain) if each.name == name), None)

@@ -1,6 +1,7 @@
-"""Address groups of an access list. A change of one member costs that member, not the group, and one generation.
+"""Address groups of an access list.
 
-A group is part of its list: every change makes a version of the list, and the ETag of a group is the list's.
+A change of one member costs that member, not the group, and one generation. A group is part of its list: every change
+makes a version of the list, and the ETag of a group is the list's.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def put_group(
     raw: RawBody,
     writing: WritingDep,
 ) -> Response:
-    """Make this the group: a new one, or in the place of the one that is there, which needs If-Match."""
+    """Create a group, or replace one, which needs If-Match."""
     _refuse_kept(group)
     wanted = group_from_json(group, json_document(raw))
 
@@ -118,7 +119,10 @@ def delete_group(
     condition: ConditionDep,
     writing: WritingDep,
 ) -> Response:
-    """Take a group out. No rule may name it any more: those that do are named."""
+    """Delete a group, which no rule may name any more.
+
+    Rules that do are named in the answer.
+    """
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.groups.get(tenant, group).version))
@@ -158,7 +162,10 @@ def change_members(
     raw: RawBody,
     writing: WritingDep,
 ) -> Response:
-    """Add members and remove members, one or many, all of it or nothing, in one generation."""
+    """Add and remove members of a group, in one generation.
+
+    They may be one or many; all of it is done, or nothing.
+    """
     _refuse_kept(group)
     body = read_body(MembersChange, raw)
     add, remove = body.added(), body.removed()

@@ -1,4 +1,4 @@
-"""Versions of an access list: its history, what changed between two of them, and taking one back."""
+"""Versions of an access list: its history, differences between two, and restoring one."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ def restore_version(
     once: OnceDep,
     writing: WritingDep,
 ) -> Response:
-    """Make the list again what it was at a version, as a new version. Rules whose time is over are left out."""
+    """Restore the list of a version, as a new version.
+
+    Rules whose time is over are left out.
+    """
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.version(tenant)))

@@ -122,9 +122,10 @@ def get_summary(
     since: Since = None,
     top: Top = 5,
 ) -> Response:
-    """Counts of the whole list: packets permitted and denied, in all and over time, and the busiest rules.
+    """Count permitted and denied packets of the whole list, and its busiest rules.
 
-    It may be two seconds old: all who look at a list meanwhile are told the same.
+    The packets are counted in all and over time. The answer may be two seconds old: all who look at a list meanwhile
+    are told the same.
     """
     now = services.clock()
     begins, span_s = _begins(since, now)
@@ -148,7 +149,10 @@ def get_summary(
 def get_unused(
     _: TenantReader, services: ServicesDep, tenant: NamePath, tier: OfTier = "host", idle_s: IdleSeconds = _MONTH_S
 ) -> Response:
-    """The rules that nothing met within `idle_s`, of those watched for so long; and what may have been missed."""
+    """Return the rules that no packet met within `idle_s`.
+
+    They are among those watched for so long. Gaps in counting are told as well.
+    """
 
     def work(unit: Unit) -> Unused:
         watch = unit.hits.watch(unit.tenants.get(tenant).domain)
@@ -180,7 +184,10 @@ def get_domain_hits(
     contains: Contains = "",
     limit: Limit = 100,
 ) -> Response:
-    """The rules of all tenants of a domain that come first: by rate, packets, bytes or time."""
+    """Return the first rules of all tenants of a domain, in an order.
+
+    The order is by rate, packets, bytes or time.
+    """
 
     def work(unit: Unit) -> DomainHits:
         listed = unit.hits.listed(domain, Tier(tier))
@@ -210,7 +217,10 @@ def get_domain_hits(
 
 
 def _rank_rules(rules: Iterable[str], tiers: Sequence[TenantHits], sort: SortWord) -> list[str]:
-    """Rules by what they decided on the tier where that is most, most first; those that are alike as they come."""
+    """Return rules by their counts on their busiest tier, the highest first.
+
+    Rules with equal counts stay in the order in which they come.
+    """
     return sorted(rules, key=lambda rule: max(_rank(sort, hits.rules[rule]) for hits in tiers), reverse=True)
 
 
@@ -228,7 +238,10 @@ def _rank(sort: SortWord, hits: records.RuleHits) -> float:
 
 
 def _end(found: TenantHits, ahead: Mapping[Tier, TenantHits], end: Callable[[TenantHits], records.RuleHits]) -> Hits:
-    """Packets that fell to one of a list's ends, on the tier that was asked for and ahead of it."""
+    """Count the packets that one of a list's ends decided.
+
+    They are counted on the tier that was asked for and ahead of it.
+    """
     return _count_document(Hits, end(found), ahead={tier.value: end(hits).packets for tier, hits in ahead.items()})
 
 
@@ -244,7 +257,10 @@ def _unused_rule(watch: RuleWatch, now: dt.datetime) -> UnusedRule:
 
 
 def _begins(since: dt.datetime | None, now: dt.datetime) -> tuple[dt.datetime, int]:
-    """Where a history begins, and how many seconds ago that is, rounded up so that those who follow it ask the same."""
+    """Return the beginning of a history, and how many seconds ago it is.
+
+    The seconds are rounded up, so that those who follow it ask the same.
+    """
     begins = _start(since, now)
     span_s = min(max(0.0, (now - begins).total_seconds()), _LONGEST_S)
     return begins, math.ceil(span_s / _SPAN_S) * _SPAN_S

@@ -1,4 +1,7 @@
-"""Onboarding: machines that become hosts of a domain, and are given back; done step by step beside the requests."""
+"""Onboarding: machines that become hosts of a domain, and are given back.
+
+The steps are done beside the requests.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,11 @@ _ONLY_WITH_MACHINE = frozenset(NewHost.model_fields) - {"name", "uplink", "datap
 
 @router.post("/hosts", status_code=201, response_model=WrittenHost, responses={202: {"model": MachineOnboarding}})
 def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewHost, once: OnceDep) -> Response:
-    """Onboard a host. With `machine`, its switch is configured and it joins the domain step by step: 202, and where to
-    look how far it is. Asked for again, what has failed is tried again."""
+    """Add a host, or onboard a machine as a host.
+
+    With `machine`, its switch is configured and it joins the domain step by step: 202, and where to look how far it is.
+    Asked for again, a step that has failed is tried again.
+    """
     if body.machine is None:
         host = _configured_host(body)
         add = once.of(caller, lambda unit: _add_host(unit, caller, domain, host))
@@ -65,7 +71,10 @@ def get_onboarding(_: DomainOwner, services: ServicesDep, domain: NamePath, host
 
 @router.delete("/onboardings/{host}", status_code=202, response_model=MachineOnboarding)
 def remove_onboarding(caller: DomainOwner, services: ServicesDep, domain: NamePath, host: NamePath) -> Response:
-    """Give a machine back: its switch is closed, then the domain forgets it. Nothing passes unfiltered in between."""
+    """Give a machine back: its switch is closed, then the domain forgets it.
+
+    Nothing passes unfiltered in between.
+    """
 
     def work(unit: Unit) -> Reply:
         record = unit.onboardings.ask_back(domain, host)

@@ -1,4 +1,7 @@
-"""Health and measurements, for operators. Only the status asks for a token, and alone shows anything of a tenant."""
+"""Health and measurements, for operators.
+
+Only the status asks for a token, and alone shows anything of a tenant.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def readyz(services: ServicesDep, domain: OfDomain = None) -> Response:
 
 @router.get("/v1/status", response_model=Status)
 def get_status(_: Administrator, services: ServicesDep) -> Response:
-    """Concerns, each with its remedy: hosts behind, silent points, quotas and certificates that come to their end."""
+    """Return all concerns, each with its remedy.
+
+    They are hosts behind, silent points, and quotas and certificates that come to their end.
+    """
     control, silence_s = services.control, services.silence_s
     return answer(control.read(lambda unit: status(unit, control.flows_of, control.is_compiled, silence_s)))
 

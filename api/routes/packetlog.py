@@ -1,4 +1,7 @@
-"""The packet log: what rules with `log` decided; for tenants their own, for operators a whole domain's."""
+"""The packet log: packets that rules with `log` decided.
+
+Tenants see their own, operators a whole domain's.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,10 @@ def set_log_limit(
 
 @reports.post("", response_model=SightingsTaken, openapi_extra=takes(SightingsBody))
 def take(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, raw: RawBody) -> Response:
-    """Packets that an enforcement point's devices were shown since the report before; each report counts once."""
+    """Store packets that an enforcement point's devices were shown since its last report.
+
+    Each report counts once.
+    """
     return answer(
         SightingsTaken(records=services.packets.take(domain, enforcer, read_body(SightingsBody, raw).report()))
     )

@@ -1,4 +1,7 @@
-"""Lifted rules of a domain: what is lifted and why, how that is chosen, and what the operator wants of single rules."""
+"""Lifted rules of a domain: which are lifted, why, and the operator's wishes.
+
+It also has the settings by which they are chosen.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ router = APIRouter(prefix="/v1/domains/{domain}/placement", tags=["placement"], 
 
 @router.get("", response_model=PlacementBody)
 def get_placement(_: DomainOwner, services: ServicesDep, domain: NamePath, request: Request) -> Response:
-    """Lifted rules: since when, why, in which form, and what each saves. The ETag is that of the settings."""
+    """Return the lifted rules: since when, why, in which form, with what saving.
+
+    The ETag is that of the settings.
+    """
 
     def work(unit: Unit) -> PlacementBody:
         rules = _placed_rules(unit, domain, unit.placements.list(domain))

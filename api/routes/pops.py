@@ -54,7 +54,10 @@ def list_pops(_: Administrator, services: ServicesDep, limit: Limit = 100, marke
 
 @router.post("", status_code=201, response_model=WrittenPop)
 def add_pop(caller: Administrator, services: ServicesDep, body: NewPop, once: OnceDep) -> Response:
-    """Give a domain its PoP. Its edge drops everything from outside until it has a firewall server."""
+    """Create the PoP of a domain.
+
+    Its edge drops everything from outside until it has a firewall server.
+    """
     settings = body.settings()
 
     def work(unit: Unit) -> Reply:
@@ -68,7 +71,10 @@ def add_pop(caller: Administrator, services: ServicesDep, body: NewPop, once: On
 
 @router.get("/{pop}", response_model=PopBody)
 def get_pop(_: Administrator, services: ServicesDep, pop: NamePath) -> Response:
-    """A PoP: its settings, switches and servers, who serves whom, and what lines and heavy hitters came out as."""
+    """Return a PoP: its settings, switches and servers, lines and heavy hitters.
+
+    It also says which server serves which tenant.
+    """
 
     def work(unit: Unit) -> PopBody:
         found = unit.pops.get(pop)
@@ -83,7 +89,10 @@ def get_pop(_: Administrator, services: ServicesDep, pop: NamePath) -> Response:
 def set_pop(
     caller: Administrator, services: ServicesDep, pop: NamePath, body: PopLayout, condition: ConditionDep
 ) -> Response:
-    """Lay a PoP out differently. Refused where chunks, lines or heavy hitters do not fit, with what would."""
+    """Change the layout of a PoP.
+
+    Refused where chunks, lines or heavy hitters do not fit, with a layout that would.
+    """
     settings = body.settings()
 
     def work(unit: Unit) -> Reply:
@@ -129,7 +138,10 @@ def add_edge(caller: Administrator, services: ServicesDep, pop: NamePath, body: 
 
 @router.delete("/{pop}/edges/{edge}", response_model=Gone)
 def remove_edge(caller: Administrator, services: ServicesDep, pop: NamePath, edge: NamePath) -> Response:
-    """Take an edge switch out: nobody waits for it any more. It goes on as it was last programmed."""
+    """Take an edge switch out of the PoP, which waits for it no more.
+
+    It goes on as it was last programmed.
+    """
 
     def work(unit: Unit) -> Reply:
         domain = unit.pops.get(pop).domain
@@ -163,7 +175,10 @@ def add_server(
 def set_server(
     _: Administrator, services: ServicesDep, pop: NamePath, server: NamePath, body: ServerChange
 ) -> Response:
-    """Say what a server is good for. The tenants of one that is lost get other servers in the same generation."""
+    """Set whether a server serves, drains or is lost.
+
+    The tenants of one that is lost get other servers in the same generation.
+    """
 
     def work(unit: Unit) -> Reply:
         generation = unit.pops.set_server_state(pop, server, state_of(body.state))

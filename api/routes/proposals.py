@@ -1,4 +1,4 @@
-"""Proposals: changes that go out when another person has approved them; and what of a domain asks for that."""
+"""Proposals: changes that another person must approve, and which changes need that."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def _of_tenant(unit: Unit, tenant: str) -> Scope:
 
 @router.get("", response_model=Page[Proposal])
 def list_proposals(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
-    """The proposals about a tenant's list, newest first; the newest 100 of those that were decided."""
+    """Return the proposals about a tenant's list, newest first.
+
+    Of those that were decided, they are the newest 100.
+    """
     found = services.control.read(lambda unit: unit.proposals.list(_of_tenant(unit, tenant)))
     return answer(Page(tuple(found), None))
 
@@ -64,7 +67,10 @@ def get_proposed_list(_: TenantReader, services: ServicesDep, tenant: NamePath, 
 async def compare_proposal(
     _: TenantReader, services: ServicesDep, tenant: NamePath, proposal: ProposalPath
 ) -> Response:
-    """The change that an open proposal makes to the list as it is now: rules, and packets."""
+    """Return the difference between an open proposal and the current list.
+
+    It is in rules and in packets.
+    """
     return await services.questions.answered(tenant, lambda: answer(_list_changes(services, tenant, proposal)))
 
 
@@ -72,7 +78,10 @@ async def compare_proposal(
 def approve_proposal(
     caller: TenantWriter, services: ServicesDep, tenant: NamePath, proposal: ProposalPath, once: OnceDep
 ) -> Response:
-    """Approve a proposal: the list becomes what it says. Another person than its author must do it."""
+    """Approve a proposal: the list becomes what it says.
+
+    Another person than its author must do it.
+    """
     work = once.of(caller, lambda unit: approve(unit, caller, _of_tenant(unit, tenant), proposal))
     return sent(services.control.carry_out(work, payer=tenant))
 
@@ -120,7 +129,10 @@ def get_approvals(_: Administrator, services: ServicesDep, domain: NamePath) -> 
 def put_approvals(
     caller: Administrator, services: ServicesDep, domain: NamePath, body: ApprovalsPut, condition: ConditionDep
 ) -> Response:
-    """Say what needs the approval of another person. That less needs it is itself a proposal."""
+    """Set which changes need the approval of another person.
+
+    A change by which less needs it is itself a proposal.
+    """
     wanted = Approvals(operator_rules=body.operator_rules, tenants=tuple(body.tenants))
 
     def work(unit: Unit) -> Reply:
@@ -144,7 +156,10 @@ def get_domain_proposal(_: Administrator, services: ServicesDep, domain: NamePat
 
 @domains.get("/proposals/{proposal}/operator-rules", response_model=dict[str, object])
 def get_proposed_rules(_: Administrator, services: ServicesDep, domain: NamePath, proposal: ProposalPath) -> Response:
-    """The operator rules that are proposed. Raises 409 once it was decided, 404 where others are proposed."""
+    """Return the operator rules that are proposed.
+
+    Raises 409 once it was decided, 404 where others are proposed.
+    """
     found = services.control.read(lambda unit: unit.proposals.open(Scope(domain), proposal))
     if found.seen.kind != "operator-rules":
         raise NotFound(f"proposal '{proposal}' is not about operator rules")

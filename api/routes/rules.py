@@ -1,4 +1,7 @@
-"""One rule at a time. A change of one rule costs what depends on it, not the length of its list."""
+"""Single rules of a list.
+
+A change of one rule costs what depends on it, not the length of its list.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +61,17 @@ Neighbour = Annotated[str | None, Query(max_length=64, description="a rule's id"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rule goes: at a position, before or after another rule, or, without any of these, at the end."""
+    """The place of a rule: a position, before or after a rule, or the end."""
 
     position: int | None
     before: str | None
     after: str | None
 
     def found(self, unit: Unit, tenant: str, without: str | None = None) -> int:
-        """The position, in the list without the rule `without`. Raises NotFound for a neighbour that is not there."""
+        """Return the position, in the list without the rule `without`.
+
+        Raises NotFound for a neighbour that is not there.
+        """
         if self.position is not None:
             return self.position
         rules = [rule for rule in unit.acls.current(tenant).acl.rules if rule.id != without]
@@ -118,7 +124,10 @@ def insert_rule(
     place: PlaceDep,
     writing: WritingDep,
 ) -> Response:
-    """Put a new rule into the list: at a position, before or after another one, or at the end."""
+    """Insert a new rule: at a position, beside another one, or at the end.
+
+    It goes before or after the other one.
+    """
     rule = rule_from_json(in_words(json_document(raw), services.clock()))
     services.control.ceilings.check_rule(rule)
 
@@ -149,7 +158,10 @@ def put_rule(
     raw: RawBody,
     writing: WritingDep,
 ) -> Response:
-    """Change a rule where it stands. If-Match is about this rule: changes of other rules do not get in the way."""
+    """Change a rule in its place.
+
+    If-Match is about this rule: changes of other rules do not get in the way.
+    """
     changed = _rule_called(rule, in_words(json_document(raw), services.clock()))
     services.control.ceilings.check_rule(changed)
 
@@ -172,7 +184,10 @@ def move_rule(
     place: PlaceDep,
     writing: WritingDep,
 ) -> Response:
-    """Move a rule: to a position, before or after another one, or to the end. It keeps its number and its counts."""
+    """Move a rule to a position, beside another one, or to the end.
+
+    It goes before or after the other one, and keeps its number and its counts.
+    """
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))

@@ -1,4 +1,7 @@
-"""How traffic is spread over a domain's firewalls: the spreading switch's controller follows it and reports."""
+"""How traffic is spread over a domain's firewalls.
+
+The spreading switch's controller follows it and reports.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def get_spread(_: DomainReader, services: ServicesDep, domain: NamePath) -> Resp
 def put_spread(
     _: DomainOwner, services: ServicesDep, domain: NamePath, body: SpreadDocument, condition: ConditionDep
 ) -> Response:
-    """Spread the domain's traffic over these firewalls and no others. A domain's fleet does this by itself."""
+    """Spread the domain's traffic over these firewalls and no others.
+
+    A domain's fleet does this by itself.
+    """
 
     def check(known: SpreadRecord | None) -> None:
         condition.require(etag(0 if known is None else known.generation))

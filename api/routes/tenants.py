@@ -68,7 +68,10 @@ def create_tenant(caller: TenantCreator, services: ServicesDep, body: NewTenant,
 
 @router.post(":batch", status_code=201, response_model=CreatedTenants)
 def create_tenants(caller: TenantCreator, services: ServicesDep, body: NewTenants, once: OnceDep) -> Response:
-    """Register up to 1,000 tenants of a domain in one change: all of them, or none."""
+    """Create up to 1,000 tenants of a domain in one change.
+
+    All of them are created, or none.
+    """
     read = [(each, at(f"tenants[{index}]", read_prefixes, each.prefixes)) for index, each in enumerate(body.tenants)]
 
     def work(unit: Unit) -> Reply:
@@ -86,7 +89,10 @@ def create_tenants(caller: TenantCreator, services: ServicesDep, body: NewTenant
 
 @router.get("/{tenant}", response_model=SeenTenant)
 def get_tenant(caller: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
-    """One tenant. Its ETag changes with what it is and owns, not with what its list costs or where it is in force."""
+    """Return one tenant.
+
+    Its ETag changes with what it is and owns, not with what its list costs or where it is in force.
+    """
 
     def read(unit: Unit) -> tuple[TenantRecord, int, dict[str, object]]:
         record, rules = _with_rules(unit, tenant)
@@ -118,7 +124,10 @@ def rename_tenant(
 
 @router.delete("/{tenant}", response_model=Gone)
 def delete_tenant(caller: TenantOwner, services: ServicesDep, tenant: NamePath, condition: ConditionDep) -> Response:
-    """Remove a tenant with its list, its history and its tokens. It must have no endpoints any more."""
+    """Remove a tenant with its list, its history and its tokens.
+
+    It must have no endpoints any more.
+    """
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.tenants.get(tenant).version))
@@ -184,7 +193,10 @@ def remove_prefix(
     prefix: Annotated[str, Path(max_length=49, examples=["198.51.100.0/24"])],
     condition: ConditionDep,
 ) -> Response:
-    """Take a prefix from a tenant. No rule or endpoint of it may need it any more."""
+    """Take a prefix from a tenant.
+
+    No rule or endpoint of it may need it any more.
+    """
     gone = read_prefix(prefix, "path.prefix")
 
     def work(unit: Unit) -> Reply:
@@ -222,7 +234,10 @@ def get_quota(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Respo
 def set_quota(
     caller: TenantOwner, services: ServicesDep, tenant: NamePath, body: QuotaPut, condition: ConditionDep
 ) -> Response:
-    """Say what the tenant's list may cost. A list that costs more stays as it is, and may not grow."""
+    """Set the tenant's quota.
+
+    A list that costs more stays as it is, and may not grow.
+    """
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.tenants.get(tenant).version))

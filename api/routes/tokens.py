@@ -35,7 +35,10 @@ def list_tokens(_: Administrator, services: ServicesDep, limit: Limit = 100, mar
 
 @router.post("/tokens", status_code=201, response_model=NewToken)
 def create_token(caller: Administrator, services: ServicesDep, body: TokenRequest, once: OnceDep) -> Response:
-    """Make a token. Its secret is in this answer and nowhere else: repeated with its key, the answer is 409."""
+    """Make a token, whose secret is only in this answer.
+
+    A repeated request with the same key is answered 409.
+    """
 
     def work(unit: Unit) -> Reply:
         new = unit.tokens.create(
@@ -63,7 +66,10 @@ def get_own_token(caller: Caller, services: ServicesDep) -> Response:
 
 @router.post("/tokens/{token}/rotation", status_code=201, response_model=NewToken)
 def rotate_token(caller: Caller, services: ServicesDep, token: NumberPath, body: Rotation, once: OnceDep) -> Response:
-    """Make a token's successor, for the same bearer; the old one ends after an overlap. One may replace one's own."""
+    """Make a token's successor, for the same bearer.
+
+    The old one ends after an overlap. Bearers may replace their own tokens.
+    """
 
     def work(unit: Unit) -> Reply:
         if token != caller.token_id and not is_admin(caller):

@@ -32,9 +32,10 @@ def add_waiver(
     once: OnceDep,
     body: WaiverRequest,
 ) -> Response:
-    """Waive a finding until a day. An older waiver of the same finding is replaced. The list stays as it is.
+    """Waive a finding until a day. The list stays as it is.
 
-    If-Match, where it is said, is the list's ETag: the finding is waived of that list only.
+    An older waiver of the same finding is replaced. If-Match, where it is said, is the list's ETag: the finding is
+    waived of that list only.
     """
 
     def work(unit: Unit) -> Reply:

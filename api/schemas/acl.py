@@ -20,7 +20,10 @@ Ports = int | str | list[int | str]
 
 
 class _Document(BaseModel):
-    """The document that the native reader takes: nothing else, and no nulls, so what is not set is left out."""
+    """A document that the native reader takes: known fields only, and no nulls.
+
+    A field that is not set is left out.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -74,7 +77,10 @@ class TakenFromDocument(_Document):
 
 
 class AclDocument(_Document):
-    """A whole access list: in each direction the first rule that matches decides, else that direction's default."""
+    """A whole access list.
+
+    In each direction the first rule that matches decides, else that direction's default.
+    """
 
     version: Literal[1] = 1
     ingress_default: ActionWord = "deny"

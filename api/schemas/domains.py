@@ -31,7 +31,10 @@ class DomainChange(Incoming):
 
 
 class Raise(Incoming):
-    """The generation that a host holds, of a domain whose database was put back to an earlier state."""
+    """The generation that a host holds, above which a domain is raised.
+
+    The domain's database was put back to an earlier state.
+    """
 
     above: int = Field(ge=0, le=BIGGEST)
 
@@ -52,7 +55,10 @@ class Host(Incoming):
 
 
 class EndpointPut(Incoming):
-    """A tenant's network port: the interface on its host's switch, and the addresses it may use."""
+    """A tenant's network port.
+
+    It is the interface on its host's switch, and the addresses that it may use.
+    """
 
     tenant: Name
     port: Interface

@@ -1,4 +1,4 @@
-"""Bodies about what is expected of a list, and about drafts that are tried and shared."""
+"""Bodies about expectations of a list, and about drafts that are tried and shared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ListDocument = dict[str, Any]
 
 
 class TracedBody(PacketBody):
-    """A packet to trace, and perhaps a draft that stands in the place of the tenant's list."""
+    """A packet to trace, optionally through a draft instead of the tenant's list."""
 
     acl: ListDocument | None = Field(default=None, description="a draft: traced in the place of the list")
 
@@ -32,7 +32,7 @@ class ExpectationsPut(Incoming):
 
 
 class TestBody(Incoming):
-    """A list, and what it is to be held to; by default the list as it is, and what is kept with it."""
+    """A list and its expectations; by default the current list and its kept ones."""
 
     acl: ListDocument | None = None
     expectations: str | None = Field(default=None, max_length=1 << 18)

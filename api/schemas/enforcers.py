@@ -45,7 +45,10 @@ class Point(Incoming):
 
 
 class ReportBody(Incoming):
-    """An enforcement point's report. `sequence` grows from report to report; one that comes late is passed over."""
+    """An enforcement point's report.
+
+    `sequence` grows from report to report; one that comes late is passed over.
+    """
 
     sequence: Number | None = None
     points: list[Point] = Field(default=[])

@@ -16,7 +16,7 @@ Request = Annotated[str, Field(max_length=LONGEST_REQUEST, description="certific
 
 
 class NewInvitation(Incoming):
-    """For how long an enrolment token may be used, and by whom, if that is known."""
+    """A request for an enrolment token: its lifetime, and its user if known."""
 
     lasts_s: int = Field(default=3600, ge=1, le=_LONGEST_S)
     name: Name | None = None
@@ -27,7 +27,10 @@ class NewInvitation(Incoming):
 
 
 class NewGroup(Incoming):
-    """For the machines of which group in the domain's cloud a token is, and for how long."""
+    """A request for a group's enrolment token: the group, and the token's lifetime.
+
+    The group is one of machines in the domain's cloud.
+    """
 
     group: Name
     kind: Name
@@ -35,7 +38,10 @@ class NewGroup(Incoming):
 
 
 class Enrol(Incoming):
-    """Using up an enrolment token. `csr` is needed where the service has an authority, `instance` for a group's."""
+    """The use of an enrolment token.
+
+    `csr` is needed where the service has an authority, `instance` for a group's.
+    """
 
     token: str = Field(max_length=200)
     name: Name
@@ -45,7 +51,10 @@ class Enrol(Incoming):
 
 
 class EnrolSwitch(Incoming):
-    """Using up an enrolment token of the kind `switch`, for the switch of the host that is named."""
+    """The use of an enrolment token of the kind `switch`.
+
+    It is for the switch of the host that is named.
+    """
 
     token: str = Field(max_length=200)
     name: Name
@@ -59,6 +68,9 @@ class Signing(Incoming):
 
 
 class SwitchSigning(Signing):
-    """A key of an Open vSwitch to be certified, which may be the switch of several hosts."""
+    """A key of an Open vSwitch to be certified.
+
+    It may be the switch of several hosts.
+    """
 
     also: list[Name] = Field(default=[], max_length=64, description="further hosts that it is the switch of")

@@ -1,4 +1,4 @@
-"""Fleets of firewall VNFs: how they are to be, what they are, what was decided; capacity; trials."""
+"""Bodies about fleets of firewall VNFs: settings, state, decisions, capacity, trials."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ PatienceChange = _changes("PatienceChange", Patience, "How long a VNF may take; 
 
 
 class FleetChanges(Incoming):
-    """How a fleet is to be from now on; what is left out stays as it is."""
+    """New settings of a fleet.
+
+    A setting that is left out stays as it is.
+    """
 
     plane: PlaneWord = Field(default="nftables", description="what VNFs asked for from now on filter with")
     size: Count | None = Field(default=None, description="so many VNFs; null: as many as the load needs")
@@ -51,7 +54,10 @@ class FleetChanges(Incoming):
 
 
 class MeasuredBody(Incoming):
-    """A VNF with so many rules carried so many packets a second, at most, of so many octets each."""
+    """The highest packet rate that a VNF carried, with rules and packet size.
+
+    `octets` is the size of each packet.
+    """
 
     rules: Count
     octets: Annotated[int, Field(gt=0, le=65535)]
@@ -77,7 +83,10 @@ class NewCapacity(Incoming):
 
 
 class TrialBody(Outgoing):
-    """Packets that a VNF is to be tried with. Which of them should come through is not said."""
+    """Packets that a VNF is to be tried with.
+
+    Which of them should come through is not said.
+    """
 
     generation: int
     packets: list[PacketBody]

@@ -28,7 +28,10 @@ class AskedBody(PacketBody):
 
 
 class VerdictBody(Outgoing):
-    """The verdict of a version of the list on a packet; `rule` is null where the default decides."""
+    """The verdict of a version of the list on a packet.
+
+    `rule` is null where the default decides.
+    """
 
     version: int
     action: ActionWord

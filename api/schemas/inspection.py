@@ -29,7 +29,10 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class PacketBody(Incoming):
-    """The fields of a packet that a policy can look at. Ports, ICMP and flags are zero where a packet has none."""
+    """The fields of a packet that a policy can look at.
+
+    Ports, ICMP and flags are zero where a packet has none.
+    """
 
     source: AddressText
     destination: AddressText
@@ -158,7 +161,10 @@ class FindingBody(Outgoing):
 
 
 class WaiverRequest(Incoming):
-    """A finding to waive: of which kind, about which rule (both of a conflict) or group, why and until when."""
+    """A finding to waive, with the reason and the end.
+
+    It is named by its kind, and its rule (both of a conflict) or group.
+    """
 
     kind: FindingKind
     rules: Annotated[tuple[Name, ...], Field(strict=False, max_length=2)] = ()
@@ -167,7 +173,10 @@ class WaiverRequest(Incoming):
     ends: Annotated[AwareDatetime, Field(strict=False)]
 
     def subject(self) -> Subject:
-        """The finding that is waived. Raises BadInput for a number of rules that no finding of the kind has."""
+        """Return the subject of the finding that is waived.
+
+        Raises BadInput for a number of rules that no finding of the kind has.
+        """
         wanted = 0 if self.kind == "group" else 2 if self.kind == "conflict" else 1
         if len(self.rules) != wanted or (self.group is not None) != (self.kind == "group"):
             names = {0: "an address group", 1: "one rule", 2: "two rules"}[wanted]
@@ -176,10 +185,11 @@ class WaiverRequest(Incoming):
 
 
 class ChangeBody(Outgoing):
-    """Packets whose fate would change: which, a packet to try it with, and the rules that decide before and after.
+    """Packets that a change decides otherwise, with an example and the deciding rules.
 
-    They are those of `packets`, without what the rules `less_before` of the list before and `less_after` of the list
-    after match. `summary` says the same for people, cut where it is long.
+    The rules are those that decide before and after. The packets are those of `packets`, without what the rules
+    `less_before` of the list before and `less_after` of the list after match. `summary` says the same for people, cut
+    where it is long.
     """
 
     direction: DirectionWord
@@ -213,9 +223,10 @@ class ChangeBody(Outgoing):
 
 
 class ToldBody(Outgoing):
-    """Findings about a list, and those that the compared list has not. Null: not asked for.
+    """Findings about a list, and those that the compared list has not.
 
-    Findings that are waived are in `waived` and nowhere else; `severities` count the others, the worst first.
+    Null: not asked for. Findings that are waived are in `waived` and nowhere else; `severities` count the others, the
+    worst first.
     """
 
     findings: list[FindingBody] | None = None
@@ -228,10 +239,10 @@ class ToldBody(Outgoing):
 
 
 class ReviewBody(ToldBody):
-    """A dry run of a list. `difference` is null where the list is too different from the one that is there.
+    """The review of a list that changes nothing.
 
-    `findings`, and those that the change brings, are the first thousand; the counts are of all.
-    Parts that were not asked for are null.
+    `difference` is null where the list is too different from the one that is there. `findings`, and those that the
+    change brings, are the first thousand; the counts are of all. Parts that were not asked for are null.
     """
 
     cost: Cost | None

@@ -35,10 +35,10 @@ class EssentialServices(Incoming):
 
 
 class NewHost(Incoming):
-    """A host: one whose switch is configured already, or, with `machine`, a machine that is to become one.
+    """A host with a configured switch, or a machine that is to become one.
 
-    Without a machine the datapath id must be said, and nothing else may be. With one it may be left out: it then
-    follows from the names of domain and host, so that a machine that is replaced is known again.
+    The latter has `machine`. Without a machine the datapath id must be said, and nothing else may be. With one it may
+    be left out: it then follows from the names of domain and host, so that a machine that is replaced is known again.
     """
 
     name: Name

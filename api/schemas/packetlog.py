@@ -19,7 +19,10 @@ ActionWord = Literal["permit", "deny"]
 
 
 class LogLimitBody(Incoming):
-    """A switch's report about each tenant: packets a second, and packets at once after a silence."""
+    """The limit of a switch's reports about each tenant's logged packets.
+
+    `rate` is packets a second, `burst` packets at once after a silence.
+    """
 
     rate: int = Field(ge=1, le=MOST_A_SECOND)
     burst: int = Field(ge=1, le=MOST_A_SECOND)
@@ -30,7 +33,10 @@ class LogLimitBody(Incoming):
 
 
 class LoggedPacketBody(Outgoing):
-    """A packet, and the rule that decided it. `tenant` is null where an operator's rule did."""
+    """A packet, and the rule that decided it.
+
+    `tenant` is null where an operator's rule did.
+    """
 
     id: int
     time: dt.datetime
@@ -81,7 +87,10 @@ class PacketLogBody(Outgoing):
 
 
 class SightingBody(Incoming):
-    """A packet as an enforcement point saw it; the cookie is that of the row that decided it."""
+    """A packet as an enforcement point saw it.
+
+    The cookie is that of the row that decided it.
+    """
 
     host: Name
     at: int = Field(ge=0, le=BIGGEST, description="microseconds since 1970, UTC")

@@ -1,4 +1,4 @@
-"""Points of presence: how they are laid out, what stands at their edges, and where packets went."""
+"""Bodies about points of presence: layout, edges, and the ways of packets."""
 
 from __future__ import annotations
 
@@ -89,8 +89,11 @@ class NewPop(PopLayout):
 
 
 class NewServerBody(Incoming):
-    """A firewall server that may get tenants: the firewall's name, the edge switches' port towards it, and the MAC
-    address of its interface there."""
+    """A firewall server that may get tenants.
+
+    `name` is the firewall's, `port` the edge switches' port towards it, and `mac` the MAC address of its interface
+    there.
+    """
 
     name: Name
     port: Interface
@@ -146,7 +149,10 @@ class LinesBody(Outgoing):
 
 
 class HeavyBody(Outgoing):
-    """A rule that is a heavy hitter; `form` is None for one that cannot be moved now, and `stays` says why."""
+    """A rule that is a heavy hitter.
+
+    `form` is null for one that cannot be moved now, and `stays` says why.
+    """
 
     tenant: str
     rule: str
@@ -248,7 +254,10 @@ class ChosenBody(Outgoing):
 
 
 class RoundBody(Outgoing):
-    """The result of a round of choosing heavy hitters; `had` is false where another process had one just then."""
+    """The result of a round of choosing heavy hitters.
+
+    `had` is false where another process had one just then.
+    """
 
     had: bool
     chosen: list[ChosenBody]
@@ -282,7 +291,10 @@ class ServerTrafficBody(Outgoing):
 
 
 class TenantTrafficBody(Outgoing):
-    """A tenant's packets, and which share of them went past the servers (null: there was none)."""
+    """A tenant's packets, and the share of them that went past the servers.
+
+    The share is null where there was no packet.
+    """
 
     server: str | None
     bypassed: CountBody

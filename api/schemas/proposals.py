@@ -26,7 +26,10 @@ class Rejection(Incoming):
 
 
 class ProposedRule(Outgoing):
-    """A rule that a proposal edits, in words; `before` is null for one that is added, `after` for one that goes."""
+    """A rule that a proposal edits, in words.
+
+    `before` is null for one that is added, `after` for one that goes.
+    """
 
     id: str
     kind: Literal["added", "removed", "changed", "moved"]

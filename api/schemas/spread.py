@@ -53,7 +53,10 @@ class SpreadDocument(Incoming):
 
 
 class SpreadWritten(Outgoing):
-    """The result of a write: the generation that the spreading switch must be read back at."""
+    """The result of changing a spread.
+
+    The spreading switch must be read back at `generation`.
+    """
 
     generation: int
 

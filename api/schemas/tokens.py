@@ -20,7 +20,10 @@ class TokenRequest(Incoming):
 
 
 class Rotation(Incoming):
-    """How a token is replaced: for so many seconds both are good, and the new one ends then."""
+    """How a token is replaced.
+
+    Both are good for `overlap_s` seconds, and the new one ends at `expires`.
+    """
 
     overlap_s: Annotated[float, Field(ge=0, le=31_536_000)] = 86_400.0
     expires: Annotated[AwareDatetime | None, Field(strict=False)] = None

@@ -156,9 +156,8 @@ def verify(
 ) -> None:
     """Find out whether entries of the audit trail were tampered with, and where.
 
-    They may have been changed, moved, deleted or cut off.
-
-    Anchors from the sink are what makes it worth much: those that the database has were in the same hands.
+    They may have been changed, moved, deleted or cut off. Anchors from the sink make the result worth much: those
+    that the database has were in the same hands.
     """
     outside = [anchor for path in anchors or () for anchor in anchors_in(path)]
     keys = frozenset(_key(text) for text in key or ())

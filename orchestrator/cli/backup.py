@@ -34,11 +34,10 @@ def backup(
 ) -> None:
     """Back up all that the service knows to a file, in one snapshot.
 
-    The service may be running.
-
-    Run it as the user that the service runs as, with its settings. It is signed by the certificate authority, where
-    there is one, and encrypted for recipients (here and in the setting backup_recipients). The key of the authority is
-    left out: keep a copy of its folder apart, for anybody who has it can pass for any machine.
+    The service may be running. Run this as the user that the service runs as, with its settings. The backup is signed
+    by the certificate authority, where there is one, and encrypted for recipients (here and in the setting
+    backup_recipients). The key of the authority is left out: keep a copy of its folder apart, for anybody who has it
+    can pass for any machine.
     """
     done = back_up_service(
         load(),
@@ -71,9 +70,7 @@ def backup_key(
 ) -> None:
     """Make a key that opens backups, and print the recipient to encrypt for.
 
-    Both are in age's format.
-
-    Keep the file away from the service's machine: the service needs the recipient alone.
+    Both are in age's format. Keep the file away from the service's machine: the service needs the recipient alone.
     """
     secret, recipient = new_identity()
     if file.exists():
@@ -99,10 +96,9 @@ def restore(
 ) -> None:
     """Restore a backup: all of it or nothing. Stop the service before.
 
-    It may go into the other kind of database.
-
-    Machines that hold something later than the backup are brought back to it when the service runs. Enrolment tokens
-    that were open are used up, for they may have been; tokens and certificates that were revoked since are valid again.
+    It may go into the other kind of database. Machines that hold something later than the backup are brought back to it
+    when the service runs. Enrolment tokens that were open are used up, for they may have been; tokens and certificates
+    that were revoked since are valid again.
     """
     put_back = restore_service(
         load(),

@@ -69,10 +69,9 @@ def rotate(
 ) -> None:
     """Replace the service's authority by a new one, one step at a time.
 
-    Restart the service after each step.
-
-    First the new one is announced: running machines learn it within ten minutes. Then it signs: they renew by it, while
-    the former one is still believed. With --finish the former one is dropped: machines that were away must enrol again.
+    Restart the service after each step. First the new one is announced: running machines learn it within ten minutes.
+    Then it signs: they renew by it, while the former one is still believed. With --finish the former one is dropped:
+    machines that were away must enrol again.
     """
     place, now = AuthorityDir(load().authority_dir), dt.datetime.now(dt.UTC)
     if finish:
@@ -186,9 +185,8 @@ def enrol(
 ) -> None:
     """Have a switch's certificate request signed for a one-time token.
 
-    `aclflow domain invite --kind switch --name HOST` makes the token.
-
-    That needs no other token. Certificates that the switch had before become invalid.
+    `aclflow domain invite --kind switch --name HOST` makes the token; no other is needed. Certificates that the
+    switch had before become invalid.
     """
     settings = load()
     token = enrolment_token(settings, enrol_file)

@@ -135,9 +135,8 @@ def _cloud_files() -> Iterator[Path]:
 def with_context(settings: Settings, url: str | None) -> Settings:
     """Return settings with URL, token and authority of the context that applies.
 
-    Raises BadInput, Missing, NotFound.
-
-    A URL that is said elsewhere and is not the context's is refused: its token is not sent there.
+    Raises BadInput, Missing, NotFound. A URL that is said elsewhere and is not the context's is refused: its token is
+    not sent there.
     """
     stated = url or (settings.url if settings.url != Settings.__dataclass_fields__["url"].default else None)
     chosen = os.environ.get(CHOSEN)

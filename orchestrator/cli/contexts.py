@@ -39,9 +39,7 @@ def add(
 ) -> None:
     """Store a service with its token under a name, and use it.
 
-    Only you may read the file.
-
-    The token is never said on the command line, which everybody on the machine can read.
+    Only you may read the file. The token is never said on the command line, which everybody on the machine can read.
     """
     check_name(name, "a context", place="CONTEXT")
     parts = urlsplit(url)

@@ -59,10 +59,8 @@ def invite_group(
 ) -> None:
     """Make a token that the machines of a group enrol with.
 
-    It is for the user data that they share, and is shown only now.
-
-    Each instance is admitted once, and only if the domain's cloud has it in the group with the address that it comes
-    from.
+    It is for the user data that they share, and is shown only now. Each instance is admitted once, and only if the
+    domain's cloud has it in the group with the address that it comes from.
     """
     with service(url) as client:
         made = client.invite_group(domain, group, kind=kind, lasts_s=lasts)

@@ -38,9 +38,8 @@ def events(
 ) -> None:
     """Show events, oldest first.
 
-    They are changes, what is in force, hosts that refuse, rules about to expire.
-
-    Administrators see everything, tenants what is about them. With --follow, --json prints one object a line.
+    They are changes, what is in force, hosts that refuse, rules about to expire. Administrators see everything, tenants
+    what is about them. With --follow, --json prints one object a line.
     """
     wanted = frozenset(kind or ())
     with service(url) as client:

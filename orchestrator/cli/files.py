@@ -71,9 +71,8 @@ class Read:
 def read_file(name: str, reading: Reading) -> Read:
     """Read a list, with what it loses.
 
-    Raises Missing, BadInput, BadPolicy, TooLarge; places name the list.
-
-    A list at the service raises what the client raises, too.
+    Raises Missing, BadInput, BadPolicy, TooLarge; places name the list. A list at the service raises what the client
+    raises, too.
     """
     live = LiveList.named(name)
     if live is not None:
@@ -219,9 +218,8 @@ def make_folder(name: str) -> None:
 def _bytes_of(name: str) -> bytes:
     """Return the content of a file, or of standard input.
 
-    A file that is too large is not read; of one without a size (a pipe) one byte more than is allowed is read.
-
-    Raises TooLarge, Missing, BadInput.
+    A file that is too large is not read; of one without a size (a pipe) one byte more than is allowed is read. Raises
+    TooLarge, Missing, BadInput.
     """
     most = DEFAULT_OPTIONS.max_bytes
     if name == STDIN:

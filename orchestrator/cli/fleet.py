@@ -252,9 +252,8 @@ def capacity(
 def measurements_in(file: Path, unsaid: Plane) -> dict[str, list[Measured]]:
     """Return the measurements of a file, by plane.
 
-    `unsaid` is the plane where the file does not say.
-
-    It is results of `aclflow bench fw-vnf`, or a plain list of {rules, octets, pps}. Raises Missing, BadInput.
+    `unsaid` is the plane where the file does not say. The file has results of `aclflow bench fw-vnf`, or a plain list
+    of {rules, octets, pps}. Raises Missing, BadInput.
     """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))

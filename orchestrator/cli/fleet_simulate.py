@@ -61,9 +61,8 @@ def run(
 ) -> None:
     """Simulate a fleet under a load: its size, its load and its losses.
 
-    The load is replayed against the decisions that the service would take.
-
-    With measurements in a file and a load of your own no service is needed.
+    The load is replayed against the decisions that the service would take. With measurements in a file and a load of
+    your own no service is needed.
     """
     settings, model, pps = _ground(load, wishes, capacity, url)
     scenario = Scenario(

@@ -82,9 +82,8 @@ def add(
 ) -> None:
     """Make a machine a host, and wait until it holds the domain's policy.
 
-    Its switch is configured default off, then the machine joins the domain.
-
-    A machine that was cut off or has failed is asked for again with the same command.
+    Its switch is configured default off, then the machine joins the domain. A machine that was cut off or has failed is
+    asked for again with the same command.
     """
     with service(url) as client:
         seen = client.onboard(domain, asked.document(host))

@@ -119,11 +119,10 @@ def enrol(
 ) -> None:
     """Get a certificate for this machine's switch, with a one-time token.
 
-    `aclflow domain invite --kind switch` makes the token.
-
-    A token with a fingerprint says whom to believe, so nothing else is needed. Key and certificate are then in
-    FOLDER/switch.pem, whom to believe in FOLDER/authority.pem: name them to `configure` as --tls-key, --tls-certificate
-    and --tls-authority, before or after. Safe to repeat: nothing is done while two thirds of its time are not over.
+    `aclflow domain invite --kind switch` makes the token. A token with a fingerprint says whom to believe, so nothing
+    else is needed. Key and certificate are then in FOLDER/switch.pem, whom to believe in FOLDER/authority.pem: name
+    them to `configure` as --tls-key, --tls-certificate and --tls-authority, before or after. Safe to repeat: nothing is
+    done while two thirds of the certificate's time are not over.
     """
     settings = load()
     wanted = SwitchCertificate(domain, host, folder)

@@ -23,9 +23,7 @@ Wait = Callable[[float], str]
 def keys() -> Iterator[Wait]:
     """Read single keys of standard input during the block.
 
-    There are none where the input is no terminal.
-
-    To be used in the main thread.
+    There are none where the input is no terminal. To be used in the main thread.
     """
     if not sys.stdin.isatty():
         yield _no_key

@@ -38,9 +38,8 @@ class LazyGroup(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Resolve a command as Typer does, but load the real command.
 
-        It is put in the place of its sign. Words that people bring from other tools are understood, too.
-
-        Raises BadInput, with the right spelling, for an old one and for a verb before its noun.
+        It is put in the place of its sign. Words that people bring from other tools are understood, too. Raises
+        BadInput, with the right spelling, for an old one and for a verb before its noun.
         """
         words = translate(args, _names(self.branch))
         if not shell.is_completing():
@@ -96,9 +95,8 @@ def _names(branch: Branch) -> frozenset[str]:
 def translate(words: list[str], names: Collection[str]) -> list[str]:
     """Return the words with a command's own name in front, where a synonym is meant.
 
-    Otherwise they are returned as they are.
-
-    `ls` is `list`; `rules` is `rule`; `get` is `show` with an argument and `list` without.
+    Otherwise they are returned as they are. `ls` is `list`; `rules` is `rule`; `get` is `show` with an argument and
+    `list` without.
     """
     if not words or words[0] in names:
         return words

@@ -138,9 +138,7 @@ def _groups(cloud: Path | None) -> Iterator[AlarmGroups]:
 def opened_openstack(cloud: Path | None, entry: str | None = None) -> Iterator[tuple[HeatSettings, OpenStack]]:
     """Open the OpenStack that a file describes, or another entry of clouds.yaml.
 
-    It is given the time that it needs.
-
-    Raises BadInput, Missing.
+    It is given the time that it needs. Raises BadInput, Missing.
     """
     path = cloud or load().cloud
     if path is None:

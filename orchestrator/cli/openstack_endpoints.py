@@ -59,9 +59,8 @@ def endpoints(
 ) -> None:
     """Compare a tenant's endpoints with the ports of its virtual machines.
 
-    The host of each is shown, too.
-
-    Ends with 1 where they differ and nothing was written, and where a machine is on a host that is not of the domain.
+    The host of each is shown, too. Ends with 1 where endpoints and ports differ and nothing was written, and where a
+    machine is on a host that is not of the domain.
     """
     with opened_openstack(cloud, looking.entry) as (_, openstack), service(url) as client:
         desk = _Desk(client, openstack, TenantId(tenant), looking)

@@ -76,9 +76,7 @@ def create_token(
 ) -> None:
     """Make a token in this machine's database: the first one of a service.
 
-    It is shown only now.
-
-    Without a database there is no service here, and nothing is made.
+    It is shown only now. Without a database there is no service here, and nothing is made.
     """
     until = end_of_token(expires, days)
     made = bootstrap.create_token(load(), role, tenant=tenant, expires=until, description=description, person=person)

@@ -70,9 +70,8 @@ def run(
 ) -> None:
     """Be a member of a firewall cluster until stopped.
 
-    Without it, its programs on interfaces go away.
-
-    Stopped by SIGTERM it first takes no traffic from its spreading switch any more, and goes when none comes.
+    Without it, its programs on interfaces go away. Stopped by SIGTERM it first takes no traffic from its spreading
+    switch any more, and goes when none comes.
     """
     addresses = dict(_member(text) for text in member)
     if number not in addresses:
@@ -135,9 +134,8 @@ def _mark(file: Path) -> tuple[int, int, int] | None:
 def _drain(kernel: Replicator, member: Member) -> None:
     """Tell the switch to send no traffic, and return when none comes.
 
-    It returns after some seconds in any case.
-
-    Other members hold its connections already, so the switch may give them to anybody.
+    It returns after some seconds in any case. Other members hold its connections already, so the switch may give them
+    to anybody.
     """
     member.leave()
     until, quiet_since, before = time.monotonic() + _DRAIN_S, time.monotonic(), _packets(kernel)
@@ -165,9 +163,8 @@ def cluster(
 ) -> None:
     """Show the members of a firewall cluster.
 
-    Shown are who serves, who follows whom, what lags, and what is held.
-
-    Status 1: a member does not answer, does not serve, is not whole, or lags.
+    Shown are who serves, who follows whom, what lags, and what is held. Status 1: a member does not answer, does not
+    serve, is not whole, or lags.
     """
     found = ask_all(member)
     columns = ("at", "member", "serves", "whole", "followers", "messages missing", "held", "open", "brief")

@@ -15,9 +15,8 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, err
 def stand_in() -> None:
     """Open stand-ins for standard streams that are closed.
 
-    There is nothing to read, the output refuses, and nobody hears complaints.
-
-    Otherwise the next file that is opened would be taken for one of them, and what is said would be written there.
+    There is nothing to read, the output refuses, and nobody hears complaints. Otherwise the next file that is opened
+    would be taken for one of them, and what is said would be written there.
     """
     for name, number, flags in (
         ("stdin", 0, os.O_RDONLY),

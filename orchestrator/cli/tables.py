@@ -108,10 +108,8 @@ class Shown:
     def say(self, document: object, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Print a result: `document` for programs, the table for people.
 
-        Raises BadInput for a column that there is not.
-
-        Where the document is a list with an item for each row, filters and the order hold for it as well; where it is
-        not, rows that are chosen are objects of their columns.
+        Raises BadInput for a column that there is not. Where the document is a list with an item for each row, filters
+        and the order hold for it as well; where it is not, rows that are chosen are objects of their columns.
         """
         listed = [*rows]
         chosen = self.choose(columns, listed)

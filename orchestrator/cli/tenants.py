@@ -180,11 +180,9 @@ def set_quota(
 ) -> None:
     """Set the limits of a tenant. Limits that are not named stay.
 
-    --rules and --flows limit its list: rules, and flow entries on a switch.
-
-    Versions that take up more than --stored-bytes, or are more than --versions, are forgotten, the oldest first.
-    At one service, members have --streams of events open at most, and the list is looked at for --analysis-seconds of
-    a minute.
+    --rules and --flows limit its list: rules, and flow entries on a switch. Versions that take up more than
+    --stored-bytes, or are more than --versions, are forgotten, the oldest first. At one service, members have --streams
+    of events open at most, and the list is looked at for --analysis-seconds of a minute.
     """
     with service(url) as client:
         now = client.quota(tenant)

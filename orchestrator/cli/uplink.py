@@ -61,11 +61,9 @@ def run(
 ) -> None:
     """Keep the kernel's routes to endpoints of this machine's switch, until stopped.
 
-    These are the endpoints that the switch delivers to.
-
-    A routing daemon announces them: `protocol 172`, metric 10. Endpoints reach no address of this machine, and it
-    forwards between the port and the fabric, and among the fabric and interfaces beside it, and nothing else. Routes
-    stay when this ends; `aclflow uplink remove` withdraws them.
+    These are the endpoints that the switch delivers to. A routing daemon announces them: `protocol 172`, metric 10.
+    Endpoints reach no address of this machine, and it forwards between the port and the fabric, and among the fabric
+    and interfaces beside it, and nothing else. Routes stay when this ends; `aclflow uplink remove` withdraws them.
     """
     configure_logging(load())
     stopping = AskedToEnd()
@@ -76,9 +74,7 @@ def run(
 def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_dir: RunDir = RUN_DIR) -> None:
     """Show the endpoints that the switch delivers to, and which are routed.
 
-    Those that are routed are announced.
-
-    Exits with 1 where the two differ.
+    Those that are routed are announced. Exits with 1 where the two differ.
     """
     state = UplinkKernel(port).look()
     try:

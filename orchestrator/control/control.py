@@ -166,9 +166,7 @@ class Control:
     def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, is_large: bool = False) -> T:
         """Do `work` as `carry_out` does, up to the commit; then undo it.
 
-        Work that another person must approve is done, too.
-
-        Raises what `carry_out` raises.
+        Work that another person must approve is done, too. Raises what `carry_out` raises.
         """
         queued = partial(self._queue(None).do, work, payer, is_large=is_large, is_rehearsal=True)
         return carry_once_tried(self._precompiler, queued).answer
@@ -401,9 +399,8 @@ class Control:
     def check_ready(self, domain: str | None = None) -> None:
         """Raise Busy until the domains found at the start are published.
 
-        Raises Unreachable until the database answers.
-
-        Of one domain: until its newest generation is, whatever becomes of the others. Raises NotFound.
+        Raises Unreachable until the database answers. Of one domain: until its newest generation is published, whatever
+        becomes of the others. Raises NotFound.
         """
         self._store.check()
         if domain is None and not self._loop.has_started:
@@ -415,9 +412,8 @@ class Control:
     def is_compiled(self, domain: str, generation: int) -> bool:
         """Return whether a domain's generation is published, or its intersection.
 
-        The intersection is what must be enforced before it.
-
-        Where nobody follows it here: whether it compiled when this service tried last.
+        The intersection is what must be enforced before it. Where nobody follows the domain here: whether it compiled
+        when this service tried last.
         """
         if not self._duties.is_followed(domain):
             is_made = self._publisher.program(domain) is not None or not self._duties.owns(domain)

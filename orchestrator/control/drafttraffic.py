@@ -1,9 +1,8 @@
 """Run a tenant's recorded packets through its list and through a draft of it.
 
-This is done before the draft is committed.
-
-The records are the tenant's packet log: headers that its rules with `log` have sampled, the newest of them. Each packet
-is asked as `aclflow replay` asks: egress, then ingress, with the domain's return traffic.
+This is done before the draft is committed. The records are the tenant's packet log: headers that its rules with `log`
+have sampled, the newest of them. Each packet is asked as `aclflow replay` asks: egress, then ingress, with the domain's
+return traffic.
 """
 
 from __future__ import annotations

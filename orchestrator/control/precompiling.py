@@ -185,9 +185,7 @@ class Precompiler:
     def _outcome(self, work: Work) -> object:
         """Return the result of the work, which is done again if its process ends.
 
-        The second process is a new one.
-
-        Raises OutOfTime and ProcessEnded.
+        The second process is a new one. Raises OutOfTime and ProcessEnded.
         """
         worker = next(each for each in self._workers if each.take(0))
         try:

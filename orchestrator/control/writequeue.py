@@ -228,9 +228,8 @@ class WriteQueue:
     ) -> Written[T]:
         """Carry out a piece of work in its tenant's turn, if it has one.
 
-        A rehearsal is carried out alone.
-
-        It may be done more than once, after it was undone. Raises what it raises, and Busy if its turn does not come.
+        A rehearsal is carried out alone. Work may be done more than once, after it was undone. Raises what it raises,
+        and Busy if its turn does not come.
         """
         job = Job(work, payer, is_large=is_large, is_rehearsal=is_rehearsal)
         with self._lock:

@@ -164,10 +164,8 @@ def chaos(
 ) -> None:
     """Cause faults without end in a lab, and check every packet against the policy.
 
-    The lab is its own.
-
-    Exit code 1: a packet passed that no policy of its moment permits, a permitted one is missing where all is well, or
-    an acknowledged write is lost.
+    The lab is made for it. Exit code 1: a packet passed that no policy of its moment permits, a permitted one is
+    missing where all is well, or an acknowledged write is lost.
     """
     need_root()
     if store not in STORES:
@@ -240,9 +238,8 @@ def demo(
 ) -> None:
     """Bring up a cloud in namespaces with a real access list, and send real packets.
 
-    A table shows which of them were permitted.
-
-    Without root it runs in a user namespace, which is closed: its console is reached from inside only.
+    A table shows which of them were permitted. Without root it runs in a user namespace, which is closed: its console
+    is reached from inside only.
     """
     if os.geteuid():
         rootless.reenter(["demo", *_spell_options(acl, format_name, lists, prefix, once=once)])

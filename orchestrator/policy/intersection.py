@@ -186,9 +186,8 @@ def _laid_on(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
 def _replaced(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
     """Return the laid rules that went, and a few rules that changed; else None.
 
-    None where many changed, or rules change places.
-
-    A list that was read from the store again has other objects: it is compared by value.
+    None where many changed, or rules change places. A list that was read from the store again has other objects: it is
+    compared by value.
     """
     laid = list(takewhile(lambda piece: all(map(is_laid, piece)), old.pieces))
     gone, come = [rule for piece in laid for rule in piece], list[Rule]()

@@ -65,10 +65,8 @@ def _place_of_deny(acl: Acl, rule: Rule, boxes: Sequence[Box]) -> SuggestedPlace
 def _denies_of(acl: Acl, rule: Rule, boxes: Sequence[Box]) -> tuple[list[int], list[int], list[Box]]:
     """Find the denies that matter to a permit, and the packets of its exceptions.
 
-    Denies are returned as positions: first the walls, then the exceptions.
-
-    A wall is the first deny of all that the permit opens in an IP version, an exception a deny of a part of an IP
-    version before its wall.
+    Denies are returned as positions: first the walls, then the exceptions. A wall is the first deny of all that the
+    permit opens in an IP version, an exception a deny of a part of an IP version before its wall.
     """
     is_open = list(boxes)
     walls: list[int] = []

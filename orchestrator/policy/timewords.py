@@ -96,9 +96,7 @@ def _clock(text: str) -> dt.time:
 def _at(day: dt.date, clock: dt.time, zone: dt.tzinfo, now: dt.datetime) -> dt.datetime:
     """Return the first moment of a day, after now, when clocks show a time.
 
-    If none is after now, it is the last one of the day.
-
-    Raises BadInput where they never do.
+    If none is after now, it is the last one of the day. Raises BadInput where clocks never show the time.
     """
     if clock.tzinfo is not None:
         return dt.datetime.combine(day, clock)

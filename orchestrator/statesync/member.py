@@ -116,9 +116,8 @@ class Member:
     def add(self, number: int, address: str) -> None:
         """Let one more member take part, while packets pass. Raises BadInput.
 
-        BadInput says that there would be one more than there may be.
-
-        Nothing is asked of it until it comes: it follows and takes all entries, and is waited for from then on.
+        BadInput says that there would be one more than there may be. Nothing is asked of the new member until it comes:
+        it follows and takes all entries, and is waited for from then on.
         """
         with self._lock:
             if number in self._peers or number == self._settings.number:

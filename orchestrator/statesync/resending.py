@@ -102,9 +102,8 @@ class Resending:
     def deaf(self, silent_s: float) -> frozenset[int]:
         """Return members without a confirmation for twice `silent_s` while no packet was freed.
 
-        Each is returned once.
-
-        It was asked many times meanwhile: where processors are busy, few messages are no evidence.
+        Each is returned once. A member was asked many times meanwhile: where processors are busy, few messages are no
+        evidence.
         """
         before = time.monotonic() - 2 * silent_s
         found = {each for each, (since, tries) in self._missing.items() if since < before and tries > _TRIES}

@@ -145,9 +145,8 @@ class Placements:
     def wish(self, domain: str, rule: LiftedRule, wish: Wish | None) -> Placement | None:
         """Pin or forbid a rule, or leave it to the chooser; return its placement.
 
-        None where nothing is left to say of the rule.
-
-        Raises NotFound where the domain has no such tenant, or its list no such rule.
+        None where nothing is left to say of the rule. Raises NotFound where the domain has no such tenant, or its list
+        no such rule.
         """
         number = self._number(domain, rule)
         before = self._find(domain, rule)

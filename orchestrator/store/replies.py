@@ -30,9 +30,8 @@ class Replies:
     def find(self, token_id: int, key: str, request: bytes) -> Reply | None:
         """Return the earlier answer to an idempotency key, if any.
 
-        `request` is a digest of the request (method, path, body).
-
-        Raises Conflict when the key was used for another request, BadInput when it cannot be a key.
+        `request` is a digest of the request (method, path, body). Raises Conflict when the key was used for another
+        request, BadInput when it cannot be a key.
         """
         if not _KEY.match(key):
             raise BadInput("a key is 1 to 255 visible ASCII characters", place="Idempotency-Key")

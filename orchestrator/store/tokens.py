@@ -76,9 +76,8 @@ class Tokens:
     ) -> NewToken:
         """Make the successor of a token, for the same bearer.
 
-        The old one ends after an overlap, or at its own end.
-
-        Where its bearer makes it, nobody else has seen its secret.
+        The old one ends after an overlap, or at its own end. Nobody else has seen the secret of a successor that its
+        bearer makes.
 
         Raises NotFound, and BadInput for an overlap that is none and for tokens of enforcement points, which enrol.
         """

@@ -1,9 +1,8 @@
 """The state of a firewall cluster as its members report it.
 
-It says who owns what, who follows whom, and how many packets each holds.
-
-The service does not speak with members, so the console asks them where `aclflow console --cluster` says that they are;
-one that does not answer is shown to be silent.
+It says who owns what, who follows whom, and how many packets each holds. The service does not speak with members, so
+the console asks them where `aclflow console --cluster` says that they are; one that does not answer is shown to be
+silent.
 """
 
 from __future__ import annotations

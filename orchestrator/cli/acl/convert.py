@@ -82,11 +82,9 @@ def export_list(
 ) -> None:
     """Write a list in another format.
 
-    It states the version that it was taken from, where the file does.
-
-    Rules that the format cannot say are listed, and then nothing is written (exit code 1), unless you ask for the
-    approximation, which permits less and denies more; then FILE.losses beside the output lists what could not be said.
-    With --report only the account is printed.
+    It states the version that it was taken from, where the file does. Rules that the format cannot say are listed, and
+    then nothing is written (exit code 1), unless you ask for the approximation, which permits less and denies more;
+    then FILE.losses beside the output lists what could not be said. With --report only the account is printed.
 
     Security groups name the far side only. With --endpoint the list is written as it is at one machine, where the near
     side is the machine itself: one file for each, NAME.FORMAT in the folder --output.

@@ -22,9 +22,8 @@ Told = Mapping[str, Any]
 def cost(names: Files, reading: Reading, judging: Judging, as_json: AsJson = False) -> None:
     """Show the cost of lists on each kind of device.
 
-    Costs are flow entries, TCAM slots, and lines of iptables and nftables.
-
-    A TCAM slot has 160 bits: an IPv4 entry takes one, an IPv6 entry four; port ranges are cut into aligned blocks.
+    Costs are flow entries, TCAM slots, and lines of iptables and nftables. A TCAM slot has 160 bits: an IPv4 entry
+    takes one, an IPv6 entry four; port ranges are cut into aligned blocks.
     """
     read = read_files(names, reading)
     told = [(one, _price_list(one, reading, terms_of([one.name], judging, reading).returns)) for one in read]

@@ -32,9 +32,7 @@ def share(
 ) -> None:
     """Share a file as a draft with the tenant's members, for some days.
 
-    Nothing is committed.
-
-    Prints the draft's id, and its page in the console.
+    Nothing is committed. Prints the draft's id, and its page in the console.
     """
     read = read_file(name, reading)
     acl = whole(read, reading)

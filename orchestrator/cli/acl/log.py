@@ -58,9 +58,8 @@ def packet_log(
 ) -> None:
     """Show packets that rules with `log` decided, oldest first.
 
-    With --follow, --json prints one object a line.
-
-    Switches report some of them: `aclflow domain log show` says how many.
+    With --follow, --json prints one object a line. Switches report some packets: `aclflow domain log show` says how
+    many.
     """
     if (tenant is None) == (domain is None):
         raise BadInput("say whose rules: a tenant, or --domain for all of a domain's", place="TENANT")

@@ -209,7 +209,7 @@ def restore(
 
     The changes are shown first.
 
-    It becomes a new version. Rules whose time is over are left out.
+    The list becomes a new version. Rules whose time is over are left out.
     """
     asking.check()
     with service(url) as client:

@@ -47,9 +47,7 @@ def add(
 ) -> None:
     """Waive a finding until a day: it is not shown and does not count.
 
-    The list stays as it is.
-
-    An older waiver of the same finding is replaced.
+    The list stays as it is. An older waiver of the same finding is replaced.
     """
     rules = [name for name in about if not name.startswith("@")]
     group = next((name[1:] for name in about if name.startswith("@")), None)

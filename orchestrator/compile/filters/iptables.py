@@ -226,9 +226,8 @@ def _matches(line: Line, family: Family) -> Iterator[str]:
 def _matches_of_first(line: Line) -> Iterator[str]:
     """Yield the matches of a line about the packet that opened the connection.
 
-    They are in the order of iptables-save.
-
-    An ICMP type and its code are one number there, in the place of the destination's port.
+    They are in the order of iptables-save. An ICMP type and its code are one number there, in the place of the
+    destination's port.
     """
     asked = [f"--ctproto {line.protocol}"] if line.protocol > 0 else []
     asked += [*_address("--ctorigsrc", line.source), *_address("--ctorigdst", line.destination)]

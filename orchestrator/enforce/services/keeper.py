@@ -108,9 +108,7 @@ class Advertiser:
 def keep_services(services: HostServices, switch: LocalSwitch, bridge: str, stopping: Stopping) -> None:
     """Run a host's services until asked to stop.
 
-    Then nobody is answered, and the guards stay.
-
-    Raises Missing where a right lacks.
+    Then nobody is answered, and the guards stay. Raises Missing where a right lacks.
     """
     answerer, resolver = Answerer(services), Resolver(services)
     keeper = ServicesKeeper(ServicesKernel(services.port), services.guards(), resolver)

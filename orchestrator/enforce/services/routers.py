@@ -1,9 +1,7 @@
 """Router advertisements (RFC 4861): the host is the router of its endpoints.
 
-Addresses come by DHCPv6, names by the resolver.
-
-A prefix is announced for addresses of an endpoint's own making only where what it makes of its MAC address is the
-address that it is to have: any other would not be let out of its port.
+Addresses come by DHCPv6, names by the resolver. A prefix is announced for addresses of an endpoint's own making only
+where what it makes of its MAC address is the address that it is to have: any other would not be let out of its port.
 """
 
 from __future__ import annotations

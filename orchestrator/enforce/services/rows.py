@@ -21,9 +21,7 @@ _OTHER_QUESTION = "udp6,"
 def offers(lines: Iterable[str]) -> list[Caller]:
     """Return the endpoints that are offered an address, by port.
 
-    `lines` are rows as `ovs-ofctl --no-names dump-flows` prints them.
-
-    A row that aclflow did not write offers nothing.
+    `lines` are rows as `ovs-ofctl --no-names dump-flows` prints them. A row that aclflow did not write offers nothing.
     """
     found = []
     for line in lines:

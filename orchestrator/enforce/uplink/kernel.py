@@ -92,10 +92,8 @@ class UplinkKernel:
     def follow(self, prefixes: frozenset[Prefix]) -> KernelChange:
         """Make the kernel route to exactly these prefixes; return the repairs.
 
-        The port and neighbours that routes need are repaired too.
-
-        Routes that must not be go first. Raises Unreachable where the port is not there (yet) or has another MAC
-        address than the gateway's: then nothing is routed to it.
+        The port and neighbours that routes need are repaired too. Routes that must not be go first. Raises Unreachable
+        where the port is not there (yet) or has another MAC address than the gateway's: then nothing is routed to it.
         """
         with _explain_errors(), IPRoute(strict_check=True) as kernel:
             seen = _state(kernel, self.port)

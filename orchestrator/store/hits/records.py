@@ -45,10 +45,9 @@ class TenantHits:
 class RuleCounts:
     """Counts of all rules of a domain, as columns in order of rule number.
 
-    The columns have equal length and hold every rule that ever counted.
-
-    `packets` and `bytes` are those between `since` and `until` (or all there ever were), `rate_pps` is packets a second
-    of that time; `idle_s` is how long ago the last packet was (inf: there was none).
+    The columns have equal length and hold every rule that ever counted. `packets` and `bytes` are those between `since`
+    and `until` (or all there ever were), `rate_pps` is packets a second of that time; `idle_s` is how long ago the last
+    packet was (inf: there was none).
     """
 
     since: dt.datetime

@@ -88,9 +88,8 @@ class Hits:
     def rates(self, domain: str, *, tier: Tier = Tier.HOST, since: dt.datetime | None = None) -> RuleCounts:
         """Return the counts of all rules of a domain since a time, with rates.
 
-        Without a time the counts are all that there ever were, and the rate is of the last minute.
-
-        The time may turn out earlier (whole minutes, whole hours of what is long ago) or later (what is forgotten).
+        Without a time the counts are all that there ever were, and the rate is of the last minute. The time may turn
+        out earlier (whole minutes, whole hours of what is long ago) or later (what is forgotten).
         """
         self._tx.domain(domain)
         history = HitHistory(self._tx, domain)

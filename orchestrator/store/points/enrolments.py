@@ -124,9 +124,7 @@ class Enrolments(Reports):
     def invite_group(self, domain: str, group: str, *, kind: str, expires: dt.datetime, author: str) -> tuple[str, int]:
         """Make a token for a group of machines; return its secret and its number.
 
-        The machines are those of a group in the domain's cloud. The secret is seen only now.
-
-        Raises NotFound, BadInput.
+        The machines are those of a group in the domain's cloud. The secret is seen only now. Raises NotFound, BadInput.
         """
         self._check_invitation(domain, expires, author)
         check_name(group, "a group's name", place="group")
@@ -214,11 +212,9 @@ class Enrolments(Reports):
     def admit(self, group: EnrolmentGroup, member: Member, signer: Signer) -> Enrolled:
         """Enrol a machine of a group that its cloud vouches for.
 
-        Its name is the one that the cloud knows it by.
-
-        Raises Unauthenticated where the group's token was taken away meanwhile, and Conflict where the instance was
-        admitted already with another key, or somebody else has its name: removing that enforcement point first is
-        for an operator to decide.
+        Its name is the one that the cloud knows it by. Raises Unauthenticated where the group's token was taken away
+        meanwhile, and Conflict where the instance was admitted already with another key, or somebody else has its name:
+        removing that enforcement point first is for an operator to decide.
         """
         check_name(member.instance, "an instance's id", place="instance")
         check_name(member.name, "an enforcer's name", place="name")

@@ -1,8 +1,7 @@
 """The tables of the audit trail: entries in hash chains, and anchors of heads.
 
-`wire/audit.py` defines both.
-
-Nothing is ever changed in `audit`, and nothing taken out but the oldest entries of a chain, up to an anchor that stays.
+`wire/audit.py` defines both. Nothing is ever changed in `audit`, and nothing taken out but the oldest entries of a
+chain, up to an anchor that stays.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The tables of the packet log: packets decided by rules with `log`.
 
-Enforcement points report them.
-
-`log_limits` has a domain's own measure of how much switches report, where it has one; `packet_log_feeds` how far each
-enforcement point's reports were taken. A record without a tenant is of an operator's rule.
+Enforcement points report them. `log_limits` has a domain's own measure of how much switches report, where it has one;
+`packet_log_feeds` how far each enforcement point's reports were taken. A record without a tenant is of an operator's
+rule.
 """
 
 from __future__ import annotations

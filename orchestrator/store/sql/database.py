@@ -71,10 +71,8 @@ def connect_pool(url: str, busy_timeout_s: float, service: str = "") -> Engine:
 def begin_writing(connection: Connection, *, synced: bool = True, part: str | None = None) -> None:
     """Begin the only writing transaction of the store, or of a `part` of it.
 
-    It waits for that as long as configured.
-
-    Where it is not `synced`, SQLite's commit returns before it is on the disk: `sync_log` has to follow. SQLite has one
-    writer at a time, whatever it writes.
+    It waits for that as long as configured. Where it is not `synced`, SQLite's commit returns before it is on the disk:
+    `sync_log` has to follow. SQLite has one writer at a time, whatever it writes.
     """
     driver = driver_of(connection)
     if isinstance(driver, sqlite3.Connection):
