@@ -102,9 +102,9 @@ class Estimate:
         return Estimate(acl, _of_pieces(acl, pieces), self._most_fresh(acl, pieces), pieces)
 
     def _most_fresh(self, acl: Acl, pieces: Mapping[int, _Piece]) -> int:
-        """Return the most rows that the next version may bring, from pieces that differ.
+        """Return a bound of the flow entries that are new in the next version.
 
-        It costs as much as these pieces.
+        It costs as much as the pieces that differ.
         """
         left = {id(rule) for key in self._pieces.keys() - pieces.keys() for rule in self._pieces[key].rules}
         others = [rule for key in pieces.keys() - self._pieces.keys() for rule in pieces[key].rules]

@@ -397,10 +397,9 @@ class Control:
         self._tiers.servers.stop()
 
     def check_ready(self, domain: str | None = None) -> None:
-        """Raise Busy until the domains found at the start are published.
+        """Raise Busy or Unreachable until the domains found at the start are published.
 
-        Raises Unreachable until the database answers. Of one domain: until its newest generation is published, whatever
-        becomes of the others. Raises NotFound.
+        Of one domain: until its newest generation is published, whatever becomes of the others. Raises NotFound.
         """
         self._store.check()
         if domain is None and not self._loop.has_started:
@@ -410,10 +409,9 @@ class Control:
             raise Busy(f"the program of '{domain}' is being compiled")
 
     def is_compiled(self, domain: str, generation: int) -> bool:
-        """Return whether a domain's generation is published, or its intersection.
+        """Return whether a generation, or the intersection before it, is published.
 
-        The intersection is what must be enforced before it. Where nobody follows the domain here: whether it compiled
-        when this service tried last.
+        Where nobody follows the domain here: whether it compiled when this service tried last.
         """
         if not self._duties.is_followed(domain):
             is_made = self._publisher.program(domain) is not None or not self._duties.owns(domain)

@@ -146,9 +146,9 @@ def _asked_of(policy: Policy, first: Packet, address: int, direction: Direction)
 
 
 def _first_rule(policy: Policy, packet: Packet, address: int, direction: Direction) -> tuple[Rule | None, Step]:
-    """Return the first rule for a packet: the operator's, or of one list of the tenant with the address.
+    """Return the first rule that matches a packet, and the step that it decides.
 
-    None: the list's default decides.
+    The operator's rules go first, then one list of the tenant with the address. None: the list's default decides.
     """
     operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
     if operator is not None:

@@ -194,7 +194,10 @@ def _draw_lines(family: str, lines: Mapping[str, Any]) -> None:
 
 
 def _leaking(rate: float) -> str:
-    """How much of the traffic to addresses without owner the lines let through to a server."""
+    """Say which share of traffic to unowned addresses the lines let through.
+
+    It goes on to a server.
+    """
     return f"{words.share(rate) if rate >= _NOTICED else 'none'} of the addresses without owner pass"
 
 

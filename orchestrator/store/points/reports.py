@@ -312,10 +312,7 @@ def check_epoch(row: Row[Any], epoch: int | None) -> None:
 
 
 def _hosts_of_a_domain() -> Select[Any]:
-    """Select a domain's hosts with their points and reporters.
-
-    Every row also has what is known of the domain.
-    """
+    """Select a domain's hosts with their points and reporters, and the domain's row."""
     reporter = enforcers.alias("reporter")
     return (
         select(
@@ -350,10 +347,7 @@ _FEW_HOSTS = 8
 def _mine(
     row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, Row[Any]], vouched: Mapping[str, PointReport]
 ) -> dict[str, PointReport]:
-    """Return the latest report of each host that the domain has.
-
-    Each is under the latest generation that is known.
-    """
+    """Return each host's latest report, under the latest generation that is known."""
     latest = _within(row, reports, known)
     return {
         name: _at_latest(each, known[name], vouched.get(name))
@@ -419,20 +413,14 @@ def _unless_replaced(
 
 
 def _holds(row: Row[Any] | None, later: PointReport) -> bool:
-    """Return whether a live enforcer read back a later generation's program at a host.
-
-    The program is told by its digest.
-    """
+    """Return whether a live enforcer reported the same program under an earlier generation."""
     if row is None or row.state != _ENFORCED or row.lost is not None:
         return False
     return bool(row.digest == later.digest and row.generation < later.generation)
 
 
 def _at_latest(report: PointReport, row: Row[Any], vouched: PointReport | None) -> PointReport:
-    """Return a report under the latest generation with the same program.
-
-    Two generations have the same program where their digests are equal.
-    """
+    """Return a report under the latest generation whose program has its digest."""
     if report.state is not PointState.ENFORCED:
         return report
     known = [report.generation]
