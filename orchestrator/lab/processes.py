@@ -83,9 +83,23 @@ def alive(process: Process) -> bool:
     return True
 
 
+def describe_end(process: Process) -> str | None:
+    """Return how a child of ours ended; None while it runs, and where it is none or was reaped."""
+    try:
+        said = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    if said is None:
+        return None
+    return f"exit code {said.si_status}" if said.si_code == os.CLD_EXITED else f"signal {said.si_status}"
+
+
 def marked_processes(mark: Path) -> tuple[Process, ...]:
-    """Every running process of one lab but the caller."""
-    wanted = f"{MARK}={mark}".encode()
+    """Every running process of one lab but the caller.
+
+    A lab inside other namespaces of processes may have the same run directory there, and is another one.
+    """
+    wanted, here = f"{MARK}={mark}".encode(), _namespace(os.getpid())
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -93,9 +107,10 @@ def marked_processes(mark: Path) -> tuple[Process, ...]:
         try:
             environment = (entry / "environ").read_bytes().split(b"\0")
             name = (entry / "comm").read_text().strip()
+            is_here = wanted in environment and _namespace(int(entry.name)) == here
         except OSError:  # it ended meanwhile, or is the kernel's
             continue
-        if wanted in environment:
+        if is_here:
             found.append(Process(name, int(entry.name), _look(int(entry.name))[1]))
     return tuple(found)
 
@@ -153,6 +168,11 @@ def kill(process: Process) -> None:
     """End a process without a chance to tidy up, as a crash would."""
     send(process, signal.SIGKILL)
     wait(process, 5.0)
+
+
+def _namespace(pid: int) -> str:
+    """Return the name of the namespace of processes that a process is in. Raises OSError where it is gone."""
+    return os.readlink(f"/proc/{pid}/ns/pid")
 
 
 def _look(pid: int) -> tuple[str, int]:

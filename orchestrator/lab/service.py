@@ -372,8 +372,11 @@ class ControlPlane:
     def _wait_for(self, process: Process, is_ready: Callable[[], bool]) -> None:
         until = time.monotonic() + _PATIENCE_S
         while time.monotonic() < until:
-            if not processes.alive(process):
-                raise Missing(f"the {process.name} ended at once{self._log_of(process.name)}")
+            ended = processes.describe_end(process)
+            if ended is not None or not processes.alive(process):
+                raise Missing(
+                    f"the {process.name} ended at once ({ended or 'nobody knows how'}){self._log_of(process.name)}"
+                )
             if is_ready():
                 return
             time.sleep(0.05)

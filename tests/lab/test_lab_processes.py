@@ -73,6 +73,24 @@ def test_marked_processes_are_found_without_being_remembered(mark: Path, tmp_pat
     assert processes.marked_processes(tmp_path / "other") == ()
 
 
+def test_how_a_process_ended_is_told(mark: Path) -> None:
+    process = started(SLEEPER, mark)
+    assert processes.describe_end(process) is None
+    processes.send(process, signal.SIGTERM)
+    until(lambda: processes.describe_end(process) is not None)
+    assert processes.describe_end(process) == "signal 15"
+    assert not processes.alive(process)
+    assert processes.describe_end(process) is None, "it was reaped"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a namespace of processes")
+def test_a_lab_of_the_same_name_in_another_namespace_is_another_one(mark: Path) -> None:
+    """Tests beside each other have labs of one name; one that began ended the processes of all others."""
+    apart = started(["unshare", "--pid", "--fork", "--kill-child", *SLEEPER], mark)
+    found = {process.pid for process in processes.marked_processes(mark)}
+    assert found == {apart.pid}, "unshare itself is here, and what it started is not"
+
+
 def test_what_is_gone_can_be_stopped_again(mark: Path) -> None:
     process = started(SLEEPER, mark)
     processes.kill(process)
