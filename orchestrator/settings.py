@@ -41,6 +41,7 @@ _ABOVE_ZERO = (
     "tenant_flows_limit",
     "domain_flows_limit",
     "list_limit_s",
+    "certificate_look_s",
 )
 _WORDS = MappingProxyType({"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False})
 _LOG_FORMATS = ("console", "json")
@@ -136,6 +137,9 @@ class Settings:
     """With which it logs in to machines; none: what the service's user has."""
     machine_variables: Path | None = None
     """A YAML file with variables of the roles for every machine (`aclflow_wheel` is needed)."""
+    certificate_look_s: float = 60.0
+    """How often an enforcement point looks whether its certificate is due, and asks which authorities the service
+    believes: a roll-over of the authority wants this long between its steps."""
     token: str = field(default="", repr=False)
     """What clients show as X-Auth-Token."""
     log_format: str = "console"
@@ -227,6 +231,7 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "packet_log_key": _optional_path,
         "packet_log_file": _optional_path,
         "busy_timeout_s": float,
+        "certificate_look_s": float,
     }
 )
 """How a field's text is read; a field that is not here is the text itself."""

@@ -69,7 +69,7 @@ def rotate(
 ) -> None:
     """Replace the service's authority by a new one, one step at a time.
 
-    Restart the service after each step. First the new one is announced: running machines learn it within ten minutes.
+    Restart the service after each step. First the new one is announced: running machines learn it within two minutes.
     Then it signs: they renew by it, while the former one is still believed. With --finish the former one is dropped:
     machines that were away must enrol again.
     """
@@ -77,7 +77,10 @@ def rotate(
     if finish:
         left = _by_former(place)
         if left and not despite:
-            raise Conflict(f"these would have to enrol again, or get new certificates: {', '.join(left)}; --despite")
+            raise Conflict(
+                f"valid certificates of the former authority are left: {', '.join(left)}. Their bearers would have to "
+                "enrol again or get new ones; revoke those that are in use no more, or say --despite"
+            )
         place.forget_former()
     elif place.stage is Rollover.OVERLAPPING:
         raise Conflict("the new authority signs already: `aclflow certificates rotate --finish` drops the former one")
@@ -92,7 +95,7 @@ def rotate(
 
 
 _NEXT_STEPS = {
-    Rollover.ANNOUNCED: "announced: restart the service; after ten minutes `aclflow certificates rotate` again. Give "
+    Rollover.ANNOUNCED: "announced: restart the service; after two minutes `aclflow certificates rotate` again. Give "
     "switches the authorities before: `aclflow certificates authority`",
     Rollover.OVERLAPPING: "the new authority signs: restart the service; once all have new certificates (switches and "
     "consoles by hand), `aclflow certificates rotate --finish`",
@@ -114,7 +117,7 @@ def _by_former(place: AuthorityDir) -> list[str]:
             held = [each for each in unit.certificates.list(None) if each.is_valid]
     finally:
         store.close()
-    return sorted({each.subject.name for each in held if is_signed_by(each.pem, former)})
+    return sorted(f"{each.subject.name} ({each.serial})" for each in held if is_signed_by(each.pem, former))
 
 
 @taking

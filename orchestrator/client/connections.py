@@ -101,6 +101,7 @@ class Connections:
 
         `held_s` is how much longer than `timeout_s` that may take.
         """
+        trust = self._trust
         connection = self._take_connection(timeout_s)
         try:
             response = connection.asked(method, self._prefix + target, headers, body, timeout_s + held_s)
@@ -108,7 +109,7 @@ class Connections:
         except BaseException:
             connection.close()
             raise
-        if response.is_last:
+        if response.is_last or trust is not self._trust:
             connection.close()
         else:
             self._idle.append(connection)
@@ -129,6 +130,12 @@ class Connections:
             yield response
         finally:
             connection.close()
+
+    def reconnect(self, trust: ssl.SSLContext) -> None:
+        """Make new connections by `trust` from now on; none of before is used again."""
+        if self._trust is not None:
+            self._trust = trust
+        self.close()
 
     def close(self) -> None:
         """Give back those that are idle."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator, Sequence
 
 from orchestrator.client.paths import domain_path, enforcer_path, quote_segment
@@ -91,12 +92,12 @@ class EnrolmentCalls:
         """Invalidate all certificates of our enforcer except this connection's."""
         self._service.ask("DELETE", f"{enforcer_path(domain, enforcer)}/certificates")
 
-    def reconnect(self) -> None:
-        """Open new connections from now on, with their time's certificate.
+    def reconnect(self, trust: ssl.SSLContext) -> None:
+        """Open new connections from now on, with the certificate and the authorities of `trust`.
 
         Requests under way end on the old ones.
         """
-        self._service.reconnect()
+        self._service.reconnect(trust)
 
     def issue_switch(self, domain: str, host: str, csr: str, *, also: Sequence[str] = ()) -> Certificate:
         """A certificate for the switch of a host, or of several, with the authority's.

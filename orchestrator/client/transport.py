@@ -74,9 +74,9 @@ class Transport:
     def close(self) -> None:
         self._http.close()
 
-    def reconnect(self) -> None:
-        """Make new connections from now on; requests under way end on theirs."""
-        self._http.close()
+    def reconnect(self, trust: ssl.SSLContext) -> None:
+        """Make new connections from now on, by `trust`; requests under way end on theirs."""
+        self._http.reconnect(trust)
 
     def speak_as(self, epoch: int) -> None:
         """Name the epoch of our enforcement point in every request from now on."""

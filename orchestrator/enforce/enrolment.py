@@ -23,7 +23,7 @@ from orchestrator.client import Client
 from orchestrator.client.pinned import pinned_authority
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.ending import Stopping
-from orchestrator.enforce.identity import LOOK_EVERY_S, Identity, Renewal
+from orchestrator.enforce.identity import Identity, Renewal
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import BadInput, ChangeTheRequest, Missing, NotAllowed, NotFound, TryAgain
@@ -48,6 +48,8 @@ class Membership:
     authority: Path | None = None
     """Whose certificate (PEM) the service's must be signed by; None: one that the machine believes."""
     patience: Patience = field(default_factory=Patience)
+    certificate_look_s: float = 60.0
+    """How often we look whether our certificate is due, and ask which authorities the service believes."""
 
 
 class Office(Protocol):
@@ -118,27 +120,28 @@ class Admission:
     credentials: Credentials
     service: Client
     identity: Identity
+    membership: Membership
     trust: ssl.SSLContext | None
-    """In which our certificate is shown; None for who bears a token."""
-    authority: Path | None = None
-    """The file of the authority that was given to us, if any."""
+    """In which our certificate is shown at first; None for who bears a token."""
+
+    def connect_anew(self) -> None:
+        """Reach the service by the certificate and authorities on the disk from now on. Raises Missing, BadInput."""
+        self.service.reconnect(self.identity.trust(self.membership.authority))
 
     def renewal(self, also_show: Callable[[], None] = lambda: None) -> Chore | None:
         """Return the task that renews our certificate, if any.
 
-        `also_show` is called when there is a new one.
+        `also_show` is called when there is a new one, or other authorities are believed.
         """
-        trust = self.trust
-        if trust is None:
+        if self.trust is None:
             return None
 
-        def show() -> None:
-            self.identity.show(trust)
-            self.identity.believe(trust, self.authority)
+        def connect_anew() -> None:
+            self.connect_anew()
             also_show()
 
-        renewal = Renewal(self.identity, self.credentials, self.service, show)
-        return Chore("certificate", renewal.look, LOOK_EVERY_S)
+        renewal = Renewal(self.identity, self.credentials, self.service, connect_anew)
+        return Chore("certificate", renewal.look, self.membership.certificate_look_s)
 
 
 def obtain_admission(membership: Membership, kind: str, state: StateDir, stopping: Stopping) -> Admission | None:
@@ -156,9 +159,9 @@ def obtain_admission(membership: Membership, kind: str, state: StateDir, stoppin
     identity = Identity(state)
     if not identity.exists:
         service = Client(membership.url, credentials.token, authority=membership.authority)
-        return Admission(credentials, service, identity, None)
+        return Admission(credentials, service, identity, membership, None)
     trust = identity.trust(membership.authority)
-    return Admission(credentials, Client(membership.url, trust=trust), identity, trust, membership.authority)
+    return Admission(credentials, Client(membership.url, trust=trust), identity, membership, trust)
 
 
 @contextmanager

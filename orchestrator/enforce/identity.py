@@ -41,9 +41,6 @@ from orchestrator.wire.enrolment import Certificate
 
 log = structlog.get_logger()
 
-LOOK_EVERY_S = 60.0
-ASK_EVERY_S = 600.0
-"""How often a running point asks which authorities are believed: a roll-over wants this long between its steps."""
 LAID_DOWN_AFTER_S = 120.0
 """How long after a renewal the old certificate goes: no stream is held for longer than 60 s."""
 
@@ -149,15 +146,6 @@ class Identity:
         is_ours = told and set(_all(given)) & set(_all(told))
         return given + told if is_ours and told != given else given
 
-    def believe(self, context: ssl.SSLContext, authority: Path | None) -> None:
-        """Have a context believe, from now on, what we were told since, too.
-
-        Raises Missing, BadInput.
-        """
-        believed = self._believed_authorities(authority)
-        if believed is not None:
-            context.load_verify_locations(cadata=believed)
-
     def show(self, context: ssl.SSLContext) -> None:
         """Show our certificate on every connection from now on. Raises Missing, BadInput."""
         read_key(self.state.identity_file)  # it refuses one that others may read
@@ -183,42 +171,39 @@ class Registry(Protocol):
         """The authorities (PEM) that the service believes, the one that signs first."""
         ...
 
-    def reconnect(self) -> None:
-        """Make new connections from now on."""
-        ...
-
 
 class Renewal:
-    """Keeps the certificate of an enforcement point fresh: `look` now and then (`Chore`)."""
+    """Keeps the certificate of an enforcement point fresh: `look` now and then (`Chore`).
+
+    `connect_anew` is called when certificate or authorities changed: it makes new connections by what is on the disk.
+    """
 
     def __init__(
         self,
         identity: Identity,
         credentials: Credentials,
         registry: Registry,
-        show: Callable[[], None],
+        connect_anew: Callable[[], None],
         *,
         laid_down_after_s: float = LAID_DOWN_AFTER_S,
-        ask_every_s: float = ASK_EVERY_S,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
         self._identity = identity
         self._credentials = credentials
         self._registry = registry
-        self._show = show
+        self._connect_anew = connect_anew
         self._laid_down_after_s = laid_down_after_s
-        self._ask_every_s = ask_every_s
-        self._asked_s = -ask_every_s
         self._now = now
+        self._is_connected = True
+        """Whether new connections are made by what is on the disk."""
         self._switched_s: float | None = None
 
     def look(self) -> None:
-        """Renew a due certificate and drop an expired one.
-
-        Now and then it asks the service which authority signs.
+        """Ask the service which authorities it believes, renew a due certificate, and later drop the one before.
 
         Raises what a request does, and Missing where nothing can be kept; then it is done the next time.
         """
+        self._connect()
         if self._switched_s is not None:
             if time.monotonic() - self._switched_s >= self._laid_down_after_s:
                 self._registry.lay_down_certificates(self._credentials.domain, self._credentials.enforcer)
@@ -234,21 +219,24 @@ class Renewal:
         return self._switched_s is not None
 
     def _ask(self) -> None:
-        """Learn which authorities the service believes, if that was long ago."""
-        if time.monotonic() - self._asked_s < self._ask_every_s:
-            return
+        """Learn which authorities the service believes."""
         said = self._registry.authority()
-        self._asked_s = time.monotonic()
         if self._identity.learn(said):
-            self._show()
+            self._is_connected = False
             log.info("authority.learned", certificates=said.count("BEGIN CERTIFICATE"))
+            self._connect()
 
     def _renew(self) -> None:
         known = self._credentials
         request = self._identity.request(known.name)
         got = self._registry.renew_certificate(known.domain, known.enforcer, request)
         self._identity.adopt(got.certificate)
-        self._show()
-        self._registry.reconnect()
-        self._switched_s = time.monotonic()
+        self._is_connected, self._switched_s = False, time.monotonic()
+        self._connect()
         log.info("certificate.renewed", serial=got.serial, ends=got.ends.isoformat())
+
+    def _connect(self) -> None:
+        """Make new connections by what is on the disk, where that changed."""
+        if not self._is_connected:
+            self._connect_anew()
+            self._is_connected = True

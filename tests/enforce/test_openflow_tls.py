@@ -65,7 +65,7 @@ class Touchy:
     def __getattr__(self, name: str) -> object:
         return getattr(self._sock, name)
 
-    def getpeercert(self) -> None:
+    def getpeercert(self, *, binary_form: bool = False) -> None:
         """Nothing was shown."""
 
     def recv(self, size: int) -> bytes:
@@ -158,6 +158,34 @@ def test_a_certificate_that_is_revoked_while_its_switch_connects_lets_nobody_in(
             assert link.recv(64) == b"", "it is greeted"
     launcher.stop()
     assert observer.events == []
+
+
+def test_a_switch_of_an_authority_that_is_believed_no_more_is_cut_off(
+    certificates: Path,
+    tls: Tls,
+    observer: Observer,
+    switch: FakeSwitch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the middle of its connection, and when it comes again, by a controller that runs all the while."""
+    monkeypatch.setattr(launching, "hosts_named", lambda *_: frozenset({"h1"}))
+    former, present = ((certificates / name).read_text() for name in ("ca.pem", "stranger.pem"))
+    believed = tmp_path / "authority.pem"
+    believed.write_text(present + former)
+    launcher = Launcher(Listen(HOME, 0, replace(tls, authority=believed, domain="d")), observer)
+    launcher.start()
+    link = TlsLink(switch, launcher.port, certificates, "switch")
+    observer.wait("connected")
+    launcher.show_certificate()
+    believed.write_text(present)
+    launcher.show_certificate()
+    observer.wait("connected", "disconnected")
+    link.close()
+    with contextlib.suppress(OSError):
+        TlsLink(switch, launcher.port, certificates, "switch").close()
+    launcher.stop()
+    assert [kind for kind, _ in observer.events] == ["connected", "disconnected"]
 
 
 def test_a_switch_with_a_strangers_certificate_is_turned_away(

@@ -113,7 +113,7 @@ def test_a_certificate_is_renewed_without_an_interruption(machine: Machine, admi
         machine.keep(renewed.certificate, key)
         assert machine.file is not None
         load_chain(trust, machine.file, machine.file)
-        client.reconnect()
+        client.reconnect(trust)
         client.new_epoch("pop1", found.enforcer)
         following.wait_for_beats(2)  # on the old one, which still holds
         client.lay_down_certificates("pop1", found.enforcer)

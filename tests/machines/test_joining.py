@@ -100,13 +100,12 @@ def test_it_renews_before_the_end_and_once(machine: Machine, admin: Client) -> N
         membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event()
     )
     assert admission is not None
-    assert admission.trust is not None
-    trust, ahead = admission.trust, [dt.timedelta(0)]
+    ahead = [dt.timedelta(0)]
     renewal = Renewal(
         admission.identity,
         admission.credentials,
         admission.service,
-        lambda: admission.identity.show(trust),
+        admission.connect_anew,
         laid_down_after_s=0.0,
         now=lambda: dt.datetime.now(dt.UTC) + ahead[0],
     )

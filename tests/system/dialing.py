@@ -57,5 +57,10 @@ def give_switches(plane: ControlPlane, lab: Lab, name: str, *also: str) -> None:
     write_key(key, made)
     write_file(certificate, issued.certificate.encode(), 0o644)
     assert plane.authority is not None
-    lab.ovs.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(plane.authority))
+    believe(lab, plane.authority, key, certificate)
+
+
+def believe(lab: Lab, authority: Path, key: Path, certificate: Path) -> None:
+    """Have the lab's Open vSwitch believe controllers of the authorities in a file, and show this certificate."""
+    lab.ovs.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(authority))
     lab.redial()

@@ -24,16 +24,19 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from cryptography import x509
 
 from orchestrator.enforce.drivers.openflow import compat
 from orchestrator.enforce.drivers.openflow.app import Connection, Switches, SwitchObserver
 from orchestrator.enforce.drivers.openflow.stream import Stream, Tls, hosts_named, open_stream, serial_of, tls_context
-from orchestrator.errors import Missing
+from orchestrator.errors import BadInput, Missing
+from orchestrator.identity.authority import is_signed_by
+from orchestrator.identity.files import parsed_certificates
 
 log = structlog.get_logger()
 
@@ -45,6 +48,9 @@ PATIENCE_S = 3.0
 
 PATIENT_BYTES_PER_S = 1_000_000
 """...but one that was just given a lot to do may take a second longer for every so many bytes of it."""
+
+
+_OF_NOBODY = "of an authority that is believed no more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,7 @@ class Launcher:
         self._lock = threading.Lock()
         self._told: set[str] = set()
         self._refused: frozenset[str] = frozenset()
+        self._authorities = _authorities_of(listen.tls)
         self._guests: dict[threading.Thread, _Guest] = {}
         self._stopping = threading.Event()
         self._threads = (
@@ -196,21 +203,25 @@ class Launcher:
     def refuse(self, serials: frozenset[str]) -> None:
         """Refuse switches with one of these certificates, and end their connections."""
         self._refused = serials
-        for _, guest in self._serving():
-            connection = guest.connection
-            if connection is not None and serial_of(connection.stream.certificate) in serials:
-                log.warning("switch.revoked", address=connection.address[0])
-                connection.close()
+        self._end_those(self._is_revoked, "revoked")
 
     def show_certificate(self) -> None:
-        """Use the certificate file's present content for new connections, and believe the authority file's, too.
+        """Take new connections by the certificate and authorities in their files; end those of no such authority.
 
         Raises OSError.
         """
         tls = self._listen.tls
-        if self._context is not None and tls is not None:
-            self._context.load_cert_chain(tls.certificate, tls.key)
-            self._context.load_verify_locations(tls.authority)
+        if tls is not None:
+            self._context, self._authorities = tls_context(tls), _authorities_of(tls)
+            self._end_those(self._is_of_nobody, _OF_NOBODY)
+
+    def _end_those(self, are: Callable[[Stream], bool], why: str) -> None:
+        """End the connections of switches whose certificates are taken no more."""
+        for _, guest in self._serving():
+            connection = guest.connection
+            if connection is not None and are(connection.stream):
+                log.warning("switch.revoked", address=connection.address[0], certificate=why)
+                connection.close()
 
     def stop(self) -> None:
         """Close every connection, wait for every thread, stop the applications."""
@@ -271,7 +282,7 @@ class Launcher:
                 connection = Connection(stream, address, self._observer.seen, self._hosts_of(stream))
                 with self._lock:
                     self._guests[here].connection = connection
-                self._check_revoked(stream)  # after that: who revokes it ends the connections that are known by then
+                self._check_certificate(stream)  # after that: who revokes it ends the connections known by then
                 if not self._stopping.is_set():
                     connection.serve()
         except OSError as error:
@@ -300,9 +311,19 @@ class Launcher:
             return None
         return hosts_named(stream.certificate, tls.domain)
 
-    def _check_revoked(self, stream: Stream) -> None:
-        if serial_of(stream.certificate) in self._refused:
+    def _check_certificate(self, stream: Stream) -> None:
+        """Raises OSError where it is taken no more: what is believed may have changed since TLS looked."""
+        if self._is_revoked(stream):
             raise OSError("its certificate was revoked")
+        if self._is_of_nobody(stream):
+            raise OSError(f"its certificate is {_OF_NOBODY}")
+
+    def _is_revoked(self, stream: Stream) -> bool:
+        return serial_of(stream.certificate) in self._refused
+
+    def _is_of_nobody(self, stream: Stream) -> bool:
+        signers = self._authorities
+        return bool(signers) and not any(is_signed_by(stream.certificate_pem, each) for each in signers)
 
     def _watch(self) -> None:
         """Ask silent switches whether they are there, and give up those that do not answer."""
@@ -347,3 +368,13 @@ def _bound(listen: Listen) -> socket.socket:
         raise Missing(
             f"cannot listen on {listen.address} port {listen.port}: {error.strerror}", place="listen"
         ) from None
+
+
+def _authorities_of(tls: Tls | None) -> tuple[x509.Certificate, ...]:
+    """Return those that sign switches' certificates; none where the files may be of a chain. Raises OSError."""
+    if tls is None or tls.domain is None:
+        return ()
+    try:
+        return tuple(parsed_certificates(tls.authority.read_bytes(), str(tls.authority)))
+    except BadInput as error:
+        raise OSError(str(error)) from None

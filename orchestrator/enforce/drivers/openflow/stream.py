@@ -73,6 +73,11 @@ class Stream:
         """Return the switch's certificate (as `ssl` reads it); nothing without TLS."""
         return {}
 
+    @property
+    def certificate_pem(self) -> str:
+        """Return the same in PEM."""
+        return ""
+
     def setsockopt(self, level: int, name: int, value: int) -> None:
         """As a socket's."""
         self._socket.setsockopt(level, name, value)
@@ -219,12 +224,18 @@ class TlsStream(Stream):
         self._tls = sock
         self._tls.setblocking(False)
         self._certificate = sock.getpeercert() or {}  # a closed socket would not say it any more
+        self._pem = ssl.DER_cert_to_PEM_cert(sock.getpeercert(binary_form=True) or b"")
         self._touching = threading.Lock()
 
     @property
     def certificate(self) -> Mapping[str, object]:
         """Return the switch's certificate (as `ssl` reads it)."""
         return self._certificate
+
+    @property
+    def certificate_pem(self) -> str:
+        """Return the same in PEM."""
+        return self._pem
 
     def settimeout(self, _timeout_s: float | None) -> None:
         """Nothing to set: the socket never blocks, `_insist` counts the time."""
