@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -95,32 +96,55 @@ class Audit:
         result: str = "done",
     ) -> None:
         """Add an entry to this process's chain; `text` is its detail as JSON."""
+        entry = self.prepare(
+            kind, subject, text, actor=actor, tenant=tenant, domain=domain, digests=digests, result=result
+        )
+        self._tx.log(lambda: self.write(entry()))
+
+    def prepare(
+        self,
+        kind: str,
+        subject: str,
+        text: str,
+        *,
+        actor: Actor,
+        tenant: int | None,
+        domain: str | None,
+        digests: Digests = NO_DIGESTS,
+        result: str = "done",
+    ) -> Callable[[], Mapping[str, object]]:
+        """Return what makes the row of an entry behind the newest of this process's chain, once it is to be written."""
         before, after = self._with_rows(tenant, digests)
         if len(text) > LONGEST_DETAIL:
             text = orjson.dumps(
                 {"bytes": len(text), "sha256": hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()}
             ).decode()
         said = actor.who, actor.address, kind, subject[:_LONGEST_SUBJECT], tenant, domain, result
-        self._tx.log(partial(self._link, said, before, after, text))
+        return partial(self._link, said, before, after, text)
 
-    def _link(self, said: tuple[object, ...], before: bytes | None, after: bytes | None, text: str) -> None:
-        """Write an entry behind the newest of this process's chain."""
+    def write(self, row: Mapping[str, object]) -> None:
+        """Write the row of an entry."""
+        self._tx.rows(_APPEND, **row)
+
+    def _link(
+        self, said: tuple[object, ...], before: bytes | None, after: bytes | None, text: str
+    ) -> Mapping[str, object]:
+        """Return the row of an entry behind the newest of this process's chain, which it is from now on."""
         head = self._head()
         number, micros, chain = head.number + 1, self._tx.micros, self._tx.chain.name
         shown = None if before is None else before.hex(), None if after is None else after.hex()
         hashed = link(head.hash, (chain, number, micros, *said, *shown, text))
-        self._tx.rows(
-            _APPEND,
-            chain=chain,
-            number=number,
-            time=micros,
-            **dict(zip(_SAID, said, strict=True)),
-            before=before,
-            after=after,
-            detail=text,
-            hash=hashed,
-        )
         self._tx.head = Head(number, hashed)
+        return {
+            "chain": chain,
+            "number": number,
+            "time": micros,
+            **dict(zip(_SAID, said, strict=True)),
+            "before": before,
+            "after": after,
+            "detail": text,
+            "hash": hashed,
+        }
 
     def page(self, wanted: Wanted, *, marker: int | None, limit: int, newest: bool = False) -> tuple[AuditEntry, ...]:
         """Return entries after an id, oldest first; with `newest`, before it, newest first."""

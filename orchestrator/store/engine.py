@@ -267,10 +267,7 @@ class Store:
         if tx.spent is not None or tx.rehearses:
             raise RuntimeError(f"{tx.spent or 'this was a rehearsal'}, so it cannot be committed")
         with self._logging if tx.to_log or tx.head else nullcontext():
-            if tx.to_log:
-                with translated():
-                    lock_log(tx.connection)
-                tx.write_log()
+            tx.write_log(partial(lock_log, tx.connection))
             committed = Committed(
                 MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts, tx.lists_changed()
             )

@@ -17,18 +17,20 @@ ids are also the order of commits: a reader that has read up to an id has missed
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import Row, Select, bindparam, cast, delete, func, insert, select, update
 
 from orchestrator.errors import NotFound
 from orchestrator.eventkinds import OBSERVED, About, about
 from orchestrator.store.audit import BY_ITSELF, NO_DIGESTS, Actor, Audit, Digests
 from orchestrator.store.records import EventPage, LoggedEvent
+from orchestrator.store.schema.audit import audit
 from orchestrator.store.schema.core import events
+from orchestrator.store.sql.database import LOG_LOCK
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
@@ -44,6 +46,24 @@ _GENERATIONS = frozenset({"generation.published", "generation.enforced"})
 _REFUSALS = frozenset({"enrolment.refused"})
 
 _APPEND = Prepared(insert(events).returning(events.c.id), [column.name for column in events.c if column.name != "id"])
+
+
+def _append_audited() -> Select[Any]:
+    """Return the statement that locks the log, then inserts an event, then its entry, and selects the event's id.
+
+    Each part reads the one before, so ids are drawn under the lock.
+    """
+    locked = select(func.pg_advisory_xact_lock(bindparam("lock")).label("held")).cte("locked")
+    columns = [column for column in events.c if column.name != "id"]
+    said = select(*[cast(bindparam(f"event_{each.name}"), each.type) for each in columns]).select_from(locked)
+    event = insert(events).from_select([each.name for each in columns], said).returning(events.c.id).cte("event")
+    columns = [column for column in audit.c if column.name != "id"]
+    said = select(*[cast(bindparam(f"audit_{each.name}"), each.type) for each in columns]).select_from(event)
+    entry = insert(audit).from_select([each.name for each in columns], said).returning(audit.c.id).cte("entry")
+    return select(event.c.id).select_from(event).add_cte(entry)
+
+
+_APPEND_AUDITED = Prepared(_append_audited(), changes=events)
 
 
 class Events:
@@ -81,14 +101,28 @@ class Events:
             "generation": detail.get("generation"),
             "ring": _ring(kind, tenant, domain),
         }
-        self._tx.log(partial(self._insert, row))
-        if kind not in OBSERVED:
-            audit = Audit(self._tx)
-            audit.append(kind, subject, body, actor=actor, tenant=tenant, domain=domain, digests=digests)
+        if kind in OBSERVED:
+            self._tx.log(partial(self._insert, row))
+            return
+        entry = Audit(self._tx).prepare(kind, subject, body, actor=actor, tenant=tenant, domain=domain, digests=digests)
+        self._tx.log(partial(self._insert_audited, row, entry), locks=self._tx.on_postgres)
 
     def _insert(self, row: Mapping[str, object]) -> None:
         [appended] = self._tx.rows(_APPEND, **row)
-        event_id = int(appended.id)
+        self._inserted(int(appended.id))
+
+    def _insert_audited(self, row: Mapping[str, object], entry: Callable[[], Mapping[str, object]]) -> None:
+        """Log an event with its entry in the audit trail; in PostgreSQL by one statement, which locks the log first."""
+        if self._tx.on_postgres:
+            both = {f"event_{name}": value for name, value in row.items()}
+            both |= {f"audit_{name}": value for name, value in entry().items()}
+            [appended] = self._tx.rows(_APPEND_AUDITED, lock=LOG_LOCK, **both)
+            self._inserted(int(appended.id))
+        else:
+            self._insert(row)
+            Audit(self._tx).write(entry())
+
+    def _inserted(self, event_id: int) -> None:
         self._tx.last_event = event_id
         if event_id % _FORGET_EVERY == 0:
             self._forget(event_id)

@@ -112,6 +112,14 @@ class Touched:
     endpoints: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """Writes one log entry; one that `locks` takes the lock of the log itself."""
+
+    write: Callable[[], None]
+    locks: bool = False
+
+
 @dataclass
 class Transaction:
     """One transaction under way.
@@ -160,7 +168,7 @@ class Transaction:
     """The part of the store that it may write, where others write the rest meanwhile; None: all of it."""
     draw_apart: Callable[[str, int], int] | None = None
     """Draws numbers in a transaction of its own: a row of counters would be held until this one ends."""
-    to_log: list[Callable[[], None]] = field(default_factory=list)
+    to_log: list[LogEntry] = field(default_factory=list)
     """What is logged at the end, because others log meanwhile."""
     chain: Chain = field(default_factory=Chain)
     """The audit trail's, of this process; `head` is its newest entry where this transaction wrote one."""
@@ -285,21 +293,23 @@ class Transaction:
             return self.micros
         return int(self.read(text("SELECT extract(epoch FROM clock_timestamp()) * 1000000")).scalar_one())
 
-    def log(self, entry: Callable[[], None]) -> None:
+    def log(self, write: Callable[[], None], *, locks: bool = False) -> None:
         """Write a log entry: now, or before the commit where others may log meanwhile.
 
         Ids of entries are in the order of commits either way.
         """
         if self.part is None:
-            entry()
+            write()
         else:
-            self.to_log.append(entry)
+            self.to_log.append(LogEntry(write, locks))
 
-    def write_log(self) -> None:
-        """Write the log entries that were put off."""
+    def write_log(self, lock: Callable[[], None]) -> None:
+        """Write the log entries that were put off, after `lock`, which is left out where the first one locks."""
         entries, self.to_log = self.to_log, []
+        if entries and not entries[0].locks:
+            lock()
         for entry in entries:
-            entry()
+            entry.write()
 
     def highest(self, counter: str) -> int:
         """The highest number ever noted under a name, or 0."""

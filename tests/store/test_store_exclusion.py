@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Table, exc, insert, update
+from patience import until
+from sqlalchemy import Connection, Table, exc, insert, text, update
 from store.scenes import populate
 from strategies import FAR_POOL
 
@@ -18,7 +19,7 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.store import Store
 from orchestrator.store.chains import Chain, Head
 from orchestrator.store.schema.core import endpoint_prefixes, endpoints, prefixes
-from orchestrator.store.sql.database import begin_writing
+from orchestrator.store.sql.database import begin_writing, lock_log
 from orchestrator.store.sql.faults import translated
 from orchestrator.store.sql.keys import first_bytes, last_bytes
 from orchestrator.store.transaction import StoreSettings
@@ -160,6 +161,36 @@ def test_the_next_writer_waits_until_the_head_of_the_trail_is_noted(
     for thread in threads:
         thread.join()
     assert not failures
+
+
+@pytest.mark.parametrize("kind", ["acl.replaced", "acl.enforced"], ids=["with an audit entry", "without"])
+def test_ids_of_logs_are_drawn_after_the_wait_for_the_log(store: Store, kind: str) -> None:
+    """Else they would not be in the order of commits, and a reader of events would miss some."""
+    if store.is_alone:
+        pytest.skip("SQLite has one writer")
+    populate(store)
+    tables = ("events", "audit")
+
+    def read_sequences(connection: Connection) -> list[object]:
+        named = (text(f"SELECT last_value + is_called::int FROM {table}_id_seq") for table in tables)
+        return [connection.execute(each).scalar_one() for each in named]
+
+    def work() -> None:
+        with store.write(part="one") as unit:
+            unit.events.append(kind, "blue", {})
+
+    waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    writer = threading.Thread(target=work)
+    with store.engine.connect() as holder, store.engine.connect() as looking:
+        holder.begin()
+        lock_log(holder)
+        before = read_sequences(looking)
+        writer.start()
+        until(lambda: looking.execute(waiting).scalar_one())
+        assert read_sequences(looking) == before
+        holder.rollback()
+        writer.join()
+        assert read_sequences(looking) != before
 
 
 def test_a_writer_that_waits_too_long_is_told_so(store: Store, open_another: Callable[..., Store]) -> None:

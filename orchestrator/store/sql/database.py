@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 
 from orchestrator.errors import BadInput, Missing, Unreachable
-from orchestrator.store.sql.faults import is_busy
+from orchestrator.store.sql.faults import is_busy, translated
 from orchestrator.store.sql.prepared import driver_of
 
 WRITER_LOCK = 0xAC1F10
@@ -91,7 +91,8 @@ def lock_log(connection: Connection) -> None:
     """
     driver = driver_of(connection)
     if not isinstance(driver, sqlite3.Connection):
-        driver.execute(_LOCK_LOG)
+        with translated():
+            driver.execute(_LOCK_LOG)
 
 
 def _lock_of(part: str) -> bytes:

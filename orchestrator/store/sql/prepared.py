@@ -56,14 +56,17 @@ class Prepared:
     """
 
     def __init__(
-        self, statement: Select[Any] | UpdateBase | Callable[[Insertion], Insert], columns: Sequence[str] | None = None
+        self,
+        statement: Select[Any] | UpdateBase | Callable[[Insertion], Insert],
+        columns: Sequence[str] | None = None,
+        changes: Table | None = None,
     ) -> None:
         self._statement = statement
         self._columns = columns
         self._words: dict[str, _Words] = {}
         example = statement(sqlite.insert) if callable(statement) else statement
-        self.changes: object = example.table if isinstance(example, UpdateBase) else None
-        """The table that it changes; None for a query."""
+        self.changes: object = example.table if isinstance(example, UpdateBase) else changes
+        """The table that it changes, by default that of an INSERT, UPDATE or DELETE; None for a query."""
 
     def carry_out(self, driver: Driver, dialect: Dialect, parameters: Mapping[str, object]) -> Rows:
         """Ask it, and give back what it returns."""
