@@ -12,7 +12,7 @@ from api.schemas.inspection import WaiverRequest
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Page
-from orchestrator.wire.lists import Waiver
+from orchestrator.wire.lists import AddedWaiver, Waiver
 
 router = APIRouter(prefix="/v1/tenants/{tenant}/acl/waivers", tags=["waivers"], route_class=SmallBody)
 
@@ -23,7 +23,7 @@ def list_waivers(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Re
     return answer(Page(services.control.read(lambda unit: unit.waivers.list(tenant)), None))
 
 
-@router.post("", status_code=201, response_model=Waiver)
+@router.post("", status_code=201, response_model=AddedWaiver)
 def add_waiver(
     caller: TenantWriter,
     services: ServicesDep,
@@ -34,8 +34,8 @@ def add_waiver(
 ) -> Response:
     """Waive a finding until a day. The list stays as it is.
 
-    An older waiver of the same finding is replaced. If-Match, where it is said, is the list's ETag: the finding is
-    waived of that list only.
+    An older waiver of the same finding is replaced, and told. If-Match, where it is said, is the list's ETag: the
+    finding is waived of that list only.
     """
 
     def work(unit: Unit) -> Reply:

@@ -8,17 +8,23 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import complete
+from orchestrator.cli.acl.proposal import is_sure
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import GroupName, OfTenant
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
 from orchestrator.cli.proposals import say_proposal
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
-from orchestrator.client import Written
+from orchestrator.client import Client, Written
+from orchestrator.errors import Stale
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import AddressGroup
 from orchestrator.policy.model import GroupName as Name
 
+_ANSWER_IS_NO = 1
+_MOST_SHOWN = 40
+_TRIES = 5
+"""How often a group is written again after somebody changed other things of the list."""
 Members = Annotated[list[str] | None, typer.Argument(metavar="[PREFIX]...", help="Such as 192.0.2.0/24.")]
 KnownMembers = Annotated[
     list[str], typer.Argument(metavar="PREFIX...", help="Members of it.", autocompletion=complete.members)
@@ -53,13 +59,39 @@ def put(
     group: GroupName,
     members: Members = None,
     description: Annotated[str, typer.Option("--description", help="A description for people.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Drop members that are not named, without asking.")] = False,
     url: Url = None,
 ) -> None:
-    """Make a group of these members and no others, whether there was one or not."""
+    """Make a group of these members and no others, whether there was one or not.
+
+    Members that it loses are shown, and you are asked before they are dropped; elsewhere than on a terminal say --yes.
+    """
     wanted = AddressGroup(Name(group), _prefixes(members or []), description)
     with service(url) as client:
-        written = client.put_group(of.tenant, wanted)
+        written = _replace_group(client, of.tenant, wanted, yes=yes)
     _say_written(of.tenant, group, written)
+
+
+def _replace_group(client: Client, tenant: str, wanted: AddressGroup, *, yes: bool) -> Written:
+    """Write a group, in the place of the one that was shown. Raises Stale where somebody changed that meanwhile."""
+    seen = client.acl(tenant)
+    shown = seen.acl.groups.get(wanted.name)
+    lost = [each for each in shown.prefixes if each not in {*wanted.prefixes}] if shown is not None else []
+    for each in lost[:_MOST_SHOWN]:
+        say(f"  - {each}", colour="yellow")
+    if len(lost) > _MOST_SHOWN:
+        say(f"  and {len(lost) - _MOST_SHOWN} more")
+    if lost and not is_sure(f"Drop these members of group {wanted.name}?", yes=yes):
+        say("nothing was changed")
+        raise typer.Exit(_ANSWER_IS_NO)
+    for _ in range(_TRIES):
+        try:
+            return client.put_group(tenant, wanted, etag=seen.etag)
+        except Stale:
+            seen = client.acl(tenant)
+            if seen.acl.groups.get(wanted.name) != shown:
+                break
+    raise Stale("the group was changed while you looked at this: nothing was written; run it again")
 
 
 @taking

@@ -16,7 +16,7 @@ from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.client import Client, Written
 from orchestrator.client.proposals import ProposedAbout
 from orchestrator.client.records import Json
-from orchestrator.errors import BadInput, NotFound
+from orchestrator.errors import BadInput, NotFound, Stale
 from orchestrator.wire.common import Approvals, Proposal
 
 _DOMAIN = "domain/"
@@ -142,10 +142,14 @@ def set_approvals(
     A change by which less needs it must be approved, too.
     """
     with service(url) as client:
+        etag = f'"{client.domain(domain).version}"'
         before = client.approvals(domain)
         tenants = {*before.tenants, *(add or ())} - {*(remove or ())}
         rules_too = before.operator_rules if operator_rules is None else operator_rules
-        written = client.set_approvals(domain, operator_rules=rules_too, tenants=sorted(tenants))
+        try:
+            written = client.set_approvals(domain, operator_rules=rules_too, tenants=sorted(tenants), etag=etag)
+        except Stale:
+            raise Stale("the domain was changed meanwhile: nothing was written; run it again") from None
         if not say_proposal(f"{_DOMAIN}{domain}", written):
             say(_approvals_text(domain, client.approvals(domain)))
 

@@ -14,7 +14,7 @@ from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
-from orchestrator.errors import BadInput, Missing
+from orchestrator.errors import BadInput, Missing, Stale
 from orchestrator.wire.tenants import MOST_AT_ONCE, Limits, TenantToCreate, Used
 from orchestrator.wire.tenants import Tenant as TenantSeen
 
@@ -185,7 +185,8 @@ def set_quota(
     of events open at most, and the list is looked at for --analysis-seconds of a minute.
     """
     with service(url) as client:
-        now = client.quota(tenant)
+        seen = client.tenant(tenant)
+        now = seen.quota
         limits = Limits(
             _most(rules, now.rules, "--rules"),
             _most(flows, now.flows, "--flows"),
@@ -194,7 +195,10 @@ def set_quota(
             _most(streams, now.streams, "--streams"),
             _most(analysis_seconds, now.analysis_seconds, "--analysis-seconds"),
         )
-        client.set_quota(tenant, limits)
+        try:
+            client.set_quota(tenant, limits, etag=f'"{seen.version}"')
+        except Stale:
+            raise Stale("the tenant was changed meanwhile: nothing was written; run it again") from None
         found = client.quota(tenant)
     words = ("no limit" if each is None else each for each in (found.rules, found.flows))
     others = (

@@ -12,7 +12,7 @@ from orchestrator.client.transport import ANY_VERSION, Transport, document_of, j
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import AddressGroup, Direction, Packet
 from orchestrator.program.sightings import packet_to_json
-from orchestrator.wire.lists import Restored, Waiver
+from orchestrator.wire.lists import AddedWaiver, Restored, Waiver
 from orchestrator.wire.tenants import Group, Limits, Quota, Tenant
 
 
@@ -80,11 +80,11 @@ class WaiverCalls:
         reason: str,
         ends: dt.datetime,
         key: str | None = None,
-    ) -> Waiver:
-        """Waive a finding, in place of an older waiver of it. Raises BadInput, NotFound, TooLarge."""
+    ) -> AddedWaiver:
+        """Waive a finding, in place of an older waiver of it, which is told. Raises BadInput, NotFound, TooLarge."""
         body = {"kind": kind, "rules": list(rules), "group": group, "reason": reason, "ends": ends.isoformat()}
         path = f"{tenant_path(tenant)}/acl/waivers"
-        return document_of(Waiver, self._service.write("POST", path, body=body, headers=once_header(key)))
+        return document_of(AddedWaiver, self._service.write("POST", path, body=body, headers=once_header(key)))
 
     def remove_waiver(self, tenant: str, waiver: int) -> None:
         """Raises NotFound."""

@@ -143,6 +143,13 @@ class Waiver:
 
 
 @document(kw_only=True)
+class AddedWaiver(Waiver):
+    """A waiver just added, and the one that it takes the place of."""
+
+    replaced: Waiver | None = described("the older waiver of the same finding, which is gone", default=None)
+
+
+@document(kw_only=True)
 class Restored(WrittenList):
     """Outcome of taking a version back."""
 

@@ -346,7 +346,9 @@ def test_a_commit_that_breaks_an_expectation_needs_a_word_more(run: Run, tenant:
     assert run("acl", "versions", tenant, "--json").json()[0]["version"] == 1
     assert run("acl", "apply", tenant, str(wide), "--yes", "--despite-expectations").code == 0
     assert run("acl", "test", tenant).code == 1
-    assert run("acl", "expectations", "delete", tenant).code == 0
+    unasked = run("acl", "expectations", "delete", tenant)
+    assert (unasked.code, "- nobody reaches" in unasked.out, "--yes" in unasked.err) == (2, True, True), unasked
+    assert run("acl", "expectations", "delete", tenant, "--yes").code == 0
     assert "nothing is expected" in run("acl", "expectations", "show", tenant).err
 
 

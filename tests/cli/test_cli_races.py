@@ -162,3 +162,75 @@ def test_two_at_once_lose_nothing(
         if is_written:
             assert is_mine(found), "and so is mine, where I was told so"
         assert client.acl(tenant).version == (4 if is_written else 3)
+
+
+# ----------------------------------------------------------------------------------------- what is beside a list
+
+OFFICE = "192.0.2.0/24"
+BESIDE: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "group": ("put_group", ("group", "put", "{t}", "office", OFFICE), ("group", "add", "{t}", "office", "192.0.3.1")),
+    "expectations": (
+        "delete_expectations",
+        ("acl", "expectations", "delete", "{t}", "--yes"),
+        ("acl", "expectations", "set", "{t}", "-", "--yes"),
+    ),
+    "quota": ("set_quota", ("tenant", "quota", "set", "{t}", "--rules", "9"), ("tenant", "set", "{t}", "--name", "X")),
+    "approvals": (
+        "set_approvals",
+        ("domain", "approval", "set", "d-{t}", "--add", "m-{t}"),
+        ("domain", "approval", "set", "d-{t}", "--operator-rules"),
+    ),
+}
+"""What I write, by which request, and what somebody else writes just before it."""
+
+
+@pytest.mark.parametrize("what", BESIDE)
+def test_what_somebody_wrote_meanwhile_is_not_replaced_unseen(
+    run: Run, tenant: str, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    verb, mine, theirs = BESIDE[what]
+    assert run("group", "put", tenant, "office", OFFICE).code == 0
+    assert run("tenant", "create", f"m-{tenant}", "--domain", f"d-{tenant}").code == 0
+    real = getattr(Client, verb)
+
+    def late(self: Client, *arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(Client, verb, real)
+        assert run(*(word.format(t=tenant) for word in theirs), stdin="nobody reaches 198.51.100.7:22").code == 0
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(Client, verb, late)
+    refused = run(*(word.format(t=tenant) for word in mine))
+    assert (refused.code, "nothing was written; run it again" in refused.err) == (1, True), refused
+    again = run(*(word.format(t=tenant) for word in mine), *(["--yes"] if what == "group" else []))
+    assert again.code == 0, again
+
+
+def test_a_group_is_written_although_other_rules_changed_meanwhile(
+    run: Run, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Client.put_group
+
+    def late(self: Client, *arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(Client, "put_group", real)
+        assert run("acl", "rule", "delete", tenant, "block", "--yes").code == 0
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(Client, "put_group", late)
+    assert run("group", "put", tenant, "office", OFFICE).code == 0
+    assert run("group", "show", tenant, "office").out == f"{OFFICE}\n"
+
+
+def test_members_that_a_group_loses_are_shown_and_asked_about(run: Run, tenant: str) -> None:
+    assert run("group", "put", tenant, "office", OFFICE, "192.0.3.1").code == 0
+    unasked = run("group", "put", tenant, "office", OFFICE)
+    assert (unasked.code, "- 192.0.3.1/32" in unasked.out, "--yes" in unasked.err) == (2, True, True), unasked
+    assert "192.0.3.1/32" in run("group", "show", tenant, "office").out
+    assert run("group", "put", tenant, "office", OFFICE, "--yes").code == 0
+    assert run("group", "show", tenant, "office").out == f"{OFFICE}\n"
+
+
+def test_a_waiver_that_is_replaced_is_told(run: Run, tenant: str) -> None:
+    words = ("acl", "waiver", "add", tenant, "redundant", "web", "--ends", "in 4w")
+    assert run(*words, "-m", "theirs").err == ""
+    told = run(*words, "-m", "mine")
+    assert (told.code, "in the place of waiver 1 by" in told.err, "theirs" in told.err) == (0, True, True), told

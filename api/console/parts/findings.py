@@ -139,11 +139,16 @@ def ask_to_waive(view: View, finding: Finding, after: After) -> None:
                 raise BadInput("say why, so that the next one who looks knows", place=_WHY)
             if until is None:
                 raise BadInput("it is empty: a waiver ends, so that somebody looks again", place="Until")
-            await view.do(
+            made = await view.do(
                 lambda client: client.add_waiver(
                     view.tenant, finding.kind, _subject(finding), group=finding.group, reason=why, ends=until
                 )
             )
+            if made.replaced is not None:
+                older = made.replaced
+                over = words.moment(older.ends, view.session.zone)
+                said = f"It takes the place of a waiver by {older.by()}, until {over}: {older.reason}"
+                ui.notify(said, type="warning", multi_line=True, position="top", timeout=0, close_button=True)
             await after()
 
         Way(box, "Waive it", keep)

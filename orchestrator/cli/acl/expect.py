@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 from xml.etree import ElementTree
 
@@ -129,17 +130,28 @@ def keep(
     count = len(read_expectations(text, shown).sentences)
     with service(url) as client:
         kept = client.expectations(tenant)
-        dropped = _dropped_lines(kept.text, text)
-        for line in dropped:
-            say(f"  - {line}", colour="yellow")
-        if dropped and not is_sure("Drop these expectations?", yes=yes):
-            say("nothing was changed")
-            raise typer.Exit(_ANSWER_IS_NO)
-        try:
+        _ask_to_drop(_dropped_lines(kept.text, text), yes=yes)
+        with _as_they_were_shown():
             client.keep_expectations(tenant, text, etag=kept.etag)
-        except Stale:
-            raise Stale("somebody changed the expectations meanwhile: nothing was written; run it again") from None
     say(f"{tenant}: {count} expectation{'s' if count > 1 else ''}, held from now on")
+
+
+def _ask_to_drop(lines: Sequence[str], *, yes: bool) -> None:
+    """Show lines that go, and ask. Ends with 1 where somebody says no."""
+    for line in lines:
+        say(f"  - {line}", colour="yellow")
+    if lines and not is_sure("Drop these expectations?", yes=yes):
+        say("nothing was changed")
+        raise typer.Exit(_ANSWER_IS_NO)
+
+
+@contextmanager
+def _as_they_were_shown() -> Iterator[None]:
+    """Say, where the expectations moved since they were shown, that nothing was changed. Raises Stale."""
+    try:
+        yield
+    except Stale:
+        raise Stale("somebody changed the expectations meanwhile: nothing was written; run it again") from None
 
 
 def _dropped_lines(kept: str, text: str) -> list[str]:
@@ -150,10 +162,17 @@ def _dropped_lines(kept: str, text: str) -> list[str]:
 
 
 @taking
-def delete_kept(tenant: TenantName, url: Url = None) -> None:
-    """Drop the expectations of a tenant's list."""
+def delete_kept(
+    tenant: TenantName,
+    url: Url = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Drop them without asking.")] = False,
+) -> None:
+    """Drop the expectations of a tenant's list, after showing them. Elsewhere than on a terminal say --yes."""
     with service(url) as client:
-        client.delete_expectations(tenant)
+        kept = client.expectations(tenant)
+        _ask_to_drop(_dropped_lines(kept.text, ""), yes=yes)
+        with _as_they_were_shown():
+            client.delete_expectations(tenant, etag=kept.etag)
     say(f"{tenant}: nothing is expected any more")
 
 

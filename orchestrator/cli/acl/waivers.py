@@ -12,7 +12,7 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, end_of, taking
 from orchestrator.cli.tables import Shown
-from orchestrator.cli.terminal import say, say_json
+from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.policy.findings import Kind
 from orchestrator.wire.lists import Waiver
 
@@ -47,7 +47,7 @@ def add(
 ) -> None:
     """Waive a finding until a day: it is not shown and does not count.
 
-    The list stays as it is. An older waiver of the same finding is replaced.
+    The list stays as it is. An older waiver of the same finding is replaced, and told.
     """
     rules = [name for name in about if not name.startswith("@")]
     group = next((name[1:] for name in about if name.startswith("@")), None)
@@ -58,6 +58,9 @@ def add(
         say_json(made)
     else:
         say(f"waiver {made.id}: {made.kind} of {_about(made)}, until {made.ends:%Y-%m-%d %H:%M} UTC")
+        if made.replaced is not None:
+            old = made.replaced
+            remark(f"in the place of waiver {old.id} by {old.by()}, until {old.ends:%Y-%m-%d %H:%M} UTC: {old.reason}")
 
 
 @taking

@@ -14,7 +14,7 @@ from orchestrator.store.schema.acls import waivers
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.tokens import name_of_author
 from orchestrator.store.transaction import Transaction, one_line
-from orchestrator.wire.lists import Waiver
+from orchestrator.wire.lists import AddedWaiver, Waiver
 
 MOST_WAIVERS = 1000
 """Of one tenant."""
@@ -42,8 +42,8 @@ class Waivers:
             raise NotFound(f"there is no waiver {waiver}")
         return found
 
-    def add(self, tenant: str, subject: Subject, *, author: str, reason: str, ends: dt.datetime) -> Waiver:
-        """Waive a finding until `ends`; an older waiver of it is replaced.
+    def add(self, tenant: str, subject: Subject, *, author: str, reason: str, ends: dt.datetime) -> AddedWaiver:
+        """Waive a finding until `ends`; an older waiver of it is replaced, and returned with the new one.
 
         Raises BadInput, NotFound, TooLarge.
         """
@@ -65,10 +65,11 @@ class Waivers:
             "author_name": name_of_author(self._tx, author),
         }
         same = [waivers.c[name] == values[name] for name in ("tenant", "kind", "rules", "group_name")]
-        self._tx.write(delete(waivers).where(*same))
+        older = self._tx.write(delete(waivers).where(*same).returning(*waivers.c)).one_or_none()
         if self._tx.read(select(func.count()).where(waivers.c.tenant == number)).scalar_one() >= MOST_WAIVERS:
             raise TooLarge(f"a tenant has at most {MOST_WAIVERS} waivers")
-        return _waiver(self._tx.write(insert(waivers).values(values).returning(*waivers.c)).one())
+        made = self._tx.write(insert(waivers).values(values).returning(*waivers.c)).one()
+        return AddedWaiver(**_members(made), replaced=_waiver(older) if older is not None else None)
 
     def remove(self, tenant: str, waiver: int) -> None:
         """Take a waiver back. Raises NotFound."""
@@ -77,14 +78,18 @@ class Waivers:
 
 
 def _waiver(row: Row[Any]) -> Waiver:
-    return Waiver(
-        id=row.id,
-        kind=row.kind,
-        rules=tuple(orjson.loads(row.rules)),
-        group=row.group_name or None,
-        author=row.author,
-        reason=row.reason,
-        created=from_micros(row.created),
-        ends=from_micros(row.ends),
-        author_name=row.author_name,
-    )
+    return Waiver(**_members(row))
+
+
+def _members(row: Row[Any]) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "rules": tuple(orjson.loads(row.rules)),
+        "group": row.group_name or None,
+        "author": row.author,
+        "reason": row.reason,
+        "created": from_micros(row.created),
+        "ends": from_micros(row.ends),
+        "author_name": row.author_name,
+    }
