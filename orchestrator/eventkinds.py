@@ -82,7 +82,9 @@ _DECLARED = (
     EventKind("host.refused", About.DOMAIN, "a host's switch refused the program, and holds what it held"),
     EventKind("host.drifted", About.DOMAIN, "a host's switch does not hold what it was given"),
     EventKind("host.disconnected", About.DOMAIN, "a host's switch is not connected, and holds what it held"),
-    EventKind("host.full", About.DOMAIN, "a host's switch has no room for new connections, and drops what opens them"),
+    EventKind(
+        "host.full", About.DOMAIN, "a host or firewall has no room for new connections, and drops what opens one"
+    ),
     EventKind("host.recovered", About.DOMAIN, "a host's switch takes programs again"),
     EventKind("onboarding.asked", About.DOMAIN, "a machine is to become a host"),
     EventKind(

@@ -100,3 +100,6 @@ class Cookie:
 
 
 _KINDS = frozenset(Kind)
+
+NO_ROOM = {tier: Cookie(tier, Kind.STRUCTURE, 1).pack() for tier in (Tier.HOST, Tier.SERVER)}
+"""The cookies of packets that were dropped, for there was no room for the connections that they would have opened."""

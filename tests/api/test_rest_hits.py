@@ -14,8 +14,7 @@ from served import Served
 
 from api.routes import hits
 from orchestrator.client import Client, Host
-from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.pipelines.tracked import REFUSED
+from orchestrator.compile.cookies import NO_ROOM, Cookie, Kind
 from orchestrator.errors import BadInput, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
@@ -254,8 +253,9 @@ def test_metrics_have_a_domains_sums_and_name_no_tenant(service: Served, site: S
     assert f"aclflow_counted_packets_total{{{rules}}} 4.0" in text(), "what is forgotten is no beginning anew"
 
 
+@pytest.mark.parametrize("tier", NO_ROOM, ids=lambda tier: tier.value)
 def test_a_host_without_room_for_connections_is_told_and_not_too_often(
-    service: Served, site: Site, admin: Client
+    service: Served, site: Site, admin: Client, tier: Tier
 ) -> None:
     def told() -> list[dict[str, object]]:
         return [
@@ -264,7 +264,7 @@ def test_a_host_without_room_for_connections_is_told_and_not_too_often(
             if (each.kind, each.subject) == ("host.full", site.domain)
         ]
 
-    site.cookies = [REFUSED]
+    site.cookies = [NO_ROOM[tier]]
     site.claim("host1", "host2")
     site.count("host1", 7)
     site.count("host1", 7, again=True)
@@ -278,7 +278,7 @@ def test_a_host_without_room_for_connections_is_told_and_not_too_often(
     assert told()[2:] == [{"host": "host1", "packets": 1}]
     with service.http() as http:
         text = http.get("/metrics").text
-    assert f'aclflow_counted_packets_total{{by="no-room",domain="{site.domain}",tier="host"}} 14.0' in text
+    assert f'aclflow_counted_packets_total{{by="no-room",domain="{site.domain}",tier="{tier.value}"}} 14.0' in text
 
 
 def test_tiers_are_told_apart(site: Site, admin: Client) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from enforce.contract_filters import Bench, FilterContract, corner_packets
+from enforce.contract_filters import FilterContract, corner_packets
+from enforce.contract_tracked import TrackedBench, TrackedContract
 
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.filters.rows import Plane
@@ -31,18 +32,27 @@ class FakeBench:
     def forward(self, packets: Sequence[Packet]) -> list[bool]:
         return [self.machine.forward(packet, came_by="left") for packet in packets]
 
+    def answer(self, packets: Sequence[Packet]) -> list[bool]:
+        return [self.machine.forward(packet, came_by="right") for packet in packets]
+
+    def fill_table(self) -> None:
+        self.machine.connections.fill_table()
+
+    def empty_table(self) -> None:
+        self.machine.connections.empty_table()
+
     def fail(self, words: str) -> None:
         # nftables tries a second time, with everything made anew
         self.machine.fails += [words] * (2 if self.plane is Plane.NFTABLES else 1)
 
 
-class TestFakeNftables(FilterContract):
+class TestFakeNftables(FilterContract, TrackedContract):
     @pytest.fixture
-    def bench(self) -> Bench:
+    def bench(self) -> TrackedBench:
         return FakeBench(Plane.NFTABLES)
 
 
-class TestFakeIptables(FilterContract):
+class TestFakeIptables(FilterContract, TrackedContract):
     @pytest.fixture
-    def bench(self) -> Bench:
+    def bench(self) -> TrackedBench:
         return FakeBench(Plane.IPTABLES)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from enforce.contract_filters import SHOP, Bench, FilterContract, bring, corner_packets, policy, program
+from enforce.contract_tracked import TrackedBench, TrackedContract
 
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.filters.rows import Plane
@@ -19,7 +24,7 @@ from orchestrator.enforce.drivers.nftables import tool
 from orchestrator.enforce.drivers.nftables.scripts import Incremental, incremental
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.router import Router
+from orchestrator.lab.router import RIGHT, ROUTER, Router
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Packet, Policy, Rule, RuleId
 from orchestrator.policy.ports import PortRange
@@ -57,16 +62,25 @@ class RealBench:
     def forward(self, packets: Sequence[Packet]) -> list[bool]:
         return self._router.fire(packets)
 
+    def answer(self, packets: Sequence[Packet]) -> list[bool]:
+        return self._router.fire(packets, RIGHT)
+
+    def fill_table(self) -> None:
+        self._router.inside(ROUTER, _fill_table)
+
+    def empty_table(self) -> None:
+        self._router.inside(ROUTER, _empty_table)
+
     def fail(self, words: str) -> None:
         raise NotImplementedError(words)
 
 
-class RealFilter(FilterContract):
+class RealFilter(FilterContract, TrackedContract):
     fails_at_will: ClassVar[bool] = False
     variant: ClassVar[str | None] = None
 
     @pytest.fixture
-    def bench(self, layout: Layout) -> Iterator[Bench]:
+    def bench(self, layout: Layout) -> Iterator[TrackedBench]:
         with Router(layout.prefix) as router:
             yield RealBench(router, self.variant)
 
@@ -178,3 +192,60 @@ class TestIptablesNft(RealFilter):
 
 
 del RealFilter, FilterContract
+
+
+# ------------------------------------------------------------------------------------- the kernel's table, by netlink
+
+_NETFILTER, _NEW, _DELETE, _REQUEST, _CREATE = 12, 0x100, 0x102, 0x01, 0x600
+_ORIGINAL, _REPLY, _STATUS, _TIMEOUT = 1, 2, 3, 7
+_ANSWERED_AND_ASSURED = 0x0E
+"""Such a connection does not give way to a new one."""
+_SOURCE, _DESTINATION, _AT_ONCE = b"\xde\xad\xbe\xef", b"\x0a\xff\xff\xff", 400
+
+
+def _attribute(kind: int, *parts: bytes, nested: bool = False) -> bytes:
+    body = b"".join(parts)
+    return struct.pack("=HH", 4 + len(body), kind | nested << 15) + body + bytes(-len(body) % 4)
+
+
+def _ends(kind: int, source: bytes, destination: bytes) -> bytes:
+    """A direction of UDP from port 9 to port 9."""
+    ports = (_attribute(number, b"\0\x09") for number in (2, 3))
+    addresses = _attribute(1, _attribute(1, source), _attribute(2, destination), nested=True)
+    return _attribute(kind, addresses, _attribute(2, _attribute(1, b"\x11"), *ports, nested=True), nested=True)
+
+
+def _message(kind: int, flags: int, family: int, *parts: bytes) -> bytes:
+    body = struct.pack("=BBH", family, 0, 0) + b"".join(parts)
+    return struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | flags, 0, 0) + body
+
+
+def _kernel() -> socket.socket:
+    kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETFILTER)
+    kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return kernel
+
+
+def _fill_table() -> None:
+    """Have the kernel of this namespace remember as many connections as it takes, between addresses of nobody."""
+    most = int(Path("/proc/sys/net/netfilter/nf_conntrack_max").read_text())
+    ends = _ends(_ORIGINAL, _SOURCE, _DESTINATION), _ends(_REPLY, _DESTINATION, _SOURCE)
+    lasting = (
+        _attribute(_STATUS, struct.pack("!I", _ANSWERED_AND_ASSURED)),
+        _attribute(_TIMEOUT, struct.pack("!I", 600)),
+    )
+    one = _message(_NEW, _CREATE, socket.AF_INET, *ends, *lasting)
+    places = [at for at in range(len(one)) if one[at : at + 4] == _SOURCE]
+    with _kernel() as kernel:
+        for start in range(0, most, _AT_ONCE):
+            several = np.tile(np.frombuffer(one, np.uint8), (_AT_ONCE, 1))
+            addresses = (np.arange(start, start + _AT_ONCE) + 0x0A000000).astype(">u4").view(np.uint8)
+            for at in places:
+                several[:, at : at + 4] = addresses.reshape(_AT_ONCE, 4)
+            kernel.send(several.tobytes())
+    assert int(Path("/proc/sys/net/netfilter/nf_conntrack_count").read_text()) >= most
+
+
+def _empty_table() -> None:
+    with _kernel() as kernel:
+        kernel.send(_message(_DELETE, 0, socket.AF_UNSPEC))

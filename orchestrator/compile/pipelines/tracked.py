@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.cookies import NO_ROOM, Cookie, Kind
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.instructions import DROP, copy_field, instructions, resubmit, set_field
 from orchestrator.compile.openflow.oxm import IPV4, IPV6, Field, Term
@@ -42,7 +42,7 @@ REMEMBERED = 1
 """The mark of a connection that this program has the switch remember."""
 
 _STRUCTURE = Cookie(Tier.HOST, Kind.STRUCTURE).pack()
-REFUSED = Cookie(Tier.HOST, Kind.STRUCTURE, 1).pack()
+REFUSED = NO_ROOM[Tier.HOST]
 """The cookie of the row that drops what opens a connection for which there is no room."""
 
 _SYN, _SYN_OR_ACK = 0x02, 0x12

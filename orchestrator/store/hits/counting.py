@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Row, delete, insert, select, update
 
-from orchestrator.compile.cookies import MARK
-from orchestrator.compile.pipelines.tracked import REFUSED
+from orchestrator.compile.cookies import MARK, NO_ROOM
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.program.countframes import CountClaim, CountFrame, Note
 from orchestrator.program.counts import Counts, join_counts
@@ -28,6 +27,7 @@ from orchestrator.store.transaction import Transaction
 
 CLAIMED = "claimed"
 """The kind of a gap in counting: somebody began to count a host, or went on where another one had stopped."""
+_NO_ROOM = np.array([*NO_ROOM.values()], np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Taken:
     """The result of storing reports of counters.
 
     `refused`: hosts that others count now. `unknown`: rows of foreign cookies. `without_room`: packets that found no
-    room, by the host whose switch could not remember the connections that they would have opened.
+    room, by the host or firewall that could not remember the connections that they would have opened.
     """
 
     refused: tuple[str, ...]
@@ -88,7 +88,7 @@ class Counting:
                 ours = _ours(frame.counts)
                 unknown += len(frame.counts) - len(ours)
                 counted.append(ours)
-                packets = int(ours.packets[ours.cookie == REFUSED].sum())
+                packets = int(ours.packets[np.isin(ours.cookie, _NO_ROOM)].sum())
                 without_room |= {frame.host: packets} if packets else {}
                 self._keep(domain, frame)
         if any(map(len, counted)):

@@ -12,14 +12,15 @@ remembered, so that an apply knows the whole of it; after any error it is read a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from orchestrator.compile.cookies import Cookie
+from orchestrator.compile.cookies import NO_ROOM, Cookie
 from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.filters.rows import Filter, filter_row
@@ -57,12 +58,14 @@ class Count(NamedTuple):
 class Holding:
     """The objects read from a device.
 
-    `stamp` is None unless both IP versions carry the same one.
+    `stamp` is None unless both IP versions carry the same one. `without_room`: packets that the kernel has dropped, for
+    it could remember no more connections; None where nothing is tracked.
     """
 
     objects: Objects
     stamp: Stamp | None
     counts: tuple[Count, ...]
+    without_room: int | None = None
 
 
 class Tool(Protocol):
@@ -94,6 +97,7 @@ class FilterDriver:
         self._legs = legs
         self._held: Objects | None = None
         self._counts: tuple[Count, ...] = ()
+        self._room = _Room()
 
     def claim(self, epoch: int) -> bool:  # noqa: ARG002  # nobody else writes here
         """Always granted."""
@@ -138,8 +142,15 @@ class FilterDriver:
         return None
 
     def hits(self) -> Hits:
-        """Return the counts of every rule, default and return traffic, in both IP versions."""
-        return _hits(self._read().counts)
+        """Return the counts of rules, defaults, return traffic, and packets without room."""
+        held = self._read()
+        counted = [
+            (count, Cookie(Tier.SERVER, *owner).pack())
+            for count in held.counts
+            if (owner := read_comment(count.comment)) is not None
+        ]
+        lost = self._room.count_since(held.without_room)
+        return _hits(counted if lost is None else [*counted, (lost, NO_ROOM[Tier.SERVER])])
 
     def packets_under(self, comment: str) -> int:
         """Return the packets under a comment when the device was last read."""
@@ -162,12 +173,27 @@ class FilterDriver:
         return found
 
 
-def _hits(counts: Iterable[Count]) -> Hits:
-    owned = [(count, owner) for count in counts if (owner := read_comment(count.comment)) is not None]
-    cookies = [Cookie(Tier.SERVER, *owner).pack() for _, owner in owned]
+class _Room:
+    """The kernel's count of packets without room, from when this driver first saw it."""
+
+    def __init__(self) -> None:
+        self._name = f"no room {secrets.token_hex(8)}"
+        self._first: int | None = None
+        self._last = 0
+
+    def count_since(self, total: int | None) -> Count | None:
+        """Return the count, which never goes down; None until something was tracked."""
+        if total is not None:
+            self._first = total if self._first is None else self._first
+            self._last = max(self._last, total - self._first)
+        return None if self._first is None else Count(self._name, "", self._last, 0)
+
+
+def _hits(owned: Sequence[tuple[Count, int]]) -> Hits:
+    """Counters, each with its cookie."""
     return Hits(
         key=np.array([_counter_key(count) for count, _ in owned], np.uint64),
-        cookie=np.array(cookies, np.uint64),
+        cookie=np.array([cookie for _, cookie in owned], np.uint64),
         packets=np.array([count.packets for count, _ in owned], np.uint64),
         bytes=np.array([count.bytes for count, _ in owned], np.uint64),
         idle_s=np.full(len(owned), UNKNOWN_IDLE_S, np.uint32),

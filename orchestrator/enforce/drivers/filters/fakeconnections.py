@@ -1,8 +1,9 @@
 """The connection table of a fake machine's kernel, for the fakes of packet filters.
 
-A connection is remembered when its first packet has passed the filter, and there is room. It is *new* until the other
-end has answered. Both ends of TCP must have come as far as a segment says; a SYN of a closed connection opens another
-one in its place. The fake knows neither windows nor identifiers of ICMP nor time, and puts no fragments together.
+A connection is remembered when its first packet has passed the filter; where there is no room, the filter does not see
+packets of unknown connections. It is *new* until the other end has answered. Both ends of TCP must have come as far as
+a segment says; a SYN of a closed connection opens another one in its place. The fake knows neither windows nor
+identifiers of ICMP nor time, and puts no fragments together.
 """
 
 from __future__ import annotations
@@ -77,10 +78,27 @@ class _Known:
 
 @dataclass(slots=True)
 class FakeConnections:
-    """All connections of a machine; `most` of them at once."""
+    """All connections of a machine; `most` of them at once.
+
+    `without_room` counts the packets that would have opened one more.
+    """
 
     most: int = 1 << 18
+    without_room: int = 0
     _known: dict[Ends, _Known] = field(default_factory=dict)
+
+    def fill_table(self) -> None:
+        """Leave no room for any more."""
+        self.most = len(self._known)
+
+    def empty_table(self) -> None:
+        """Forget all, and have room again."""
+        self._known.clear()
+        self.most = 1 << 18
+
+    def statistics(self) -> str:
+        """The kernel's statistics, as far as anybody reads them."""
+        return f"entries  drop early_drop\n{len(self._known):08x}  {self.without_room:08x} 00000000\n"
 
     def look_up(self, packet: Packet, quoted: Packet | None = None) -> Seen:
         """Return what the filter is shown of a packet's connection."""
@@ -93,6 +111,15 @@ class FakeConnections:
             return _follow(known, packet)
         return Seen(State.NEW, packet) if _may_begin(packet) else Seen(State.INVALID)
 
+    def drops(self, packet: Packet, quoted: Packet | None) -> bool:
+        """Return whether a packet finds no room for its connection, and count it if so."""
+        lost = quoted is None and not packet.later_fragment and not self._has_room(ends_of(packet))
+        self.without_room += lost
+        return lost
+
+    def _has_room(self, ends: Ends) -> bool:
+        return ends in self._known or len(self._known) < self.most
+
     def remember(self, packet: Packet, seen: Seen) -> bool:
         """Remember the connection of a packet that has passed the filter.
 
@@ -104,7 +131,7 @@ class FakeConnections:
         known = self._known.get(ends)
         if known is not None and known.first is seen.first:
             return True
-        if known is None and len(self._known) >= self.most:
+        if not self._has_room(ends):
             return False
         self._known[ends] = _Known(seen.first)
         return True

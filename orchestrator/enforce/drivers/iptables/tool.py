@@ -18,6 +18,7 @@ from orchestrator.compile.filters.rows import CLOSED, FILTERS, Plane
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run
 from orchestrator.enforce.drivers.filters.driver import Count, FilterDriver, Holding, Key, Objects
+from orchestrator.enforce.drivers.filters.room import TRACKING_CHAINS, packets_without_room
 from orchestrator.enforce.drivers.filters.stamp import read_stamp, stamp_words
 from orchestrator.enforce.drivers.iptables.listing import SavedRule, SavedTable, normal_rule, read_saved
 from orchestrator.errors import Refused
@@ -54,7 +55,9 @@ class IptablesTool:
             for name, text in _ours(table):
                 objects[Key(FILTERS[Plane.IPTABLES][family], name)] = text
                 counts += _counts(f"{program} {written} {name}", table.chains[name])
-        return Holding(objects, stamps.pop() if len(stamps) == 1 else None, tuple(counts))
+        tracks = any(key.name in TRACKING_CHAINS for key in objects)
+        lost = packets_without_room(self._run) if tracks else None
+        return Holding(objects, stamps.pop() if len(stamps) == 1 else None, tuple(counts), lost)
 
     def write(self, before: Objects, after: Objects, stamp: Stamp) -> None:
         """Replace both. Refused, with nothing changed, for a text that iptables does not take."""

@@ -16,6 +16,7 @@ from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run
 from orchestrator.enforce.drivers.filters.driver import Count, FilterDriver, Holding, Key, Objects
 from orchestrator.enforce.drivers.filters.grace import wait_for_packets
+from orchestrator.enforce.drivers.filters.room import TRACKING_CHAINS, packets_without_room
 from orchestrator.enforce.drivers.filters.stamp import read_stamp
 from orchestrator.enforce.drivers.nftables import scripts
 from orchestrator.enforce.drivers.nftables.listing import normal_object, read_table
@@ -66,7 +67,9 @@ class NftTool:
         held = found[self._name]
         for name in found.keys() - {self._name}:
             held.objects[Key(_MINE[Family.IPV4], _LEFT_OVER)] = name
-        return Holding(held.objects, held.stamp, tuple(held.counts))
+        tracks = any(key.name in TRACKING_CHAINS for key in held.objects)
+        lost = packets_without_room(self._run) if tracks else None
+        return Holding(held.objects, held.stamp, tuple(held.counts), lost)
 
     def _find_object(self, name: str) -> _Found:
         found = _Found()

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 
 from orchestrator.enforce.drivers.filters.fakeconnections import FakeConnections
+from orchestrator.enforce.drivers.filters.room import STATISTICS
 from orchestrator.enforce.drivers.iptables.fake.walk import Rule, Table
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
@@ -31,12 +32,16 @@ class FakeIptables:
 
         An ICMP error quotes another packet.
         """
+        if self.connections.drops(packet, quoted):
+            return False
         seen = self.connections.look_up(packet, quoted)
         accepted = self.tables[packet.family].send(packet, size=size, came_by=came_by, seen=seen).accepted
         return accepted and self.connections.remember(packet, seen)
 
     def run(self, command: Sequence[str], text: str) -> str:
         """Run a command for the driver (`filters.command.Run`)."""
+        if tuple(command) == ("cat", STATISTICS):
+            return self.connections.statistics()
         program, *options = command
         family = Family.IPV6 if program.startswith("ip6") else Family.IPV4
         if program.endswith("-save"):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.compile.nftables.words import IP
 from orchestrator.enforce.drivers.filters.fakeconnections import FakeConnections
+from orchestrator.enforce.drivers.filters.room import STATISTICS
 from orchestrator.enforce.drivers.nftables.fake.scripts import after
 from orchestrator.enforce.drivers.nftables.fake.tables import FAMILIES, Chain, Counted, Set, Table
 from orchestrator.enforce.drivers.nftables.fake.walk import Ruleset
@@ -29,6 +30,8 @@ class FakeNft:
 
         An ICMP error quotes another packet.
         """
+        if self.connections.drops(packet, quoted):
+            return False
         seen = self.connections.look_up(packet, quoted)
         accepted = self.ruleset.send(packet, size=size, came_by=came_by, seen=seen).accepted
         return accepted and self.connections.remember(packet, seen)
@@ -40,6 +43,8 @@ class FakeNft:
                 raise Refused(f"nft: {self.fails.pop(0)}")
             self.ruleset = after(self.ruleset, text)
             return ""
+        if tuple(command) == ("cat", STATISTICS):
+            return self.connections.statistics()
         *options, family, name = command
         if tuple(options) != ("nft", "-nn", "-a", "list", "table"):
             raise Refused(f"nft: not done here: {' '.join(command)}")
