@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import random
 import re
 
 import numpy as np
 import pytest
 
 from orchestrator.bench.classifier.lists import FOLDER, KINDS, Listed, drawn, generate_list
-from orchestrator.classify.packets import packet_of
+from orchestrator.classify.columns import columns
+from orchestrator.classify.packets import PACKET, Packets, halves, packet_of
 from orchestrator.classify.search import IN_ORDER, WAYS, Search
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.registry import read
 from orchestrator.policy.formats.results import Options
+from orchestrator.policy.protocols import UDP
+from orchestrator.policy.space import ALL_ADDRESSES, WHOLE, Box
+from orchestrator.policy.spans import Span, Spans
 
 SETS = (
     sorted({re.sub(r"\.rules(\.gz)?$", "", path.name) for path in FOLDER.glob("*.rules*")}) if FOLDER.is_dir() else []
@@ -50,3 +55,91 @@ def set_of(name: str) -> Listed:
 @pytest.mark.parametrize("name", SETS or ["none"])
 def test_sets_of_classbench(name: str) -> None:
     agree(set_of(name), 4_000)
+
+
+SPREAD = 40_000
+"""So many addresses with gaps between them have more ranks than 16 bits can number."""
+
+
+def spread(family: Family, draw: random.Random) -> tuple[list[Box], Packets]:
+    """Rows over far more ranks of addresses than lie in a slab, on both sides, and packets at their ends.
+
+    Short rows have their ends around the boundaries of slabs, so that some lie on either side and some on both.
+    """
+    step = 3 << (family.bits - 20)  # so that addresses differ in many bits
+    hosts = tuple(Span(step * each, step * each) for each in range(SPREAD))
+    near = [step * (32_768 * slab + 3 * each) + each % 2 for slab in (0, 1) for each in range(-8, 9)]
+    near = sorted({address for address in near if address >= 0} | {0, step * (SPREAD - 1), (1 << family.bits) - 1})
+    every = ALL_ADDRESSES[family]
+    plain = Box(family, WHOLE, 1 << UDP, source=every, destination=every)
+
+    def some() -> Spans:
+        low, high = sorted(draw.choices(near, k=2))
+        return draw.choice([every, (Span(low, high),), (Span(low, low),)])
+
+    def ports() -> Spans:
+        low = draw.randrange(40)
+        return (Span(low, low + draw.choice([0, 1, 7])),)
+
+    def address() -> int:
+        host = draw.choice([draw.randrange(SPREAD), draw.randrange(32_730, 32_800)])
+        return draw.choice([draw.choice(near), step * host + draw.randrange(2)])
+
+    rows = [
+        plain._replace(source=some(), destination=some(), source_ports=ports(), destination_ports=ports())
+        for _ in range(400)
+    ]
+    rows += [
+        plain._replace(source=hosts, destination_ports=ports()),
+        plain._replace(destination=hosts, source_ports=ports()),
+    ]
+    draw.shuffle(rows)
+    found = np.zeros(8_000, PACKET)
+    found["family"], found["protocol"] = family.value, UDP
+    for name in ("source", "destination"):
+        found[name] = [halves(family, address()) for _ in found]
+        found[f"{name}_port"] = [draw.randrange(50) for _ in found]
+    return rows, found
+
+
+@pytest.mark.parametrize("family", Family)
+@pytest.mark.parametrize("seed", range(3))
+def test_more_ranks_than_16_bits_can_number(family: Family, seed: int) -> None:
+    boxes, packets = spread(family, random.Random(seed))
+    agree_everywhere(family, boxes, packets, share=SPREAD)
+
+
+@pytest.mark.parametrize("family", Family)
+def test_nodes_of_sides_with_65536_ranks_and_more(family: Family) -> None:
+    """Most rows differ in destination and source port; of two pairs of these, many differ in sources, and in ports."""
+    hosts = [(3 << (family.bits - 20)) * each for each in range(SPREAD)]
+    plain = Box(family, WHOLE, 1 << UDP, source=ALL_ADDRESSES[family], destination=ALL_ADDRESSES[family])
+    pairs = [
+        plain._replace(destination=(Span(host, host),), source_ports=(Span(port, port),))
+        for host in hosts[:40] for port in range(40)
+    ]  # fmt: skip
+    places, ports = range(0, SPREAD, SPREAD // 20), [*range(5, 65_536, 3_001), 65_535]
+    alike = [pairs[0]._replace(source=(Span(hosts[each], hosts[each]),)) for each in places]
+    alike += [pairs[1]._replace(destination_ports=(Span(port, port),)) for port in ports]
+    every_other = plain._replace(
+        source=tuple(Span(host, host) for host in hosts), source_ports=(Span(50, 50),),
+        destination_ports=tuple(Span(port, port) for port in range(1, 65_536, 2)),
+    )  # fmt: skip
+    asked = [(hosts[each] + more, port, 0) for each in places for more in (0, 1, 2) for port in (0, 1, 2, 50)]
+    asked += [(1, source_port, port + more) for port in ports for more in (-1, 0) for source_port in (0, 1, 50)]
+    packets = np.zeros(len(asked), PACKET)
+    packets["family"], packets["protocol"] = family.value, UDP
+    packets["source"] = [halves(family, source) for source, _, _ in asked]
+    packets["source_port"] = [port for _, port, _ in asked]
+    packets["destination_port"] = [port for _, _, port in asked]
+    agree_everywhere(family, [*alike, *pairs, every_other], packets, share=64)
+
+
+def agree_everywhere(family: Family, boxes: list[Box], packets: Packets, share: int) -> None:
+    """Every way finds what going through the rows finds, where each row may become `share` entries."""
+    search = Search.of(columns(family, boxes), share)
+    wanted = search.first(packets, IN_ORDER)
+    assert len(set(wanted.tolist())) > 20
+    for way in WAYS:
+        wrong = np.flatnonzero(search.first(packets, way) != wanted)
+        assert not len(wrong), (way, len(wrong), packet_of(packets[wrong[0]]))

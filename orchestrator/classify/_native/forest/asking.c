@@ -25,6 +25,14 @@ static inline uint32_t count_reached(const uint16_t at[SPLITS], uint16_t number)
     return count;
 }
 
+static inline uint32_t count_passed(const struct run *run, uint16_t address)
+{
+    uint32_t count = 0;
+    for (int i = 0; i < RUN; i++)
+        count += run->before[i] < address;
+    return count;
+}
+
 #include "asking.h"
 
 void ask_portable(const struct forest *forest, const struct packet *packets, size_t count, int32_t *rows)

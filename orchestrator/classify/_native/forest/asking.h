@@ -1,23 +1,19 @@
 /* Packets through trees, a batch at a time; included by each file of a kind of processor, which says how `match_block` and
- * `count_reached` are done there, and may have its own MAKE_KEYS for whole batches of IPv4. Every step is done for all packets of a batch before the next one, so that while one waits for
+ * `count_reached` and `count_passed` are done there, and may have its own MAKE_KEYS for whole batches of IPv4. Every step is done for all packets of a batch before the next one, so that while one waits for
  * memory the others go on.
  */
 #include <string.h>
 
 #include "forest.h"
 
-static inline uint32_t step(const struct run *run, uint16_t address)
-{
-    uint32_t reached = count_reached(run->at, address);
-    return run->base + (reached < run->count ? reached : run->count);
-}
-
 static inline uint32_t rank_ipv4(const struct ranking *ranking, uint32_t address)
 {
-    const struct run *run = &ranking->runs[ranking->cells[address >> 16]];
-    for (int level = 0; level < ranking->run_levels; level++) /* as often for all: a branch could not be foreseen */
-        run = run->is_inner ? &ranking->runs[step(run, address)] : run;
-    return step(run, address);
+    uint32_t number = ranking->cells[address >> 16], found = ranking->bases[number] + count_passed(&ranking->runs[number], address);
+    for (int level = 0; level < ranking->run_levels; level++) { /* as often for all: a branch could not be foreseen */
+        number = found & INNER ? found & ~INNER : number;
+        found = ranking->bases[number] + count_passed(&ranking->runs[number], address);
+    }
+    return found;
 }
 
 static inline uint16_t rank_kind(const struct kinds *kinds, const struct packet *packet)
@@ -48,9 +44,9 @@ static inline void make_keys(const struct forest *forest, const struct packet *p
             source = rank_ipv4(&sides[0], packet->source[0] >> 32);
             destination = rank_ipv4(&sides[1], packet->destination[0] >> 32);
         }
-        uint64_t words[2] = {source | destination << 16 | (uint64_t)ports[0][packet->source_port] << 32 |
+        uint64_t words[2] = {source % SLAB | destination % SLAB << 16 | (uint64_t)ports[0][packet->source_port] << 32 |
                                  (uint64_t)ports[1][packet->destination_port] << 48,
-                             rank_kind(&forest->kinds, packet)};
+                             rank_kind(&forest->kinds, packet) | source / SLAB << 16 | destination / SLAB << 32};
         memcpy(&keys[i], words, sizeof words);
     }
 }
@@ -81,7 +77,15 @@ static __attribute__((noinline)) uint32_t ask_with_care(const struct forest *for
 
 static inline void fetch(const struct forest *forest, uint32_t reference)
 {
-    __builtin_prefetch(&forest->lines[reference & ~LEAF]);
+    const struct line *line = &forest->lines[reference & ~LEAF];
+    __builtin_prefetch(line);
+    __builtin_prefetch(line + 1);
+    __builtin_prefetch(line + 2);
+}
+
+static inline uint32_t rank_of(const struct key *key, const struct tree *tree, int side)
+{
+    return key->at[tree->axis[side]] | (uint32_t)key->at[tree->upper[side]] << 16;
 }
 
 /* From a tree's grid down to leaves. Whoever is at a leaf drops out, without branches. */
@@ -93,7 +97,7 @@ static inline void descend(const struct forest *forest, const struct tree *tree,
     uint8_t active[BATCH];
     size_t left = 0;
     for (size_t i = 0; i < count; i++) {
-        at[i] = grid[rows[keys[i].at[tree->axis[0]]] + cells[keys[i].at[tree->axis[1]]]];
+        at[i] = grid[rows[rank_of(&keys[i], tree, 0)] + cells[rank_of(&keys[i], tree, 1)]];
         fetch(forest, at[i]);
         active[left] = i;
         left += !(at[i] & LEAF);

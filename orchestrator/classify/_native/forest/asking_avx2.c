@@ -39,6 +39,16 @@ static inline uint32_t count_reached(const uint16_t at[SPLITS], uint16_t number)
     return (uint32_t)__builtin_popcount(reached) / 2;
 }
 
+/* Compared as signed numbers, with their upper bits turned. */
+static inline uint32_t count_passed(const struct run *run, uint16_t address)
+{
+    const __m256i turned = _mm256_set1_epi16((short)0x8000), number = _mm256_set1_epi16((short)(address ^ 0x8000));
+    const __m256i *half = (const __m256i *)run->before;
+    __m256i one = _mm256_cmpgt_epi16(number, _mm256_xor_si256(_mm256_load_si256(half), turned));
+    __m256i other = _mm256_cmpgt_epi16(number, _mm256_xor_si256(_mm256_load_si256(half + 1), turned));
+    return (uint32_t)__builtin_popcount((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(one, other)));
+}
+
 #include "asking.h"
 
 void ask_avx2(const struct forest *forest, const struct packet *packets, size_t count, int32_t *rows)

@@ -11,7 +11,8 @@
  *
  * Invariants. (1) An entry without CHECK holds exactly the packets whose keys are in it. (2) An entry with CHECK holds all
  * packets of its part of the row, and others: `row_holds` decides. (3) Rows ascend within a leaf, so the first entry found
- * is the answer of its tree. (4) No rank is EMPTY, so a lane that begins there never matches.
+ * is the answer of its tree. (4) No part of a tree joins two slabs of an axis that its grid cuts, so the lower 16 bits of a rank
+ * are its place there.
  */
 #ifndef ACLFLOW_FOREST_H
 #define ACLFLOW_FOREST_H
@@ -21,10 +22,9 @@
 
 #include "../packet.h"
 
-enum axis { SOURCE, DESTINATION, SOURCE_PORT, DESTINATION_PORT, KIND, AXES };
+enum axis { SOURCE, DESTINATION, SOURCE_PORT, DESTINATION_PORT, KIND, AXES, UPPER = AXES };
 
-#define EMPTY 0xFFFF        /* no rank */
-#define MOST_RANKS 0xFFFF   /* of an axis; beyond, neighbouring intervals share one, and entries are checked */
+#define SLAB 65536          /* ranks of an axis that blocks and nodes tell apart, by their lower 16 bits */
 #define LANES 8             /* entries of a block, which are compared together */
 #define SPLITS 16           /* of a node, which has one child more */
 #define MOST_TREES 4
@@ -65,7 +65,7 @@ struct points { /* where elementary intervals begin, ascending; the first at 0 *
 };
 
 struct interval {
-    uint16_t low, high;
+    uint32_t low, high;
     uint8_t exact; /* 0 where ranks are shared: it holds more than the span does */
 };
 
@@ -76,16 +76,14 @@ struct intervals { /* of one axis: those of each set that rows name on it */
 
 struct hop { /* of a path-compressed tree over 128-bit addresses */
     wide prefix;
-    uint16_t below, above; /* ranks of what does not have the prefix */
+    uint32_t below, above; /* ranks of what does not have the prefix */
     uint8_t length, stride;
     uint32_t first; /* of 2^stride cells */
 };
 
-struct run { /* of ascending points in 65,536 addresses: a node of a tree of 17 children */
-    uint16_t at[SPLITS];
-    uint32_t base;     /* the rank below the first point; of an inner run the first child */
-    uint16_t is_inner, count; /* of points: EMPTY ones are reached by the last address of a part */
-    uint32_t unused[6];
+#define RUN 32
+struct run { /* of ascending points in 65,536 addresses: a node of a tree of 33 children */
+    uint16_t before[RUN]; /* each point, which is passed by what is above; the rest is 0xFFFF */
 };
 _Static_assert(sizeof(struct run) == 64, "a run is a cache line");
 
@@ -93,7 +91,8 @@ struct ranking { /* from an address to its rank */
     uint32_t *cells; /* IPv4: by the upper half, the number of a run. IPv6: the cells of hops, INNER | hop, or a rank */
     size_t cell_count, cell_room;
     struct run *runs;
-    size_t run_count, run_room;
+    uint32_t *bases; /* by run: the rank below its first point; of an inner run INNER | the first child */
+    size_t run_count, run_room, base_room;
     int run_levels; /* of inner runs above the last one */
     struct hop *hops;
     size_t hop_count, hop_room;
@@ -103,8 +102,9 @@ struct ranking { /* from an address to its rank */
 
 struct kinds { /* what a packet is besides its addresses and ports; see kinds.c */
     struct of_protocol {
-        uint16_t base, of_flags, of_icmp, none; /* masks: all ones where those fields decide */
-    } by_protocol[2][256];                      /* later fragment or not, protocol */
+        uint16_t base;
+        uint8_t of_flags, of_icmp; /* masks: all ones where those fields decide */
+    } by_protocol[2][256];         /* later fragment or not, protocol */
     uint16_t of_flags[256], of_type[256], of_code[256 + 2]; /* four bytes may be read at the last one */
     size_t count;
 };
@@ -113,12 +113,12 @@ int rank_addresses(const struct columns *columns, int axis, struct ranking *rank
 int rank_ports(const struct columns *columns, int axis, uint16_t *table, struct intervals *found, size_t *ranks);
 /* Rows that say the same of kinds have one number in `set_of_row`, which has room for all rows. */
 int rank_kinds(const struct columns *columns, struct kinds *kinds, int32_t *set_of_row, struct intervals *found);
-uint16_t rank_ipv6(const struct ranking *ranking, wide address);
+uint32_t rank_ipv6(const struct ranking *ranking, wide address);
 
 /* ---- rows as entries ---- */
 
 struct entry {
-    uint16_t low[AXES], high[AXES];
+    uint32_t low[AXES], high[AXES];
     uint32_t row; /* with CHECK */
 };
 
@@ -128,19 +128,19 @@ struct entries {
 };
 
 struct key {
-    uint16_t at[8]; /* by axis; the rest is 0 */
+    uint16_t at[8]; /* by axis, the lower half of a rank; from UPPER on the upper halves of both addresses; then 0 */
 } __attribute__((aligned(16)));
 
 /* ---- entries as trees ---- */
 
 struct node {
-    uint16_t at[SPLITS]; /* ascending, EMPTY behind the last: a key goes to the child behind all splits that it reaches */
-    uint32_t children;   /* the first of them in `references` */
+    uint16_t at[SPLITS]; /* ascending, then 0xFFFF: a key goes to the child behind all splits that it reaches */
+    uint32_t children;   /* the first of SPLITS + 1 in `references`; those behind the last are the last */
     uint32_t axis;
     uint32_t unused[6];
 };
 
-struct block {
+struct block { /* a lane without an entry begins at 0xFFFF and ends at 0, so that it never matches */
     uint16_t low[KIND][LANES], high[KIND][LANES];
     uint16_t kind_low[LANES], kind_high[LANES];
     uint32_t row[LANES];
@@ -155,7 +155,7 @@ _Static_assert(sizeof(struct block) == LINES_OF_BLOCK * sizeof(struct line), "a 
 
 struct tree {
     uint32_t root;     /* of a grid of references, rows of cells by `axis[0]`, in them cells by `axis[1]` */
-    uint32_t axis[2];
+    uint32_t axis[2], upper[2]; /* where in a key the halves of their ranks stand */
     uint32_t parts[2]; /* where in `references` stands which row of cells a rank has, and which cell in it */
     uint32_t depth;    /* nodes on the longest way below the grid */
 };
@@ -163,7 +163,7 @@ struct tree {
 struct forest {
     struct columns columns;
     struct ranking address[2];
-    uint16_t *port[2]; /* 65,536 ranks each, and room to read four bytes at the last one */
+    uint16_t *port[2]; /* the rank of each port, and room to read four bytes at the last one */
     struct kinds kinds;
     size_t ranks[AXES];
     struct tree trees[MOST_TREES];

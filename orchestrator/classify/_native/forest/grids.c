@@ -22,7 +22,8 @@ struct cut { /* what a grid of two axes would be */
     size_t most_copies, narrow; /* of the entries that stand in it, and how many these are */
 };
 
-/* Cut an axis into `most` parts at most, at ends of entries, with about as many ends in each. -1 where memory ends. */
+/* Cut an axis into `most` parts, at ends of entries, with about as many ends in each, and between slabs. -1 where memory
+ * ends. */
 static int cut_axis(const struct grower *grower, struct list list, int axis, size_t most, struct parts *parts)
 {
     size_t ranks = grower->forest->ranks[axis], ends = 0, since = 0;
@@ -43,7 +44,8 @@ static int cut_axis(const struct grower *grower, struct list list, int axis, siz
     parts->count = 1;
     for (size_t rank = 0; rank < ranks; rank++) {
         since += at[rank];
-        if (at[rank] && parts->count < most && (different < most || since * most >= ends)) {
+        int is_end = at[rank] && parts->count < most && (different < most || since * most >= ends);
+        if (is_end || (rank && rank % SLAB == 0)) {
             parts->count++;
             since = 0;
         }
@@ -122,11 +124,16 @@ static void let_cut_go(struct cut *cut)
     memset(cut, 0, sizeof *cut);
 }
 
+static size_t at_most_a_slab(size_t ranks)
+{
+    return ranks < SLAB ? ranks : SLAB - 1;
+}
+
 /* Cut two axes so that there are not too many cells. */
 static int make_cut(const struct grower *grower, struct list list, int one, int other, struct cut *cut)
 {
     size_t most = CELLS_AN_ENTRY * list.count < 256 ? 256 : CELLS_AN_ENTRY * list.count;
-    size_t bounds[2] = {grower->forest->ranks[one], grower->forest->ranks[other]};
+    size_t bounds[2] = {at_most_a_slab(grower->forest->ranks[one]), at_most_a_slab(grower->forest->ranks[other])};
     *cut = (struct cut){.axis = {one, other}};
     while (bounds[0] * bounds[1] > most)
         bounds[bounds[0] < bounds[1]] = (bounds[bounds[0] < bounds[1]] * 3 + 3) / 4;
@@ -186,7 +193,7 @@ static int sort_by_cell(const struct grower *grower, struct list list, const str
 }
 
 /* The ranks of an axis that a part has. */
-static void bound_part(const struct parts *parts, size_t ranks, size_t number, uint16_t *low, uint16_t *high)
+static void bound_part(const struct parts *parts, size_t ranks, size_t number, uint32_t *low, uint32_t *high)
 {
     size_t first = 0, last = ranks;
     while (first < last) { /* the first rank whose part is not before it */
@@ -208,6 +215,7 @@ static int keep_parts(struct forest *forest, const struct cut *cut, struct tree 
     for (int i = 0; i < 2; i++) {
         size_t ranks = forest->ranks[cut->axis[i]];
         tree->axis[i] = cut->axis[i];
+        tree->upper[i] = cut->axis[i] <= DESTINATION ? UPPER + cut->axis[i] : UPPER + 2;
         tree->parts[i] = forest->reference_count;
         forest->reference_count += ranks;
         if (make_room((void **)&forest->references, &forest->reference_room, forest->reference_count,
@@ -260,6 +268,8 @@ static int grow_entries(struct grower *grower, struct list list, const struct cu
     uint32_t *sorted = NULL;
     int done = starts ? sort_by_cell(grower, list, cut, starts, &sorted) : -1;
     grower->depth = 0;
+    for (int axis = 0; axis < AXES; axis++)
+        grower->is_blurred[axis] = forest->ranks[axis] > SLAB && axis != cut->axis[0] && axis != cut->axis[1];
     if (done == 0)
         done = keep_parts(forest, cut, tree);
     if (done == 0)
@@ -275,10 +285,14 @@ int grow_tree(struct grower *grower, struct list *list)
 {
     struct cut best = {0};
     int done = choose_cut(grower, *list, &best), is_last = grower->forest->tree_count == MOST_TREES - 1;
-    if (done == 0 && is_last && best.narrow < list->count) { /* all of them, whatever it costs: one cell */
-        best.parts[0].count = best.parts[1].count = best.most_copies = 1;
-        for (int i = 0; i < 2; i++)
-            memset(best.parts[i].of_rank, 0, grower->forest->ranks[best.axis[i]] * sizeof *best.parts[i].of_rank);
+    if (done == 0 && is_last && best.narrow < list->count) { /* all of them, whatever it costs: one cell a slab */
+        best.most_copies = (size_t)-1;
+        for (int i = 0; i < 2; i++) {
+            size_t ranks = grower->forest->ranks[best.axis[i]];
+            best.parts[i].count = (ranks - 1) / SLAB + 1;
+            for (size_t rank = 0; rank < ranks; rank++)
+                best.parts[i].of_rank[rank] = rank / SLAB;
+        }
     } else if (list->count - best.narrow <= FEW) {
         best.most_copies = (size_t)-1;
     }

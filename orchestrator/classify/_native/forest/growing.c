@@ -25,26 +25,44 @@
 
 /* ---- blocks ---- */
 
-static uint64_t hash_list(struct list list)
+static uint64_t hash_list(struct list list, const uint32_t slabs[2])
 {
-    uint64_t hash = list.count;
+    uint64_t hash = list.count ^ (uint64_t)slabs[0] << 32 ^ (uint64_t)slabs[1] << 48;
     for (size_t i = 0; i < list.count; i++)
         hash = (hash ^ list.at[i]) * 0x9E3779B97F4A7C15u, hash ^= hash >> 29;
     return hash;
 }
 
-static void fill_block(struct block *block, const struct entry *all, const uint32_t *entries, size_t count)
+/* What of an entry lies in a part's slab, on one axis. Returns CHECK where ranks of other slabs would match, too. */
+static uint32_t bound_lane(const struct grower *grower, const struct entry *entry, const struct part *part, int axis,
+                           uint16_t *low, uint16_t *high)
+{
+    uint32_t slab = part->low[axis] / SLAB, check = 0;
+    if (grower->is_blurred[axis]) {
+        int is_whole = !entry->low[axis] && (size_t)entry->high[axis] + 1 == grower->forest->ranks[axis];
+        slab = entry->low[axis] / SLAB;
+        check = is_whole ? 0 : CHECK;
+        if (entry->high[axis] / SLAB != slab) {
+            *low = 0, *high = SLAB - 1;
+            return check;
+        }
+    }
+    *low = entry->low[axis] / SLAB < slab ? 0 : entry->low[axis] % SLAB;
+    *high = entry->high[axis] / SLAB > slab ? SLAB - 1 : entry->high[axis] % SLAB;
+    return check;
+}
+
+static void fill_block(const struct grower *grower, struct block *block, const uint32_t *entries, size_t count,
+                       const struct part *part)
 {
     memset(block, 0, sizeof *block);
     memset(block->low, 0xFF, sizeof block->low);
     for (size_t lane = 0; lane < count; lane++) {
-        const struct entry *entry = &all[entries[lane]];
-        for (int axis = 0; axis < KIND; axis++) {
-            block->low[axis][lane] = entry->low[axis];
-            block->high[axis][lane] = entry->high[axis];
-        }
-        block->kind_low[lane] = entry->low[KIND], block->kind_high[lane] = entry->high[KIND];
+        const struct entry *entry = &grower->all[entries[lane]];
         block->row[lane] = entry->row;
+        for (int axis = 0; axis < KIND; axis++)
+            block->row[lane] |= bound_lane(grower, entry, part, axis, &block->low[axis][lane], &block->high[axis][lane]);
+        block->kind_low[lane] = entry->low[KIND], block->kind_high[lane] = entry->high[KIND];
     }
 }
 
@@ -80,7 +98,7 @@ static uint32_t add_lines(struct forest *forest, size_t count)
     return first;
 }
 
-static uint32_t add_blocks(struct grower *grower, struct list list)
+static uint32_t add_blocks(struct grower *grower, struct list list, const struct part *part)
 {
     struct forest *forest = grower->forest;
     size_t needed = list.count ? (list.count + LANES - 1) / LANES : 1;
@@ -91,32 +109,33 @@ static uint32_t add_blocks(struct grower *grower, struct list list)
     for (size_t i = 0; i < needed; i++) {
         struct block *block = (struct block *)&forest->lines[first + LINES_OF_BLOCK * i];
         size_t left = list.count - i * LANES;
-        fill_block(block, grower->all, list.at + i * LANES, left < LANES ? left : LANES);
+        fill_block(grower, block, list.at + i * LANES, left < LANES ? left : LANES, part);
         if (i + 1 < needed)
             block->row[0] |= MORE;
     }
     return LEAF | first;
 }
 
-/* A reference to blocks with these entries, which may be there already. */
-static uint32_t make_leaf(struct grower *grower, struct list list)
+/* A reference to blocks with these entries of a part, which may be there already. */
+static uint32_t make_leaf(struct grower *grower, struct list list, const struct part *part)
 {
+    const uint32_t slabs[2] = {part->low[SOURCE] / SLAB, part->low[DESTINATION] / SLAB};
     if (!list.count)
         return LEAF;
     if (widen(grower) < 0)
         return FAILED;
-    uint64_t hash = hash_list(list);
+    uint64_t hash = hash_list(list, slabs);
     size_t slot = hash & (grower->leaf_room - 1);
     for (struct seen *seen; (seen = &grower->leaves[slot])->reference; slot = (slot + 1) & (grower->leaf_room - 1))
-        if (seen->hash == hash && seen->count == list.count &&
+        if (seen->hash == hash && seen->count == list.count && !memcmp(seen->slabs, slabs, sizeof slabs) &&
             !memcmp(grower->kept + seen->first, list.at, list.count * sizeof *list.at))
             return seen->reference;
     if (make_room((void **)&grower->kept, &grower->kept_room, grower->kept_count + list.count, sizeof *grower->kept) < 0)
         return FAILED;
     memcpy(grower->kept + grower->kept_count, list.at, list.count * sizeof *list.at);
-    uint32_t reference = add_blocks(grower, list);
+    uint32_t reference = add_blocks(grower, list, part);
     if (reference != FAILED) {
-        grower->leaves[slot] = (struct seen){hash, reference, grower->kept_count, list.count};
+        grower->leaves[slot] = (struct seen){hash, reference, grower->kept_count, list.count, {slabs[0], slabs[1]}};
         grower->kept_count += list.count;
         grower->leaf_count++;
     }
@@ -127,13 +146,14 @@ static uint32_t make_leaf(struct grower *grower, struct list list)
 
 static int by_rank(const void *one, const void *other)
 {
-    return *(const uint16_t *)one - *(const uint16_t *)other;
+    uint32_t a = *(const uint32_t *)one, b = *(const uint32_t *)other;
+    return (a > b) - (a < b);
 }
 
 /* Choose up to SPLITS splits of an axis, so that about as many ends lie between any two. Returns how many. */
-static int choose_splits(struct grower *grower, struct list list, const struct part *part, int axis, uint16_t splits[SPLITS])
+static int choose_splits(struct grower *grower, struct list list, const struct part *part, int axis, uint32_t splits[SPLITS])
 {
-    uint16_t *ends = grower->ends;
+    uint32_t *ends = grower->ends;
     size_t count = 0;
     for (size_t i = 0; i < list.count; i++) {
         const struct entry *entry = &grower->all[list.at[i]];
@@ -156,14 +176,14 @@ static int choose_splits(struct grower *grower, struct list list, const struct p
         return made;
     }
     for (int i = 0; i < SPLITS; i++) {
-        uint16_t end = ends[(2 * i + 1) * count / (2 * SPLITS)];
+        uint32_t end = ends[(2 * i + 1) * count / (2 * SPLITS)];
         if (!made || splits[made - 1] != end)
             splits[made++] = end;
     }
     return made;
 }
 
-static int child_of(const uint16_t *splits, int count, uint16_t rank)
+static int child_of(const uint32_t *splits, int count, uint32_t rank)
 {
     int child = 0;
     for (int i = 0; i < count; i++)
@@ -173,7 +193,7 @@ static int child_of(const uint16_t *splits, int count, uint16_t rank)
 
 /* How many entries are met in a child that splits make: on average over the entries of all children. Infinite where there
  * are too many of these. */
-static double weigh_splits(const struct grower *grower, struct list list, int axis, const uint16_t *splits, int count)
+static double weigh_splits(const struct grower *grower, struct list list, int axis, const uint32_t *splits, int count)
 {
     int32_t change[SPLITS + 2] = {0}, size = 0;
     double sum = 0, squares = 0;
@@ -222,14 +242,14 @@ int push_part(struct grower *grower, struct list list, const struct part *part, 
     return 0;
 }
 
-static uint32_t make_node(struct grower *grower, struct list list, const struct part *part, int axis, const uint16_t *splits,
+static uint32_t make_node(struct grower *grower, struct list list, const struct part *part, int axis, const uint32_t *splits,
                           int count, uint32_t depth)
 {
     struct forest *forest = grower->forest;
     uint32_t number = add_lines(forest, 1);
     size_t children = forest->reference_count;
     forest->node_count++;
-    forest->reference_count += count + 1;
+    forest->reference_count += SPLITS + 1;
     if (number == FAILED ||
         make_room((void **)&forest->references, &forest->reference_room, forest->reference_count,
                   sizeof *forest->references) < 0)
@@ -237,7 +257,8 @@ static uint32_t make_node(struct grower *grower, struct list list, const struct 
     struct node *node = (struct node *)&forest->lines[number];
     memset(node, 0, sizeof *node);
     memset(node->at, 0xFF, sizeof node->at);
-    memcpy(node->at, splits, count * sizeof *splits);
+    for (int i = 0; i < count; i++)
+        node->at[i] = splits[i] % SLAB;
     node->children = children;
     node->axis = axis;
     for (int child = 0; child <= count; child++) {
@@ -253,7 +274,8 @@ static uint32_t make_node(struct grower *grower, struct list list, const struct 
         uint32_t reference = grow_part(grower, pushed, &its, depth + 1);
         if (reference == FAILED)
             return FAILED;
-        forest->references[children + child] = reference;
+        for (int same = child; same == child || (child == count && same <= SPLITS); same++)
+            forest->references[children + same] = reference;
         grower->height = height;
     }
     return number;
@@ -265,18 +287,18 @@ uint32_t grow_part(struct grower *grower, struct list list, const struct part *p
     if (depth > grower->depth)
         grower->depth = depth;
     if (list.count <= 2 * LANES || grower->forest->block_count > grower->most_blocks)
-        return make_leaf(grower, list);
-    uint16_t splits[AXES][SPLITS];
+        return make_leaf(grower, list, part);
+    uint32_t splits[AXES][SPLITS];
     int counts[AXES], best = -1;
     double least = WORTH_A_NODE * (double)list.count;
     for (int axis = 0; axis < AXES; axis++) {
-        counts[axis] = choose_splits(grower, list, part, axis, splits[axis]);
+        counts[axis] = grower->is_blurred[axis] ? 0 : choose_splits(grower, list, part, axis, splits[axis]);
         double met = counts[axis] ? weigh_splits(grower, list, axis, splits[axis], counts[axis]) : INFINITY;
         if (met < least)
             least = met, best = axis;
     }
     if (best < 0)
-        return make_leaf(grower, list);
+        return make_leaf(grower, list, part);
     return make_node(grower, list, part, best, splits[best], counts[best], depth);
 }
 
@@ -290,7 +312,7 @@ int grow(struct forest *forest, const struct entries *entries)
     forest->entry_count = entries->count;
     struct list list = {malloc((entries->count + 1) * sizeof *list.at), entries->count};
     int done = grower.stack && grower.ends && list.at ? 0 : -1;
-    if (done == 0 && add_blocks(&grower, (struct list){NULL, 0}) == FAILED)
+    if (done == 0 && add_blocks(&grower, (struct list){NULL, 0}, &(struct part){{0}, {0}}) == FAILED)
         done = -1;
     for (size_t i = 0; done == 0 && i < list.count; i++)
         list.at[i] = i;
@@ -309,6 +331,7 @@ void let_forest_go(struct forest *forest)
     for (int side = 0; side < 2; side++) {
         free(forest->address[side].cells);
         free(forest->address[side].runs);
+        free(forest->address[side].bases);
         free(forest->address[side].hops);
         free(forest->port[side]);
     }

@@ -10,12 +10,13 @@ struct list { /* of entries, by number, ascending */
 };
 
 struct part { /* of the space: one interval of ranks an axis */
-    uint16_t low[AXES], high[AXES];
+    uint32_t low[AXES], high[AXES];
 };
 
 struct seen { /* lists that were made blocks or nodes of */
     uint64_t hash;
     uint32_t reference, first, count; /* where the list is kept */
+    uint32_t slabs[2];                /* of addresses */
 };
 
 struct grower {
@@ -29,7 +30,8 @@ struct grower {
     size_t kept_count, kept_room;
     size_t most_blocks;
     uint32_t depth;
-    uint16_t *ends; /* room for sorting */
+    uint8_t is_blurred[AXES]; /* of more ranks than a slab has, and not cut by the grid: a match there is checked */
+    uint32_t *ends;           /* room for sorting */
     size_t end_room;
 };
 

@@ -166,11 +166,11 @@ static size_t number_kinds(const struct columns *columns, const uint16_t class_o
         kinds->by_protocol[later][protocol].of_flags = kinds->by_protocol[later][protocol].of_icmp = 0;
         kinds->by_protocol[later][protocol].base = count;
         if (!later && protocol == TCP) {
-            kinds->by_protocol[0][TCP].of_flags = 0xFFFF;
+            kinds->by_protocol[0][TCP].of_flags = 0xFF;
             for (int f = 0; f < flags; f++)
                 examples[count++] = (struct kind){0, TCP, 0, 0, first_flags[f]};
         } else if (!later && protocol == own_icmp(columns)) {
-            kinds->by_protocol[0][protocol].of_icmp = 0xFFFF;
+            kinds->by_protocol[0][protocol].of_icmp = 0xFF;
             for (int t = 0; t < types; t++)
                 for (int c = 0; c < codes; c++)
                     examples[count++] = (struct kind){0, protocol, first_type[t], first_code[c], 0};

@@ -209,7 +209,7 @@ static PyObject *count_bytes(PyObject *object, PyObject *unused)
                    2 * 65536 * sizeof **forest->port + sizeof *forest;
     for (int side = 0; side < 2; side++)
         bytes += forest->address[side].cell_room * sizeof(uint32_t) + forest->address[side].hop_room * sizeof(struct hop) +
-                 forest->address[side].run_room * sizeof(struct run);
+                 forest->address[side].run_room * sizeof(struct run) + forest->address[side].base_room * sizeof(uint32_t);
     return PyLong_FromSize_t(bytes);
 }
 

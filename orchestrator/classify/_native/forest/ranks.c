@@ -6,9 +6,12 @@
  * not exact.
  */
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <string.h>
 
 #include "forest.h"
+
+#define LARGE_PAGE ((size_t)2 << 20)
 
 int make_room(void **items, size_t *room, size_t needed, size_t size)
 {
@@ -18,8 +21,10 @@ int make_room(void **items, size_t *room, size_t needed, size_t size)
     while (more < needed)
         more += more / 2;
     void *moved = NULL;
-    if (posix_memalign(&moved, 64, more * size))
+    if (posix_memalign(&moved, more * size < LARGE_PAGE ? 64 : LARGE_PAGE, more * size))
         return -1;
+    if (more * size >= LARGE_PAGE)
+        madvise(moved, more * size, MADV_HUGEPAGE);
     if (*items)
         memcpy(moved, *items, *room * size);
     free(*items);
@@ -117,15 +122,6 @@ static size_t interval_of(const struct points *points, wide address)
     return low;
 }
 
-/* Leave so many points that ranks suffice: every n-th. */
-static void thin_out(struct points *points)
-{
-    size_t every = (points->count + MOST_RANKS - 1) / MOST_RANKS, kept = 0;
-    for (size_t i = 0; i < points->count; i += every)
-        points->at[kept++] = points->at[i];
-    points->count = kept;
-}
-
 /* The spans of each set that is used as intervals of ranks. */
 static int rank_spans(const struct columns *columns, const uint8_t *used, const struct points *points, struct intervals *found)
 {
@@ -135,14 +131,12 @@ static int rank_spans(const struct columns *columns, const uint8_t *used, const 
     found->all = malloc((columns->address_starts[sets] + 1) * sizeof *found->all);
     if (!found->starts || !found->all)
         return -1;
-    wide step = columns->is_ipv6 ? 1 : (wide)1 << 96;
     for (int32_t set = 0; set < sets; set++) {
         found->starts[set] = count;
         for (int32_t i = columns->address_starts[set]; used[set] && i < columns->address_starts[set + 1]; i++) {
             wide first = joined(columns->addresses[i]), last = joined(columns->addresses[i] + 2);
             size_t low = interval_of(points, first), high = interval_of(points, last);
-            wide behind = high + 1 < points->count ? points->at[high + 1] : 0;
-            found->all[count++] = (struct interval){low, high, points->at[low] == first && behind == last + step};
+            found->all[count++] = (struct interval){low, high, 1};
         }
     }
     found->starts[sets] = count;
@@ -151,44 +145,54 @@ static int rank_spans(const struct columns *columns, const uint8_t *used, const 
 
 /* ---- IPv4: a table for the upper half, and what lies in each part as a tree of 17 children a node ---- */
 
-/* Fill a run that exists with points from `first` to before `end`. -1 where memory ends. */
+/* Add some runs. The number of the first, or -1 where memory ends. */
+static int64_t add_runs(struct ranking *ranking, size_t count)
+{
+    size_t first = ranking->run_count, needed = first + count;
+    if (make_room((void **)&ranking->runs, &ranking->run_room, needed, sizeof *ranking->runs) < 0 ||
+        make_room((void **)&ranking->bases, &ranking->base_room, needed, sizeof *ranking->bases) < 0)
+        return -1;
+    ranking->run_count = needed;
+    return first;
+}
+
+/* Fill a run that exists with points from `first` to before `end`, none of which begins its part. -1 where memory ends. */
 static int fill_run(struct ranking *ranking, const struct points *points, size_t number, size_t first, size_t end, int level)
 {
-    struct run run = {.base = first - 1};
-    size_t count = end - first, children = ranking->run_count, place[SPLITS + 2] = {0};
-    memset(run.at, 0xFF, sizeof run.at);
-    if (count <= SPLITS) {
+    struct run run;
+    size_t count = end - first, place[RUN + 2] = {first};
+    memset(run.before, 0xFF, sizeof run.before);
+    if (count <= RUN) {
         for (size_t i = 0; i < count; i++)
-            run.at[i] = (uint16_t)(points->at[first + i] >> 96);
-        run.count = count;
+            run.before[i] = (uint16_t)(points->at[first + i] >> 96) - 1;
         ranking->runs[number] = run;
+        ranking->bases[number] = first - 1;
         return 0;
     }
-    ranking->run_count += SPLITS + 1;
+    size_t splits = count / (RUN + 1); /* so few that the rest fits into the children */
+    splits = splits < RUN ? splits : RUN;
+    int64_t children = add_runs(ranking, splits + 1);
+    if (children < 0)
+        return -1;
     if (level + 1 > ranking->run_levels)
         ranking->run_levels = level + 1;
-    if (make_room((void **)&ranking->runs, &ranking->run_room, ranking->run_count, sizeof run) < 0)
-        return -1;
-    run.base = children;
-    run.is_inner = 1;
-    run.count = SPLITS;
-    place[0] = first;
-    place[SPLITS + 1] = end;
-    for (int i = 1; i <= SPLITS; i++) {
-        size_t split = first + i * count / (SPLITS + 1);
-        run.at[i - 1] = (uint16_t)(points->at[split] >> 96);
+    for (size_t i = 1; i <= splits; i++) {
+        size_t split = first + i * count / (splits + 1);
+        run.before[i - 1] = (uint16_t)(points->at[split] >> 96) - 1;
         place[i] = split + 1;
     }
+    place[splits + 1] = end + 1;
     ranking->runs[number] = run;
-    for (int i = 0; i <= SPLITS; i++)
-        if (fill_run(ranking, points, children + i, place[i], i < SPLITS ? place[i + 1] - 1 : end, level + 1) < 0)
+    ranking->bases[number] = INNER | (uint32_t)children;
+    for (size_t i = 0; i <= splits; i++)
+        if (fill_run(ranking, points, children + i, place[i], place[i + 1] - 1, level + 1) < 0)
             return -1;
     return 0;
 }
 
 static int make_ipv4(struct ranking *ranking, const struct points *points)
 {
-    size_t first = 1;
+    size_t first = 1, before = points->count; /* behind the last run's points, where it has none; else no place */
     if (make_room((void **)&ranking->cells, &ranking->cell_room, 65536, sizeof *ranking->cells) < 0)
         return -1;
     ranking->cell_count = 65536;
@@ -198,16 +202,15 @@ static int make_ipv4(struct ranking *ranking, const struct points *points)
         size_t end = first;
         while (end < points->count && (uint32_t)(points->at[end] >> 112) == part)
             end++;
-        if (first == end && part && ranking->runs[ranking->cells[part - 1]].base == first - 1 &&
-            !ranking->runs[ranking->cells[part - 1]].count) {
+        if (part && first == end && before == first) {
             ranking->cells[part] = ranking->cells[part - 1];
             continue;
         }
-        size_t number = ranking->run_count++;
-        if (make_room((void **)&ranking->runs, &ranking->run_room, ranking->run_count, sizeof *ranking->runs) < 0 ||
-            fill_run(ranking, points, number, first, end, 0) < 0)
+        int64_t number = add_runs(ranking, 1);
+        if (number < 0 || fill_run(ranking, points, number, first, end, 0) < 0)
             return -1;
         ranking->cells[part] = number;
+        before = first == end ? first : SIZE_MAX;
         first = end;
     }
     return 0;
@@ -270,7 +273,7 @@ static int make_ipv6(struct ranking *ranking, const struct points *points)
     return make_cell(ranking, points, 1, points->count, &ranking->root);
 }
 
-uint16_t rank_ipv6(const struct ranking *ranking, wide address)
+uint32_t rank_ipv6(const struct ranking *ranking, wide address)
 {
     uint32_t cell = ranking->root;
     while (cell & INNER) {
@@ -291,8 +294,6 @@ int rank_addresses(const struct columns *columns, int axis, struct ranking *rank
     uint8_t *used = used_sets(columns, axis, columns->address_sets);
     int done = used ? collect_points(columns, used, &points) : -1;
     if (done == 0) {
-        if (points.count > MOST_RANKS)
-            thin_out(&points);
         *ranks = points.count;
         done = rank_spans(columns, used, &points, found);
     }
@@ -303,7 +304,7 @@ int rank_addresses(const struct columns *columns, int axis, struct ranking *rank
     return done;
 }
 
-/* Ranks of the ports on one side, of which there are 65,536 at most: the last one, where every port has its own, is shared. */
+/* Ranks of the ports on one side, of which there are 65,536 at most. */
 int rank_ports(const struct columns *columns, int axis, uint16_t *table, struct intervals *found, size_t *ranks)
 {
     int32_t sets = columns->port_sets;
@@ -315,15 +316,9 @@ int rank_ports(const struct columns *columns, int axis, uint16_t *table, struct 
         for (int32_t i = columns->port_starts[set]; used[set] && i < columns->port_starts[set + 1]; i++)
             begins[columns->ports[i][0]] = begins[columns->ports[i][1] + 1] = 1;
     if (done == 0) {
-        int shared = 0;
         size_t rank = 0;
         for (int port = 0; port < 65536; port++) {
-            if (port && begins[port]) {
-                if (rank + 1 < MOST_RANKS)
-                    rank++;
-                else
-                    shared = 1;
-            }
+            rank += port && begins[port];
             table[port] = rank;
         }
         *ranks = rank + 1;
@@ -332,7 +327,7 @@ int rank_ports(const struct columns *columns, int axis, uint16_t *table, struct 
             found->starts[set] = count;
             for (int32_t i = columns->port_starts[set]; used[set] && i < columns->port_starts[set + 1]; i++) {
                 uint16_t low = table[columns->ports[i][0]], high = table[columns->ports[i][1]];
-                found->all[count++] = (struct interval){low, high, !shared || high < rank};
+                found->all[count++] = (struct interval){low, high, 1};
             }
         }
         found->starts[sets] = count;
