@@ -1,6 +1,6 @@
 """All ways to find a row agree on a million packets of every ClassBench set, and on recorded captures.
 
-It takes some nine minutes on two cores.
+Tests of a set are a group of pytest-xdist (`-n 2 --dist loadgroup`), so that its packets are drawn once.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ SLOW = {Model.FUNCTION: 2_000, Model.FUNCTION_BATCHED: 100_000}
 ASKED = 300
 """So many packets of a set are put to the oracle's own words, which go through all rules in Python."""
 
+EVERY_SET = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SETS or ["none"]]
+)
+
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(1800),
@@ -55,14 +59,14 @@ def assert_same(found: I32, wanted: I32, packets: Packets) -> None:
     assert not len(wrong), (len(wrong), packet_of(packets[wrong[0]]), found[wrong[0]], wanted[wrong[0]])
 
 
-@pytest.mark.parametrize("name", SETS or ["none"])
+@EVERY_SET
 def test_the_list_in_order_is_the_oracle(name: str) -> None:
     acl, rows, packets, wanted = sample(name)
     for place in range(0, PACKETS, PACKETS // ASKED):
         assert oracle_row(rows, packet_of(packets[place]), acl) == wanted[place]
 
 
-@pytest.mark.parametrize("name", SETS or ["none"])
+@EVERY_SET
 def test_the_processors_ways(name: str) -> None:
     _, rows, packets, wanted = sample(name)
     search = Search(Family.IPV4, [row.box for row in rows])
@@ -70,7 +74,7 @@ def test_the_processors_ways(name: str) -> None:
         assert_same(search.first(packets, way), wanted, packets)
 
 
-@pytest.mark.parametrize("name", SETS or ["none"])
+@EVERY_SET
 def test_rows_that_changed_and_changed_back(name: str) -> None:
     """Some rows are taken out and put back, others begin somewhere else and are put in their place."""
     _, rows, packets, wanted = sample(name)
@@ -85,7 +89,7 @@ def test_rows_that_changed_and_changed_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("model", Model, ids=lambda model: model.value)
-@pytest.mark.parametrize("name", SETS or ["none"])
+@EVERY_SET
 def test_every_model_on_a_device(name: str, model: Model) -> None:
     _, rows, packets, wanted = sample(name)
     count = SLOW.get(model, PACKETS)
