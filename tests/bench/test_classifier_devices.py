@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from models_world import pocl
 from orchestrator.bench.classifier import devices
 from orchestrator.bench.classifier.devices import Sizes, in_list_order, prepare, sample
 from orchestrator.bench.results import Results
+from orchestrator.classify.devices import opencl
 from orchestrator.classify.devices.models import Model
 from orchestrator.errors import Drifted
 
@@ -26,7 +28,11 @@ def test_everything_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     results = Results("classifier", {})
     told: list[str] = []
     devices.measure(results, [pocl()], "there is no GPU", quick=True, progress=lambda text, **_: told.append(text))
-    assert results.absent == dict.fromkeys(devices._GPU_FIGURES, "there is no GPU")
+    energies = {f"opencl_{devices._word(model)}_nj" for model in devices._ITEM_A_PACKET}
+    assert {name: why for name, why in results.absent.items() if name not in energies} == dict.fromkeys(
+        devices._GPU_FIGURES, "there is no GPU"
+    )
+    assert energies <= {*results.absent, *results.figures}
     assert {line.y_label for line in results.series} == {
         "opencl_delay_by_rules_us", "opencl_delay_by_items_us", "opencl_batch_latency_us", "opencl_group_size_ns",
     }  # fmt: skip
@@ -37,6 +43,29 @@ def test_everything_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {f"opencl_{name}" for name in devices._GPU_FIGURES} < set(results.figures)
     assert json.dumps(results.document())
     assert len(told) == 3
+
+
+def test_energy_a_packet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A counter that grows by three joules while a model runs once over 1,000 packets; one that begins anew; none."""
+    results, counter, device = Results("classifier", {}), tmp_path / "energy_uj", pocl()
+    monkeypatch.setattr(devices, "_ENERGY_S", 0.0)
+    monkeypatch.setattr(devices, "_ITEM_A_PACKET", (Model.BIT_VECTORS,))
+    monkeypatch.setattr(opencl, "PACKAGE_ENERGY", counter)
+    devices.measure_energy(results, device, sample(20), 1_000)
+    assert "does not tell" in results.absent["opencl_bit_vectors_nj"]
+    real = devices.Run.resident
+    for spent, wanted in ((3, {"opencl_bit_vectors_nj": 3e6}), (-3, {})):
+        counter.write_text("4000000\n")
+
+        def resident(run: devices.Run, told: str = f"{4 + spent}000000\n") -> None:
+            real(run)
+            counter.write_text(told)
+
+        results = Results("classifier", {})
+        with monkeypatch.context() as patch:
+            patch.setattr(devices.Run, "resident", resident)
+            devices.measure_energy(results, device, sample(20), 1_000)
+        assert {name: figure.median for name, figure in results.figures.items()} == pytest.approx(wanted)
 
 
 def test_packets_are_of_all_rules() -> None:

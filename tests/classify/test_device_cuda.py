@@ -131,7 +131,7 @@ class Stream:
 class Device:
     """One GPU, current in a thread that said so."""
 
-    name, arch, device_id = "a GPU of the tests", "90", 0
+    name, arch, device_id, pci_bus_id = "a GPU of the tests", "90", 0, "0000:1B:00.0"
     properties = SimpleNamespace(
         total_constant_memory=CONSTANT_BYTES, max_shared_memory_per_block=49_152, max_threads_per_block=1024,
         multiprocessor_count=132,
@@ -219,6 +219,33 @@ def test_what_a_gpu_refuses(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> 
     for asked in (lambda: gpu.store(words), lambda: gpu.lane(16, 16)):
         with pytest.raises(TooLarge, match="OUT_OF_MEMORY"):
             asked()
+
+
+class Nvml:
+    """NVIDIA's management library, which counts in millijoules."""
+
+    failing = ""
+
+    def nvmlDeviceGetHandleByPciBusId_v2(self, place: bytes, handle: Any) -> int:
+        assert place == b"0000:1B:00.0"
+        handle._obj.value = 7
+        return int(self.failing == "handle")
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: ctypes.c_void_p, told: Any) -> int:
+        assert handle.value == 7
+        told._obj.value = 2_500
+        return int(self.failing == "energy")
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_gpu_tells_its_energy_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = Nvml()
+    monkeypatch.setattr(cuda, "nvml_library", lambda: nvml)
+    assert device().read_joules() == 2.5
+    for nvml.failing in ("handle", "energy"):
+        assert device().read_joules() is None
+    monkeypatch.setattr(cuda, "nvml_library", lambda: None)
+    assert device().read_joules() is None
 
 
 def test_a_driver_that_finds_no_gpu(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

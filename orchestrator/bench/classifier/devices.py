@@ -6,6 +6,7 @@ Its figures 5 and 6, and the cost of copies and launches.
     figure 6    delay a packet against the number of items, 2,048 rules        all models
     batches     time until a batch is answered against its size, 2,048 rules   two models, and two classifiers in C
     groups      time a packet against items of a group, batches of 16,384      models with an item or a group a packet
+    energy      energy a packet with packets on the device, 2,048 rules        those with an item a packet, where told
 
 A delay is from packets in pinned memory of this machine to rows there: copy in, launches, copy out. Items of models
 with an item a packet are packets of a batch; of the others they share the rules of a packet, in batches of 64 packets.
@@ -48,6 +49,9 @@ _GROUPED = 1 << 14
 """Packets on the device where groups are compared."""
 _RESIDENT = 1 << 20
 """Packets that lie on a GPU while it is measured; a processor gets a sixteenth."""
+
+_ENERGY_S = 2.0
+"""So long a model runs while a device's counter of energy, which is renewed a few times a second, is read."""
 
 _DATA_PARALLEL = (Model.DATA_GLOBAL, Model.DATA_CONSTANT, Model.DATA_LOCAL)
 _SCALABLE = (Model.BIT_VECTORS, Model.TUPLE_SPACE, Model.MERGED_TUPLES)
@@ -236,9 +240,26 @@ def resident_figures(results: Results, device: Device, sizes: Sizes) -> None:
         name = "ns_per_packet_2048" if model in _DATA_PARALLEL else "ns_per_packet_2048_scalable"
         best[name] = min(best.get(name, values), values, key=statistics.median)
     best["ns_per_packet_2048_with_copies"] = time_overlapped(device, made, count, sizes.rounds)
+    measure_energy(results, device, made, count)
     for name, values in best.items():
         target = None if _prefix(device) else _GPU_FIGURES[name]
         results.figures[f"{_prefix(device)}{name}"] = Figure.of(values, "ns", target)
+
+
+def measure_energy(results: Results, device: Device, made: Sample, count: int) -> None:
+    """Add nanojoules a packet of each model, packets on the device; absent where the device does not tell."""
+    for model in _ITEM_A_PACKET:
+        name = f"{_prefix(device)}{_word(model)}_nj"
+        run, passes = prepare(device, model, made, 4 * ITEMS, count), 0
+        began, before = time.perf_counter(), device.read_joules()
+        while before is not None and (not passes or time.perf_counter() - began < _ENERGY_S):
+            run.resident()
+            passes += 1
+        after = device.read_joules()
+        if before is None or after is None or after < before:
+            results.absent[name] = f"{device.name} does not tell its energy"
+        else:
+            results.figures[name] = Figure.of([1e9 * (after - before) / (passes * count)], "nJ")
 
 
 def time_overlapped(device: Device, made: Sample, count: int, rounds: int) -> list[float]:

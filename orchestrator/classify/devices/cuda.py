@@ -67,6 +67,16 @@ def cuda_library() -> Any:
     return SimpleNamespace(driver=driver, Error=CUDAError, **{name: getattr(core, name) for name in names})
 
 
+@functools.cache
+def nvml_library() -> Any:
+    """Load NVML, which comes with NVIDIA's driver; None where it is not there."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    return None if library.nvmlInit_v2() else library
+
+
 class CudaDevice:
     """One GPU."""
 
@@ -90,6 +100,18 @@ class CudaDevice:
                 units=says.multiprocessor_count,
             )
             self._stream = device.create_stream()
+
+    def read_joules(self) -> float | None:
+        """See `Device.read_joules`: NVML's counter of the board's energy."""
+        library, handle, millijoules = nvml_library(), ctypes.c_void_p(), ctypes.c_ulonglong()
+        if library is None:
+            return None
+        place = str(self.device.pci_bus_id).encode()
+        if library.nvmlDeviceGetHandleByPciBusId_v2(place, ctypes.byref(handle)):
+            return None
+        if library.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules)):
+            return None
+        return millijoules.value / 1e3
 
     def build(self, source: str) -> CudaProgram:
         """See `Device.build`."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ import numpy as np
 from orchestrator.classify.devices.device import Launch, Limits
 from orchestrator.classify.devices.tables import U32
 from orchestrator.errors import Missing, Refused, TooLarge
+
+PACKAGE_ENERGY = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
+"""Microjoules that the processor's first package used; few virtual machines have it."""
 
 _NO_ROOM = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY", "INVALID_BUFFER_SIZE")
 
@@ -67,6 +71,12 @@ class OpenClDevice:
         """For tables; lanes have queues of their own."""
         with _translate_errors(self._cl, f"{self.name} gives no queue"):
             return self._cl.CommandQueue(self._context)
+
+    def read_joules(self) -> float | None:
+        """See `Device.read_joules`: that of the processor's package, by Linux's powercap."""
+        with suppress(OSError, ValueError):
+            return None if self.is_accelerator else int(PACKAGE_ENERGY.read_text()) / 1e6
+        return None
 
     def build(self, source: str) -> OpenClProgram:
         """See `Device.build`."""
