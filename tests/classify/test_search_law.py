@@ -135,6 +135,34 @@ def test_nodes_of_sides_with_65536_ranks_and_more(family: Family) -> None:
     agree_everywhere(family, [*alike, *pairs, every_other], packets, share=64)
 
 
+@pytest.mark.parametrize("family", Family)
+def test_rows_of_wide_spans_that_are_left_to_the_last_tree(family: Family) -> None:
+    """Their tree has a cell for each slab, and not one for all."""
+    draw, step = random.Random(1), 3 << (family.bits - 20)
+    hosts = tuple(Span(step * each, step * each) for each in range(SPREAD))
+    plain = Box(family, WHOLE, 1 << UDP, source=hosts, destination=hosts)
+
+    def span(most: int, unit: int = 1) -> Spans:
+        low, high = sorted(draw.choices(range(most), k=2))
+        return (Span(unit * low, unit * high),)
+
+    boxes = [
+        plain._replace(
+            source=span(SPREAD, step),
+            destination=span(SPREAD, step),
+            source_ports=span(1_000),
+            destination_ports=span(1_000),
+        )
+        for _ in range(600)
+    ]
+    packets = np.zeros(8_000, PACKET)
+    packets["family"], packets["protocol"] = family.value, UDP
+    for name in ("source", "destination"):
+        packets[name] = [halves(family, step * draw.randrange(SPREAD)) for _ in packets]
+        packets[f"{name}_port"] = [draw.randrange(1_000) for _ in packets]
+    agree_everywhere(family, [*boxes, plain], packets, share=64)
+
+
 def agree_everywhere(family: Family, boxes: list[Box], packets: Packets, share: int) -> None:
     """Every way finds what going through the rows finds, where each row may become `share` entries."""
     search = Search.of(columns(family, boxes), share)
