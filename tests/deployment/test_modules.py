@@ -127,6 +127,34 @@ def test_domain_prefixes_and_list_are_checked_written_and_left_alone(modules: Mo
     assert [each["changed"] for each in modules.run(*story, check=True)] == [False, False, False]
 
 
+def test_quotas_are_checked_written_left_alone_and_taken_away(modules: Modules, admin: Client) -> None:
+    admin.create_domain("full")
+    admin.create_tenant("big", domain="full")
+    set_all = ("aclflow_quota", {"tenant": "big", "rules": 20, "streams": 2, "analysis_seconds": 5})
+    (tried,) = modules.run(set_all, check=True)
+    assert tried["changed"]
+    assert admin.quota("big").rules is None
+    done, again, moved = modules.run(set_all, set_all, ("aclflow_quota", {"tenant": "big", "rules": -1, "streams": 3}))
+    assert [each["changed"] for each in (done, again, moved)] == [True, False, True]
+    assert done["diff"]["after"]["analysis_seconds"] == 5  # type: ignore[index]
+    found = admin.quota("big")
+    assert (found.rules, found.streams, found.analysis_seconds) == (None, 3, 5), "what is left out stays"
+    assert moved["quota"] == {
+        "rules": None, "flows": None, "stored_bytes": None, "versions": None, "streams": 3, "analysis_seconds": 5,
+    }  # fmt: skip
+    below, both, nobody, gone = modules.run(
+        ("aclflow_quota", {"tenant": "big", "flows": -2}),
+        ("aclflow_quota", {"tenant": "big", "flows": 3, "state": "absent"}),
+        ("aclflow_quota", {"tenant": "nobody", "flows": 3}),
+        ("aclflow_quota", {"tenant": "big", "state": "absent"}),
+    )
+    assert [each.get("failed", False) for each in (below, both, nobody, gone)] == [True, True, True, False]
+    assert "flows: -2 is no limit" in str(below["msg"])
+    assert "nobody" in str(nobody["msg"])
+    found = admin.quota("big")
+    assert (found.streams, found.analysis_seconds) == (None, None)
+
+
 def test_a_dry_run_of_a_list_is_reviewed_and_changes_nothing(modules: Modules, admin: Client) -> None:
     admin.create_domain("dry")
     admin.create_tenant("careful", domain="dry")
@@ -328,7 +356,7 @@ def _text(value: object) -> object:
     return value["__ansible_unsafe"] if isinstance(value, dict) else value
 
 
-@pytest.mark.parametrize("module", ["acl", "domain", "firewall", "host", "prefix"])
+@pytest.mark.parametrize("module", ["acl", "domain", "firewall", "host", "prefix", "quota"])
 def test_the_documentation_is_complete(module: str, tmp_path: Path) -> None:
     done = ansible("ansible-doc", "--json", "-t", "module", f"aclflow.cloud.aclflow_{module}", home=tmp_path)
     (page,) = json.loads(done.stdout).values()
