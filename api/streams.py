@@ -26,6 +26,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
 from api.answers import dumped
+from api.context import Services
 from orchestrator.control.feed import Feed, Feeding
 from orchestrator.errors import TryAgain, Unauthenticated
 from orchestrator.store.records import LoggedEvent
@@ -33,6 +34,8 @@ from orchestrator.wire.codec import fill
 from orchestrator.wire.events import Event
 
 MEDIA_TYPE = "text/event-stream"
+CHECK_EVERY_S = 1.0
+"""How often a stream looks whether its bearer is still known, where it has something to say."""
 STALLED_S = 30.0
 """How long a reader may take nothing."""
 
@@ -59,22 +62,63 @@ def stream(chunks: AsyncIterator[bytes], media_type: str = MEDIA_TYPE) -> EventS
     return EventStream(chunks, media_type=media_type, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
 
+class Validity:
+    """Tells whether the bearer of a stream's token is still known, by a look at most every `every_s`.
+
+    `check` raises Unauthenticated when it is not. A store that does not answer says nothing about it.
+    """
+
+    def __init__(self, check: Callable[[], object], every_s: float) -> None:
+        self._check = check
+        self._every_s = every_s
+        self._checked_s = time.monotonic()
+
+    async def holds(self) -> bool:
+        """Return whether the bearer is known, as far as was looked."""
+        if time.monotonic() - self._checked_s < self._every_s:
+            return True
+        try:
+            await run_in_threadpool(self._check)
+        except Unauthenticated:
+            return False
+        except TryAgain:
+            return True
+        self._checked_s = time.monotonic()
+        return True
+
+
+def validity_of(services: Services, bearer: str) -> Validity:
+    """Return what tells whether a token is still valid, for a stream that its bearer asked for."""
+    return Validity(
+        lambda: services.control.read(lambda unit: unit.tokens.check(bearer)), min(services.heartbeat_s, CHECK_EVERY_S)
+    )
+
+
+async def followed(bodies: AsyncIterator[bytes], services: Services, bearer: str) -> AsyncIterator[bytes]:
+    """Pass programs on until their reader's token is valid no more.
+
+    It is looked at after each was sent, so that none waits for that. Who shows a certificate bears no token: its
+    connection is cut (`api/secure.py`).
+    """
+    validity = validity_of(services, bearer) if bearer else None
+    async for body in bodies:
+        yield body
+        if validity is not None and not await validity.holds():
+            return
+
+
 async def following(
-    feed: Feed, after: int, *, tenant: int | None, heartbeat_s: float, check: Callable[[], object]
+    feed: Feed, after: int, *, tenant: int | None, heartbeat_s: float, validity: Validity
 ) -> AsyncIterator[bytes]:
     """Stream events after an id, of all or of one tenant.
 
-    The tenant is given by its number. The stream ends when the service stops or `check` fails. `check` raises
-    Unauthenticated when the reader's token is valid no more; it is asked about as often as the heart beats.
+    The tenant is given by its number. The stream ends when the service stops or its bearer is known no more.
     """
-    checked = time.monotonic()
     yield _COME_BACK
     while not feed.closed:
         fed = await _feed_events(feed, after, heartbeat_s, tenant)
-        if time.monotonic() - checked >= heartbeat_s:
-            if not await run_in_threadpool(_holds, check):
-                return
-            checked = time.monotonic()
+        if not await validity.holds():
+            return
         if fed is None:
             yield _ALIVE
             continue
@@ -103,14 +147,3 @@ def _frame(event_id: int | None, kind: str, data: bytes) -> bytes:
     """JSON has no line breaks of its own, so `data` is one line."""
     head = f"event: {kind}\ndata: " if event_id is None else f"id: {event_id}\nevent: {kind}\ndata: "
     return head.encode() + data + b"\n\n"
-
-
-def _holds(check: Callable[[], object]) -> bool:
-    """Whether the check holds; a store that does not answer now says nothing about it."""
-    try:
-        check()
-    except Unauthenticated:
-        return False
-    except TryAgain:
-        return True
-    return True

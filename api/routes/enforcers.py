@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from api.answers import GENERATION, answer, etag, reply, sent
-from api.auth import DomainOwner, DomainReader, TheEnforcer
+from api.auth import Bearer, DomainOwner, DomainReader, TheEnforcer
 from api.context import (
     ConditionDep,
     Limit,
@@ -34,7 +34,7 @@ from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
-from api.streams import stream
+from api.streams import followed, stream
 from api.threads import in_thread
 from orchestrator.control.publisher import AnswerKind, Held
 from orchestrator.errors import Conflict, NotFound
@@ -170,6 +170,7 @@ async def watch_program(caller: DomainReader, services: ServicesDep, look: TheLo
 @router.get("/domains/{domain}/program/stream", response_class=Response, responses=_STREAM)  # type: ignore[arg-type]
 async def follow_program(
     caller: DomainReader,
+    bearer: Bearer,
     services: ServicesDep,
     look: TheLook,
     wait: Seconds = 60.0,
@@ -194,7 +195,7 @@ async def follow_program(
     )
     edits = EDITS_MEDIA_TYPE in accept
     bodies = (frame_body(b"" if each is None else each.form(edits=edits)) async for each in found)
-    return stream(bodies, STREAM_MEDIA_TYPE)
+    return stream(followed(bodies, services, bearer), STREAM_MEDIA_TYPE)
 
 
 @reports.post("/domains/{domain}/enforcers/{enforcer}/report", status_code=204, openapi_extra=takes(ReportBody))

@@ -16,7 +16,7 @@ from api.auth import Bearer, Caller, only_tenant
 from api.context import Limit, NumberMarker, Services, ServicesDep
 from api.limits import SmallBody
 from api.schemas.common import BIGGEST, NAME
-from api.streams import MEDIA_TYPE, following, stream
+from api.streams import MEDIA_TYPE, following, stream, validity_of
 from orchestrator.control.feed import named_tenant
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.store.records import EventPage, Principal
@@ -96,7 +96,7 @@ async def _follow_events(
             after,
             tenant=number,
             heartbeat_s=services.heartbeat_s,
-            check=lambda: services.control.read(lambda unit: unit.tokens.check(bearer)),
+            validity=validity_of(services, bearer),
         )
         async for chunk in chunks:
             yield chunk

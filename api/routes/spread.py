@@ -9,12 +9,12 @@ from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
 
 from api.answers import answer, etag
-from api.auth import DomainOwner, DomainReader, TheEnforcer
+from api.auth import Bearer, DomainOwner, DomainReader, TheEnforcer
 from api.context import ConditionDep, NamePath, NumberPath, Seconds, ServicesDep
 from api.limits import SmallBody
 from api.routes.enforcers import Digest, HeldGeneration
 from api.schemas.spread import SpreadBody, SpreadDocument, SpreadReport, SpreadWritten
-from api.streams import stream
+from api.streams import followed, stream
 from orchestrator.control.publisher import Held
 from orchestrator.errors import NotFound
 from orchestrator.program.wire import STREAM_MEDIA_TYPE, frame_body
@@ -56,6 +56,7 @@ def put_spread(
 @router.get("/spread/stream", response_class=Response, responses=_STREAM)  # type: ignore[arg-type]
 async def follow_spread(
     caller: DomainReader,
+    bearer: Bearer,
     services: ServicesDep,
     domain: NamePath,
     have: Digest = None,
@@ -69,7 +70,8 @@ async def follow_spread(
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.spreading.follow(domain, held, lasts_s, heartbeat_s=services.heartbeat_s)
-    return stream((frame_body(each.body if each is not None else b"") async for each in found), STREAM_MEDIA_TYPE)
+    bodies = (frame_body(each.body if each is not None else b"") async for each in found)
+    return stream(followed(bodies, services, bearer), STREAM_MEDIA_TYPE)
 
 
 @router.put("/enforcers/{enforcer}/spread", status_code=204)

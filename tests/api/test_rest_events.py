@@ -231,6 +231,27 @@ def test_a_revoked_token_ends_its_stream(tmp_path: Path) -> None:
             assert all(line in ("", ":") for line in lines)  # and it ends
 
 
+@pytest.mark.parametrize("who", ["an enforcement point", "an administrator"])
+def test_a_revoked_token_ends_its_stream_of_programs(tmp_path: Path, who: str) -> None:
+    """Within a heartbeat, not when the stream would have ended by itself."""
+    with served(tmp_path, heartbeat_s=0.05, watch_limit_s=3600.0) as running, running.client() as admin:
+        admin.create_domain("pop")
+        admin.add_host("pop", Host("h1", 1, "uplink"))
+        if who == "an administrator":
+            record, secret = admin.create_token("admin")
+            revoke = lambda: admin.revoke_token(record.id)  # noqa: E731 - a short way
+        else:
+            point = admin.enrol(admin.invite_enforcer("pop"), name="c1", kind="openflow")
+            secret = point.token
+            revoke = lambda: admin.remove_enforcer("pop", point.enforcer)  # noqa: E731 - a short way
+        path = "/v1/domains/pop/program/stream?wait=3600"
+        with running.http(secret) as http, http.stream("GET", path, timeout=PATIENCE_S) as answer:
+            beats = answer.iter_raw()
+            next(beats)
+            revoke()
+            assert sum(1 for _ in itertools.islice(beats, 1000)) < 1000, "it goes on"
+
+
 def test_a_service_that_stops_lets_those_who_follow_go_and_they_come_back(tmp_path: Path) -> None:
     process = ServiceProcess(tmp_path)
     token = create_token(process.settings, Role.ADMIN).secret

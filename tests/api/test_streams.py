@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from api import lookout
+from api import lookout, streams
 from api.context import Services
-from api.streams import following
+from api.streams import Validity, following
 from orchestrator.control.feed import Feed, Feeding
-from orchestrator.errors import NotFound, Unreachable
+from orchestrator.errors import NotFound, Unauthenticated, Unreachable
 from orchestrator.store.records import Event
 
 START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
@@ -48,7 +48,10 @@ class Failing:
 def test_who_follows_events_is_kept_while_the_database_is_away() -> None:
     async def followed() -> list[bytes]:
         feed = cast("Feed", Failing(2))
-        return [chunk async for chunk in following(feed, 7, tenant=None, heartbeat_s=0.0, check=lambda: None)]
+        return [
+            chunk
+            async for chunk in following(feed, 7, tenant=None, heartbeat_s=0.0, validity=Validity(lambda: None, 0.0))
+        ]
 
     assert asyncio.run(followed()) == [b"retry: 1000\n\n", *[b":\n\n"] * 4]
 
@@ -83,3 +86,32 @@ def test_a_list_that_cannot_be_looked_at_keeps_no_other_from_it(monkeypatch: pyt
     monkeypatch.setattr(lookout, "standing", lambda _services, tenant, _parts: looked.append(tenant))
     asyncio.run(lookout.look_ahead(cast("Services", SimpleNamespace(feed=Feeds(0)))))
     assert looked == ["red"]
+
+
+class Revoked:
+    """What a stream's bearer is, by a clock of the test's own: known at first, then not."""
+
+    def __init__(self) -> None:
+        self.is_known, self.looks = True, 0
+
+    def look(self) -> None:
+        self.looks += 1
+        if not self.is_known:
+            raise Unauthenticated("revoked")
+
+
+def test_a_stream_ends_with_the_first_look_and_looks_are_a_while_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    bearer = Revoked()
+    validity = Validity(bearer.look, 1.0)
+
+    def holds_at(time_s: float) -> bool:
+        now[0] = time_s
+        return asyncio.run(validity.holds())
+
+    assert all(map(holds_at, (0.5, 0.9, 1.0, 1.5)))
+    assert bearer.looks == 1
+    bearer.is_known = False
+    assert holds_at(1.9), "nobody has looked"
+    assert not holds_at(2.0)
