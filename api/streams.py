@@ -94,7 +94,7 @@ def validity_of(services: Services, bearer: str) -> Validity:
     )
 
 
-async def followed(bodies: AsyncIterator[bytes], services: Services, bearer: str) -> AsyncIterator[bytes]:
+async def follow_until_revoked(bodies: AsyncIterator[bytes], services: Services, bearer: str) -> AsyncIterator[bytes]:
     """Pass programs on until their reader's token is valid no more.
 
     It is looked at after each was sent, so that none waits for that. Who shows a certificate bears no token: its

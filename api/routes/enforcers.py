@@ -34,7 +34,7 @@ from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
-from api.streams import followed, stream
+from api.streams import follow_until_revoked, stream
 from api.threads import in_thread
 from orchestrator.control.publisher import AnswerKind, Held
 from orchestrator.errors import Conflict, NotFound
@@ -195,7 +195,7 @@ async def follow_program(
     )
     edits = EDITS_MEDIA_TYPE in accept
     bodies = (frame_body(b"" if each is None else each.form(edits=edits)) async for each in found)
-    return stream(followed(bodies, services, bearer), STREAM_MEDIA_TYPE)
+    return stream(follow_until_revoked(bodies, services, bearer), STREAM_MEDIA_TYPE)
 
 
 @reports.post("/domains/{domain}/enforcers/{enforcer}/report", status_code=204, openapi_extra=takes(ReportBody))

@@ -14,7 +14,7 @@ from api.context import ConditionDep, NamePath, NumberPath, Seconds, ServicesDep
 from api.limits import SmallBody
 from api.routes.enforcers import Digest, HeldGeneration
 from api.schemas.spread import SpreadBody, SpreadDocument, SpreadReport, SpreadWritten
-from api.streams import followed, stream
+from api.streams import follow_until_revoked, stream
 from orchestrator.control.publisher import Held
 from orchestrator.errors import NotFound
 from orchestrator.program.wire import STREAM_MEDIA_TYPE, frame_body
@@ -71,7 +71,7 @@ async def follow_spread(
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.spreading.follow(domain, held, lasts_s, heartbeat_s=services.heartbeat_s)
     bodies = (frame_body(each.body if each is not None else b"") async for each in found)
-    return stream(followed(bodies, services, bearer), STREAM_MEDIA_TYPE)
+    return stream(follow_until_revoked(bodies, services, bearer), STREAM_MEDIA_TYPE)
 
 
 @router.put("/enforcers/{enforcer}/spread", status_code=204)
