@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from orchestrator.classify.deciding import NOBODY, Deciding
 from orchestrator.classify.packets import PACKET, Packets
-from orchestrator.errors import AclflowError, BadInput, Missing
+from orchestrator.errors import AclflowError, BadInput, BadPolicy, Missing
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
 from orchestrator.policy.formats.native_values import a_list, an_object, at
@@ -199,6 +200,7 @@ def _lists_of(document: object) -> Lists:
         raise BadInput("it has to be a whole number from 0", place="generation")
     rules = at("operator", a_list, top.get("operator", []))
     operator = tuple(at(f"operator[{place}]", rule_from_json, each) for place, each in enumerate(rules))
+    _refuse_stateless(operator, "operator")
     tenants = at("tenants", a_list, top.get("tenants"))
     return Lists(
         generation, tuple(at(f"tenants[{place}]", _tenant_of, each) for place, each in enumerate(tenants)), operator
@@ -210,10 +212,17 @@ def _tenant_of(document: object) -> TenantList:
     if top.keys() != {"prefixes", "acl"}:
         raise BadInput("a tenant has `prefixes` and `acl`, and nothing else")
     prefixes = at("prefixes", a_list, top["prefixes"])
-    return TenantList(
-        tuple(at(f"prefixes[{place}]", _prefix_of, each) for place, each in enumerate(prefixes)),
-        at("acl", acl_from_json, top["acl"]),
-    )
+    acl = at("acl", acl_from_json, top["acl"])
+    _refuse_stateless(acl.rules, "acl.rules")
+    return TenantList(tuple(at(f"prefixes[{place}]", _prefix_of, each) for place, each in enumerate(prefixes)), acl)
+
+
+def _refuse_stateless(rules: Sequence[Rule], place: str) -> None:
+    """Refuse rules that decide packets of no connection: the program lets none of these pass."""
+    for position, rule in enumerate(rules):
+        if rule.stateless:
+            text = f"rule '{rule.id}' is `stateless`, and a cluster passes packets of connections alone"
+            raise BadPolicy(text, place=f"{place}[{position}]")
 
 
 def _prefix_of(value: object) -> Prefix:

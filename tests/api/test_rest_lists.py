@@ -13,7 +13,7 @@ from orchestrator.control.control import Control
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound, Stale, TooLarge
 from orchestrator.policy.addresses import Family, Prefix, parse_address
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
-from orchestrator.policy.model import Acl, Packet, Rule
+from orchestrator.policy.model import Acl, Packet, ReturnTraffic, Rule
 from orchestrator.policy.protocols import TCP
 
 WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination": "10.1.0.0/24", "destination_ports": [80, 443]}
@@ -379,3 +379,19 @@ def test_a_key_that_stands_twice_is_refused_wherever_json_is_taken(
         assert answer.status_code == 400, (path, answer.text)
         assert "stands twice" in answer.text or "nested" in answer.text, (path, answer.text)
     assert admin.acl(tenant).acl == before
+
+
+def test_a_stateless_rule_is_taken_where_nothing_is_tracked_and_refused_by_name_elsewhere(admin: Client) -> None:
+    admin.create_domain("alone")
+    admin.create_tenant("alone-shop", domain="alone", prefixes=[Prefix.parse("10.250.0.0/16")])
+    marked = {**DNS, "stateless": True}
+    admin.put_acl("alone-shop", rules(SSH, marked))
+    assert [rule.stateless for rule in admin.acl("alone-shop").acl.rules] == [False, True]
+    with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
+        admin.set_return_traffic("alone", ReturnTraffic.TRACKED)
+    assert admin.domain("alone").return_traffic == "established"
+    admin.put_rule("alone-shop", rule_from_json(DNS))
+    admin.set_return_traffic("alone", ReturnTraffic.TRACKED)
+    with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
+        admin.put_rule("alone-shop", rule_from_json(marked))
+    assert not any(rule.stateless for rule in admin.acl("alone-shop").acl.rules)

@@ -119,11 +119,13 @@ def test_a_rule_ends_and_names_ports_as_people_say_it(look: Look) -> None:
     page.get_by_role("button", name="Keep in draft").click()
     expect(page.get_by_role("dialog").get_by_text("2020-01-01")).to_be_visible()
     page.get_by_label("Ends").fill("in 2h")
+    page.get_by_role("checkbox", name="Stateless").check()
     page.get_by_role("button", name="Keep in draft").click()
     expect(page.get_by_text("any port 22, 2222")).to_be_visible()
     row = page.locator("tbody tr").filter(has_text="ssh-office")
     ends = dt.datetime.now(dt.UTC) + dt.timedelta(hours=2)
     expect(row).to_contain_text(f"until {ends:%Y-%m-%d}")
+    expect(row).to_contain_text("stateless")
     discard(page)
 
 

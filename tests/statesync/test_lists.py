@@ -55,6 +55,8 @@ def _is_known(packet: Packet) -> bool:
     return packet.protocol in (TCP, UDP) or (packet.protocol, packet.icmp_type) == asks
 
 
+PLAIN = {"id": "plain", "action": "permit", "stateless": False}
+FAST = {"id": "fast", "action": "permit", "stateless": True}
 WHOLE = {"generation": 3, "tenants": [{"prefixes": ["10.1.0.0/16"], "acl": {"rules": []}}]}
 
 
@@ -76,6 +78,8 @@ def test_a_file_of_lists_is_read(tmp_path: Path) -> None:
         ({"tenants": [{"prefixes": [1], "acl": {"rules": []}}]}, "tenants[0].prefixes[0]"),
         ({"tenants": [{"prefixes": [], "acl": {"rules": [{"id": "a"}]}}]}, "tenants[0].acl.rules[0].action"),
         ({"operator": [{"id": "a", "action": "permitt"}]}, "operator[0].action"),
+        ({"operator": [FAST]}, "operator[0]"),
+        ({"tenants": [{"prefixes": [], "acl": {"rules": [PLAIN, FAST]}}]}, "tenants[0].acl.rules[1]"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place(tmp_path: Path, changed: dict[str, object], place: str) -> None:
