@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import complete
-from orchestrator.cli.acl.proposal import Asking
+from orchestrator.cli.acl.proposal import Asking, say_headline
 from orchestrator.cli.acl.service import Waiting, say_rules
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.names import DomainName
@@ -18,9 +18,11 @@ from orchestrator.cli.proposals import say_proposal
 from orchestrator.cli.ruleoptions import PlaceOptions, RuleOptions, naming_rules
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say
-from orchestrator.client import Client
-from orchestrator.errors import Conflict, NotFound, Stale
+from orchestrator.errors import BadInput, Conflict, NotFound, Stale
+from orchestrator.policy.describe import box_text
+from orchestrator.policy.endpointnames import reference_text
 from orchestrator.policy.model import Acl, Rule
+from orchestrator.policy.operatorchanges import compare_operator_rules
 from orchestrator.policy.rulechanges import list_changes
 from orchestrator.policy.ruletext import rule_text
 
@@ -30,6 +32,7 @@ OperatorRule = Annotated[
 ]
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
 _ANSWER_IS_NO = 1
+_MOST_SHOWN = 40
 _TRIES = 5
 """How often an edit is made again on top of what another operator wrote meanwhile."""
 
@@ -40,6 +43,14 @@ def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
     with service(url) as client:
         found = client.operator_rules(domain)
     say_rules(found, shown)
+
+
+@taking
+def show(domain: DomainName, rule: OperatorRule, shown: Shown, url: Url = None) -> None:
+    """Show a rule of the operator's."""
+    with service(url) as client:
+        found = _find_rule(client.operator_rules(domain), rule)
+    say_rules([found], shown)
 
 
 @taking
@@ -134,6 +145,7 @@ def _change(
     with service(url) as client:
         seen = client.seen_operator_rules(domain)
         wanted = edit(seen.rules)
+        _refuse_foreign(_of(wanted, rule))
         with naming_rules(wanted):
             is_agreed = _is_agreed(domain, seen.rules, wanted, asking)
         if not is_agreed:
@@ -153,13 +165,26 @@ def _change(
             raise Stale("the rule was changed while you looked at this: nothing was written; run it again")
         if say_proposal(f"domain/{domain}", written):
             return
-        say(f"{domain}: version {written.version} of the operator's rules, generation {written.generation}")
-        _wait(client, domain, written.generation, waiting)
+        state = wait_enforced(client, domain, written.generation, waiting.timeout) if waiting.wait else None
+        held = ", in force on every host" if state and state.done else ""
+        say(f"{domain}: version {written.version} of the operator's rules, generation {written.generation}{held}")
+        if state:
+            end_unless_enforced(state, waiting.timeout)
 
 
-def _wait(client: Client, domain: str, generation: int, waiting: Waiting) -> None:
-    if waiting.wait:
-        end_unless_enforced(wait_enforced(client, domain, generation, waiting.timeout), waiting.timeout)
+def _refuse_foreign(rule: Rule | None) -> None:
+    """Refuse what only a tenant's rule can say.
+
+    Raises BadInput that names the option.
+    """
+    if rule is None:
+        return
+    if rule.expires is not None:
+        raise BadInput("an operator's rule holds until it is deleted", place="--ends")
+    for option, side in (("--source", rule.source), ("--destination", rule.destination)):
+        for group in side.groups:
+            word = reference_text(f"@{group}")
+            raise BadInput(f"'{word}' belongs to a tenant: an operator's rule names prefixes, or any", place=option)
 
 
 def _of(rules: Sequence[Rule], name: str) -> Rule | None:
@@ -171,9 +196,20 @@ def _is_agreed(domain: str, before: Rules, after: Rules, asking: Asking) -> bool
 
     Ends with 1 where the answer is no.
     """
+    compared = compare_operator_rules(Acl(before), Acl(after))
+    say(f"{domain}, for every tenant:", bold=True)
+    say_headline(compared.says({rule.id for rule in after}))
+    say("rules:", bold=True)
     for change in list_changes(Acl(before), Acl(after)).rules:
         rule = change.after or change.before
         say(f"  {_SIGNS[change.kind]} {change.id}  {rule_text(rule) if rule else ''}")
+    for title, packets in compared.parts():
+        if packets:
+            say(f"{title.removesuffix(' for every tenant').lower()}:", bold=True)
+        for packet in packets[:_MOST_SHOWN]:
+            say(f"  {packet.direction.value}: {box_text(packet.box)}")
+        if len(packets) > _MOST_SHOWN:
+            say(f"  and {len(packets) - _MOST_SHOWN} more")
     if asking.dry_run:
         return False
     if not asking.is_agreed(f"Change the operator's rules of {domain}, for every tenant?"):

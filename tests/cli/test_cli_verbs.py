@@ -202,6 +202,10 @@ def test_the_operators_rules_have_the_same_verbs(run: Run, tenant: str) -> None:
     assert run("operator-rule", "add", domain, "no-smtp", *words, "--port", "25", "--yes").code == 0
     shown = run("operator-rule", "add", domain, "no-smb", *words, "--port", "445", "--position", "1", "--yes")
     assert (shown.code, "+ no-smb  ingress deny tcp any > any port 445" in shown.out) == (0, True)
+    assert "  denies packets for every tenant, whatever their lists permit\nrules:" in shown.out
+    assert "newly denied:\n  ingress: tcp any" in shown.out
+    assert ", in force on every host" in shown.out
+    assert "no-smb\tingress" in run("operator-rule", "show", domain, "no-smb").out
     assert run("operator-rule", "set", domain, "no-smb", "--port", "445,139", "--yes").code == 0
     assert run("operator-rule", "move", domain, "no-smb", "--yes").code == 0
     listed = run("operator-rule", "list", domain, "--json").json()
@@ -213,6 +217,26 @@ def test_the_operators_rules_have_the_same_verbs(run: Run, tenant: str) -> None:
     assert (dry.code, "- no-smb" in dry.out) == (0, True)
     assert run("operator-rule", "delete", domain, "no-smb", "--yes").code == 0
     assert [rule["id"] for rule in run("operator-rule", "list", domain, "--json").json()] == ["no-smtp"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (("-s", "any", "-d", "any", "--ends", "in 2h"), "--ends: an operator's rule holds until it is deleted"),
+        (("-s", "any", "-d", "web1"), "--destination: 'web1' belongs to a tenant"),
+        (("-s", "@office", "-d", "any"), "--source: '@office' belongs to a tenant"),
+    ],
+)
+def test_a_dry_run_refuses_what_only_a_tenants_rule_can_say(
+    run: Run, tenant: str, said: tuple[str, ...], told: str
+) -> None:
+    ended = run("operator-rule", "add", f"d-{tenant}", "wide", "--permit", *said, "--dry-run")
+    assert (ended.code, told in ended.err, ended.out) == (2, True, ""), ended
+
+
+def test_an_operator_is_told_first_what_opens_too_much(run: Run, tenant: str) -> None:
+    dry = run("operator-rule", "add", f"d-{tenant}", "all", "--permit", "-s", "any", "-d", "any", "--dry-run")
+    assert dry.out.splitlines()[1] == "  opens every port of every address to everyone"
 
 
 def test_two_operators_at_once_lose_nothing(

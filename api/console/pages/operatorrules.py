@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nicegui import ui
 
@@ -24,11 +23,10 @@ from api.console.parts.ruleform import error_text
 from api.console.parts.ruletable import RuleTable
 from api.console.parts.section import working
 from api.console.parts.view import View
-from orchestrator.errors import AclflowError, Stale, TooLarge
-from orchestrator.policy.describe import box_json, box_text
-from orchestrator.policy.difference import Change, operator_difference
-from orchestrator.policy.headline import Danger, Sentence, headline
-from orchestrator.policy.model import Acl
+from orchestrator.errors import AclflowError, Stale
+from orchestrator.policy.describe import box_text
+from orchestrator.policy.difference import Change
+from orchestrator.policy.operatorchanges import compare_operator_rules
 from orchestrator.policy.rulechanges import RuleChange, list_changes
 from orchestrator.policy.ruletext import rule_text
 
@@ -116,7 +114,7 @@ class _ReviewPage:
         draft = self._desk.draft
         tenants = await self._view.read("every tenant", lambda client: list(client.tenants()), fresh_s=2)
         number = sum(each.domain == self._desk.domain for each in tenants)
-        found = await asyncio.to_thread(_compare_rules, draft.base.acl, draft.acl)
+        found = await asyncio.to_thread(compare_operator_rules, draft.base.acl, draft.acl)
         self._says.clear()
         with self._says:
             draw_headline(found.says({rule.id for rule in draft.acl.rules}))
@@ -143,62 +141,6 @@ class _ReviewPage:
             return
         self._desk.forget()
         await Enforcing(self._view, domain, written, self._desk.list_path).follow()
-
-
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    """Packets that the operator's rules decide otherwise, whatever tenants' lists say.
-
-    `permitted` and `denied` are decided by the operator from now on; `unpermitted` and `undenied` are left to the
-    tenants' lists again, or are decided the other way. None: too different to tell.
-    """
-
-    permitted: tuple[Change, ...] | None
-    denied: tuple[Change, ...] | None
-    unpermitted: tuple[Change, ...] = ()
-    undenied: tuple[Change, ...] = ()
-
-    def says(self, kept: set[str]) -> tuple[Sentence, ...]:
-        """The same in sentences, worst first."""
-        if self.permitted is None or self.denied is None:
-            return headline(None)
-        changes = [_document(change, "permit") for change in self.permitted]
-        changes += [_document(change, "deny") for change in self.denied]
-        found = list(headline(changes, kept=kept)) if changes else []
-        for some, verb in ((self.unpermitted, "permitted"), (self.undenied, "denied")):
-            if some:
-                text = f"what was {verb} for every tenant is left to other rules and to the tenants' lists"
-                found.append(Sentence(text, Danger.SOME))
-        return tuple(found) or headline(())
-
-    def parts(self) -> tuple[tuple[str, tuple[Change, ...]], ...]:
-        """The sets of packets, each under its title."""
-        return (
-            ("Newly permitted for every tenant", self.permitted or ()),
-            ("Newly denied for every tenant", self.denied or ()),
-            ("No longer permitted for every tenant", self.unpermitted),
-            ("No longer denied for every tenant", self.undenied),
-        )
-
-
-def _compare_rules(before: Acl, after: Acl) -> _Compared:
-    try:
-        found = operator_difference(before, after)
-    except TooLarge:
-        return _Compared(None, None)
-    decided, left = found.decided, found.left
-    return _Compared(decided.permitted, decided.denied, left.denied, left.permitted)
-
-
-def _document(change: Change, becomes: str) -> dict[str, object]:
-    """A change as `headline` reads it."""
-    return {
-        "direction": change.direction.value,
-        "becomes": becomes,
-        "before": list(change.before),
-        "after": list(change.after),
-        "packets": box_json(change.box),
-    }
 
 
 def _draw_rule(change: RuleChange) -> None:

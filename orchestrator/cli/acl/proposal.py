@@ -222,8 +222,7 @@ def say_proposal(proposal: Proposal) -> None:
     if proposal.is_merged:
         at += f", merged with what was changed since version {proposal.base}"
     say(f"{proposal.tenant}, {at}:", bold=True)
-    for sentence in proposal.headline:
-        say(f"  {sentence.text}", colour=_COLOURS[sentence.danger], bold=sentence.danger is Danger.HIGH)
+    say_headline(proposal.headline)
     for expected in proposal.broken:
         say(f"  breaks the expectation `{expected.text}`: {expected.witness}", colour="red", bold=True)
     changes = proposal.rules
@@ -241,6 +240,12 @@ def say_proposal(proposal: Proposal) -> None:
         for each in proposal.packets[:_MOST_SHOWN]:
             say_change(each)
         _say_rest(len(proposal.packets))
+
+
+def say_headline(sentences: Sequence[Sentence]) -> None:
+    """Say what a change does, the most dangerous first, coloured by danger."""
+    for sentence in sentences:
+        say(f"  {sentence.text}", colour=_COLOURS[sentence.danger], bold=sentence.danger is Danger.HIGH)
 
 
 def _change_text(change: RuleChange) -> str:

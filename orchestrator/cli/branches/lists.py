@@ -150,6 +150,7 @@ OPERATOR_RULE = Branch(
     "The operator's rules of a domain, which stand above all tenants.",
     (
         Leaf("list", "List the rules.", "operatorrules:list_all"),
+        Leaf("show", "Show a rule.", "operatorrules:show"),
         Leaf("add", "Add a rule.", "operatorrules:add"),
         Leaf("set", "Change what is said of a rule.", "operatorrules:set_up"),
         Leaf("move", "Move a rule to another place.", "operatorrules:move"),
