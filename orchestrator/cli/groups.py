@@ -73,7 +73,10 @@ def put(
 
 
 def _replace_group(client: Client, tenant: str, wanted: AddressGroup, *, yes: bool) -> Written:
-    """Write a group, in the place of the one that was shown. Raises Stale where somebody changed that meanwhile."""
+    """Write a group, in the place of the one that was shown.
+
+    Raises Stale where somebody changed that meanwhile.
+    """
     seen = client.acl(tenant)
     shown = seen.acl.groups.get(wanted.name)
     lost = [each for each in shown.prefixes if each not in {*wanted.prefixes}] if shown is not None else []

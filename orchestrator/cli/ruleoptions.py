@@ -40,12 +40,17 @@ class RuleOptions:
     """Options that say a rule; None: not said."""
 
     permit: Annotated[
-        bool | None, typer.Option("--permit/--deny", help="Whether the rule permits or denies.", show_default=False)
+        bool | None,
+        typer.Option(
+            "--permit/--deny", "--allow/--drop", help="Whether the rule permits or denies.", show_default=False
+        ),
     ] = None
     direction: Annotated[
         Direction | None, typer.Option("--direction", help="Seen from the tenant; ingress of a new rule.")
     ] = None
-    protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="A name, a number, or any.")] = None
+    protocol: Annotated[str | None, typer.Option("--protocol", "--proto", "-p", help="A name, a number, or any.")] = (
+        None
+    )
     source: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,9 +60,13 @@ class RuleOptions:
     destination: Annotated[list[str] | None, typer.Option("--destination", "-d", help="As --source.")] = None
     port: Annotated[
         list[str] | None,
-        typer.Option("--port", "--destination-port", help=f"Of the destination: 443, https, 80-88, any. {_Several}"),
+        typer.Option(
+            "--port", "--destination-port", "--dport", help=f"Of the destination: 443, https, 80-88, any. {_Several}"
+        ),
     ] = None
-    source_port: Annotated[list[str] | None, typer.Option("--source-port", help="As --port, of the source.")] = None
+    source_port: Annotated[
+        list[str] | None, typer.Option("--source-port", "--sport", help="As --port, of the source.")
+    ] = None
     icmp_type: Annotated[int | None, typer.Option("--icmp-type", min=0, max=255)] = None
     icmp_code: Annotated[int | None, typer.Option("--icmp-code", min=0, max=255)] = None
     established: Annotated[
@@ -68,7 +77,9 @@ class RuleOptions:
             show_default=False,
         ),
     ] = None
-    ends: Annotated[str | None, typer.Option("--ends", help="in 2h, tomorrow 18:00, 2030-01-31, or never.")] = None
+    ends: Annotated[
+        str | None, typer.Option("--ends", "--expires", help="in 2h, tomorrow 18:00, 2030-01-31, or never.")
+    ] = None
     log: Annotated[
         bool | None, typer.Option("--log/--no-log", help="Report packets that it decides.", show_default=False)
     ] = None

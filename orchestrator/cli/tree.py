@@ -105,5 +105,8 @@ TREE = Branch(
         Moved("config", "context list"),
         Moved("whoami", "token show"),
         Moved("version", "--version"),
+        Moved("security", "acl show TENANT"),
+        Moved("security-group", "acl show TENANT"),
+        Moved("networkpolicy", "acl show TENANT"),
     ),
 )

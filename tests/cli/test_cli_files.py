@@ -442,3 +442,9 @@ def test_connections_are_not_judged_yet(tmp_path: Path, command: tuple[str, ...]
     ended = aclflow("acl", verb, str(file), *options, "--return-traffic", "tracked")
     assert ended.code == 2
     assert "choose established or explicit" in ended.err
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_an_empty_file_is_called_empty(text: str) -> None:
+    ended = aclflow("acl", "check", "-", stdin=text)
+    assert (ended.code, ended.err.startswith("aclflow: standard input: it is empty: ")) == (2, True), ended

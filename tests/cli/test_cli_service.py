@@ -82,7 +82,7 @@ def test_apply_waits_until_it_is_enforced(run: Run, tenant: str) -> None:
     again = run("acl", "apply", tenant, "-", "--yes", stdin=LISTED)
     assert (again.code, "as it was" in again.out) == (0, True)
     shown = run("acl", "show", tenant)
-    assert "web\tingress\tpermit\ttcp\tany\t198.51.100.0/24\tdestination_ports 80" in shown.out
+    assert "web\tingress\tpermit\ttcp\tany\t198.51.100.0/24\tport 80" in shown.out
     back = run("acl", "diff", "-", "/dev/null", "-f", "native", stdin=run("acl", "show", tenant, "--json").out)
     assert back.code == 2, "an empty file is no list"
     assert run("acl", "show", tenant, "--format", "iptables").out.count("--dport 80") == 1

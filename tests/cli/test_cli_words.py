@@ -71,6 +71,13 @@ def test_one_rule_is_shown(run: Run, tenant: str) -> None:
     assert (gone.code, "ghost" in gone.err) == (1, True)
 
 
+def test_a_rules_ports_and_end_are_listed_as_people_say_them(run: Run, tenant: str) -> None:
+    changed = ("--source-port", "9", "--ends", "2090-01-01T10:00:30Z", "--yes", "--no-wait")
+    assert run("acl", "rule", "set", tenant, "web", *changed).code == 0
+    listed = run("acl", "rule", "list", tenant).out
+    assert "198.51.100.7/32\tsource port 9, port 443, until 2090-01-01 10:00 UTC\n" in listed
+
+
 def test_a_bearer_is_told_who_they_are(run: Run, tenant: str) -> None:
     secret = run("token", "create", "--role", "reader", "--tenant", tenant, "--description", "audit").out.strip()
     shown = run("token", "show", token=secret)
@@ -101,6 +108,14 @@ def test_a_bearer_is_told_who_they_are(run: Run, tenant: str) -> None:
         ("acl rule rm {tenant} web --dry-run", "acl rule delete {tenant} web --dry-run"),
         ("acl rule update {tenant} web --port 80 --dry-run", "acl rule set {tenant} web --port 80 --dry-run"),
         ("acl rollback {tenant} 0 --dry-run", "acl restore {tenant} 0 --dry-run"),
+        (
+            "acl rule add {tenant} x --allow --proto tcp -s any -d any --dport 80 --sport 9 --dry-run",
+            "acl rule add {tenant} x --permit -p tcp -s any -d any --port 80 --source-port 9 --dry-run",
+        ),
+        (
+            "acl rule set {tenant} web --expires 2090-01-01 --dry-run",
+            "acl rule set {tenant} web --ends 2090-01-01 --dry-run",
+        ),
         ("domain get d-{tenant}", "domain show d-{tenant}"),
         ("help acl rule add", "acl rule add --help"),
         ("acl help show", "acl show --help"),
@@ -131,6 +146,7 @@ def test_a_word_of_another_tool_does_what_is_meant(run: Run, tenant: str, typed:
         ("login", "`aclflow context add`"),
         ("whoami", "`aclflow token show`"),
         ("version", "`aclflow --version`"),
+        ("security group list", "`aclflow acl show TENANT`"),
     ],
 )
 def test_a_word_that_is_not_ours_is_answered_with_ours(typed: str, answer: str) -> None:

@@ -110,7 +110,7 @@ def test_a_rule_said_twice_gets_two_ids() -> None:
 @pytest.mark.parametrize(
     ("line", "effect", "reason"),
     [
-        ("-i eth0 -j ACCEPT", Effect.NARROWER, "the interface a packet takes cannot be seen here; it can be said"),
+        ("-i eth0 -j ACCEPT", Effect.NARROWER, "the interface a packet takes cannot be seen here; --in-interface"),
         ("-m limit --limit 3/min -j ACCEPT", Effect.NARROWER, "-m limit: rates are not counted here"),
         (
             "-m mac ! --mac-source 0:1:2:3:4:5 -j ACCEPT",
@@ -141,8 +141,8 @@ def test_a_loss_of_a_jump_says_how_much_hangs_on_it() -> None:
     text = table("-A FORWARD -i eth0 -j A", "-A A -p tcp -j ACCEPT", "-A A -p udp -j ACCEPT", more=":A - [0:0]")
     (loss,) = read(text, "iptables").losses
     assert str(loss) == (
-        "-:6: permit left out (narrower): the interface a packet takes cannot be seen here; it can be said which one "
-        "it is (2 rules hang on it): "
+        "-:6: permit left out (narrower): the interface a packet takes cannot be seen here; --in-interface and "
+        "--out-interface tell it (2 rules hang on it): "
         "-A FORWARD -i eth0 -j A"
     )
 

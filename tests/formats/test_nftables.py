@@ -68,7 +68,7 @@ def test_a_listing_of_the_real_nft() -> None:
         "established packets cannot be told from others",
         "rates are not counted here",
         "ip6 nexthdr sees the first header only, which need not be that of the protocol",
-        "the interface a packet takes cannot be seen here; it can be said which one it is",
+        "the interface a packet takes cannot be seen here; --in-interface and --out-interface tell it",
     }
 
 

@@ -35,6 +35,7 @@ _FORMS = frozenset(form.value for form in Form)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _LONGEST_S = 86_400
 _SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "note": None}
+_MEMBERS = {"destination_ports": "port", "source_ports": "source port"}
 _COLUMNS = ("id", "direction", "action", "protocol", "source", "destination")
 
 
@@ -382,9 +383,13 @@ def _row(rule: Rule) -> tuple[str, ...]:
         "any" if rule.protocol is None else format_protocol(rule.protocol),
         str(rule.source),
         str(rule.destination),
-        ", ".join(f"{key} {_words(value)}" for key, value in more.items()),
+        ", ".join(_member_words(rule, key, value) for key, value in more.items()),
     )
 
 
-def _words(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+def _member_words(rule: Rule, key: str, value: object) -> str:
+    """One more member of a rule, as the options of `aclflow acl rule` call it."""
+    if rule.expires is not None and key == "expires":
+        return f"until {rule.expires:%Y-%m-%d %H:%M} UTC"
+    words = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return f"{_MEMBERS.get(key, key)} {words}"

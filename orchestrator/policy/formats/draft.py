@@ -52,7 +52,9 @@ class Draft:
         Raises BadInput where that is not known.
         """
         if not known:
-            raise BadInput("the interface a packet takes cannot be seen here; it can be said which one it is")
+            raise BadInput(
+                "the interface a packet takes cannot be seen here; --in-interface and --out-interface tell it"
+            )
         found = any(
             known.startswith(each[: -len(any_more)]) if each.endswith(any_more) else known == each for each in patterns
         )
