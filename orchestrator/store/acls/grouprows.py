@@ -76,14 +76,29 @@ class GroupPlan:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
+_GROUPS_AT = Prepared(
+    held_at(acl_groups, bindparam("of_tenant"), bindparam("at_version"), _groups.name, _groups.description).order_by(
+        _groups.name.name
+    )
+)
+_MEMBERS_AT = Prepared(
+    held_at(
+        acl_group_members,
+        bindparam("of_tenant"),
+        bindparam("at_version"),
+        _members.name,
+        _members.order_key,
+        _members.prefix,
+    ).order_by(_members.name.name, _members.order_key.name)
+)
+
+
 def load(tx: Transaction, tenant: int, version: int) -> Mapping[str, KeyedGroup]:
     """A tenant's groups at a version, by name."""
     descriptions = _descriptions(tx, tenant, version)
     members: defaultdict[str, list[Row[Any]]] = defaultdict(list)
     if descriptions:
-        columns = _members.name, _members.order_key, _members.prefix
-        held = held_at(acl_group_members, tenant, version, *columns)
-        for row in tx.read(held.order_by(_members.name.name, _members.order_key.name)):
+        for row in tx.rows(_MEMBERS_AT, of_tenant=tenant, at_version=version):
             members[row.name].append(row)
     return MappingProxyType(
         {name: _key_members(name, description, members[name]) for name, description in descriptions.items()}
@@ -157,8 +172,7 @@ def _ended_since(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[i
 
 
 def _descriptions(tx: Transaction, tenant: int, version: int) -> dict[str, str]:
-    held = held_at(acl_groups, tenant, version, _groups.name, _groups.description)
-    return {row.name: row.description for row in tx.read(held.order_by(_groups.name.name))}
+    return {row.name: row.description for row in tx.rows(_GROUPS_AT, of_tenant=tenant, at_version=version)}
 
 
 def current_members(tx: Transaction, tenant: int, name: str) -> tuple[MemberRow, ...]:

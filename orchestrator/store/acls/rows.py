@@ -105,12 +105,15 @@ def load_rows(tx: Transaction, tenant: Row[Any], version: int) -> CachedAcl:
         return _load_rows(tx, tenant, head)
 
 
+_HELD_AT = Prepared(
+    held_at(
+        acl_rules, bindparam("of_tenant"), bindparam("at_version"), _rules.order_key, _rules.number, _rules.body
+    ).order_by(_rules.order_key.name)
+)
+
+
 def _load_rows(tx: Transaction, tenant: Row[Any], head: Row[Any]) -> CachedAcl:
-    rows = tx.read(
-        held_at(acl_rules, tenant.number, head.version, _rules.order_key, _rules.number, _rules.body).order_by(
-            _rules.order_key.name
-        )
-    ).all()
+    rows = tx.rows(_HELD_AT, of_tenant=tenant.number, at_version=head.version)
     rules = _rules_of([row.body for row in rows])
     numbers = RuleNumbers({rule.id: row.number for rule, row in zip(rules, rows, strict=True)})
     groups = grouprows.load(tx, tenant.number, head.version)

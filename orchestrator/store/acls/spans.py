@@ -10,19 +10,26 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, CompoundSelect, Table, select
+from sqlalchemy import BindParameter, Column, ColumnElement, CompoundSelect, Table, literal_column, select
 
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules
 from orchestrator.store.sql.keys import LOWEST_KEY
 
 _ANY: Final[dict[Table, tuple[ColumnElement[bool], ...]]] = {
-    acl_rules: (acl_rules.c.order_key >= LOWEST_KEY,),
-    acl_groups: (acl_groups.c.name >= "",),
-    acl_group_members: (acl_group_members.c.name >= "", acl_group_members.c.prefix >= ""),
+    acl_rules: (acl_rules.c.order_key >= literal_column(str(LOWEST_KEY)),),
+    acl_groups: (acl_groups.c.name >= literal_column("''"),),
+    acl_group_members: (
+        acl_group_members.c.name >= literal_column("''"),
+        acl_group_members.c.prefix >= literal_column("''"),
+    ),
 }
-"""Of each table's index of the rows that still hold, what is true of every row."""
+"""Of each table's index of the rows that still hold, what is true of every row. Written out, so that statements with it
+may be prepared."""
 
-Tenant = int | Column[Any]
+_ZERO: ColumnElement[int] = literal_column("0")
+
+Tenant = int | Column[Any] | BindParameter[Any]
+Version = int | BindParameter[Any]
 
 
 def holds_now(table: Table, tenant: Tenant) -> ColumnElement[bool]:
@@ -33,18 +40,18 @@ def holds_now(table: Table, tenant: Tenant) -> ColumnElement[bool]:
     return found
 
 
-def ended_after(table: Table, tenant: Tenant, version: int) -> ColumnElement[bool]:
+def ended_after(table: Table, tenant: Tenant, version: Version) -> ColumnElement[bool]:
     """The rows that held at a version and do so no more."""
-    return (table.c.tenant == tenant) & (table.c.until_version > version) & (table.c.since_version + 0 <= version)
+    return (table.c.tenant == tenant) & (table.c.until_version > version) & (table.c.since_version + _ZERO <= version)
 
 
-def held_at(table: Table, tenant: Tenant, version: int, *columns: Column[Any]) -> CompoundSelect[Any]:
+def held_at(table: Table, tenant: Tenant, version: Version, *columns: Column[Any]) -> CompoundSelect[Any]:
     """Select columns of the rows that held at a version.
 
     Newer rows are examined; rows that had ended by then are not.
     """
     return (
         select(*columns)
-        .where(holds_now(table, tenant), table.c.since_version + 0 <= version)
+        .where(holds_now(table, tenant), table.c.since_version + _ZERO <= version)
         .union_all(select(*columns).where(ended_after(table, tenant, version)))
     )

@@ -77,6 +77,7 @@ class Hits:
         self._tx.domain(domain)
         query = (
             select(tenants.c.id, acl_rules.c.rule_id, acl_rules.c.number)
+            .select_from(tenants)
             .join(acl_rules, holds_now(acl_rules, tenants.c.number))
             .where(tenants.c.domain == domain)
             .order_by(tenants.c.id, acl_rules.c.order_key)

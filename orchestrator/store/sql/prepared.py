@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import Connection, Dialect, Row, Table
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.sql import Insert, Select
+from sqlalchemy.sql import CompoundSelect, Insert, Select
 from sqlalchemy.sql.dml import UpdateBase
 
 Driver = sqlite3.Connection | psycopg.Connection[Any]
@@ -57,7 +57,7 @@ class Prepared:
 
     def __init__(
         self,
-        statement: Select[Any] | UpdateBase | Callable[[Insertion], Insert],
+        statement: Select[Any] | CompoundSelect[Any] | UpdateBase | Callable[[Insertion], Insert],
         columns: Sequence[str] | None = None,
         changes: Table | None = None,
     ) -> None:
