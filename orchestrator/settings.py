@@ -170,6 +170,11 @@ class Settings:
         return self.state_dir / "audit"
 
     @property
+    def programs_dir(self) -> Path:
+        """Where domains' programs are kept for the next start."""
+        return self.state_dir / "programs"
+
+    @property
     def speaks_tls(self) -> bool:
         return self.tls or self.tls_certificate is not None
 

@@ -33,6 +33,7 @@ from orchestrator.control.feed import Feed
 from orchestrator.control.fleet.effects import CloudHand
 from orchestrator.control.fleet.keeper import FleetKeeper
 from orchestrator.control.gauges import EdgeMetrics, FleetGauges, HitMetrics, PointMetrics
+from orchestrator.control.keptprograms import KeptPrograms, ProgramKeeper
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.onboarding import Onboarder
 from orchestrator.control.packets.log import PacketDesk, PacketSink
@@ -73,6 +74,7 @@ class Parts:
     precompiler: Precompiler
     feed: Feed
     auditor: Auditor
+    programs: ProgramKeeper
     store: Store
 
     def release(self) -> None:
@@ -90,6 +92,7 @@ class Parts:
             self.keeper.close()
         self.workbench.close()
         self.precompiler.close()
+        self.programs.stop()
         self.control.stop()
         self.auditor.stop()
         self.store.close()
@@ -99,6 +102,7 @@ class Parts:
         """From the application's start to its end."""
         self.control.start()
         self.auditor.start()
+        self.programs.start()
         self.onboarder.start()
         if self.keeper is not None:
             self.keeper.start()
@@ -121,6 +125,7 @@ class _Core:
     metrics: Metrics
     control: Control
     precompiler: Precompiler
+    programs: ProgramKeeper
     enforcement: Enforcement
     spreading: Spreading
     publishers: tuple[Publisher, ...]
@@ -178,6 +183,7 @@ def wire_service(store: Store, settings: Settings, clock: Callable[[], dt.dateti
         core.precompiler,
         feed,
         auditor,
+        core.programs,
         store,
     )
     return Service(create_app(services, parts.lifespan), parts)
@@ -200,9 +206,10 @@ def _wire_core(store: Store, settings: Settings) -> _Core:
     tells, is_enforced = partial(_log_unmade, store), partial(_is_enforced, store)
     tiers = Tiers(servers=ServerManager(Publisher(), is_enforced, vouches=store.is_alone, tells=tells))
     precompiler = Precompiler(settings.list_limit_s)
+    kept = KeptPrograms(store, settings.programs_dir, refused=metrics.refused_kept)
     control = Control(
         store,
-        Compiler(metrics),
+        Compiler(metrics, kept),
         publisher,
         timekeeper,
         tiers,
@@ -216,7 +223,8 @@ def _wire_core(store: Store, settings: Settings) -> _Core:
     for gauges in (EdgeMetrics(tiers.edges.reports), FleetGauges(control), HitMetrics(control), PointMetrics(control)):
         metrics.registry.register(gauges)
     publishers = (publisher, *tiers.publishers, spreading.publisher)
-    return _Core(metrics, control, precompiler, enforcement, spreading, publishers)
+    programs = ProgramKeeper(kept, publisher)
+    return _Core(metrics, control, precompiler, programs, enforcement, spreading, publishers)
 
 
 def _wire_machines(core: _Core, settings: Settings, clock: Callable[[], dt.datetime], *, is_alone: bool) -> _Machines:

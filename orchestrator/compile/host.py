@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass
 
+import numpy as np
+
 from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.lifting.lifted import Lifted
 from orchestrator.compile.lifting.lifts import Lift
@@ -66,6 +68,8 @@ class CompileCache:
         self._policy = Policy()
         self._sites = Sites.of(self._policy)
         self._parts: dict[_Name, _Part] = {}
+        self._kept: dict[_Name, _Source] = {}
+        """The parts that a restored program has and that are not compiled here yet."""
         self._logging: frozenset[int] = frozenset()
         self._program: Program | None = None
         self.change: Delta | None = None
@@ -80,8 +84,39 @@ class CompileCache:
     def fork(self) -> CompileCache:
         """Return a cache that knows the same and goes its own way."""
         other = copy(self)
-        other._parts = dict(self._parts)
+        other._parts, other._kept = dict(self._parts), dict(self._kept)
         return other
+
+    def restore_program(self, policy: Policy, kept: Program, same: Set[str], *, generation: int) -> Program:
+        """Return a policy's program, from one that the same code made of another policy.
+
+        Of the tenants `same`, both policies make the same rows: their parts are compiled when they change. All others
+        are compiled now, and what the kept program has in their place goes. Nothing is lifted in either. For an empty
+        cache. Raises what `compile_program` raises.
+        """
+        sites = Sites.of(policy)
+        is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
+        tracking = Tracking(zone_of(kept.domain), policy.holds_replies) if is_tracked else None
+        parts: dict[_Name, _Part] = {}
+        for name, source in _sources(policy, policy.tenants, sites, tracking):
+            if name[1] in same:
+                self._kept[name] = source
+            else:
+                parts[name] = source.compile_part(None)
+        logging = frozenset([each.number for each in policy.tenants if any(rule.log for rule in each.acl.rules)])
+        reporting = _reporting(policy, logging)
+        if reporting:
+            parts[_METERS] = _Meters(reporting, policy.log_limit).compile_part(None)
+        stays = {each.number for each in policy.tenants if each.id in same}
+        gone = [kept.blocks.of_tenant(number) for number in kept.blocks.tenants if number not in stays]
+        made = FlowTable.join_tables([part.rows for part in parts.values()])
+        made = made.take(~np.isin(made.tenant, np.array(sorted(stays), np.uint32)))
+        come = about_connections(made) if is_tracked else made
+        removed, added = difference(FlowTable.join_tables(gone), come)
+        program = Program.of(kept.domain, Tier.HOST, generation, kept.blocks.replace_rows(removed, added), sites.ports)
+        self._parts, self._sites, self._logging = parts, sites, logging
+        self._program, self._policy = program, policy
+        return program
 
     def compile_program(
         self, policy: Policy, *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()
@@ -93,8 +128,8 @@ class CompileCache:
         moved = sites.moved - {tenant.id for tenant in (*gone, *come)}
         is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
         tracking = Tracking(zone_of(domain), policy.holds_replies) if is_tracked else None
-        sources = dict(_sources(policy, come, sites, tracking)) | _moved_places(self._parts, moved, sites)
-        made = {name: self._part(name, source) for name, source in sources.items()}
+        sources = dict(_sources(policy, come, sites, tracking)) | self._moved_places(moved, sites)
+        made = {name: self._part(name, source) for name, source in sources.items() if not self._is_kept(name, source)}
         logging = self._logging_after(gone, made)
         reporting = _reporting(policy, logging)
         if reporting or _METERS in self._parts:
@@ -102,7 +137,7 @@ class CompileCache:
         if lifted or _LIFTED in self._parts:
             made[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
         steps: list[_Step] = [(self._parts.get(name), part) for name, part in made.items()]
-        steps += [(self._parts[name], None) for name in dropped]
+        steps += [(self._known(name), None) for name in dropped]
         change = self._exchange_rows(steps, tracked=is_tracked)
         before = self._program
         blocks = Blocks.of(change.added) if before is None else before.blocks.replace_rows(change.removed, change.added)
@@ -118,6 +153,8 @@ class CompileCache:
         """Return the rows of the last program that go, and the next program's that come."""
         were_tracked = self._policy.return_traffic is ReturnTraffic.TRACKED
         if tracked is not were_tracked and self._program is not None:
+            for name in tuple(self._kept):
+                self._known(name)
             replaced = {id(old) for old, _ in steps}
             kept = [part for part in self._parts.values() if id(part) not in replaced]
             whole = FlowTable.join_tables(
@@ -145,8 +182,29 @@ class CompileCache:
         numbers = {tenant.number for tenant in gone} | {each.tenant.number for each in lists}
         return self._logging - numbers | {each.tenant.number for each in lists if each.logging}
 
+    def _is_kept(self, name: _Name, source: _Source) -> bool:
+        """Return whether a part is as in the restored program, and not needed now."""
+        kept = self._kept.get(name)
+        return kept is not None and source.is_same(kept)
+
+    def _known(self, name: _Name) -> _Part | None:
+        """Return a part of the last program, compiled now where that was put off."""
+        kept = self._kept.pop(name, None)
+        if kept is not None:
+            self._parts[name] = kept.compile_part(None)
+        return self._parts.get(name)
+
+    def _moved_places(self, moved: Set[str], sites: Sites) -> dict[_Name, _Source]:
+        """Return the places of tenants of which nothing but endpoints changed."""
+        names = [(_Places, tenant) for tenant in moved]
+        known = [(name[1], self._kept.get(name) or self._parts[name].source) for name in names if self._has(name)]
+        return {(_Places, name): _places(name, old.number, sites) for name, old in known if isinstance(old, _Places)}
+
+    def _has(self, name: _Name) -> bool:
+        return name in self._kept or name in self._parts
+
     def _part(self, name: _Name, source: _Source) -> _Part:
-        known = self._parts.get(name)
+        known = self._known(name)
         return known if known is not None and source.is_same(known.source) else source.compile_part(known)
 
 
@@ -326,12 +384,6 @@ def _sources(
         yield (_Lists, tenant.id), _Lists(tenant, policy.return_traffic)
         yield (_Ends, tenant.id), _Ends(tenant)
         yield (_Places, tenant.id), _places(tenant.id, tenant.number, sites)
-
-
-def _moved_places(parts: Mapping[_Name, _Part], moved: Set[str], sites: Sites) -> dict[_Name, _Source]:
-    """Return the places of tenants of which nothing but endpoints changed."""
-    known = [(name, parts[_Places, name].source) for name in moved if (_Places, name) in parts]
-    return {(_Places, name): _places(name, old.number, sites) for name, old in known if isinstance(old, _Places)}
 
 
 def _places(tenant: str, number: int, sites: Sites) -> _Places:

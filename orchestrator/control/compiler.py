@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from orchestrator.compile.host import CompileCache, compile_host
 from orchestrator.compile.lifting.lifts import Lift
+from orchestrator.control.keptprograms import KeptPrograms
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.proofs import Proofs
+from orchestrator.errors import AclflowError
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 from orchestrator.program.wire import written
@@ -59,8 +61,9 @@ class Compiler:
     Where they were one, a long list that is held back would be compiled twice at every write of anybody.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, kept: KeptPrograms | None = None) -> None:
         self._metrics = metrics
+        self._kept = kept
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._lines: dict[str, _Line] = {}
         self._intersections: dict[str, _Line] = {}
@@ -71,6 +74,10 @@ class Compiler:
         Raises NotEquivalent when what was compiled is not the policy.
         """
         with self._locks[domain]:
+            if domain not in self._lines and self._kept is not None and not is_intersection:
+                restored = self._restore(self._kept, domain, snapshot)
+                if restored is not None:
+                    return restored
             line = self._lines.setdefault(domain, _Line(CompileCache(), Proofs(self._metrics)))
             if is_intersection:
                 line = self._intersections.get(domain) or line.fork()
@@ -84,6 +91,26 @@ class Compiler:
             with _writing(cache.change) as change:
                 line.proofs.check(snapshot.policy, program, cache.change)
             return Compiled(program, change(), cache.lifts)
+
+    def _restore(self, kept: KeptPrograms, domain: str, snapshot: PolicySnapshot) -> Compiled | None:
+        """Return the program made from a kept one; None: compile it all.
+
+        What is not as it was is compiled and proven.
+        """
+        found = kept.restore(domain, snapshot)
+        if found is None:
+            return None
+        line = _Line(CompileCache(), Proofs(self._metrics))
+        try:
+            program = line.cache.restore_program(
+                snapshot.policy, found.program, found.same, generation=snapshot.generation
+            )
+            line.proofs.resume(snapshot.policy, program, found.same)
+        except AclflowError as error:  # if it is the list's fault, compiling it says so
+            kept.refuse(domain, error)
+            return None
+        self._lines[domain] = line
+        return Compiled(program, None)
 
     def follow(self, domain: str) -> None:
         """The newest policy is published: drop what is kept of an intersection."""

@@ -57,6 +57,11 @@ class Metrics:
             "Programs that were not published because they are not the policy",
             registry=self.registry,
         )
+        self._refused = Counter(
+            "aclflow_kept_programs_refused",
+            "Kept programs that were damaged or not those of their lists, and were compiled",
+            registry=self.registry,
+        )
         reports = Counter("aclflow_reports", "Reports of enforcement points", ("state",), registry=self.registry)
         # from zero on, or Prometheus would not see the first of a kind as an increase
         self._reports = {state: reports.labels(state.value) for state in PointState}
@@ -87,6 +92,10 @@ class Metrics:
     def disproved(self) -> None:
         """A program was not the policy, and was not published."""
         self._disproved.inc()
+
+    def refused_kept(self) -> None:
+        """A program that was kept for a start could not be used."""
+        self._refused.inc()
 
     def reported(self, state: PointState) -> None:
         """An enforcement point reported itself to be in a state."""

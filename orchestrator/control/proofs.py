@@ -7,10 +7,11 @@ touches is proven again (`compile/equivalence`).
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 
 import structlog
 
-from orchestrator.compile.equivalence import Proof, prove
+from orchestrator.compile.equivalence import Proof, prove, prove_rest
 from orchestrator.control.metrics import Metrics
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Policy
@@ -32,6 +33,15 @@ class Proofs:
         other = Proofs(self._metrics)
         other._known = dict(self._known)
         return other
+
+    def resume(self, policy: Policy, program: Program, same: Set[str]) -> None:
+        """Prove a restored program, but for the tenants `same`.
+
+        Their rows were proven before they were kept. Raises NotEquivalent.
+        """
+        blocks = program.blocks
+        proof = prove_rest(policy, same, blocks.tenants, blocks.of_tenant)
+        self._known[program.domain] = (program.digest, proof)
 
     def check(self, policy: Policy, program: Program, change: Delta | None) -> None:
         """Prove a program, from the last proven one by `change` where possible.

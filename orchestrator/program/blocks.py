@@ -240,6 +240,11 @@ class Blocks:
         """Every block, in the order of names."""
         return chain.from_iterable(map(self._tenants.__getitem__, self._digests.tenants.tolist()))
 
+    @property
+    def tenants(self) -> tuple[int, ...]:
+        """The numbers of the tenants that rows bear, ascending; 0 is nobody's."""
+        return tuple(self._digests.tenants.tolist())
+
     def digest(self, ports: tuple[str, ...]) -> bytes:
         """The 16-byte digest of the rows together with what their symbols stand for."""
         return hash_bytes(hash_bytes("\0".join(ports).encode()) + self._digests.data)

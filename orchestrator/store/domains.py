@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +25,7 @@ from orchestrator.store.packetlog import limit_of
 from orchestrator.store.placements import with_placements
 from orchestrator.store.prefixrows import owned_prefixes
 from orchestrator.store.records import Change, DomainRecord, OperatorRules, PolicySnapshot
+from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import domains, hosts, operator_rules, prefixes, tenants
 from orchestrator.store.schema.fleet import fleets
 from orchestrator.store.sites import Sites
@@ -157,6 +158,16 @@ class Domains(Sites):
         if moved or not self._tx.writing:  # a writer that has not moved the generation may have changed rows already
             self._tx.snapshots[domain] = found
         return found
+
+    def list_marks(self, domain: str) -> Mapping[str, str]:
+        """Return, by tenant, a text that names its list; no other list ever has it."""
+        versions = acl_versions.c
+        of_domain = (
+            select(tenants.c.id, versions.version, versions.generation, versions.created)
+            .join(acl_versions, (versions.tenant == tenants.c.number) & (versions.version == tenants.c.acl_version))
+            .where(tenants.c.domain == domain)
+        )
+        return {row.id: f"{row.version} {row.generation} {row.created}" for row in self._tx.read(of_domain)}
 
     def _apply_touched(self, domain: str, policy: Policy, others: frozenset[str]) -> Policy:
         """Apply to a policy the changes of this transaction and the lists of `others`.

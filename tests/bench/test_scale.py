@@ -28,7 +28,9 @@ def test_ratios_are_those_of_pairs_and_bear_their_sizes(monkeypatch: pytest.Monk
     def measured(size: Size, _: int) -> Cost:
         asked.append(size)
         grows = size.tenants + size.hosts + size.agents
-        return Cost(*[float(grows)] * 6, ready_s=1.0, ready_cpu_s=1.0, peak_mib=512.0)
+        return Cost(
+            *[float(grows)] * 6, ready_s=1.0, ready_cpu_s=1.0, peak_mib=512.0, ready_again_s=0.5, ready_again_cpu_s=0.5
+        )
 
     sizes = suite.Sizes(2, 300, 90, 60, Size(10, 100, 1, 0), Load(10, 10))
     monkeypatch.setattr(suite, "measure_apart", measured)
@@ -37,6 +39,7 @@ def test_ratios_are_those_of_pairs_and_bear_their_sizes(monkeypatch: pytest.Monk
     assert results.figures["cpu_add_host_at_90_vs_10"].median == (100 + 90) / (100 + 10)
     assert results.figures["cpu_one_rule_agents_at_60_vs_10"].median == 61 / 11
     assert results.figures["rss_gib_1k_rules"].median == 0.5
+    assert results.figures["ready_again_s_1k_rules"].median == 0.5
     assert len(asked) == 13
     assert not results.figures.keys() & results.absent.keys()
 
@@ -51,7 +54,9 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         asked.append(size)
         grows = size.tenants + size.hosts + size.agents + len(asked)
-        return Cost(*[float(grows)] * 6, ready_s=1.0, ready_cpu_s=1.0, peak_mib=512.0)
+        return Cost(
+            *[float(grows)] * 6, ready_s=1.0, ready_cpu_s=1.0, peak_mib=512.0, ready_again_s=0.5, ready_again_cpu_s=0.5
+        )
 
     monkeypatch.setattr(suite, "measure_apart", measured)
     whole = suite.measure(sizes, lambda *_, **__: None)

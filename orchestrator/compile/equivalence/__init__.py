@@ -34,6 +34,6 @@ Read in this order:
 docs/equivalence.md shows how to check one by hand, and says what is not proven.
 """
 
-from orchestrator.compile.equivalence.proof import Proof, prove
+from orchestrator.compile.equivalence.proof import Proof, prove, prove_rest
 
-__all__ = ["Proof", "prove"]
+__all__ = ["Proof", "prove", "prove_rest"]

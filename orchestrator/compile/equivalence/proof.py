@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from orchestrator.compile.equivalence.membersets import MemberSets
 from orchestrator.compile.equivalence.rows import NO_ROWS, check_ends, deciding, is_of_rules, standing
 from orchestrator.compile.equivalence.tracked import read_rows, read_whole, tracks
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.model import Policy, ReturnTraffic, Rule, find_replaced
+from orchestrator.policy.model import Policy, ReturnTraffic, Rule, Tenant, find_replaced
 from orchestrator.program.flows import FlowTable
 
 OPERATOR = ""
@@ -78,6 +78,8 @@ class Proof:
     lists: Mapping[str, Proven]
     owners: Mapping[int, str]
     lifted: LiftedProof
+    kept: Mapping[str, Tenant]
+    """The tenants whose lists were proven before their program was kept: they are proven again at their next change."""
 
     def must_begin_anew(self, policy: Policy, removed: FlowTable, added: FlowTable) -> bool:
         """Return whether the next program must be proven whole.
@@ -102,11 +104,16 @@ class Proof:
         was, now = deciding(removed), deciding(added)
         gone, come = _by_owner(was.lists), _by_owner(now.lists)
         chains, dropped = self._changed_chains(policy, gone.keys() | come.keys())
-        lists, owners = dict(self.lists), dict(self.owners)
+        lists, owners, kept = dict(self.lists), dict(self.owners), dict(self.kept)
+        left = {self._number(name) for name in dropped}
+        for number in left:
+            owners.pop(number, None)
         for name in dropped:
-            owners.pop(lists.pop(name).chain.tenant, None)
+            lists.pop(name, None)
+        for name in (*dropped, *chains):
+            kept.pop(name, None)
         owners |= {chain.tenant: name for name, chain in chains.items()}
-        for number in (gone.keys() | come.keys() | {self.lists[name].chain.tenant for name in dropped}) - owners.keys():
+        for number in (gone.keys() | come.keys() | left) - owners.keys():
             _check_gone(number, rows_of(number))
         for name, chain in chains.items():
             rows = gone.get(chain.tenant, NO_ROWS), come.get(chain.tenant, NO_ROWS)
@@ -115,8 +122,16 @@ class Proof:
                 continue
             found = None if known is None or name == OPERATOR else known.after(chain, *rows)
             lists[name] = found or _proven(name, chain, _lists_of(policy, rows_of(chain.tenant)))
-        lifted = self.lifted.after(policy, was.lifted, now.lifted, _met_by(lists))
-        return Proof(policy, lists, owners, lifted)
+        lifted = self.lifted.after(policy, was.lifted, now.lifted, _met_by(policy, lists, kept, rows_of))
+        return Proof(policy, lists, owners, lifted, kept)
+
+    def _number(self, name: str) -> int:
+        return self.lists[name].chain.tenant if name in self.lists else self.kept[name].number
+
+    def _chain(self, name: str) -> Chain:
+        if name in self.lists:
+            return self.lists[name].chain
+        return Chain.of_tenant(self.kept[name], self.policy.return_traffic)
 
     def _changed_chains(self, policy: Policy, numbers: Set[int]) -> tuple[dict[str, Chain], Set[str]]:
         """Return the lists that changed or have one of `numbers`, and the removed lists' names."""
@@ -130,7 +145,7 @@ class Proof:
         if new.operator is not old.operator or new.operator_numbers is not old.operator_numbers:
             chains[OPERATOR] = Chain.of_operator(new.operator, new.operator_numbers)
         touched = {self.owners[number] for number in numbers if number in self.owners}
-        chains |= {name: self.lists[name].chain for name in touched - chains.keys() - dropped}
+        chains |= {name: self._chain(name) for name in touched - chains.keys() - dropped}
         return chains, dropped
 
 
@@ -143,7 +158,25 @@ def prove(policy: Policy, flows: FlowTable) -> Proof:
     for number in owned.keys() - owners.keys():
         _check_gone(number, owned[number])
     lists = {name: _proven(name, chain, owned.get(chain.tenant, NO_ROWS)) for name, chain in chains.items()}
-    return Proof(policy, lists, owners, LiftedProof.of(policy, rows.lifted, met_by=_met_by(lists)))
+    lifted = LiftedProof.of(policy, rows.lifted, met_by=lambda tenant, items: lists[tenant].met_by(items))
+    return Proof(policy, lists, owners, lifted, {})
+
+
+def prove_rest(policy: Policy, same: Set[str], numbers: Iterable[int], rows_of: Callable[[int], FlowTable]) -> Proof:
+    """Prove a restored program, but for the lists of the tenants `same`.
+
+    Their rows were proven before the program was kept. `numbers` are those that its rows bear, and `rows_of` gives the
+    rows of one. Nothing is lifted in it. Raises NotEquivalent.
+    """
+    kept = {str(each.id): each for each in policy.tenants if each.id in same}
+    chains = {OPERATOR: Chain.of_operator(policy.operator, policy.operator_numbers)} | {
+        str(each.id): Chain.of_tenant(each, policy.return_traffic) for each in policy.tenants if each.id not in same
+    }
+    owners = {chain.tenant: name for name, chain in chains.items()} | {each.number: name for name, each in kept.items()}
+    for number in set(numbers) - owners.keys():
+        _check_gone(number, rows_of(number))
+    lists = {name: _proven(name, chain, _lists_of(policy, rows_of(chain.tenant))) for name, chain in chains.items()}
+    return Proof(policy, lists, owners, LiftedProof.of(policy, NO_ROWS), kept)
 
 
 def _lists_of(policy: Policy, rows: FlowTable) -> FlowTable:
@@ -157,8 +190,19 @@ def _lists_of(policy: Policy, rows: FlowTable) -> FlowTable:
     return deciding(rows).lists
 
 
-def _met_by(lists: Mapping[str, Proven]) -> Met:
-    return lambda tenant, items: lists[tenant].met_by(items)
+def _met_by(
+    policy: Policy, lists: dict[str, Proven], kept: dict[str, Tenant], rows_of: Callable[[int], FlowTable]
+) -> Met:
+    """Return what tells the rules that items meet; it proves a list that was kept."""
+
+    def met_by(name: str, items: Items) -> Sequence[Rule]:
+        tenant = kept.pop(name, None)
+        if tenant is not None:
+            chain = Chain.of_tenant(tenant, policy.return_traffic)
+            lists[name] = _proven(name, chain, _lists_of(policy, rows_of(tenant.number)))
+        return lists[name].met_by(items)
+
+    return met_by
 
 
 def _chains(policy: Policy) -> dict[str, Chain]:
