@@ -18,7 +18,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.formats.express import NO_PACKETS
 from orchestrator.policy.model import RETURN_RULE_ID, Action, Direction, Packet, Policy, ReturnTraffic, Tenant
-from orchestrator.policy.oracle import RETURN_RULES, Decision, Step, ask, decide, matches
+from orchestrator.policy.oracle import PATH_MTU_RULES, RETURN_RULES, Decision, Step, ask, decide, matches
 
 TCP, UDP = 6, 17
 
@@ -68,7 +68,7 @@ def logs(policy: Policy, step: Step) -> bool:
 def reported_denial(policy: Policy, tenant: Tenant, packet: Packet) -> list[str]:
     """The comment of the rule that denies a packet to a tenant at a firewall server, if it logs."""
     operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
-    if operator is not None or any(matches(rule, packet, {}) for rule in RETURN_RULES):
+    if operator is not None or any(matches(rule, packet, {}) for rule in (*RETURN_RULES, *PATH_MTU_RULES)):
         step = Step(None, None, operator.action, operator.id) if operator is not None else None
     else:
         step = ask(tenant.acl, packet, Direction.INGRESS, ReturnTraffic.EXPLICIT, tenant.id)

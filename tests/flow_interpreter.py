@@ -212,6 +212,8 @@ def _apply(actions: bytes, fields: Fields, journey: Journey) -> None:
             copied = (1 << bits) - 1
             kept = fields.get(_name(destination), 0) & ~copied
             fields[_name(destination)] = kept | fields[_name(source)] & copied
+        elif kind == 29:
+            pass  # a meter: there is no clock here, and one packet is within every rate
         elif kind == 0xFFFF and body[:6] == bytes.fromhex("000023200025"):
             assert body[6:24] == bytes.fromhex("000000000000 0000 0008 0080 0000 0005 0008"), "octets, then the meter"
             journey.reported.append((journey.cookies[-1], int.from_bytes(body[24:], "big")))

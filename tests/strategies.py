@@ -223,7 +223,7 @@ def policies(draw: DrawFn, max_tenants: int = 2, max_rules: int = 5, with_operat
         tenants=tuple(tenants),
         operator=operator,
         operator_numbers={rule.id: 900 + position for position, rule in enumerate(operator)},
-        return_traffic=draw(st.sampled_from((ReturnTraffic.ESTABLISHED, ReturnTraffic.EXPLICIT))),
+        return_traffic=draw(st.sampled_from([each for each in ReturnTraffic if each is not ReturnTraffic.TRACKED])),
         endpoints=tuple(endpoints),
     )
 

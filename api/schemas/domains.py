@@ -10,7 +10,7 @@ from api.schemas.acl import RuleDocument
 from api.schemas.common import BIGGEST, Incoming, Name, Outgoing, PrefixText, read_prefixes
 from orchestrator.policy.model import Endpoint, TenantId
 from orchestrator.store.records import HostRecord
-from orchestrator.wire.domains import ReturnTrafficWord
+from orchestrator.wire.domains import RETURN_TRAFFIC, ReturnTrafficWord
 
 Interface = Annotated[str, Field(min_length=1, max_length=15, description="an interface's name")]
 DatapathId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="16 hexadecimal digits")]
@@ -21,13 +21,13 @@ class NewDomain(Incoming):
     """A domain to be made."""
 
     id: Name
-    return_traffic: ReturnTrafficWord = "established"
+    return_traffic: ReturnTrafficWord = Field("established", description=RETURN_TRAFFIC)
 
 
 class DomainChange(Incoming):
     """A change of a domain."""
 
-    return_traffic: ReturnTrafficWord
+    return_traffic: ReturnTrafficWord = Field(description=RETURN_TRAFFIC)
 
 
 class Raise(Incoming):

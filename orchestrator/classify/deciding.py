@@ -19,7 +19,7 @@ from orchestrator.classify.packets import FLAGS, FRAGMENT, Packets
 from orchestrator.classify.search import Search
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId
-from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.rulelist import DEFAULT_ID, rule_rows, world
 
 I32 = npt.NDArray[np.int32]
@@ -156,6 +156,6 @@ def _worlds(direction: Direction, own: Sequence[Prefix]) -> dict[Family, Search]
 
 def _deciders(acl: Acl, direction: Direction, returns: ReturnTraffic) -> list[Decider]:
     """The lines of a direction at the places that rows have."""
-    rules = [*acl.rules, *(RETURN_RULES if returns is ReturnTraffic.ESTABLISHED else ())]
+    rules = [*acl.rules, *return_rules(returns)]
     found = [Decider(direction, rule.id, rule.action) for rule in rules if rule.direction is direction]
     return [*found, Decider(direction, DEFAULT_ID, acl.default(direction))]

@@ -44,10 +44,12 @@ Established = Annotated[
     typer.Option(
         "--established",
         "--return-traffic",
-        metavar="established|tracked|explicit",
-        help="How replies come back in: `established` (or `ack`), TCP segments that look like replies; `tracked`, as "
-        "packets of a connection that the lists permit; `explicit`, by rules alone.",
-        autocompletion=lambda: ["established", "tracked", "explicit"],
+        metavar="established|path-mtu|tracked|explicit",
+        help="How replies come back in: `established` (or `ack`), TCP segments that look like replies; `path-mtu`, the "
+        "same, and from anybody to any endpoint at most 100 ICMP errors a second and tenant that say which size of "
+        "packet a path takes, forged ones among them; `tracked`, as packets of a connection that the lists permit; "
+        "`explicit`, by rules alone.",
+        autocompletion=lambda: ["established", "path-mtu", "tracked", "explicit"],
     ),
 ]
 

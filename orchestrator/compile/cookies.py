@@ -4,12 +4,13 @@ Packets of the entry are counted for that rule.
 
      63      56 55  52 51  48 47      40 39                                    0
     ┌──────────┬──────┬──────┬──────────┬───────────────────────────────────────┐
-    │   0xAC   │ tier │ kind │    0     │                number                 │
+    │   0xAC   │ tier │ kind │   part   │                number                 │
     └──────────┴──────┴──────┴──────────┴───────────────────────────────────────┘
 
 The first byte tells our flows from everybody else's. `number` is a rule number, a tenant's number or a generation,
 as `Kind` says. Rule numbers are never reused while anything may still hold them, so a counter read from a switch
-always belongs to the rule that its cookie names.
+always belongs to the rule that its cookie names. `part` tells rules apart that count as one (those of return traffic);
+counts are added up without it (`PART_BITS`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ MARK = 0xAC
 
 NUMBER_BITS = 40
 HIGHEST_NUMBER = (1 << NUMBER_BITS) - 1
+
+PART_BITS = 0xFF << NUMBER_BITS
+"""Where a cookie has its part."""
 
 COOKIE_MASK = MARK << 56
 """A flow is ours when ``cookie & (0xFF << 56) == COOKIE_MASK``."""
@@ -77,29 +81,34 @@ class Cookie:
     tier: Tier
     kind: Kind
     number: int = 0
+    part: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.number <= HIGHEST_NUMBER:
             raise BadInput(f"{self.number} is not in 0..2^{NUMBER_BITS}-1", place="number")
+        if self.part and (self.kind not in _WITH_PARTS or not 0 <= self.part <= 0xFF):
+            raise BadInput(f"{self.part} is no part of a {self.kind.name}", place="part")
 
     def pack(self) -> int:
         """Return the 64 bits.
 
         Adding a number to the cookie with number 0 gives the cookie with that number.
         """
-        return MARK << 56 | _TIERS[self.tier] << 52 | self.kind << 48 | self.number
+        return MARK << 56 | _TIERS[self.tier] << 52 | self.kind << 48 | self.part << NUMBER_BITS | self.number
 
     @classmethod
     def unpack(cls, cookie: int) -> Cookie | None:
         """Take 64 bits apart; None if they are not a cookie of ours."""
         tier = _TIER_OF.get(cookie >> 52 & 0xF)
         kind = cookie >> 48 & 0xF
-        if cookie >> 56 != MARK or tier is None or kind not in _KINDS or cookie >> NUMBER_BITS & 0xFF:
+        part = cookie >> NUMBER_BITS & 0xFF
+        if cookie >> 56 != MARK or tier is None or kind not in _KINDS or (part and kind not in _WITH_PARTS):
             return None
-        return cls(tier, Kind(kind), cookie & HIGHEST_NUMBER)
+        return cls(tier, Kind(kind), cookie & HIGHEST_NUMBER, part)
 
 
 _KINDS = frozenset(Kind)
+_WITH_PARTS = frozenset({Kind.INGRESS_RETURN, Kind.EGRESS_RETURN})
 
 NO_ROOM = {tier: Cookie(tier, Kind.STRUCTURE, 1).pack() for tier in (Tier.HOST, Tier.SERVER)}
 """The cookies of packets that were dropped, for there was no room for the connections that they would have opened."""

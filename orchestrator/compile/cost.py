@@ -60,7 +60,7 @@ def tcam_slots(ipv4_entries: int, ipv6_entries: int) -> TcamCost:
 def cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> Cost:
     """The cost of a list on switches. Raises TooLarge where it cannot even be expanded."""
     expanded = _Expanded.of(acl)
-    extra = return_atoms(0) if returns is ReturnTraffic.ESTABLISHED else RuleTable.empty()
+    extra = return_atoms(0, returns)
     by_rule = expanded.flows_by_rule()
     widest = int(by_rule.argmax()) if len(by_rule) else 0
     return Cost(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.cookies import MARK, NO_ROOM, Kind
+from orchestrator.compile.cookies import MARK, NO_ROOM, PART_BITS, Kind
 from orchestrator.enforce.bookmark import Marks
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits
 from orchestrator.program.counts import I64, Counts
@@ -60,7 +60,7 @@ class Arrangement:
         rows = np.flatnonzero(are_counted(hits.cookie))
         rows = rows[np.argsort(hits.key[rows], kind="stable")]
         starts = _beginnings(hits.key[rows])
-        cookie = hits.cookie[rows[starts]]
+        cookie = hits.cookie[rows[starts]] & ~np.uint64(PART_BITS)
         by_cookie = np.argsort(cookie, kind="stable")
         cookie_starts = _beginnings(cookie[by_cookie])
         return cls(hits.key, hits.cookie, rows, starts, hits.key[rows[starts]], cookie, by_cookie, cookie_starts)

@@ -3,8 +3,8 @@
     position        line                                what asks it
     0 .. m-1        the operator's rules                every packet, whichever way it goes
     m .. m+n-1      the tenant's list                   rules of the one direction only
-    m+n             return traffic                      where the domain has it
-    m+n+1           the default                         everything else
+    m+n ..          return traffic                      where the domain has it, a line a rule
+    last            the default                         everything else
 
 A packet that came by the uplink meets the operator's rules and the receiver's ingress list, no other; one from an
 endpoint meets the operator's rules and the sender's egress list, and what these permit is then the receiver's to judge.
@@ -30,7 +30,7 @@ from orchestrator.policy.model import (
     Tenant,
     spans_of,
 )
-from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.rulelist import Row, RuleList
 from orchestrator.policy.space import Box, boxes_of, everything
 from orchestrator.policy.spans import Spans
@@ -89,7 +89,7 @@ class Composed:
                 if inside is not None and inside.overlaps(within):
                     found.append(Row(inside, rule.action is Action.PERMIT, rule, position))
         permits = self.tenant.acl.default(self.direction) is Action.PERMIT
-        return RuleList([*found, Row(world, permits, None, self._end + 1)])
+        return RuleList([*found, Row(world, permits, None, self._end + len(self._returning))])
 
     def speaker(self, position: int) -> Speaker:
         """Return the author of the line at a position."""
@@ -97,7 +97,12 @@ class Composed:
             return Speaker.OPERATOR
         if position < self._end:
             return Speaker.RULE
-        return Speaker.RETURN if position == self._end else Speaker.DEFAULT
+        return Speaker.RETURN if self.returning(position) is not None else Speaker.DEFAULT
+
+    def returning(self, position: int) -> Rule | None:
+        """The domain's rule of return traffic at a position; None where another line stands."""
+        place = position - self._end
+        return self._returning[place] if 0 <= place < len(self._returning) else None
 
     def rule(self, position: int) -> Rule | None:
         """The rule that somebody wrote at a position; None for return traffic and the default."""
@@ -111,7 +116,8 @@ class Composed:
         rule = self.rule(position)
         if rule is not None:
             return rule.action is Action.PERMIT
-        return position == self._end or self.tenant.acl.default(self.direction) is Action.PERMIT
+        is_return = self.returning(position) is not None
+        return is_return or self.tenant.acl.default(self.direction) is Action.PERMIT
 
     def position(self, place: int) -> int:
         """The position of the rule at a place of the tenant's list."""
@@ -121,6 +127,10 @@ class Composed:
     def _end(self) -> int:
         return len(self.operator) + len(self.tenant.acl.rules)
 
+    @property
+    def _returning(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in return_rules(self.returns) if rule.direction is self.direction)
+
     def _lines(self, near: Iterable[int] | None) -> Iterator[tuple[int, Rule, Mapping[str, AddressGroup]]]:
         for position, rule in enumerate(self.operator):
             yield position, rule, {}
@@ -128,10 +138,8 @@ class Composed:
         for place in range(len(rules)) if near is None else near:
             if rules[place].direction is self.direction:
                 yield self.position(place), rules[place], self.tenant.acl.groups
-        if self.returns is ReturnTraffic.ESTABLISHED:
-            for rule in RETURN_RULES:
-                if rule.direction is self.direction:
-                    yield self._end, rule, {}
+        for position, rule in enumerate(self._returning, self._end):
+            yield position, rule, {}
 
 
 def home_of(tenant: Tenant, endpoints: Sequence[Endpoint]) -> Mapping[Family, Spans]:

@@ -17,7 +17,8 @@ from typing import Any
 
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.fields import BITS_AXES, FIELDS, FRAGMENTS, PROTOCOL, SPAN_AXES, Kind, MatchField
-from orchestrator.policy.model import AddressGroup, Direction, Packet, Policy, Rule
+from orchestrator.policy.model import AddressGroup, Direction, Packet, Policy, ReturnTraffic, Rule
+from orchestrator.policy.oracle import PATH_MTU_RULES
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
 from orchestrator.policy.space import ALL_BYTES, Box, boxes_of, everything, possible
 from orchestrator.policy.spans import Span, Spans, union
@@ -68,8 +69,9 @@ def policy_packets(policy: Policy) -> tuple[Packet, ...]:
         found[packet] = None
         for ours in somebody[packet.family]:
             found[replace(packet, destination=ours)] = None
+    messages = PATH_MTU_RULES if policy.return_traffic is ReturnTraffic.PATH_MTU else ()
     for tenant in policy.tenants:
-        for rule in (*tenant.acl.rules, None):
+        for rule in (*tenant.acl.rules, *messages, None):
             for direction in Direction if rule is None else (rule.direction,):
                 boxes = _everywhere() if rule is None else boxes_of(rule, tenant.acl.groups)
                 for box in _confine_boxes(boxes, tenant.prefixes, direction):

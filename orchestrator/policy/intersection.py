@@ -58,7 +58,7 @@ from orchestrator.policy.model import (
 )
 from orchestrator.policy.narrowing import Withheld, is_laid
 from orchestrator.policy.neighbours import nearby
-from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.rulelist import world
 from orchestrator.policy.space import ALL_BYTES, Box, boxes_of, everything, merge_boxes
 
@@ -358,7 +358,7 @@ def _only_closes(before: Acl, after: Acl, direction: Direction) -> bool:
 
 def _opens_replies(before: Policy, after: Policy) -> bool:
     """Return whether lists get a last rule that permits replies."""
-    return after.return_traffic is ReturnTraffic.ESTABLISHED and before.return_traffic is not after.return_traffic
+    return not set(return_rules(after.return_traffic)) <= set(return_rules(before.return_traffic))
 
 
 def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction) -> _Moves:
@@ -382,9 +382,8 @@ def _one_way(acl: Acl, returns: ReturnTraffic, direction: Direction) -> Acl:
     """Return one direction of a list, with the domain's return traffic as a rule."""
     rules = [rule for rule in acl.rules if rule.direction is direction]
     taken = {rule.id for rule in rules}
-    if returns is ReturnTraffic.ESTABLISHED:
-        name = next(each for each in (RuleId(f"return-{place}") for place in count()) if each not in taken)
-        rules += [replace(rule, id=name) for rule in RETURN_RULES if rule.direction is direction]
+    free = (name for name in (RuleId(f"return-{place}") for place in count()) if name not in taken)
+    rules += [replace(rule, id=next(free)) for rule in return_rules(returns) if rule.direction is direction]
     return replace(acl, rules=tuple(rules))
 
 

@@ -32,12 +32,36 @@ from orchestrator.policy.model import (
     Tenant,
     TenantId,
 )
-from orchestrator.policy.protocols import TCP, only_family
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, only_family
 
 RETURN_RULES = tuple(
     Rule(RETURN_RULE_ID, Action.PERMIT, direction, protocol=TCP, established=True) for direction in Direction
 )
 """The last rule of each list under `ReturnTraffic.ESTABLISHED`. It admits ACK scans, as every stateless filter does."""
+
+PATH_MTU_RULES = (
+    Rule(RETURN_RULE_ID, Action.PERMIT, Direction.INGRESS, protocol=ICMP, icmp_type=3, icmp_code=4),
+    Rule(RETURN_RULE_ID, Action.PERMIT, Direction.INGRESS, protocol=ICMPV6, icmp_type=2),
+)
+"""What path MTU discovery needs: fragmentation needed (RFC 792, 1191), and packet too big (RFC 4443, 8201).
+
+They stand beside `RETURN_RULES` under `ReturnTraffic.PATH_MTU`, in ingress lists alone. Switches let through at most
+`PATH_MTU_RATE` packets of them a second for each tenant; this page says that a packet passes which is among these.
+"""
+PATH_MTU_RATE = 100
+"""A router sends one such message a second to each sender (Linux: `icmp_ratelimit`), so this serves many at once."""
+
+_LAST_RULES = {
+    ReturnTraffic.ESTABLISHED: RETURN_RULES,
+    ReturnTraffic.PATH_MTU: RETURN_RULES + PATH_MTU_RULES,
+    ReturnTraffic.EXPLICIT: (),
+    ReturnTraffic.TRACKED: (),
+}
+
+
+def return_rules(returns: ReturnTraffic) -> tuple[Rule, ...]:
+    """The rules that stand behind a tenant's own, of both directions."""
+    return _LAST_RULES[returns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +130,7 @@ def first_match(
 
 def ask(acl: Acl, packet: Packet, direction: Direction, returns: ReturnTraffic, tenant: TenantId | None = None) -> Step:
     """One list's answer for a packet."""
-    rules = acl.rules + RETURN_RULES if returns is ReturnTraffic.ESTABLISHED else acl.rules
-    rule = first_match(rules, packet, direction, acl.groups)
+    rule = first_match(acl.rules + return_rules(returns), packet, direction, acl.groups)
     return Step(tenant, direction, rule.action if rule else acl.default(direction), rule.id if rule else None)
 
 

@@ -2,7 +2,7 @@
 
 A server holds the ingress lists of the tenants that are placed on it, and stands before hosts that enforce everything.
 So it never denies what they permit; it sees one direction only, and lets every TCP segment with ACK or RST through to
-them.
+them, and what path MTU discovery needs: hosts ask whether the domain admits it, or whether it is of a connection.
 
   1. a packet for nobody whom the server serves is misdirected:
        it arrived from another server         dropped: it was decided here, and is not sent on again
@@ -10,7 +10,7 @@ them.
        `wan`                                  let through, as the paper has it
        otherwise                              dropped
   2. else an operator rule decides, where one speaks,
-  3. else it passes if it is a TCP segment with ACK or RST,
+  3. else it passes if it is a TCP segment with ACK or RST, or says which size of packet a path takes,
   4. else the tenant's ingress list decides.
 """
 
@@ -23,7 +23,7 @@ from types import MappingProxyType
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.model import Action, Direction, Packet, Policy, ReturnTraffic, TenantId
-from orchestrator.policy.oracle import RETURN_RULES, ask, matches, owner
+from orchestrator.policy.oracle import PATH_MTU_RULES, RETURN_RULES, ask, matches, owner
 
 MOST_SERVERS = 0xFFFF
 """Numbers of servers are 1 to this: they stand in marks of packets."""
@@ -80,7 +80,7 @@ def verdict(policy: Policy, share: Share, packet: Packet, *, rehomed: bool = Fal
     operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
     if operator is not None:
         return PASSED if operator.action is Action.PERMIT else DROPPED
-    if any(matches(rule, packet, {}) for rule in RETURN_RULES):
+    if any(matches(rule, packet, {}) for rule in (*RETURN_RULES, *PATH_MTU_RULES)):
         return PASSED
     step = ask(tenant.acl, packet, Direction.INGRESS, ReturnTraffic.EXPLICIT)
     return PASSED if step.action is Action.PERMIT else DROPPED

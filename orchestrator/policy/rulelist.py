@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule, RuleId, spans_of
-from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.space import ALL_ADDRESSES, Box, StandIn, StandIns, boxes_of, everything, search
 from orchestrator.policy.spans import Spans, intersect
 
@@ -213,8 +213,7 @@ def rule_rows(
     version has no row there.
     """
     rules = [rule for rule in acl.rules if rule.direction is direction]
-    if returns is ReturnTraffic.ESTABLISHED:
-        rules += [rule for rule in RETURN_RULES if rule.direction is direction]
+    rules += [rule for rule in return_rules(returns) if rule.direction is direction]
     rows: dict[Family, list[Row]] = {}
     worlds = {family: world(family, direction, own) for family in Family}
     owned = {family: _Owned(whole, direction) for family, whole in worlds.items() if whole is not None}

@@ -7,7 +7,13 @@ from typing import Literal
 
 from orchestrator.wire.common import described, document
 
-ReturnTrafficWord = Literal["established", "explicit", "tracked"]
+ReturnTrafficWord = Literal["established", "explicit", "path-mtu", "tracked"]
+
+RETURN_TRAFFIC = (
+    "how replies come back in. `established`: TCP segments that look like replies. `path-mtu`: the same, and from "
+    "anybody to any endpoint at most 100 ICMP errors a second and tenant that say which size of packet a path takes, "
+    "forged ones among them. `tracked`: packets of a connection that the lists permit. `explicit`: what rules permit"
+)
 
 
 @document(kw_only=True)
@@ -15,7 +21,7 @@ class Domain:
     """A security domain: hosts that hold the same rules."""
 
     id: str
-    return_traffic: ReturnTrafficWord
+    return_traffic: ReturnTrafficWord = described(RETURN_TRAFFIC)
     untracked: tuple[str, ...] = described("kinds of enforcement points that stay at `established` where it is tracked")
     generation: int
     version: int

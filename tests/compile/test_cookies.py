@@ -6,11 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.compile.cookies import COOKIE_MASK, HIGHEST_NUMBER, Cookie, Kind
+from orchestrator.compile.cookies import COOKIE_MASK, HIGHEST_NUMBER, PART_BITS, Cookie, Kind
 from orchestrator.errors import BadInput
 from orchestrator.program.program import Tier
 
 COOKIES = st.builds(Cookie, st.sampled_from(list(Tier)), st.sampled_from(list(Kind)), st.integers(0, HIGHEST_NUMBER))
+
+
+@given(st.sampled_from(list(Tier)), st.integers(0, HIGHEST_NUMBER), st.integers(0, 0xFF))
+def test_parts_of_return_traffic_come_back_and_are_no_part_of_what_counts(tier: Tier, number: int, part: int) -> None:
+    cookie = Cookie(tier, Kind.INGRESS_RETURN, number, part)
+    assert Cookie.unpack(cookie.pack()) == cookie
+    assert cookie.pack() & ~PART_BITS == Cookie(tier, Kind.INGRESS_RETURN, number).pack()
+    with pytest.raises(BadInput):
+        Cookie(tier, Kind.RULE, number, 1)
 
 
 @given(COOKIES)

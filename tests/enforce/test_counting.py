@@ -9,6 +9,7 @@ from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.enforce.bookmark import NO_MARKS, Marks, replay_chunks
 from orchestrator.enforce.counting import SMALLEST_JOURNAL, Change, Letter, Tally
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits
+from orchestrator.enforce.reading import Reading
 from orchestrator.errors import BadInput
 from orchestrator.program.countframes import Loss, Note
 from orchestrator.program.flows import U64
@@ -157,3 +158,14 @@ def test_as_many_entries_need_not_be_the_same_ones() -> None:
     assert letter.notes == (Note(Loss.VANISHED, 1, 1.0),)
     tally.poll(hits({3: 2, 2: 6}), 12.0, 0.0)
     assert taken(tally).counts.packets.tolist() == [1]
+
+
+def test_parts_of_one_rule_count_together() -> None:
+    cookies = np.array([Cookie(Tier.HOST, Kind.INGRESS_RETURN, 7, part).pack() for part in range(3)], np.uint64)
+    zeros, ones = np.zeros(3, np.int64), np.ones(3, np.int64)
+    hits = Hits(
+        np.arange(3, dtype=np.uint64), cookies, *(np.ones(3, np.uint64),) * 2, np.zeros(3, np.uint32), np.ones(3)
+    )
+    found = Reading.of(hits).sum_growth(ones, ones, zeros, zeros)
+    assert found.cookie.tolist() == [Cookie(Tier.HOST, Kind.INGRESS_RETURN, 7).pack()]
+    assert found.packets.tolist() == [3]

@@ -82,7 +82,7 @@ def says(change: Change, packet: Packet, before: Acl, after: Acl) -> bool:
     return change.box.holds(packet) and not any(
         oracle.matches(rule, packet, acl.groups)
         for acl, names in less
-        for rule in (*acl.rules, *oracle.RETURN_RULES)
+        for rule in (*acl.rules, *oracle.RETURN_RULES, *oracle.PATH_MTU_RULES)
         if rule.id in names
     )
 

@@ -63,9 +63,8 @@ class Judge:
         listed = [rule for rule in acl.rules if rule.direction is direction]
         self.lines = [Line(rule.id, rule.action, self.matched(rule, acl)) for rule in listed]
         self.ends = [Line(DEFAULT_ID, acl.default(direction), (1 << len(self.kinds)) - 1)]
-        if checks.returns is ReturnTraffic.ESTABLISHED:
-            returns = next(rule for rule in oracle.RETURN_RULES if rule.direction is direction)
-            self.ends.insert(0, Line(RETURN_RULE_ID, returns.action, self.matched(returns, acl)))
+        returns = [rule for rule in oracle.return_rules(checks.returns) if rule.direction is direction]
+        self.ends[:0] = [Line(RETURN_RULE_ID, rule.action, self.matched(rule, acl)) for rule in returns]
 
     def matched(self, rule: Rule, acl: Acl) -> int:
         return sum(1 << i for i, packet in enumerate(self.kinds) if oracle.matches(rule, packet, acl.groups))

@@ -30,6 +30,31 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP
 
 PERMIT, DENY = Action.PERMIT, Action.DENY
+WITH_REPLIES = ReturnTraffic.ESTABLISHED, ReturnTraffic.PATH_MTU
+V4, V6 = Prefix.parse("192.0.2.1"), Prefix.parse("2001:db8::1")
+TOO_BIG = (
+    Packet(Family.IPV4, ICMP, V4.network, V4.network, icmp_type=3, icmp_code=4),
+    Packet(Family.IPV6, ICMPV6, V6.network, V6.network, icmp_type=2),
+)
+"""Fragmentation needed, and packet too big."""
+
+
+def says_path_mtu(packet: Packet) -> bool:
+    """Whether a packet is one of those two messages."""
+    if packet.later_fragment:
+        return False
+    if packet.family is Family.IPV4:
+        return (packet.protocol, packet.icmp_type, packet.icmp_code) == (ICMP, 3, 4)
+    return (packet.protocol, packet.icmp_type) == (ICMPV6, 2)
+
+
+def is_return_traffic(packet: Packet, direction: Direction, returns: ReturnTraffic) -> bool:
+    """Whether the domain's own rules admit a packet."""
+    if returns not in WITH_REPLIES:
+        return False
+    if packet.protocol == TCP and packet.tcp_flags & 0x14:
+        return True
+    return returns is ReturnTraffic.PATH_MTU and direction is Direction.INGRESS and says_path_mtu(packet)
 
 
 def plainly_matches(rule: Rule, packet: Packet, groups: dict[str, AddressGroup]) -> bool:
@@ -86,14 +111,14 @@ def test_a_match_is_what_its_fields_say(acl: Acl) -> None:
 def test_the_first_rule_that_matches_decides_then_return_traffic_then_the_default(
     acl: Acl, returns: ReturnTraffic
 ) -> None:
-    for packet in corner_packets_of(acl):
+    for packet in (*corner_packets_of(acl), *TOO_BIG):
         for direction in Direction:
             step = oracle.ask(acl, packet, direction, returns)
             hits = [rule for rule in acl.rules if rule.direction is direction]
             hits = [rule for rule in hits if oracle.matches(rule, packet, acl.groups)]
             if hits:
                 assert (step.rule, step.action) == (hits[0].id, hits[0].action)
-            elif returns is ReturnTraffic.ESTABLISHED and packet.protocol == TCP and packet.tcp_flags & 0x14:
+            elif is_return_traffic(packet, direction, returns):
                 assert (step.rule, step.action) == (RETURN_RULE_ID, PERMIT)
             else:
                 assert (step.rule, step.action) == (None, acl.default(direction))

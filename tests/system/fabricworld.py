@@ -376,6 +376,10 @@ class Listening:
         self._sockets = namespaces.inside(self._namespace, opened)
         return self
 
+    def accept(self) -> tuple[socket.socket, object]:
+        """The next connection at the first port."""
+        return self._sockets[0].accept()
+
     def __exit__(self, *_: object) -> None:
         for each in self._sockets:
             each.close()

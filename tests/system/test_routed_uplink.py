@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Iterator
 from functools import partial
 
@@ -72,6 +73,18 @@ def test_the_host_forwards_nothing_else(site: World) -> None:
         assert not site.pings("o", "192.168.77.1")
     finally:
         site.ip("r", "route", "del", "192.168.77.0/24")
+
+
+def test_the_host_and_the_router_are_hops_and_answer_for_a_time_that_is_over(site: World) -> None:
+    for family, hops in ((Family.IPV4, ("10.0.1.2", "10.0.1.1")), (Family.IPV6, ("fd00:1::2", "fd00:1::1"))):
+        for ttl, hop in enumerate(hops, 1):
+            until(partial(_answers, site, hop, ttl, OUTSIDE[family]))
+
+
+def _answers(site: World, hop: str, ttl: int, target: str) -> bool:
+    """Whether a hop says to a1 that the time of a packet was over there."""
+    ping = ("ip", "netns", "exec", site.namespace("a1"), "ping", "-n", "-c", "1", "-W", "2", "-t", str(ttl), target)
+    return f"From {hop} " in subprocess.run(ping, capture_output=True, text=True, check=False).stdout
 
 
 def test_an_endpoint_that_goes_is_withdrawn_and_one_that_comes_is_announced(site: World) -> None:

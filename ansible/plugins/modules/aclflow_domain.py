@@ -17,10 +17,12 @@ options:
     required: true
   return_traffic:
     description:
-      - How replies come back in, where V(tracked) is as packets of a connection that the lists permit. Left out, a
+      - How replies come back in, where V(tracked) is as packets of a connection that the lists permit, and
+        V(path-mtu) as V(established) with at most 100 ICMP errors a second and tenant that say which size of packet a
+        path takes, from anybody. Left out, a
         new domain has V(established), and one that is there keeps what it has.
     type: str
-    choices: [established, explicit, tracked]
+    choices: [established, explicit, path-mtu, tracked]
   operator_rules:
     description:
       - The rules above all tenants, in order, each as in the native JSON of lists. Left out, they stay as they are.
@@ -100,7 +102,7 @@ def main():
             ARGUMENTS,
             **APPROVAL,
             name={"type": "str", "required": True},
-            return_traffic={"type": "str", "choices": ["established", "explicit", "tracked"]},
+            return_traffic={"type": "str", "choices": ["established", "explicit", "path-mtu", "tracked"]},
             operator_rules={"type": "list", "elements": "dict"},
             state={"type": "str", "choices": ["present", "absent"], "default": "present"},
         ),

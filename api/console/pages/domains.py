@@ -19,7 +19,7 @@ from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plai
 from api.console.parts.view import View
 from orchestrator.client import Client, Host
 from orchestrator.errors import AclflowError
-from orchestrator.wire.domains import Domain, Enforced, Lagging
+from orchestrator.wire.domains import RETURN_TRAFFIC, Domain, Enforced, Lagging
 from orchestrator.wire.onboarding import MachineOnboarding
 from orchestrator.wire.points import Enforcer
 
@@ -91,7 +91,9 @@ class _Domain:
                 ui.label(self._domain.id).classes("text-lg font-bold")
                 self._state = ui.label().classes("chip none")
                 self._generation = ui.label().classes("quiet number")
-                ui.label(f"return traffic: {self._domain.return_traffic}").classes("quiet small")
+                ui.label(f"return traffic: {self._domain.return_traffic}").classes("quiet small").tooltip(
+                    RETURN_TRAFFIC
+                )
                 ui.space()
                 ui.button("Invite an enforcer", icon="key", on_click=self._invite).props("flat dense no-caps")
                 ui.button("Bring in a host", icon="add", on_click=self._bring).props("outline dense no-caps")

@@ -23,7 +23,8 @@ from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, MISS_PRIORITY,
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Action, AddressGroup, Direction, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.numbers import RuleNumbers
-from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.policy.oracle import PATH_MTU_RULES, return_rules
+from orchestrator.policy.protocols import ICMP, ICMPV6
 from orchestrator.program.program import Tier
 
 RULE = Cookie(Tier.HOST, Kind.RULE).pack()
@@ -31,6 +32,7 @@ OPERATOR_RULE = Cookie(Tier.HOST, Kind.OPERATOR_RULE).pack()
 TABLE_OF = {Direction.INGRESS: Table.INGRESS, Direction.EGRESS: Table.EGRESS}
 _RETURN = {Direction.INGRESS: Kind.INGRESS_RETURN, Direction.EGRESS: Kind.EGRESS_RETURN}
 _DEFAULT = {Direction.INGRESS: Kind.INGRESS_DEFAULT, Direction.EGRESS: Kind.EGRESS_DEFAULT}
+_PARTS: dict[int | None, int] = {ICMP: 1, ICMPV6: 2}
 _ALL_32 = 0xFFFFFFFF
 _FEW = 64
 """So many rules are asked for their numbers one by one."""
@@ -59,6 +61,16 @@ def report_action(tenant: int) -> bytes:
     return struct.pack(">HHIH6xHHH2xHHI", 0xFFFF, 32, 0x2320, 37, 0, 8, 128, 5, 8, tenant + 1)
 
 
+def limit_action(tenant: int) -> bytes:
+    """Return the action that drops a packet beyond the rate of a tenant's messages about path MTU (7.2.6.7)."""
+    return struct.pack(">HHI", 29, 8, 0x8000_0000 + tenant)
+
+
+def is_limited(rule: Rule) -> bool:
+    """Whether a rule's packets pass up to a rate: a message about path MTU, by the domain's own rule."""
+    return rule in PATH_MTU_RULES
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """The rows of a table of rules: the tenant's register, and a permit's instructions."""
@@ -68,12 +80,12 @@ class Stage:
     to: int
     writes: bytes = b""
 
-    def does(self, action: Action, tenant: int, *, log: bool = False) -> bytes:
+    def does(self, action: Action, tenant: int, *, log: bool = False, limited: bool = False) -> bytes:
         """Return a rule's instructions.
 
         A deny has none, except for reporting the packet if the rule logs.
         """
-        report = (report_action(tenant),) if log else ()
+        report = (report_action(tenant),) if log else (limit_action(tenant),) if limited else ()
         if action is Action.DENY:
             return apply_actions(*report)
         return apply_actions(*report, self.writes) + goto(self.to)
@@ -136,7 +148,7 @@ class Chain:
             rules=tenant.acl.listed,
             numbers=tenant.rule_numbers,
             groups=tenant.acl.groups,
-            returns=RETURN_RULES if returns is ReturnTraffic.ESTABLISHED else (),
+            returns=return_rules(returns),
             defaults=_defaults(tenant.acl.ingress_default, tenant.acl.egress_default, tenant.number),
             highest=STATIC_PRIORITY - 1,
             lowest=DEFAULT_PRIORITY + 1,
@@ -165,7 +177,10 @@ class Chain:
             raise NotEquivalent(f"rule {error} has no number", place=self.place) from None
 
     def return_cookies(self) -> list[int]:
-        return [Cookie(Tier.HOST, _RETURN[rule.direction], self.tenant).pack() for rule in self.returns]
+        return [
+            Cookie(Tier.HOST, _RETURN[rule.direction], self.tenant, _PARTS.get(rule.protocol, 0)).pack()
+            for rule in self.returns
+        ]
 
     def tables(self, rules: Sequence[Rule]) -> list[Table]:
         """The table that each of some rules is asked in."""

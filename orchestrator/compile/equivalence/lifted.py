@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.compile.equivalence.chain import SET_REG3, TABLE_OF, apply_actions, goto, report_action
+from orchestrator.compile.equivalence.chain import SET_REG3, TABLE_OF, apply_actions, goto, limit_action, report_action
 from orchestrator.compile.equivalence.items import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items, decode
 from orchestrator.compile.equivalence.lines import Line, Lines
 from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, STATIC_PRIORITY, Table
@@ -184,7 +184,8 @@ def _does(line: Line, direction: Direction) -> bytes:
     if not line.permits:
         return apply_actions(*report)
     arrives = line.is_operators or direction is Direction.INGRESS
-    return apply_actions(*report, SET_REG3 if arrives else b"") + goto(Table.LOCAL)
+    limit = (limit_action(line.limits),) if line.limits is not None else ()
+    return apply_actions(*report, *limit, SET_REG3 if arrives else b"") + goto(Table.LOCAL)
 
 
 def _check_home(policy: Policy, tenant: Tenant, rows: Sequence[Row]) -> None:

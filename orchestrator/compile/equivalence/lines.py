@@ -14,7 +14,7 @@ from functools import reduce
 from itertools import compress
 from operator import attrgetter, or_
 
-from orchestrator.compile.equivalence.chain import Chain
+from orchestrator.compile.equivalence.chain import Chain, is_limited
 from orchestrator.compile.equivalence.edits import edits_of
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Action, AddressGroup, Direction, Policy, ReturnTraffic, Rule, Tenant
@@ -38,6 +38,8 @@ class Line:
     permits: bool
     box: Box
     reports: int | None = None
+    limits: int | None = None
+    """The tenant whose meter bounds its packets; None: nothing does."""
 
 
 class Overlaps:
@@ -145,7 +147,8 @@ def _lines(rules: Sequence[Rule], cookies: Sequence[int], chain: Chain) -> Itera
     for rule, cookie in zip(rules, cookies, strict=True):
         for box in boxes_of(rule, chain.groups):
             reports = chain.tenant if rule.log else None
-            yield Line(cookie, rule.id, not chain.tenant, rule.action is Action.PERMIT, box, reports)
+            limits = chain.tenant if is_limited(rule) else None
+            yield Line(cookie, rule.id, not chain.tenant, rule.action is Action.PERMIT, box, reports, limits)
 
 
 def _ends(chain: Chain, tenant: Tenant, direction: Direction) -> Iterator[Line]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.cookies import COOKIE_MASK, NUMBER_BITS, Kind
-from orchestrator.compile.equivalence.chain import DECIDING, STAGES, STANDING, Chain, Ends
+from orchestrator.compile.equivalence.chain import DECIDING, STAGES, STANDING, Chain, Ends, is_limited
 from orchestrator.compile.equivalence.items import FAMILY, PROTOCOL, REGISTERS, Decoded, Items, decode
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.errors import NotEquivalent
@@ -21,7 +21,9 @@ _HOST = COOKIE_MASK | 1 << 52
 _ALL_32 = np.uint32(0xFFFFFFFF)
 _FROM_RULES = (Kind.RULE, Kind.OPERATOR_RULE, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
 _VERDICTS = {(action, log): 2 * log + (action is Action.PERMIT) for action in Action for log in (False, True)}
-_NEITHER = 4
+_LIMITED = 4
+"""The verdict that permits up to a rate."""
+_NEITHER = 5
 _OF_RULES = np.isin(np.arange(16), [int(kind) for kind in _FROM_RULES])
 _DECIDES = np.isin(np.arange(256), list(DECIDING))
 _HAS_A_LIST = np.isin(np.arange(256), list(STAGES))
@@ -112,21 +114,27 @@ def check_verdicts(flows: FlowTable, verdicts: Verdicts, chain: Chain) -> None:
 @lru_cache(maxsize=1024)
 def _doings(tenant: int) -> Mapping[int, Mapping[bytes, int]]:
     """By table, which verdict each list of instructions comes to in a tenant's rows."""
-    return {
+    found: dict[int, dict[bytes, int]] = {
         table: {stage.does(action, tenant, log=log): verdict for (action, log), verdict in _VERDICTS.items()}
         for table, stage in STAGES.items()
     }
+    found[Table.INGRESS][STAGES[Table.INGRESS].does(Action.PERMIT, tenant, limited=True)] = _LIMITED
+    return found
 
 
 def verdicts(rules: Iterable[Rule]) -> Verdicts:
     """Return each rule's verdict and whether it reports packets."""
-    return np.array([_VERDICTS[rule.action, rule.log] for rule in rules], np.uint8)
+    return np.array([_verdict(rule) for rule in rules], np.uint8)
+
+
+def _verdict(rule: Rule) -> int:
+    return _LIMITED if is_limited(rule) else _VERDICTS[rule.action, rule.log]
 
 
 def check_verdict(flows: FlowTable, row: int, rule: Rule, chain: Chain) -> None:
     """Hold one row's instructions to what its rule says. Raises NotEquivalent."""
     done = flows.instruction_set[flows.instructions[row]]
-    if _doings(chain.tenant)[int(flows.table[row])].get(done) != _VERDICTS[rule.action, rule.log]:
+    if _doings(chain.tenant)[int(flows.table[row])].get(done) != _verdict(rule):
         raise _wrong(flows, row, "does not do what its rule says", chain.place)
 
 

@@ -201,7 +201,7 @@ def operator_list(policy: Policy) -> FilterList:
 def tenant_lists(tenant: Tenant, returns: ReturnTraffic) -> tuple[FilterList, FilterList]:
     """A tenant's egress and ingress list."""
     table = atoms(tenant.acl.rules, tenant.acl.groups, tenant=tenant.number, numbers=tenant.rule_numbers)
-    extra = return_atoms(tenant.number) if returns is ReturnTraffic.ESTABLISHED else RuleTable.empty()
+    extra = return_atoms(tenant.number, returns)
     extra = replace(extra, number=np.full(len(extra), tenant.number, np.uint64))
     return (
         _tenant_list(tenant, table, extra, Stage.EGRESS),

@@ -41,6 +41,7 @@ from orchestrator.policy.fields import FIELDS, MatchField
 from orchestrator.policy.fields import Kind as FieldKind
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action, AddressGroup, Direction, Policy, Rule, Tenant
+from orchestrator.policy.oracle import PATH_MTU_RULES
 from orchestrator.policy.rulelist import Row, rule_rows
 from orchestrator.policy.space import LATER, WHOLE, Box, boxes_of, full_set
 from orchestrator.policy.spans import Span, Spans
@@ -48,8 +49,11 @@ from orchestrator.policy.spans import Span, Spans
 QUEUE = "-j QUEUE"
 """The last rule of FORWARD. Which queues it means is the machine's business."""
 
-RETURN_ORDER, DEFAULT_ORDER = 1 << 30, (1 << 30) + 1
+PATH_MTU_ORDER, RETURN_ORDER, DEFAULT_ORDER = (1 << 30) - 1, 1 << 30, (1 << 30) + 1
 """Behind every level."""
+
+_SECOND = " path-mtu"
+"""Behind the name of return traffic's other row of an IP version."""
 
 _STAGES = {Direction.EGRESS: Stage.EGRESS, Direction.INGRESS: Stage.INGRESS}
 _RETURNS = {Direction.EGRESS: Kind.EGRESS_RETURN, Direction.INGRESS: Kind.INGRESS_RETURN}
@@ -76,7 +80,8 @@ class QueueRow:
     def name(self) -> str:
         """The name of its object."""
         owner = f"_{self.tenant}" if self.tenant else ""
-        return f"{self.stage.value}{owner} {self.comment}"
+        second = _SECOND if self.order == PATH_MTU_ORDER else ""
+        return f"{self.stage.value}{owner} {self.comment}{second}"
 
 
 def queue_objects(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
@@ -139,7 +144,8 @@ def _place(row: Row, direction: Direction, tenant: Tenant, order: Mapping[int, i
         return DEFAULT_ORDER, comment(_DEFAULTS[direction], tenant.number)
     number = tenant.rule_numbers.get(row.rule.id)
     if number is None:
-        return RETURN_ORDER, comment(_RETURNS[direction], tenant.number)
+        is_second = row.rule in PATH_MTU_RULES
+        return PATH_MTU_ORDER if is_second else RETURN_ORDER, comment(_RETURNS[direction], tenant.number)
     return order[number], comment(Kind.RULE, number)
 
 
@@ -196,7 +202,7 @@ def read_name(name: str) -> tuple[Stage, int, str] | None:
     return Stage(found[1]), int(found[2] or 0), found[3]
 
 
-_NAME = re.compile(r"(operator|egress|ingress)(?:_(\d{1,19}))? ([a-z-]+ \d{1,19})\Z")
+_NAME = re.compile(rf"(operator|egress|ingress)(?:_(\d{{1,19}}))? ([a-z-]+ \d{{1,19}})(?:{_SECOND})?\Z")
 _HEAD = re.compile(r"order (\d{1,10}) (permit|deny)(?: log (\d{1,5}) (\d{1,5}))?\Z")
 _FIELDS = {field.axis: field for field in FIELDS}
 

@@ -32,6 +32,7 @@ from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.lifting.lifts import CLIENT_PORTS, Part
 from orchestrator.compile.lists.boxes import box_atoms
 from orchestrator.compile.lists.levels import Levels, levels
+from orchestrator.compile.lists.lists import limited_stage, return_part
 from orchestrator.compile.openflow.encoder import MOST_FLOWS, RuleStage, meter_of, rule_flows
 from orchestrator.compile.openflow.instructions import DROP, instructions, set_field
 from orchestrator.compile.pipelines.host import FROM_UPLINK, LIFTED_PRIORITY, OPERATOR_PERMIT, SOURCE_TENANT, Table
@@ -156,12 +157,18 @@ class _Placed:
             return 0
         return meter_of(0 if self.stage[1] else self.composed.tenant.number)
 
+    @property
+    def return_part(self) -> int:
+        """The part of its cookie that return traffic has; above 0 where its packets are limited."""
+        rule = self.composed.returning(self.part.position)
+        return 0 if rule is None else return_part(rule.protocol)
+
     def cookie(self, operator_numbers: Mapping[str, int], tier: Tier) -> int:
         """The cookie of the part's line."""
         tenant, speaker = self.composed.tenant, self.composed.speaker(self.part.position)
         rule = self.composed.rule(self.part.position)
         if rule is None:
-            return Cookie(tier, _KINDS[self.part.direction, speaker], tenant.number).pack()
+            return Cookie(tier, _KINDS[self.part.direction, speaker], tenant.number, self.return_part).pack()
         if speaker is Speaker.OPERATOR:
             return Cookie(tier, Kind.OPERATOR_RULE, operator_numbers[rule.id]).pack()
         return Cookie(tier, Kind.RULE, tenant.rule_numbers[rule.id]).pack()
@@ -226,13 +233,21 @@ class _Arranged:
         cookies = np.array([each.cookie(operator_numbers, target.tier) for each in self.placed], np.uint64)
         highest = np.array([band.highest for band in _Band], np.int32)
         priority = (highest[self.band] - self.level).astype(np.uint16)
-        stages = [(each.stage, each.meter if target.reports else 0) for each in self.placed]
-        for key in dict.fromkeys(stages):
-            mine = np.array([stage == key for stage in stages], np.bool_)[self.of_atom]
-            atoms, stage = self.atoms.take(mine), target.stages[key[0]]
+        keys = [(_stage_of(each, target), each.meter if target.reports else 0) for each in self.placed]
+        for key in dict.fromkeys(keys):
+            mine = np.array([each == key for each in keys], np.bool_)[self.of_atom]
+            stage, meter = key
+            atoms = self.atoms.take(mine)
             if not target.reports:
                 atoms = replace(atoms, log=np.zeros(len(atoms), np.uint8))
             if stage.register is FROM_UPLINK.field:
                 atoms = replace(atoms, tenant=np.ones(len(atoms), np.uint32))
-            rows = rule_flows(atoms, stage, priority[mine], cookies[self.of_atom[mine]], key[1])
+            rows = rule_flows(atoms, stage, priority[mine], cookies[self.of_atom[mine]], meter)
             yield replace(rows, tenant=np.zeros(len(rows), np.uint32))
+
+
+def _stage_of(placed: _Placed, target: Target) -> RuleStage:
+    """The stage of a part's rows. Hosts limit what is said about path MTU; what comes before them lets it pass."""
+    stage = target.stages[placed.stage]
+    is_limited = placed.return_part and target is HOSTS
+    return limited_stage(stage, placed.composed.tenant.number) if is_limited else stage

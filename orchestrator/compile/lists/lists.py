@@ -7,7 +7,7 @@ level moves with them. Its rows are in pieces; a piece that did not change is th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -18,16 +18,25 @@ from orchestrator.compile import _index
 from orchestrator.compile.conjunctions.conjunctive import Hull
 from orchestrator.compile.conjunctions.members import Members
 from orchestrator.compile.conjunctions.sides import Sides
-from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.cookies import NUMBER_BITS, Cookie, Kind
 from orchestrator.compile.lists.atoms import MOST_ATOMS, atoms, atoms_one_by_one
 from orchestrator.compile.lists.exchange import RowChange, exchange_atoms
 from orchestrator.compile.lists.labels import LabelColumn, Labels
 from orchestrator.compile.lists.levels import Levels, few_packed, levels, pack_atoms
 from orchestrator.compile.lists.pieces import NO_LEVEL, Piece, Pieces, Run
 from orchestrator.compile.lists.steps import Difference, Labelled, Step
-from orchestrator.compile.openflow.encoder import MOST_FLOWS, RuleStage, doings, flow_counts, meter_of, rule_flows
+from orchestrator.compile.openflow.encoder import (
+    MOST_FLOWS,
+    RuleStage,
+    doings,
+    flow_counts,
+    meter_of,
+    path_mtu_meter_of,
+    rule_flows,
+)
 from orchestrator.compile.openflow.fewrules import Atom, matches_of
-from orchestrator.compile.openflow.instructions import DROP, instructions, set_field
+from orchestrator.compile.openflow.instructions import DROP, instructions, limiting, set_field
+from orchestrator.compile.openflow.meters import path_mtu_meter_row
 from orchestrator.compile.pipelines.host import (
     DESTINATION_TENANT,
     HIGHEST_RULE_PRIORITY,
@@ -39,7 +48,7 @@ from orchestrator.compile.pipelines.host import (
 )
 from orchestrator.errors import AclflowError, TooLarge
 from orchestrator.policy.model import Direction, Policy, ReturnTraffic, Rule, Tenant
-from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.policy.oracle import PATH_MTU_RULES, return_rules
 from orchestrator.program.flows import U16, Flow, FlowTable
 from orchestrator.program.program import Tier
 from orchestrator.program.rules import EGRESS, INGRESS, PERMIT, RuleTable
@@ -97,6 +106,7 @@ _FEW, _SHARE = 64, 8
 
 _RANGES = {
     ReturnTraffic.ESTABLISHED: _Range(HIGHEST_RULE_PRIORITY, RETURN_PRIORITY + 1),
+    ReturnTraffic.PATH_MTU: _Range(HIGHEST_RULE_PRIORITY, RETURN_PRIORITY + 1),
     ReturnTraffic.EXPLICIT: _Range(HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY),
     ReturnTraffic.TRACKED: _Range(HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY),
 }
@@ -145,8 +155,7 @@ class CompiledList:
         label = labels.between(0, len(labels))[table.order]
         whole = piece_of_table(table, label, level, acl.rules).set_priorities(among.highest)
         index = _index.build(whole.label, whole.atoms, level)
-        established = returns is ReturnTraffic.ESTABLISHED
-        return_rows = tuple(_return_rows(tenant.number)) if established else ()
+        return_rows = tuple(_return_rows(tenant.number, returns))
         return cls(tenant, returns, sides or Sides(acl.groups), labels, Pieces.of(whole), index, return_rows)
 
     def update_list(self, tenant: Tenant, returns: ReturnTraffic, difference: Difference | None = None) -> CompiledList:
@@ -288,17 +297,35 @@ def operator_rows(policy: Policy) -> FlowTable:
     return rule_flows(table, OPERATOR_STAGE, priority, table.number | _OPERATOR_COOKIE, meter_of(0))
 
 
-def return_atoms(tenant: int) -> RuleTable:
+def return_atoms(tenant: int, returns: ReturnTraffic) -> RuleTable:
     """The return-traffic rules of both directions, as rows of a tenant's lists."""
-    return atoms(RETURN_RULES, {}, tenant=tenant)
+    return atoms(return_rules(returns), {}, tenant=tenant)
 
 
-def _return_rows(tenant: int) -> list[FlowTable]:
-    table = return_atoms(tenant)
-    rows = []
+def limited_stage(stage: RuleStage, tenant: int) -> RuleStage:
+    """The stage whose permits let through what is said about path MTU, as many a second as a tenant is granted."""
+    return replace(stage, permit=limiting(stage.permit, path_mtu_meter_of(tenant)))
+
+
+def return_part(protocol: int | None) -> int:
+    """The part of the cookie that return traffic of a protocol has."""
+    return _PATH_MTU_PARTS.get(protocol, 0)
+
+
+_PATH_MTU_PARTS = {rule.protocol: part for part, rule in enumerate(PATH_MTU_RULES, 1)}
+
+
+def _return_rows(tenant: int, returns: ReturnTraffic) -> Iterator[FlowTable]:
+    table = return_atoms(tenant, returns)
+    part = np.array([return_part(protocol) for protocol in table.protocol.tolist()], np.uint64)
     for direction, stage, kind in _STAGES:
-        mine = table.take(table.direction == direction)
-        priority = np.full(len(mine), RETURN_PRIORITY, np.uint16)
-        cookie = np.full(len(mine), Cookie(Tier.HOST, kind, tenant).pack(), np.uint64)
-        rows.append(rule_flows(mine, stage, priority, cookie))
-    return rows
+        base = np.uint64(Cookie(Tier.HOST, kind, tenant).pack())
+        for is_limited in (False, True):
+            mine = np.flatnonzero((table.direction == direction) & ((part > 0) == is_limited))
+            if len(mine):
+                priority = np.full(len(mine), RETURN_PRIORITY, np.uint16)
+                cookie = base + (part[mine] << np.uint64(NUMBER_BITS))
+                used = limited_stage(stage, tenant) if is_limited else stage
+                yield rule_flows(table.take(mine), used, priority, cookie)
+    if part.any():
+        yield FlowTable.of([path_mtu_meter_row(tenant)])

@@ -27,7 +27,7 @@ from orchestrator.compile.nftables.words import IP
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.loglimit import USUAL, LogLimit
 from orchestrator.policy.prefilter import Misdirect
-from orchestrator.policy.protocols import TCP
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP
 from orchestrator.policy.tcpflags import ESTABLISHED
 
 PAIRED = 0xAC000000
@@ -131,6 +131,12 @@ class _Frame(ListTable):
             self.declared.chain(name, [_HOOK, *self._by_leg(), later, "meta l4proto >= 0 goto whole"])
 
 
+_PATH_MTU = {
+    Family.IPV4: f"meta l4proto {ICMP} icmp type 3 icmp code 4",
+    Family.IPV6: f"meta l4proto {ICMPV6} icmpv6 type 2",
+}
+
+
 class _Part(ListTable):
     """One tenant's chains in one IP version's table."""
 
@@ -139,8 +145,8 @@ class _Part(ListTable):
         for later in (True, False):
             world = World(self.family, later)
             for each in self.tenants:
-                established = [] if later else _established_rules(each.tenant)
-                first = [*self._jumps(world), f"meta mark {PAIRED:#010x} accept", *established]
+                passing = [] if later else _passing_rules(each.tenant, self.family)
+                first = [*self._jumps(world), f"meta mark {PAIRED:#010x} accept", *passing]
                 self.list_chain(each, world, first=first)
         return self.declared.objects
 
@@ -151,9 +157,13 @@ class _Part(ListTable):
                 yield f"jump {world_name(each.name, world)}"
 
 
-def _established_rules(tenant: int) -> list[str]:
+def _passing_rules(tenant: int, family: Family) -> list[str]:
+    """Return rules for what looks like a reply, and what path MTU discovery needs."""
     words = f'counter accept comment "{comment(Kind.INGRESS_RETURN, tenant)}"'
-    return [f"meta l4proto {TCP} tcp flags & {each.mask:#04x} == {each.value:#04x} {words}" for each in ESTABLISHED]
+    return [
+        *(f"meta l4proto {TCP} tcp flags & {each.mask:#04x} == {each.value:#04x} {words}" for each in ESTABLISHED),
+        f"{_PATH_MTU[family]} {words}",
+    ]
 
 
 def _misdirected_rules(misdirect: Misdirect) -> list[str]:

@@ -60,6 +60,11 @@ def meter_of(tenant: int) -> int:
     return tenant + 1
 
 
+def path_mtu_meter_of(tenant: int) -> int:
+    """Return the meter of messages about path MTU to a tenant's endpoints: behind those of reports."""
+    return (1 << 31) + tenant
+
+
 class MaskedRules(NamedTuple):
     """Atoms with port ranges as value/mask pairs.
 

@@ -23,6 +23,7 @@ _NICIRA, _OUTPUT_REGISTER, _CONJUNCTION, _CONTROLLER = 0x00002320, 15, 34, 37
 _MOST_OCTETS, _METER = 0, 5
 """Properties of the controller action."""
 
+_METER_ACTION = 29
 _MULTIPATH = 10
 _RESUBMIT_TABLE, _SAME_IN_PORT = 14, 0xFFF8
 """Of the resubmit action: its subtype, and the input port that leaves the packet's own."""
@@ -91,9 +92,17 @@ def report(meter: int) -> bytes:
 
 def reporting(doing: bytes, meter: int) -> bytes:
     """The instruction list that does the same and reports the packet first."""
-    first, length = struct.unpack_from(">HH", doing.ljust(4, b"\0"))
-    applied, rest = (doing[8:length], doing[length:]) if first == _APPLY_ACTIONS else (b"", doing)
-    return instructions([report(meter), applied]) + rest
+    return _before(report(meter), doing)
+
+
+def limit(meter: int) -> bytes:
+    """Drop the packet if a meter has let through as many as it may."""
+    return struct.pack(">HHI", _METER_ACTION, 8, meter)
+
+
+def limiting(doing: bytes, meter: int) -> bytes:
+    """The instruction list that does the same for as many packets as a meter lets through."""
+    return _before(limit(meter), doing)
 
 
 class HashFields(enum.IntEnum):
@@ -122,13 +131,14 @@ def multipath(fields: HashFields, basis: int, modulo: int, register: Field) -> b
 
 
 def meters_named(doing: bytes) -> list[int]:
-    """The meters by which an instruction list reports packets."""
-    begun = report(0)[:-4]
-    at, found = doing.find(begun), []
-    while at >= 0:
-        at += len(begun)
-        found.append(int.from_bytes(doing[at : at + 4], "big"))
-        at = doing.find(begun, at)
+    """The meters by which an instruction list reports packets, or lets them through."""
+    found = []
+    for begun in (report(0)[:-4], limit(0)[:-4]):
+        at = doing.find(begun)
+        while at >= 0:
+            at += len(begun)
+            found.append(int.from_bytes(doing[at : at + 4], "big"))
+            at = doing.find(begun, at)
     return found
 
 
@@ -140,6 +150,13 @@ def instructions(actions: Iterable[bytes] = (), *, goto: int | None = None) -> b
     body = b"".join(actions)
     applied = struct.pack(">HHI", _APPLY_ACTIONS, 8 + len(body), 0) + body if body else b""
     return applied + (struct.pack(">HHB3x", _GOTO_TABLE, 8, goto) if goto is not None else b"")
+
+
+def _before(action: bytes, doing: bytes) -> bytes:
+    """The instruction list with an action in front of its own."""
+    first, length = struct.unpack_from(">HH", doing.ljust(4, b"\0"))
+    applied, rest = (doing[8:length], doing[length:]) if first == _APPLY_ACTIONS else (b"", doing)
+    return instructions([action, applied]) + rest
 
 
 def _round_up(length: int) -> int:

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.openflow import oxm
-from orchestrator.compile.openflow.encoder import meter_of
+from orchestrator.compile.openflow.encoder import meter_of, path_mtu_meter_of
 from orchestrator.compile.openflow.oxm import REGISTERS, Term
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.policy.loglimit import LogLimit
+from orchestrator.policy.oracle import PATH_MTU_RATE
 from orchestrator.program.flows import Flow
 from orchestrator.program.program import Tier
 
@@ -33,8 +34,16 @@ class Meter(NamedTuple):
 
 def meter_row(tenant: int, limit: LogLimit) -> Flow:
     """The row that declares the meter of a tenant's reports (0: of the operator's)."""
-    words = Meter(meter_of(tenant), limit.rate, limit.burst)
-    match = oxm.pack(Term(field, word) for field, word in zip(_FIELDS, words, strict=True))
+    return _declare(Meter(meter_of(tenant), limit.rate, limit.burst), tenant)
+
+
+def path_mtu_meter_row(tenant: int) -> Flow:
+    """The row that declares the meter of a tenant's messages about path MTU."""
+    return _declare(Meter(path_mtu_meter_of(tenant), PATH_MTU_RATE, PATH_MTU_RATE), tenant)
+
+
+def _declare(meter: Meter, tenant: int) -> Flow:
+    match = oxm.pack(Term(field, word) for field, word in zip(_FIELDS, meter, strict=True))
     return Flow(Table.METERS, 0, match, b"", _STRUCTURE, tenant)
 
 

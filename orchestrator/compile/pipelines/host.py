@@ -240,7 +240,9 @@ STAGES = (
     Stage(
         Table.METERS,
         "No packet comes here. A row for every tenant with rules that log: its match says which meter bounds the "
-        "reports of its packets, how many a second, and how many at once. Controllers make meters from these rows.",
+        "reports of its packets, how many a second, and how many at once. So it says of every tenant's messages about "
+        "path MTU, where the domain lets these in: rows of `ingress` and `lifted` that permit them drop what is "
+        "beyond. Controllers make meters from these rows.",
         REGISTERS[:3],
         (),
         "drop",

@@ -1,6 +1,7 @@
 """The rows of a classifier before a firewall server: whole lists, in order.
 
-    for every prefix of a tenant   the operator's rules, what is established, its ingress list, its default
+    for every prefix of a tenant   the operator's rules, what is established or says which size of packet a path takes,
+                                   its ingress list, its default
 
 so each packet to a tenant that is here has a row, which says what `policy/prefilter.py` says and who counts it. Rows
 are those of a flow cache (`cacherows.py`), in a table of their own. Packets that a rule with `log` denies are deferred
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.cacherows import CacheRow, Verdict, families
@@ -21,13 +24,27 @@ from orchestrator.compile.filters.lists import FilterList, Line, World
 from orchestrator.compile.servers.bitvectors import MOST_RULES
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Action
-from orchestrator.policy.protocols import TCP
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP
 from orchestrator.policy.spans import Span
 from orchestrator.policy.tcpflags import ESTABLISHED
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Tier
 
 _EVERY_PORT, _EVERY_PROTOCOL = Span(0, 0xFFFF), Span(0, 0xFF)
+
+
+class _Message(NamedTuple):
+    """What an ICMP message is known by."""
+
+    protocol: Span
+    icmp_type: Span
+    icmp_code: Span
+
+
+_PATH_MTU = {
+    Family.IPV4: _Message(Span(ICMP, ICMP), Span(3, 3), Span(4, 4)),
+    Family.IPV6: _Message(Span(ICMPV6, ICMPV6), Span(2, 2), _EVERY_PORT),
+}
 
 
 def general_rows(operator: FilterList, ingress: FilterList) -> tuple[CacheRow, ...]:
@@ -63,6 +80,11 @@ def _of_tenant(each: FilterList, prefix: Prefix, above: Sequence[Line]) -> Itera
     cookie = Cookie(Tier.SERVER, Kind.INGRESS_RETURN, each.tenant).pack()
     for flags in ESTABLISHED:
         yield _every(prefix, own, Span(TCP, TCP), (flags.value, flags.mask), Verdict.PERMIT, cookie)
+    yield replace(
+        _every(prefix, own, _PATH_MTU[prefix.family].protocol, (0, 0), Verdict.PERMIT, cookie),
+        source_ports=_PATH_MTU[prefix.family].icmp_type,
+        destination_ports=_PATH_MTU[prefix.family].icmp_code,
+    )
     for line in each.rows(World(prefix.family, later=False)).lines():
         yield from _row(line, prefix)
     default = Cookie(Tier.SERVER, Kind.INGRESS_DEFAULT, each.tenant).pack()

@@ -25,6 +25,8 @@ class ReturnTraffic(enum.Enum):
 
     ESTABLISHED = "established"
     """By a last rule of each list, for TCP segments with ACK or RST. Nothing is remembered."""
+    PATH_MTU = "path-mtu"
+    """As `ESTABLISHED`, and so many ICMP errors a second that say which size of packet a path takes."""
     EXPLICIT = "explicit"
     """Only by rules of the tenant."""
     TRACKED = "tracked"

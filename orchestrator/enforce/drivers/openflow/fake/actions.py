@@ -20,7 +20,7 @@ IN_PORT, LOCAL, PORTS_END = 0xFFFFFFF8, 0xFFFFFFFE, 0xFF00
 
 
 GOTO_TABLE, APPLY_ACTIONS = 1, 4
-OUTPUT, GROUP, SET_FIELD, COPY_FIELD, EXPERIMENTER = 0, 22, 25, 28, 0xFFFF
+OUTPUT, GROUP, SET_FIELD, COPY_FIELD, METER, EXPERIMENTER = 0, 22, 25, 28, 29, 0xFFFF
 NICIRA_VENDOR, OUTPUT_REGISTER, CONJUNCTION, MULTIPATH = 0x00002320, 15, 34, 10
 CONTROLLER = 37
 RESUBMIT_TABLE, _SAME_IN_PORT = 14, 0xFFF8
@@ -117,7 +117,26 @@ class Report:
     size: int
 
 
-Action = Output | ToGroup | OutputRegister | SetField | CopyField | Conjunction | Multipath | Resubmit | Report | Track
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Drop the packet beyond a meter's rate. The fake has no clock: here every packet is within it."""
+
+    meter: int
+
+
+Action = (
+    Output
+    | ToGroup
+    | OutputRegister
+    | SetField
+    | CopyField
+    | Conjunction
+    | Multipath
+    | Resubmit
+    | Report
+    | Limit
+    | Track
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +212,8 @@ def _read_action(kind: int, whole: bytes) -> Action:
         if port >= PORTS_END and port not in (IN_PORT, LOCAL):
             raise Complaint(Reason.BAD_OUT_PORT)
         return Output(port)
+    if kind == METER:
+        return Limit(*struct.unpack_from("!I", whole, 4))
     if kind == GROUP:
         return ToGroup(*struct.unpack_from("!I", whole, 4))
     if kind == SET_FIELD:
