@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,6 +59,26 @@ def test_says_fates_rules_and_flows(day: str, listed: str) -> None:
         f"tcp 192.0.2.1 > 198.51.100.7:22\t2\t{2 * size}\tthe default\tpacket 2",
         f"tcp 192.0.2.1 > 198.51.100.7:25\t1\t{size}\tthe default\tpacket 5",
     ]
+
+
+def test_a_bar_on_a_terminal_shows_how_far_it_is(day: str, listed: str) -> None:
+    """It stands beside the answer, which a pipe gets as ever, and comes to its end."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "orchestrator.cli", "replay", day, "--acl", listed]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # how a terminal ends
+            while part := os.read(ours, 4096):
+                shown += part
+        assert process.stdout is not None
+        answer = process.stdout.read()
+    os.close(ours)
+    assert process.returncode == 0
+    assert answer == aclflow("replay", day, "--acl", listed).out
+    assert b"replaying" in shown
+    assert b"100/100" in shown
 
 
 def test_says_what_would_change_and_ends_with_1(tmp_path: Path, day: str, listed: str) -> None:
