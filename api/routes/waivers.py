@@ -34,12 +34,16 @@ def add_waiver(
 ) -> Response:
     """Waive a finding until a day. The list stays as it is.
 
-    An older waiver of the same finding is replaced, and told. If-Match, where it is said, is the list's ETag: the
-    finding is waived of that list only.
+    Its rules and its group must be there. An older waiver of the same finding is replaced, and told. If-Match, where
+    it is said, is the list's ETag: the finding is waived of that list only.
     """
 
     def work(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
+        for rule in body.rules:
+            unit.acls.rule(tenant, rule)
+        if body.group is not None:
+            unit.groups.get(tenant, body.group)
         made = unit.waivers.add(tenant, body.subject(), author=author(caller), reason=body.reason, ends=body.ends)
         detail = {"waiver": made.id, "kind": made.kind, "rules": list(made.rules), "reason": made.reason}
         logged(unit, caller, "waiver.added", tenant, detail)

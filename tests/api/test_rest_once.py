@@ -45,8 +45,8 @@ MAKING = {
     "/v1/tenants:batch": {"domain": "once", "tenants": [{"id": "once4"}, {"id": "once5"}]},
     "/v1/tenants/once/acl/drafts": {"acl": {"rules": [RULE]}, "base_version": 1},
     "/v1/tenants/once/acl/waivers": {
-        "kind": "shadowed",
-        "rules": ["r"],
+        "kind": "group",
+        "group": "g",
         "reason": "on purpose",
         "ends": "2999-01-01T00:00:00Z",
     },

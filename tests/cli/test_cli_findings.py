@@ -172,6 +172,9 @@ def test_a_waived_finding_counts_no_more_anywhere(run: Run, tenant: str, service
 def test_a_conflict_is_waived_by_both_its_rules(run: Run, tenant: str) -> None:
     words = ("--reason", "meant so", "--ends", END)
     assert run("acl", "waiver", "add", tenant, "conflict", "scanner", *words).code == 2
+    for kind, ghost in (("shadowed", "ghost"), ("group", "@ghost")):
+        ended = run("acl", "waiver", "add", tenant, kind, ghost, *words)
+        assert (ended.code, "ghost" in ended.err) == (1, True), "a typing error waives nothing"
     assert run("acl", "waiver", "add", tenant, "conflict", "scanner", "web", *words).code == 0
     assert run("acl", "check", tenant, "--only", "conflict", "--fail-on", "note").code == 0
     assert run("acl", "waiver", "add", tenant, "conflict", "scanner", "web", *words).code == 0
