@@ -170,6 +170,8 @@ def test_any_json_is_a_list_or_an_error_of_ours(value: object, as_rule: bool) ->
     ("text", "message"),
     [
         ('{"rules": [', "list.json, line 1: it is not JSON"),
+        ("", "list.json: it is empty"),
+        (" \n", "list.json: it is empty"),
         ('{"rules": [], "rules": []}', "list.json: the key 'rules' stands twice"),
         ('{"rules": [NaN]}', "list.json: NaN is not JSON"),
         ('{"rules": [' + "[" * 200_000, "list.json: it is nested too deep"),

@@ -42,7 +42,7 @@ def test_yaml_may_state_it_as_json_does() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("# aclflow: taken_from", "it is not JSON"),
+        ("# aclflow: taken_from", "it is empty"),
         ("# aclflow: taken_from 7", "it must be an object"),
         ('# aclflow: taken_from {"tenant": "blue"}', "write it as"),
         ('# aclflow: taken_from {"tenant": "blue", "version": -7}', "is no version"),

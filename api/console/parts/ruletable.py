@@ -22,6 +22,10 @@ _FOCUS = """setTimeout(() => {
 """Gives the keyboard to a part of a row, once what was changed is drawn."""
 
 
+class _Rows(ui.table, component="ruletable.js"):
+    """Rows that stay as they are where nothing of them changes."""
+
+
 class RuleTable:
     """Rules of a draft, page by page; edits go into the draft."""
 
@@ -49,7 +53,7 @@ class RuleTable:
 
     def draw(self) -> None:
         self._table = (
-            ui.table(
+            _Rows(
                 columns=[each for each in COLUMNS if self._counted or each["name"] != "packets"],
                 rows=[],
                 row_key="id",
@@ -58,8 +62,7 @@ class RuleTable:
             .classes("w-full rules")
             .props("flat :rows-per-page-options='[25,50,100,200]' wrap-cells rows-per-page-label='Rules a page'")
         )
-        self._table.add_slot("body", BODY)
-        self._table.add_slot("no-data", "<div class='empty'>{{ props.message }}</div>")
+        self._table.props["body"] = BODY
         self._table.on("request", self._turn_page)
         self._table.on("act", self._act)
         self._table.on("dropped", self._drop_row)

@@ -18,6 +18,8 @@ def load_json(text: str) -> object:
 
     Raises BadInput, with the line as its place where the parser tells it.
     """
+    if not text.strip():
+        raise BadInput("it is empty")
     try:
         document: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
