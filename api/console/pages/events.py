@@ -51,7 +51,7 @@ class _Events:
 
     def _draw(self) -> None:
         wanted = (self._search.value or "").lower()
-        found = [event for event in self._shown if wanted in _searched(event)]
+        found = [event for event in self._shown if wanted in _searchable_text(event)]
         self._list.clear()
         with self._list:
             draw_events(found, self._view.session.zone)
@@ -61,5 +61,5 @@ class _Events:
         await self.refresh()
 
 
-def _searched(event: Event) -> str:
+def _searchable_text(event: Event) -> str:
     return f"{event.kind} {event.subject} {dict(event.detail)} {event.by()}".lower()
