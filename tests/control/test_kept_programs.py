@@ -25,7 +25,7 @@ from orchestrator.control.keptprograms import KeptPrograms, ProgramKeeper, marks
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import BadPolicy
-from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Acl, Action, Endpoint, Policy, ReturnTraffic, Tenant, TenantId
@@ -108,6 +108,7 @@ def test_a_restored_program_is_what_would_be_compiled_and_goes_on_as_that(policy
         else:
             proof = proof.after(policy, *rows, after.blocks.of_tenant)
         assert {*proof.lists, *proof.kept} == {*prove(policy, scratch.flows).lists}
+        assert not proof.lists.keys() & proof.kept.keys(), "a list that changed is proven by what it is now"
         before = after
 
 
@@ -120,6 +121,11 @@ def others_of(policy: Policy) -> Iterator[Policy]:
     for number, name in enumerate(NAMES, 1):
         new = Endpoint(f"e-{name}", policy.tenants[0].id, name, number, (Prefix.parse(f"10.250.0.{number}/32"),))
         yield replace(policy, endpoints=(*policy.endpoints, new))
+    many = [
+        Endpoint(f"m{n}", policy.tenants[0].id, f"m{n}", n, (Prefix(Family.IPV4, (10 << 24) + (249 << 16) + n, 32),))
+        for n in range(1, 300)
+    ]
+    yield replace(policy, endpoints=(*policy.endpoints, *many))  # all ports have other symbols then
     for each in policy.endpoints:
         left = tuple(other for other in policy.endpoints if other is not each)
         yield replace(policy, endpoints=left)
