@@ -63,9 +63,10 @@ def stream(chunks: AsyncIterator[bytes], media_type: str = MEDIA_TYPE) -> EventS
 
 
 class Validity:
-    """Tells whether the bearer of a stream's token is still known, by a look at most every `every_s`.
+    """Checks whether the bearer of a stream's token is still known.
 
-    `check` raises Unauthenticated when it is not. A store that does not answer says nothing about it.
+    It looks at most every `every_s`. `check` raises Unauthenticated when it is not. A store that does not answer says
+    nothing about it.
     """
 
     def __init__(self, check: Callable[[], object], every_s: float) -> None:
@@ -88,7 +89,7 @@ class Validity:
 
 
 def validity_of(services: Services, bearer: str) -> Validity:
-    """Return what tells whether a token is still valid, for a stream that its bearer asked for."""
+    """Return the check of a token, for a stream that its bearer asked for."""
     return Validity(
         lambda: services.control.read(lambda unit: unit.tokens.check(bearer)), min(services.heartbeat_s, CHECK_EVERY_S)
     )

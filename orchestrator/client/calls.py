@@ -81,7 +81,10 @@ class WaiverCalls:
         ends: dt.datetime,
         key: str | None = None,
     ) -> AddedWaiver:
-        """Waive a finding, in place of an older waiver of it, which is told. Raises BadInput, NotFound, TooLarge."""
+        """Waive a finding, in place of an older waiver of it, which is returned.
+
+        Raises BadInput, NotFound, TooLarge.
+        """
         body = {"kind": kind, "rules": list(rules), "group": group, "reason": reason, "ends": ends.isoformat()}
         path = f"{tenant_path(tenant)}/acl/waivers"
         return document_of(AddedWaiver, self._service.write("POST", path, body=body, headers=once_header(key)))

@@ -57,7 +57,7 @@ Marks = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A kept program, and the tenants whose rows in it are those that they would have now."""
+    """A kept program, and the tenants whose rows in it still hold."""
 
     program: Program
     same: Set[str]
@@ -65,7 +65,10 @@ class Restored:
 
 @cache
 def digest_code() -> str:
-    """Return a digest of the code that programs come from, of Python's version and of NumPy's."""
+    """Return a digest of the code that makes programs.
+
+    Versions of Python and NumPy are part of it.
+    """
     root = Path(__file__).parents[1]
     files = [file for room in _ROOMS for file in (root / room).rglob("*") if file.suffix in (".py", ".so")]
     found = hashlib.blake2b(f"{sys.version} {np.__version__}".encode(), digest_size=_MARK_BYTES)

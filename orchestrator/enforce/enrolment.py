@@ -125,7 +125,10 @@ class Admission:
     """In which our certificate is shown at first; None for who bears a token."""
 
     def connect_anew(self) -> None:
-        """Reach the service by the certificate and authorities on the disk from now on. Raises Missing, BadInput."""
+        """Connect anew, by the certificate and authorities on the disk.
+
+        Raises Missing, BadInput.
+        """
         self.service.reconnect(self.identity.trust(self.membership.authority))
 
     def renewal(self, also_show: Callable[[], None] = lambda: None) -> Chore | None:

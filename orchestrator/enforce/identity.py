@@ -199,9 +199,10 @@ class Renewal:
         self._switched_s: float | None = None
 
     def look(self) -> None:
-        """Ask the service which authorities it believes, renew a due certificate, and later drop the one before.
+        """Ask which authorities the service believes, and renew a due certificate.
 
-        Raises what a request does, and Missing where nothing can be kept; then it is done the next time.
+        The certificate before is dropped later. Raises what a request does, and Missing where nothing can be kept; then
+        it is done the next time.
         """
         self._connect()
         if self._switched_s is not None:

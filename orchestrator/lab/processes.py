@@ -84,7 +84,10 @@ def alive(process: Process) -> bool:
 
 
 def describe_end(process: Process) -> str | None:
-    """Return how a child of ours ended; None while it runs, and where it is none or was reaped."""
+    """Return how a child of ours ended.
+
+    None while it runs, and where it is none or was reaped.
+    """
     try:
         said = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -171,7 +174,10 @@ def kill(process: Process) -> None:
 
 
 def _namespace(pid: int) -> str:
-    """Return the name of the namespace of processes that a process is in. Raises OSError where it is gone."""
+    """Return the name of a process's PID namespace.
+
+    Raises OSError where the process is gone.
+    """
     return os.readlink(f"/proc/{pid}/ns/pid")
 
 

@@ -113,7 +113,10 @@ class Audit:
         digests: Digests = NO_DIGESTS,
         result: str = "done",
     ) -> Callable[[], Mapping[str, object]]:
-        """Return what makes the row of an entry behind the newest of this process's chain, once it is to be written."""
+        """Return a function that makes an entry's row when it is to be written.
+
+        The entry then follows the newest of this process's chain.
+        """
         before, after = self._with_rows(tenant, digests)
         if len(text) > LONGEST_DETAIL:
             text = orjson.dumps(
@@ -129,7 +132,7 @@ class Audit:
     def _link(
         self, said: tuple[object, ...], before: bytes | None, after: bytes | None, text: str
     ) -> Mapping[str, object]:
-        """Return the row of an entry behind the newest of this process's chain, which it is from now on."""
+        """Return the row of an entry, which becomes the newest of this process's chain."""
         head = self._head()
         number, micros, chain = head.number + 1, self._tx.micros, self._tx.chain.name
         shown = None if before is None else before.hex(), None if after is None else after.hex()

@@ -49,9 +49,10 @@ _APPEND = Prepared(insert(events).returning(events.c.id), [column.name for colum
 
 
 def _append_audited() -> Select[Any]:
-    """Return the statement that locks the log, then inserts an event, then its entry, and selects the event's id.
+    """Return the statement that appends an event and its audit entry.
 
-    Each part reads the one before, so ids are drawn under the lock.
+    It locks the log, inserts both, and selects the event's id. Each part reads the one before, so ids are drawn under
+    the lock.
     """
     locked = select(func.pg_advisory_xact_lock(bindparam("lock")).label("held")).cte("locked")
     columns = [column for column in events.c if column.name != "id"]
@@ -112,7 +113,10 @@ class Events:
         self._inserted(int(appended.id))
 
     def _insert_audited(self, row: Mapping[str, object], entry: Callable[[], Mapping[str, object]]) -> None:
-        """Log an event with its entry in the audit trail; in PostgreSQL by one statement, which locks the log first."""
+        """Log an event with its entry in the audit trail.
+
+        In PostgreSQL that is one statement, which locks the log first.
+        """
         if self._tx.on_postgres:
             both = {f"event_{name}": value for name, value in row.items()}
             both |= {f"audit_{name}": value for name, value in entry().items()}

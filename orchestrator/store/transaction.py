@@ -304,7 +304,10 @@ class Transaction:
             self.to_log.append(LogEntry(write, locks))
 
     def write_log(self, lock: Callable[[], None]) -> None:
-        """Write the log entries that were put off, after `lock`, which is left out where the first one locks."""
+        """Write the log entries that were put off, after `lock`.
+
+        The lock is left out where the first entry takes it.
+        """
         entries, self.to_log = self.to_log, []
         if entries and not entries[0].locks:
             lock()

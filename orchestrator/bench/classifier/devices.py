@@ -247,7 +247,10 @@ def resident_figures(results: Results, device: Device, sizes: Sizes) -> None:
 
 
 def measure_energy(results: Results, device: Device, made: Sample, count: int) -> None:
-    """Add nanojoules a packet of each model, packets on the device; absent where the device does not tell."""
+    """Add nanojoules a packet of each model, with packets on the device.
+
+    They are absent where the device does not tell.
+    """
     for model in _ITEM_A_PACKET:
         name = f"{_prefix(device)}{_word(model)}_nj"
         run, passes = prepare(device, model, made, 4 * ITEMS, count), 0

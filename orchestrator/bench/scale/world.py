@@ -154,7 +154,7 @@ class World:
         return time.perf_counter() - started, time.process_time() - cpu
 
     def _start_again(self) -> tuple[float, float]:
-        """The same after an end at which the program was kept, and a tenant's list changed once more."""
+        """Measure a start from a kept program, after one more change of a list."""
         program = self._publisher.program(_DOMAIN)
         assert program is not None
         self._kept.save(program)

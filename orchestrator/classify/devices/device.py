@@ -113,7 +113,10 @@ class Device(Protocol):
     def limits(self) -> Limits: ...
 
     def read_joules(self) -> float | None:
-        """Return the energy used since some moment in the past; None where the device does not tell."""
+        """Return the energy used since some moment in the past.
+
+        None where the device does not tell.
+        """
 
     def build(self, source: str) -> Program:
         """Compile the models for this device. Raises Refused with what the compiler said."""

@@ -167,7 +167,10 @@ def delete_kept(
     url: Url = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Drop them without asking.")] = False,
 ) -> None:
-    """Drop the expectations of a tenant's list, after showing them. Elsewhere than on a terminal say --yes."""
+    """Drop the expectations of a tenant's list, after showing them.
+
+    Elsewhere than on a terminal say --yes.
+    """
     with service(url) as client:
         kept = client.expectations(tenant)
         _ask_to_drop(_dropped_lines(kept.text, ""), yes=yes)

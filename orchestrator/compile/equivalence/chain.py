@@ -62,12 +62,18 @@ def report_action(tenant: int) -> bytes:
 
 
 def limit_action(tenant: int) -> bytes:
-    """Return the action that drops a packet beyond the rate of a tenant's messages about path MTU (7.2.6.7)."""
+    """Return the action that limits a tenant's messages about path MTU.
+
+    It drops packets beyond the rate (OpenFlow 1.5, 7.2.6.7).
+    """
     return struct.pack(">HHI", 29, 8, 0x8000_0000 + tenant)
 
 
 def is_limited(rule: Rule) -> bool:
-    """Whether a rule's packets pass up to a rate: a message about path MTU, by the domain's own rule."""
+    """Return whether a rule's packets pass only up to a rate.
+
+    They are messages about path MTU, by the domain's own rule.
+    """
     return rule in PATH_MTU_RULES
 
 

@@ -159,7 +159,10 @@ class _Placed:
 
     @property
     def return_part(self) -> int:
-        """The part of its cookie that return traffic has; above 0 where its packets are limited."""
+        """The cookie's part for return traffic.
+
+        It is above 0 where packets are limited.
+        """
         rule = self.composed.returning(self.part.position)
         return 0 if rule is None else return_part(rule.protocol)
 
@@ -247,7 +250,10 @@ class _Arranged:
 
 
 def _stage_of(placed: _Placed, target: Target) -> RuleStage:
-    """The stage of a part's rows. Hosts limit what is said about path MTU; what comes before them lets it pass."""
+    """Return the stage of a part's rows.
+
+    Hosts limit messages about path MTU; tiers before them let them pass.
+    """
     stage = target.stages[placed.stage]
     is_limited = placed.return_part and target is HOSTS
     return limited_stage(stage, placed.composed.tenant.number) if is_limited else stage

@@ -303,7 +303,7 @@ def return_atoms(tenant: int, returns: ReturnTraffic) -> RuleTable:
 
 
 def limited_stage(stage: RuleStage, tenant: int) -> RuleStage:
-    """The stage whose permits let through what is said about path MTU, as many a second as a tenant is granted."""
+    """Return the stage whose permits limit a tenant's messages about path MTU."""
     return replace(stage, permit=limiting(stage.permit, path_mtu_meter_of(tenant)))
 
 

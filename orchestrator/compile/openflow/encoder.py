@@ -61,7 +61,10 @@ def meter_of(tenant: int) -> int:
 
 
 def path_mtu_meter_of(tenant: int) -> int:
-    """Return the meter of messages about path MTU to a tenant's endpoints: behind those of reports."""
+    """Return the meter of messages about path MTU to a tenant's endpoints.
+
+    Its number follows those of the meters for reports.
+    """
     return (1 << 31) + tenant
 
 

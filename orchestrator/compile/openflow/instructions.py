@@ -101,7 +101,7 @@ def limit(meter: int) -> bytes:
 
 
 def limiting(doing: bytes, meter: int) -> bytes:
-    """The instruction list that does the same for as many packets as a meter lets through."""
+    """Return instructions that do the same for packets within a meter's rate."""
     return _before(limit(meter), doing)
 
 

@@ -43,9 +43,9 @@ class Waivers:
         return found
 
     def add(self, tenant: str, subject: Subject, *, author: str, reason: str, ends: dt.datetime) -> AddedWaiver:
-        """Waive a finding until `ends`; an older waiver of it is replaced, and returned with the new one.
+        """Waive a finding until `ends`.
 
-        Raises BadInput, NotFound, TooLarge.
+        An older waiver of it is replaced, and returned with the new one. Raises BadInput, NotFound, TooLarge.
         """
         number = self._tx.tenant(tenant).number
         one_line(reason, place="reason", longest=LONGEST_REASON)

@@ -206,9 +206,9 @@ class Launcher:
         self._end_those(self._is_revoked, "revoked")
 
     def show_certificate(self) -> None:
-        """Take new connections by the certificate and authorities in their files; end those of no such authority.
+        """Read the certificate and authorities anew for new connections. Raises OSError.
 
-        Raises OSError.
+        Connections by no such authority end.
         """
         tls = self._listen.tls
         if tls is not None:
@@ -312,7 +312,10 @@ class Launcher:
         return hosts_named(stream.certificate, tls.domain)
 
     def _check_certificate(self, stream: Stream) -> None:
-        """Raises OSError where it is taken no more: what is believed may have changed since TLS looked."""
+        """Check that a switch's certificate is still believed. Raises OSError.
+
+        The authorities may have changed since TLS looked.
+        """
         if self._is_revoked(stream):
             raise OSError("its certificate was revoked")
         if self._is_of_nobody(stream):
@@ -371,7 +374,10 @@ def _bound(listen: Listen) -> socket.socket:
 
 
 def _authorities_of(tls: Tls | None) -> tuple[x509.Certificate, ...]:
-    """Return those that sign switches' certificates; none where the files may be of a chain. Raises OSError."""
+    """Return the authorities that sign switches' certificates. Raises OSError.
+
+    None are returned where the files may be of a chain.
+    """
     if tls is None or tls.domain is None:
         return ()
     try:

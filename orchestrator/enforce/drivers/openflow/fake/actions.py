@@ -119,7 +119,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Drop the packet beyond a meter's rate. The fake has no clock: here every packet is within it."""
+    """Drop the packet beyond a meter's rate.
+
+    The fake has no clock: here every packet is within it.
+    """
 
     meter: int
 
