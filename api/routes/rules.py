@@ -40,9 +40,10 @@ from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.formats.native_values import at
 from orchestrator.policy.model import Rule
+from orchestrator.policy.search import Endpoints, names_endpoints
 from orchestrator.policy.search import find as find_rules
 from orchestrator.policy.timewords import read_time
-from orchestrator.store.records import Change, Principal, Reply
+from orchestrator.store.records import AclRecord, Change, Principal, Reply, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Page
 from orchestrator.wire.costs import WrittenList
@@ -52,8 +53,9 @@ router = APIRouter(
 )
 
 _FIND = (
-    "Only rules that a question finds: `198.51.100.10:443` what decides a connection to there, `198.51.100.10`, `tcp`, "
-    "`:22`, `deny` what can match or does that, any other word what says it; several words together."
+    "Only rules that a question finds: `198.51.100.10:443` or `web1:443` what decides a connection to there, "
+    "`198.51.100.10`, `tcp`, `:22`, `deny` what can match or does that, any other word what says it; several words "
+    "together."
 )
 Position = Annotated[int | None, Query(ge=0, le=BIGGEST, description="0 is the top")]
 Neighbour = Annotated[str | None, Query(max_length=64, description="a rule's id")]
@@ -106,8 +108,14 @@ def list_rules(
     find: Annotated[str, Query(max_length=256, description=_FIND)] = "",
 ) -> Response:
     """The rules of the list, in order. The ETag is the whole list's."""
-    record, owner = services.control.read(lambda unit: (unit.acls.current(tenant), unit.tenants.get(tenant)))
-    found = (record.acl.rules[index] for index in find_rules(record.acl, find, owner.prefixes))
+
+    def work(unit: Unit) -> tuple[AclRecord, TenantRecord, Endpoints]:
+        endpoints = unit.endpoint_groups.addresses(tenant) if names_endpoints(find) else {}
+        return unit.acls.current(tenant), unit.tenants.get(tenant), endpoints
+
+    record, owner, endpoints = services.control.read(work)
+    indices = at("query.find", find_rules, record.acl, find, owner.prefixes, endpoints)
+    found = (record.acl.rules[index] for index in indices)
     by_id = {rule.id: rule for rule in found if rule.id.startswith(begins)}
     names, following = page_after(list(by_id), limit, marker)
     return answer({"items": [rule_to_json(by_id[name]) for name in names], "next": following}, tag=etag(record.version))

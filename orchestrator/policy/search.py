@@ -8,6 +8,7 @@ found too; every other word must stand in the rule's id, its description, its ow
     word                      finds rules that
     ------------------------  -----------------------------------------------------------------
     10.1.2.3:443, [::1]:ssh   decide a first packet to there: of TCP, if no other protocol with ports is asked for
+    web1:443                  the same of each address of that endpoint; an unknown name is refused
     10.1.2.3, 10.0.0.0/8      can match a source or a destination in there
     443, :https, :8000-8080   can match one of these ports as the destination's, or as the source's if they name some
     tcp, esp                  can match that protocol
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Addresses, Prefix
@@ -45,25 +47,60 @@ class _Socket:
     ports: PortRange
 
 
-def find(acl: Acl, text: str, own: Sequence[Prefix] = ()) -> Sequence[int]:
+Endpoints = Mapping[str, Sequence[Prefix]]
+"""The addresses of endpoints, by name."""
+_NO_ENDPOINTS: Endpoints = MappingProxyType({})
+
+
+def names_endpoints(text: str) -> bool:
+    """Whether a search text may name an endpoint with a port: then `find` needs to know the endpoints."""
+    return any(_named_socket(word) is not None for word in text.lower().split())
+
+
+def find(acl: Acl, text: str, own: Sequence[Prefix] = (), endpoints: Endpoints = _NO_ENDPOINTS) -> Sequence[int]:
     """Return the indices of rules that a search text finds, in list order.
 
     All of them for an empty text.
 
     `own` are the tenant's prefixes, if known: then a connection to one of them is asked of ingress, any other of
-    egress. Text that is no address or port is looked for as text, so nothing is wrong.
+    egress. Text that is no address or port is looked for as text. Raises BadInput for a name with a port that is no
+    endpoint and that no rule says.
     """
     if not text.strip():
         return range(len(acl.rules))
     words = text.lower().split()
-    sockets = {word: socket for word in words if (socket := _socket(word)) is not None}
+    sockets = {word: found for word in words if (found := _sockets(acl, word, endpoints))}
     protocols = [protocol for word in words if (protocol := _with_ports(word)) is not None] or [TCP]
     tests = [_test(word) for word in words if word not in sockets]
     found: Sequence[int] = range(len(acl.rules))
-    for socket in sockets.values():
-        decide = {index for protocol in protocols for index in _deciders(acl, socket, protocol, own)}
+    for asked in sockets.values():
+        decide = {
+            index for socket in asked for protocol in protocols for index in _deciders(acl, socket, protocol, own)
+        }
         found = [index for index in found if index in decide]
     return [index for index in found if all(test(index, acl.rules[index], acl.groups) for test in tests)]
+
+
+def _sockets(acl: Acl, word: str, endpoints: Endpoints) -> Sequence[_Socket]:
+    """What a word with a port asks about; nothing for any other word. Raises BadInput for an unknown name."""
+    if (socket := _socket(word)) is not None:
+        return (socket,)
+    if (named := _named_socket(word)) is None:
+        return ()
+    name, ports = named
+    prefixes = [prefix for each, owned in endpoints.items() if each.lower() == name for prefix in owned]
+    if not prefixes and not any(_says(rule, word) for rule in acl.rules):
+        raise BadInput(f"'{name}' is no address, and no endpoint of the tenant")
+    return [_Socket(prefix, ports) for prefix in prefixes]
+
+
+def _named_socket(word: str) -> tuple[str, PortRange] | None:
+    """A name with its port; None for any other word."""
+    try:
+        name, ports = _split(word)
+    except BadInput:
+        return None
+    return (name, ports) if ports is not None and _socket(word) is None else None
 
 
 def _socket(word: str) -> _Socket | None:

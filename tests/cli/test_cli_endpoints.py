@@ -129,3 +129,12 @@ def test_another_tenants_endpoint_is_not_there(run: Run, tenant: str, service: S
         reference = rule_from_json({"id": "spy", "action": "permit", "source": "@endpoint:web1"})
         with pytest.raises(BadPolicy, match="no endpoint 'web1'"):
             client.insert_rule(f"{tenant}-3", reference)
+
+
+def test_a_search_takes_an_endpoint_as_a_trace_does(run: Run, tenant: str, service: Served) -> None:
+    assert added(run, tenant, token=service.make_token(Role.MEMBER, tenant)).code == 0
+    assert [rule["id"] for rule in run("acl", "rule", "list", tenant, "web1:443", "--json").json()] == ["web"]
+    assert run("acl", "rule", "list", tenant, "db:443", "--json").json() == []
+    ended = run("acl", "rule", "list", tenant, "web9:443")
+    assert ended.code == 2
+    assert ended.err == "aclflow: WORD: 'web9' is no address, and no endpoint of the tenant\n"

@@ -87,3 +87,15 @@ def test_a_packet_to_an_endpoint_is_traced_by_names(look: Look) -> None:
         page.get_by_label("Destination port").fill(port)
         page.get_by_role("button", name="Trace", exact=True).click()
         expect(page.get_by_role("alert").filter(has_text="Destination port")).to_contain_text(says)
+
+
+@pytest.mark.usefixtures("admin")
+def test_a_search_takes_an_endpoint_as_a_trace_does(look: Look) -> None:
+    page = look.page
+    page.get_by_label("Search rules").fill("web1:443")
+    expect(page.get_by_text("1 of 7 rules")).to_be_visible()
+    expect(page.locator("tbody tr b")).to_have_text(["web-in"])
+    page.get_by_label("Search rules").fill("web9:443")
+    expect(page.get_by_text("'web9' is no address, and no endpoint of the tenant")).to_be_visible()
+    look.open("/project/shop/acl?q=web1:443")
+    expect(page.locator("tbody tr b")).to_have_text(["web-in"])

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from strategies import acls, corner_packets_of, packets
 
+from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Direction, Packet, ReturnTraffic
 from orchestrator.policy.oracle import ask
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import TCP, WITH_PORTS, format_protocol
-from orchestrator.policy.search import find
+from orchestrator.policy.search import find, names_endpoints
 from orchestrator.policy.space import WHOLE, boxes_of, everything, remaining
 from orchestrator.policy.spans import Span
 from orchestrator.policy.tcpflags import TcpFlag
@@ -134,6 +135,25 @@ def test_a_rule_for_any_is_found_only_where_it_decides() -> None:
     assert [acl.rules[index].id for index in find(acl, "198.51.100.11:https", own)] == ["scanner", "all-web"]
     assert [acl.rules[index].id for index in find(acl, "198.51.100.11:22", own)] == ["scanner", "rest"]
     assert [acl.rules[index].id for index in find(acl, "203.0.113.9:443", own)] == ["out"]
+
+
+def test_an_endpoint_with_a_port_asks_of_each_of_its_addresses() -> None:
+    endpoints = {"Web1": [Prefix.parse("192.0.2.1"), Prefix.parse("2001:db8:1::7")]}
+
+    def found(asked: str) -> list[str]:
+        return [LIST.rules[index].id for index in find(LIST, asked, (), endpoints)]
+
+    assert found("web1:22") == found("192.0.2.1:22") == ["ssh", "out"]
+    assert found("udp WEB1:ssh deny") == ["out"]
+    assert names_endpoints("deny web1:22")
+    assert not any(map(names_endpoints, ("192.0.2.1:22", ":22", "web1", "[::1]:22", "web1:nosuch", "[x", "a:b:22")))
+    with pytest.raises(BadInput, match="'web9' is no address, and no endpoint of the tenant"):
+        found("web9:22")
+
+
+def test_a_name_with_a_port_that_a_rule_says_is_text() -> None:
+    acl = acl_from_json({"rules": [{"id": "web", "action": "permit", "description": "see ticket:443"}]})
+    assert list(find(acl, "ticket:443")) == [0]
 
 
 @given(acls())

@@ -13,9 +13,9 @@ from api.console.parts.files import offer_export, take_import
 from api.console.parts.ruleedits import add_rule
 from api.console.parts.ruletable import RuleTable
 from api.console.parts.view import View
-from orchestrator.errors import AclflowError
+from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.search import find
+from orchestrator.policy.search import Endpoints, find, names_endpoints
 from orchestrator.wire.hits import RuleHits
 
 _HITS_S = 5.0
@@ -27,7 +27,7 @@ async def build(view: View) -> None:
     """Draw the page."""
     desk = await Desk.of(view)
     page = _AclPage(desk, await desk.owned())
-    page.draw(view.query.get("q", ""))
+    await page.draw(view.query.get("q", ""))
     await page.read_hits()
 
 
@@ -38,13 +38,15 @@ class _AclPage:
         self._view = desk.view
         self._writes = desk.view.session.may_write
         self._hits: Mapping[str, RuleHits] = {}
+        self._endpoints: Endpoints = {}
+        """Read once a search may name them."""
         self._table = RuleTable(desk, writes=self._writes, counted=self._count_cells, turned=self.read_hits)
         desk.on_change = self.refresh
 
-    def draw(self, asked: str) -> None:
+    async def draw(self, asked: str) -> None:
         with ui.row().classes("w-full items-center gap-3"):
             self._search = (
-                ui.input(placeholder="Search: 10.1.2.3:443, tcp, @group, a name …", value=asked)
+                ui.input(placeholder="Search: 10.1.2.3:443, web1:443, tcp, @group, a name …", value=asked)
                 .props("outlined dense clearable debounce=250 aria-label='Search rules'")
                 .classes("grow")
                 .on_value_change(self._show_matches)
@@ -67,23 +69,35 @@ class _AclPage:
                 "Drag a rule to another place, or press the arrow keys on its number; click a cell to edit it."
             ).classes("small quiet")
         self._bar = DraftBar(self._desk)
+        await self._read_endpoints()
         self.refresh()
         ui.timer(_HITS_S, self.read_hits)
 
     def refresh(self) -> None:
         """Show the draft as it is."""
         acl = self._desk.draft.acl
-        found = find(acl, self._search.value or "", self._owned)
+        found: Sequence[int] = ()
+        none = _NOTHING_FOUND if acl.rules else _NO_RULES
+        try:
+            found = find(acl, self._search.value or "", self._owned, self._endpoints)
+        except BadInput as error:
+            none = str(error)
         self._count.text = (
             words.of(len(acl.rules), "rule")
             if len(found) == len(acl.rules)
             else f"{words.count(len(found))} of {words.of(len(acl.rules), 'rule')}"
         )
         self._bar.refresh()
-        self._table.show(found, _NOTHING_FOUND if acl.rules else _NO_RULES)
+        self._table.show(found, none)
+
+    async def _read_endpoints(self) -> None:
+        """Read the endpoints if the search may name one."""
+        if names_endpoints(self._search.value or ""):
+            self._endpoints = await self._desk.endpoints()
 
     async def _show_matches(self) -> None:
         self._table.to_first_page()
+        await self._read_endpoints()
         self.refresh()
         await self.read_hits()
 

@@ -17,15 +17,18 @@ from orchestrator.cli.ruleoptions import PlaceOptions, RuleName, RuleOptions, na
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark
 from orchestrator.client import AclSeen, Client, Written
-from orchestrator.errors import Conflict, NotFound, Stale
+from orchestrator.errors import BadInput, Conflict, NotFound, Stale
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.endpointnames import endpoint_of_group
 from orchestrator.policy.model import AddressGroup, GroupName, Rule
 from orchestrator.policy.ruleplace import suggest_place
 
 _NAMED = 3
+_FIND = "query.find"
+"""The service's name of the words that are looked for."""
 Question = Annotated[
-    list[str] | None, typer.Argument(metavar="[WORD]...", help="Such as 198.51.100.10:443, tcp, :https, @office.")
+    list[str] | None,
+    typer.Argument(metavar="[WORD]...", help="Such as 198.51.100.10:443, web1:443, tcp, :https, @office."),
 ]
 
 
@@ -52,11 +55,15 @@ class Edit:
 def list_all(tenant: TenantName, shown: Shown, asked: Question = None, url: Url = None) -> None:
     """List the rules of a tenant's list in their order, or those that match.
 
-    198.51.100.10:443 finds what decides a connection to there; tcp, :https, deny, 198.51.100.0/24 what can match or
-    does that; any other word finds rules that say it. Several words go together.
+    198.51.100.10:443 and web1:443 find what decides a connection to there; tcp, :https, deny, 198.51.100.0/24 what can
+    match or does that; any other word finds rules that say it. Several words go together.
     """
-    with service(url) as client:
-        found = list(client.rules(tenant, " ".join(asked or ())))
+    try:
+        with service(url) as client:
+            found = list(client.rules(tenant, " ".join(asked or ())))
+    except BadInput as error:
+        error.place = "WORD" if error.place == _FIND else error.place
+        raise
     say_rules(found, shown)
 
 
