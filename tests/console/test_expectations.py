@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -115,3 +116,21 @@ def test_two_people_write_expectations_and_nothing_is_lost(look: Look) -> None:
         page.get_by_role("button", name="Keep").click()
         expect(page.get_by_text("Nothing is expected any more")).to_be_visible()
         assert client.expectations("shop").created is None
+
+
+def test_a_test_that_takes_long_says_so_and_is_asked_once(look: Look) -> None:
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/expectations")
+    page.get_by_label("Expectations").fill(NOBODY)
+    button = page.get_by_role("button", name="Test the list")
+    look.town.service.send_signal(signal.SIGSTOP)
+    try:
+        button.click()
+        expect(page.get_by_text("Testing the list …")).to_be_visible()
+        expect(button).to_be_disabled()
+    finally:
+        look.town.service.send_signal(signal.SIGCONT)
+    expect(page.get_by_text("All 1 expectation kept")).to_be_visible()
+    expect(page.get_by_text("Testing the list …")).to_have_count(0)
+    expect(button).to_be_enabled()

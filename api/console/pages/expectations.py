@@ -10,6 +10,7 @@ from api.console import words
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.pieces import empty, heading
+from api.console.parts.section import working
 from api.console.parts.view import View
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError, Stale
@@ -50,9 +51,9 @@ class _ExpectationsPage:
             ui.label(f"Kept by {kept.by()} since {moment}").classes("small quiet")
         with ui.row().classes("gap-3"):
             edits = self._desk.draft.edits
-            ui.button("Test the draft" if edits else "Test the list", icon="rule", on_click=self.test).props(
-                "no-caps outline"
-            )
+            self._button = ui.button(
+                "Test the draft" if edits else "Test the list", icon="rule", on_click=self.test
+            ).props("no-caps outline")
             if writes:
                 ui.button("Keep", icon="save", on_click=self._keep).props("no-caps unelevated")
         self._outcome = ui.column().classes("w-full gap-3").props("aria-live=polite data-part=expectations")
@@ -69,11 +70,20 @@ class _ExpectationsPage:
             with self._outcome, empty("Nothing is expected yet. Write a sentence such as:"):
                 ui.label("nobody reaches 198.51.100.20:22 from outside").classes("mono")
             return
+        self._button.set_enabled(False)
+        self._outcome.props("aria-busy=true")
+        with self._outcome:
+            working("Testing the draft" if acl else "Testing the list")
         try:
             found = await self._view.session.reading.once(lambda: self._view.client.test_acl(tenant, acl, text))
         except AclflowError as error:
+            self._outcome.clear()
             self._complain(error)
             return
+        finally:
+            self._outcome.props("aria-busy=false")
+            self._button.set_enabled(True)
+        self._outcome.clear()
         with self._outcome:
             draw_outcomes(found.expectations)
 
