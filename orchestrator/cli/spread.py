@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.acl.proposal import is_sure
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say
+from orchestrator.client import Client
 from orchestrator.client.spread import Carrier, Link, Sharing
-from orchestrator.errors import BadInput, Missing
+from orchestrator.errors import BadInput, Missing, NotFound, Stale
 
 _BUCKETS = 256
+_ANSWER_IS_NO = 1
+_NOT_SPREAD = '"0"'
+"""The ETag of a domain whose traffic is not spread."""
 
 
 @taking
@@ -48,16 +53,42 @@ def set_up(
             '"state", "weight"}], "stateful", "synchronised"}.',
         ),
     ],
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Drop firewalls that are not named, without asking.")
+    ] = False,
     url: Url = None,
 ) -> None:
     """Spread a domain's traffic over the firewalls of a file and no others.
 
-    A domain's fleet does this by itself.
+    A domain's fleet does this by itself. Firewalls that get no more traffic are shown, and you are asked; elsewhere
+    than on a terminal say --yes.
     """
     carriers, stateful, synchronised = _read(file)
     with service(url) as client:
-        generation = client.set_spread(domain, carriers, stateful=stateful, synchronised=synchronised)
+        etag = _agreed_etag(client, domain, {each.name for each in carriers}, yes=yes)
+        try:
+            generation = client.set_spread(domain, carriers, stateful=stateful, synchronised=synchronised, etag=etag)
+        except Stale:
+            raise Stale("the spreading was changed meanwhile: nothing was written; run it again") from None
     say(f"traffic of {domain} is spread over {len(carriers)} firewalls from generation {generation} on")
+
+
+def _agreed_etag(client: Client, domain: str, kept: Collection[str], *, yes: bool) -> str:
+    """Show the firewalls that lose their traffic, ask, and return the ETag of what was shown.
+
+    Ends with 1 where the answer is no.
+    """
+    try:
+        seen = client.spread(domain)
+    except NotFound:
+        return _NOT_SPREAD
+    lost = [each.carrier.name for each in seen.firewalls if each.carrier.name not in kept]
+    for name in lost:
+        say(f"  - {name}", colour="yellow")
+    if lost and not is_sure("Send these firewalls no more traffic?", yes=yes):
+        say("nothing was changed")
+        raise typer.Exit(_ANSWER_IS_NO)
+    return seen.etag
 
 
 def _read(file: Path) -> tuple[list[Carrier], bool, bool]:

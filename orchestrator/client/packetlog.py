@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.client.paths import domain_path, enforcer_path, tenant_path
@@ -13,6 +14,14 @@ from orchestrator.program.sightings import Sightings, to_json
 
 LoggedPacket = Mapping[str, Any]
 """A record: `id`, `time`, `tenant`, `rule`, `action`, `host`, and the packet's fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimitSeen:
+    """The limit of a domain, and the ETag that it was read at."""
+
+    limit: LogLimit
+    etag: str
 
 
 def end_of(record: LoggedPacket, side: str) -> str:
@@ -51,9 +60,10 @@ class PacketLogCalls:
         found: Sequence[LoggedPacket] = json_of(self._service.ask("GET", path, query=query))["items"]
         return found
 
-    def log_limit(self, domain: str) -> LogLimit:
+    def log_limit(self, domain: str) -> LogLimitSeen:
         """How many packets of each tenant a switch of the domain reports."""
-        return _limit(json_of(self._service.ask("GET", f"{domain_path(domain)}/log/limit")))
+        response = self._service.ask("GET", f"{domain_path(domain)}/log/limit")
+        return LogLimitSeen(_limit(json_of(response)), response.headers.get("ETag", ANY_VERSION))
 
     def set_log_limit(self, domain: str, limit: LogLimit, *, etag: str = ANY_VERSION) -> LogLimit:
         """Set that. Raises NotFound, Stale."""

@@ -62,6 +62,11 @@ class SpreadSeen:
     firewalls: tuple[Sharing, ...]
     trouble: str | None
 
+    @property
+    def etag(self) -> str:
+        """The ETag that it was read at."""
+        return f'"{self.generation}"'
+
     @classmethod
     def of(cls, body: Json) -> SpreadSeen:
         firewalls = tuple(map(Sharing.of, body["firewalls"]))

@@ -146,7 +146,7 @@ def test_a_wrong_report_changes_nothing(site: Site, admin: Client) -> None:
 
 
 def test_the_limit_is_the_domains_and_reaches_the_switches(site: Site, admin: Client) -> None:
-    assert admin.log_limit(site.domain) == LogLimit()
+    assert admin.log_limit(site.domain).limit == LogLimit()
     before = site.enforcer.watch_program(site.domain)
     assert admin.set_log_limit(site.domain, LogLimit(50, 7)) == LogLimit(50, 7)
     after = site.enforcer.watch_program(site.domain)
@@ -157,7 +157,7 @@ def test_the_limit_is_the_domains_and_reaches_the_switches(site: Site, admin: Cl
     assert not meters[0] & meters[1]
     with pytest.raises(Stale):
         admin.set_log_limit(site.domain, LogLimit(1, 1), etag='"10-20"')
-    assert admin.log_limit(site.domain) == LogLimit(50, 7)
+    assert admin.log_limit(site.domain).limit == LogLimit(50, 7)
 
 
 def test_the_command_line_shows_and_sets(site: Site, service: Served) -> None:

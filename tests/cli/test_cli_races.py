@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def tenant(run: Run) -> Iterator[str]:
     for rules in ([WEB], [WEB, BLOCK]):
         assert run("acl", "apply", name, "-", "--yes", stdin=json.dumps({"rules": rules})).code == 0
     yield name
-    run("tenant", "delete", name)
+    run("tenant", "delete", name, "--yes")
 
 
 def rules_of(acl: Acl) -> dict[str, Any]:
@@ -180,28 +181,45 @@ BESIDE: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         ("domain", "approval", "set", "d-{t}", "--add", "m-{t}"),
         ("domain", "approval", "set", "d-{t}", "--operator-rules"),
     ),
+    "packet log": (
+        "set_log_limit",
+        ("domain", "log", "set", "d-{t}", "--rate", "33"),
+        ("domain", "log", "set", "d-{t}", "--burst", "9"),
+    ),
+    "spread": ("set_spread", ("spread", "set", "d-{t}", "{f}/1"), ("spread", "set", "d-{t}", "{f}/2")),
 }
-"""What I write, by which request, and what somebody else writes just before it."""
+"""What I write, by which request, and what somebody else writes just before it. {f} has two spreads by weight."""
+
+
+def spread_of(weight: float) -> str:
+    """A file for `spread set`."""
+    sides = {side: {"port": side, "mac": "0a:00:00:00:00:01"} for side in ("left", "right")}
+    return json.dumps({"firewalls": [{"name": "fw1", "number": 1, "weight": weight, **sides}]})
 
 
 @pytest.mark.parametrize("what", BESIDE)
 def test_what_somebody_wrote_meanwhile_is_not_replaced_unseen(
-    run: Run, tenant: str, monkeypatch: pytest.MonkeyPatch, what: str
+    run: Run, tenant: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
 ) -> None:
     verb, mine, theirs = BESIDE[what]
+    for weight in (1, 2):
+        (tmp_path / str(weight)).write_text(spread_of(weight))
     assert run("group", "put", tenant, "office", OFFICE).code == 0
     assert run("tenant", "create", f"m-{tenant}", "--domain", f"d-{tenant}").code == 0
     real = getattr(Client, verb)
 
     def late(self: Client, *arguments: Any, **named: Any) -> Any:
         monkeypatch.setattr(Client, verb, real)
-        assert run(*(word.format(t=tenant) for word in theirs), stdin="nobody reaches 198.51.100.7:22").code == 0
+        assert (
+            run(*(word.format(t=tenant, f=tmp_path) for word in theirs), stdin="nobody reaches 198.51.100.7:22").code
+            == 0
+        )
         return real(self, *arguments, **named)
 
     monkeypatch.setattr(Client, verb, late)
-    refused = run(*(word.format(t=tenant) for word in mine))
+    refused = run(*(word.format(t=tenant, f=tmp_path) for word in mine))
     assert (refused.code, "nothing was written; run it again" in refused.err) == (1, True), refused
-    again = run(*(word.format(t=tenant) for word in mine), *(["--yes"] if what == "group" else []))
+    again = run(*(word.format(t=tenant, f=tmp_path) for word in mine), *(["--yes"] if what == "group" else []))
     assert again.code == 0, again
 
 

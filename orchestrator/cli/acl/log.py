@@ -21,7 +21,7 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Client
 from orchestrator.client.packetlog import end_of
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Stale
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.protocols import format_protocol
 
@@ -86,7 +86,7 @@ def _follow(client: Client, tenant: str | None, asked: Mapping[str, Any], found:
 def show_limit(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
     """Show how many packets each switch reports of each tenant whose rules log."""
     with service(url) as client:
-        _say_limit(client.log_limit(domain), as_json=as_json)
+        _say_limit(client.log_limit(domain).limit, as_json=as_json)
 
 
 @taking
@@ -104,9 +104,14 @@ def set_limit(
     if rate is None and burst is None:
         raise BadInput(f"say --rate, --burst or both; `aclflow domain log show {domain}` shows what is so now")
     with service(url) as client:
-        limit = client.log_limit(domain)
-        wanted = LogLimit(rate if rate is not None else limit.rate, burst if burst is not None else limit.burst)
-        _say_limit(client.set_log_limit(domain, wanted), as_json=as_json)
+        seen = client.log_limit(domain)
+        now = seen.limit
+        wanted = LogLimit(rate if rate is not None else now.rate, burst if burst is not None else now.burst)
+        try:
+            written = client.set_log_limit(domain, wanted, etag=seen.etag)
+        except Stale:
+            raise Stale("the limit was changed meanwhile: nothing was written; run it again") from None
+        _say_limit(written, as_json=as_json)
 
 
 def _say_limit(limit: LogLimit, *, as_json: bool) -> None:
