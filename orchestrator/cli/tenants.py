@@ -9,15 +9,20 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import complete
+from orchestrator.cli.acl.proposal import is_sure
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
-from orchestrator.errors import BadInput, Missing, Stale
+from orchestrator.client import Client
+from orchestrator.errors import BadInput, Conflict, Missing, Stale
+from orchestrator.policy.ruletext import rule_text
 from orchestrator.wire.tenants import MOST_AT_ONCE, Limits, TenantToCreate, Used
 from orchestrator.wire.tenants import Tenant as TenantSeen
 
+_ANSWER_IS_NO = 1
+_MOST_SHOWN = 40
 PrefixText = Annotated[str, typer.Argument(metavar="PREFIX", help="Such as 198.51.100.0/24 or 2001:db8::/32.")]
 Most = Annotated[str | None, typer.Option(metavar="NUMBER|none", help="At most so many; none: as many as there are.")]
 
@@ -80,11 +85,44 @@ def list_all(shown: Shown, url: Url = None) -> None:
 
 
 @taking
-def delete(tenant: TenantName, url: Url = None) -> None:
-    """Delete a tenant, its prefixes and its list."""
+def delete(
+    tenant: TenantName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete it without asking.")] = False,
+    url: Url = None,
+) -> None:
+    """Delete a tenant, its prefixes and its list, after showing what goes.
+
+    Its endpoints must be deleted before. Elsewhere than on a terminal say --yes.
+    """
     with service(url) as client:
-        generation = client.delete_tenant(tenant)
+        seen = client.tenant(tenant)
+        _say_what_goes(client, seen)
+        if not is_sure(f"Delete {tenant}?", yes=yes):
+            say("nothing was changed")
+            raise typer.Exit(_ANSWER_IS_NO)
+        moved = Stale("the tenant was changed meanwhile: nothing was deleted; run it again")
+        if client.tenant(tenant).in_force.version != seen.in_force.version:
+            raise moved
+        try:
+            generation = client.delete_tenant(tenant, etag=f'"{seen.version}"')
+        except Stale:
+            raise moved from None
     say(f"tenant {tenant} is gone with generation {generation}")
+
+
+def _say_what_goes(client: Client, seen: TenantSeen) -> None:
+    """Show the rules that go with a tenant. Raises Conflict where it has endpoints."""
+    endpoints = [each.name for each in client.own_endpoints(seen.id)]
+    if endpoints:
+        named = ", ".join(f"'{name}'" for name in endpoints[:_MOST_SHOWN])
+        raise Conflict(f"the tenant still has endpoints ({named}): delete them first")
+    rules = client.acl(seen.id).acl.rules
+    number = f"{len(rules)} rule{'' if len(rules) == 1 else 's'}"
+    say(f"{seen.id} of domain {seen.domain} owns {_prefixes_text(seen)}; with it go {number}, its history and tokens")
+    for rule in rules[:_MOST_SHOWN]:
+        say(f"  - {rule.id}  {rule_text(rule)}", colour="yellow")
+    if len(rules) > _MOST_SHOWN:
+        say(f"  and {len(rules) - _MOST_SHOWN} more")
 
 
 @taking

@@ -91,7 +91,7 @@ class Domains(Sites):
         _refuse_marked(row)
         for what, table in (("tenants", tenants), ("hosts", hosts), ("a fleet", fleets)):
             if self._tx.read(select(table).where(table.c.domain == domain).limit(1)).first() is not None:
-                raise Conflict(f"the domain still has {what}: remove them first")
+                raise Conflict(f"the domain still has {what}: delete them first")
         self._tx.raise_highest("generation", row.generation)
         self._tx.raise_highest("epoch", row.epoch)
         self._tx.write(delete(domains).where(domains.c.id == domain))

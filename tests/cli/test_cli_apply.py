@@ -41,7 +41,7 @@ def tenant(run: Run) -> Iterator[str]:
     assert run("tenant", "create", name, "--domain", f"d-{name}", "--prefix", "198.51.100.0/24").code == 0
     assert run("acl", "apply", name, "-", "--yes", stdin=listed(WEB, SSH)).code == 0
     yield name
-    run("tenant", "delete", name)
+    run("tenant", "delete", name, "--yes")
 
 
 def listed(*rules: object) -> str:
@@ -191,7 +191,7 @@ def test_a_file_of_another_tenant_is_refused(run: Run, tenant: str, tmp_path: Pa
     ended = run("acl", "apply", f"{tenant}-2", str(file), "--yes")
     assert (ended.code, f"it was taken from tenant '{tenant}'" in ended.err) == (2, True)
     assert rules_of(run, f"{tenant}-2") == []
-    run("tenant", "delete", f"{tenant}-2")
+    run("tenant", "delete", f"{tenant}-2", "--yes")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\x01\x7fELF", b"\xff\xfe\x00", b"[]", b"{}", b'{"rules": null}'])

@@ -37,7 +37,7 @@ def tenant(run: Run) -> Iterator[str]:
     assert run("tenant", "create", name, "--domain", f"d-{name}", "--prefix", "198.51.100.0/24").code == 0
     assert run("acl", "apply", name, "-", "--yes", stdin=listed(BLOCK, WEB, ADMIN)).code == 0
     yield name
-    run("tenant", "delete", name)
+    run("tenant", "delete", name, "--yes")
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES.iterdir()), ids=lambda path: path.name)
@@ -138,7 +138,7 @@ def test_a_tenants_list_is_judged_as_the_service_judges_it(run: Run, service: Se
 
     alone = run("acl", "check", "mine", "--return-traffic", "explicit", "--json").json()
     assert "redundant" not in {one["kind"] for one in alone["findings"]}, "by itself the list needs its replies"
-    run("tenant", "delete", "mine")
+    run("tenant", "delete", "mine", "--yes")
 
 
 # -------------------------------------------------------------------------------------------------------------- waivers
@@ -219,7 +219,7 @@ def test_readers_and_others_waive_nothing(run: Run, tenant: str, service: Served
     other = service.make_token(Role.MEMBER, f"{tenant}-2")
     assert run("acl", "waiver", "add", tenant, *words, token=other).code == 1
     assert run("acl", "waiver", "list", tenant, token=other).code == 1
-    run("tenant", "delete", f"{tenant}-2")
+    run("tenant", "delete", f"{tenant}-2", "--yes")
 
 
 # -------------------------------------------------------------------------------------------------------------- reviews

@@ -10,14 +10,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import Ended, aclflow
 from patience import PATIENCE_S
 from served import Served
 
-from orchestrator.client import PointReport
+from orchestrator.client import Client, PointReport
 from orchestrator.hosts.switch import datapath_of
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Endpoint, TenantId
 from orchestrator.store.records import Role
 from orchestrator.wire.common import author_in_words
 
@@ -35,7 +38,7 @@ def tenant(run: Run) -> Iterator[str]:
     assert run("domain", "create", f"d-{name}").code == 0
     assert run("tenant", "create", name, "--domain", f"d-{name}", "--prefix", "198.51.100.0/24").code == 0
     yield name
-    run("tenant", "delete", name)
+    run("tenant", "delete", name, "--yes")
 
 
 def test_a_tenants_life(run: Run) -> None:
@@ -51,8 +54,36 @@ def test_a_tenants_life(run: Run) -> None:
     taken = run("tenant", "create", "red", "--domain", "life", "--prefix", "203.0.113.0/25")
     assert taken.code == 1, "somebody owns it: the answer is no"
     assert taken.err.startswith("aclflow: ")
-    assert run("tenant", "delete", "blue").code == 0
-    assert run("tenant", "delete", "blue").code == 1
+    refused = run("tenant", "delete", "blue")
+    assert (refused.code, "--yes" in refused.err) == (2, True), "nobody can be asked"
+    assert "blue of domain life owns 203.0.113.0/24; with it go 0 rules" in refused.out
+    assert run("tenant", "delete", "blue", "--yes").code == 0
+    assert run("tenant", "delete", "blue", "--yes").code == 1
+
+
+def test_a_tenant_goes_after_its_rules_are_shown_and_not_while_it_has_endpoints(
+    run: Run, tenant: str, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("acl", "apply", tenant, "-", "--yes", stdin=LISTED).code == 0
+    asked = run("tenant", "delete", tenant)
+    assert f"{tenant} of domain d-{tenant} owns 198.51.100.0/24; with it go 1 rule" in asked.out
+    assert "  - web  ingress permit tcp" in asked.out
+    with service.client() as client:
+        end = Endpoint("web1", TenantId(tenant), "tap1", 0x020000000001, (Prefix.parse("198.51.100.7"),))
+        client.put_endpoint(f"d-{tenant}", end)
+        refused = run("tenant", "delete", tenant, "--yes")
+        assert refused.code == 1
+        assert refused.err == "aclflow: the tenant still has endpoints ('web1'): delete them first\n"
+        client.remove_endpoint(f"d-{tenant}", "web1")
+    real = Client.delete_tenant
+
+    def late(self: Client, *arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(Client, "delete_tenant", real)
+        assert run("tenant", "set", tenant, "--name", "Shop").code == 0
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(Client, "delete_tenant", late)
+    assert "run it again" in run("tenant", "delete", tenant, "--yes").err
 
 
 def test_the_tenants_of_a_file_are_made_together(run: Run) -> None:
@@ -233,8 +264,9 @@ def test_tokens_are_listed_and_revoked(run: Run, service: Served) -> None:
 def test_a_domain_is_deleted_once_it_is_empty(run: Run) -> None:
     run("domain", "create", "brief")
     run("tenant", "create", "guest", "--domain", "brief")
-    assert run("domain", "delete", "brief").code == 1
-    assert run("tenant", "delete", "guest").code == 0
+    refused = run("domain", "delete", "brief")
+    assert (refused.code, refused.err) == (1, "aclflow: the domain still has tenants: delete them first\n")
+    assert run("tenant", "delete", "guest", "--yes").code == 0
     assert run("domain", "delete", "brief").code == 0
     assert run("domain", "show", "brief").code == 1
 
@@ -339,6 +371,9 @@ def test_traffic_is_spread_as_a_file_says(run: Run, tenant: str, tmp_path: Path)
     assert shown.out.count("50.0%") == 2
     seen = run("spread", "show", domain, "--json").json()
     assert [each["buckets"] for each in seen["firewalls"]] == [128, 128]
+    file.write_text(json.dumps({"firewalls": described[:1]}))
+    refused = run("spread", "set", domain, str(file))
+    assert (refused.code, "- fw1" in refused.out, "--yes" in refused.err) == (2, True, True), refused
     for wrong in ("[]", "{", '{"firewalls": [{"name": "x"}]}'):
         file.write_text(wrong)
         refused = run("spread", "set", domain, str(file))

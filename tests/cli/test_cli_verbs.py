@@ -32,7 +32,7 @@ def tenant(run: Run) -> Iterator[str]:
     listed = json.dumps({"rules": [WEB, BLOCK]})
     assert run("acl", "apply", name, "-", "--yes", stdin=listed).code == 0
     yield name
-    run("tenant", "delete", name)
+    run("tenant", "delete", name, "--yes")
 
 
 def rules(run: Run, tenant: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def tenant(run: Run) -> Iterator[str]:
     assert run("tenant", "create", name, "--domain", f"d-{name}", "--prefix", "198.51.100.0/24").code == 0
     assert run("acl", "apply", name, "-", "--yes", stdin=json.dumps({"rules": [WEB]})).code == 0
     yield name
-    run("tenant", "delete", name)
+    run("tenant", "delete", name, "--yes")
 
 
 # ------------------------------------------------------------------------------------------------ nouns and their verbs

@@ -92,7 +92,8 @@ class Exported:
 
 def account(title: str, exported: Exported) -> str:
     """Write a line for each loss and each note of an export."""
-    lines = [f"{title}: {len(exported.losses)} places could not be said exactly; less is permitted, more is denied"]
+    places = f"{len(exported.losses)} place{'' if len(exported.losses) == 1 else 's'}"
+    lines = [f"{title}: {places} could not be said exactly; less is permitted, more is denied"]
     lines += [f"rule {loss.line}, '{loss.text}': {loss.effect.value}: {loss.reason}" for loss in exported.losses]
     lines += [f"note: {note}" for note in exported.notes]
     return "\n".join(lines) + "\n"
