@@ -69,7 +69,7 @@ def find(acl: Acl, text: str, own: Sequence[Prefix] = (), endpoints: Endpoints =
     if not text.strip():
         return range(len(acl.rules))
     words = text.lower().split()
-    sockets = {word: found for word in words if (found := _sockets(acl, word, endpoints))}
+    sockets = {word: named for word in words if (named := _sockets(acl, word, endpoints))}
     protocols = [protocol for word in words if (protocol := _with_ports(word)) is not None] or [TCP]
     tests = [_test(word) for word in words if word not in sockets]
     found: Sequence[int] = range(len(acl.rules))
