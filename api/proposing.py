@@ -135,7 +135,7 @@ def approve(unit: Unit, caller: Principal, scope: Scope, proposal: str) -> Reply
             f"it was made from version {found.seen.base_version}, and there is a newer one: it cannot be carried out; "
             "propose it anew"
         )
-    unit.proposals.decide(scope, proposal, "approved", by=author(caller))
+    unit.proposals.decide(scope, proposal, "approved", by=author(caller), by_name=caller.description)
     detail = {"proposal": proposal, "author": found.seen.author, "sha256": found.seen.digest}
     subject = scope.tenant or scope.domain
     logged(unit, caller, _event("approved", scope), subject, detail)
@@ -147,7 +147,8 @@ def refuse(unit: Unit, caller: Principal, scope: Scope, proposal: str, state: Re
     found = unit.proposals.open(scope, proposal)
     if state == "withdrawn" and not found.bearing.is_of(unit.tokens.bearing(caller.token_id)):
         raise Forbidden("only its author withdraws a proposal: others reject it")
-    decided = unit.proposals.decide(scope, proposal, state, by=author(caller), reason=reason)
+    by, name = author(caller), caller.description
+    decided = unit.proposals.decide(scope, proposal, state, by=by, by_name=name, reason=reason)
     detail = {"proposal": proposal, "author": found.seen.author, "reason": reason}
     logged(unit, caller, _event(state, scope), scope.tenant or scope.domain, detail)
     return reply(decided)

@@ -62,9 +62,11 @@ class Served:
             return self.settings.tls_certificate.with_name("believed.pem")
         return AuthorityDir(self.settings.authority_dir).certificate if self.settings.tls else None
 
-    def make_token(self, role: Role, tenant: str | None = None, expires: dt.datetime | None = None) -> str:
+    def make_token(
+        self, role: Role, tenant: str | None = None, expires: dt.datetime | None = None, description: str = ""
+    ) -> str:
         with self.service.parts.store.write() as unit:
-            return unit.tokens.create(role, tenant=tenant, expires=expires).secret
+            return unit.tokens.create(role, tenant=tenant, expires=expires, description=description).secret
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def show(about: About, proposal: ProposalId, url: Url = None, as_json: AsJson = 
     if seen.confirm_s is not None:
         say(f"once it is out it goes back after {seen.confirm_s} s unless it is confirmed")
     if seen.decided_by is not None:
-        say(f"{seen.state} by {seen.decided_by}" + (f": {seen.reason}" if seen.reason else ""))
+        say(f"{seen.state} by {seen.decider()}" + (f": {seen.reason}" if seen.reason else ""))
     if changes is not None:
         _say_changes(changes)
         say(f"to approve it: aclflow proposal approve {about} {seen.id[:_SHORT]}")

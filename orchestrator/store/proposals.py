@@ -152,11 +152,14 @@ class Proposals:
             raise Conflict(f"the proposal is {found.seen.state}: nothing can be decided about it any more")
         return found
 
-    def decide(self, scope: Scope, proposal: str, state: str, *, by: str, reason: str = "") -> Proposal:
+    def decide(
+        self, scope: Scope, proposal: str, state: str, *, by: str, by_name: str = "", reason: str = ""
+    ) -> Proposal:
         """Note what was decided, and by whom; what it proposed is forgotten. Raises NotFound, BadInput."""
         one_line(reason, place="reason", longest=LONGEST_REASON)
-        decided = {"state": state, "decided_by": by, "decided": self._tx.micros, "reason": reason, "body": None}
-        self._tx.write(update(proposals).where(proposals.c.id == proposal).values(**decided))
+        decided = {"decided_by": by, "decided_by_name": by_name, "decided": self._tx.micros, "reason": reason}
+        values = {"state": state, "body": None, **decided}
+        self._tx.write(update(proposals).where(proposals.c.id == proposal).values(**values))
         return self.get(scope, proposal).seen
 
     # ------------------------------------------------------------------------------------------------ steps
@@ -208,6 +211,7 @@ class Proposals:
             confirm_s=row.confirm_s,
             digest=row.digest.hex(),
             decided_by=row.decided_by,
+            decided_by_name=row.decided_by_name,
             decided=None if row.decided is None else from_micros(row.decided),
             reason=row.reason,
         )

@@ -68,12 +68,17 @@ class Proposal:
     confirm_s: int | None = described("seconds in which the change is to be confirmed once it is out", default=None)
     digest: str = described("SHA-256 of what is to be so")
     decided_by: str | None = None
+    decided_by_name: str = described("how that one was called then: what the token was described as", default="")
     decided: dt.datetime | None = None
     reason: str = described("why it was rejected", default="")
 
     def by(self) -> str:
         """Return its author in words: ``ann (member 3)``."""
         return author_in_words(self.author, "" if self.person == self.author else self.person)
+
+    def decider(self) -> str:
+        """Return in words who decided, ``Ann (admin 4)``; empty where nobody has."""
+        return author_in_words(self.decided_by or "", self.decided_by_name)
 
 
 @document(kw_only=True)

@@ -32,7 +32,7 @@ def tenant(run: Run) -> str:
 @pytest.fixture
 def other(service: Served) -> str:
     """Another administrator."""
-    return service.make_token(Role.ADMIN)
+    return service.make_token(Role.ADMIN, description="Ann")
 
 
 def rules_of(run: Run, tenant: str) -> list[str]:
@@ -61,6 +61,7 @@ def test_a_list_goes_out_when_another_person_approves_it(run: Run, tenant: str, 
     assert "another person must approve" in refused.err
     assert run("proposal", "approve", tenant, name[:8], token=other).code == 0
     assert rules_of(run, tenant) == ["ssh"]
+    assert "\napproved by Ann (admin " in run("proposal", "show", tenant, name).out
     assert "approved" in run("proposal", "list", tenant).out
 
 

@@ -42,7 +42,7 @@ def bob(settings: Settings) -> str:
 
 @pytest.fixture(scope="module")
 def carol(settings: Settings) -> str:
-    return create_token(settings, Role.MEMBER, tenant="shop", person="carol").secret
+    return create_token(settings, Role.MEMBER, tenant="shop", description="Carol", person="carol").secret
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +122,7 @@ def test_the_author_sees_without_a_reload_that_and_why_it_was_rejected(look: Loo
         client.reject_proposal(_ABOUT, made, reason="not before Monday")
     expect(panel(look, made)).to_contain_text("rejected")
     expect(panel(look, made)).to_contain_text("not before Monday")
+    expect(panel(look, made)).to_contain_text("by Carol (member ")
     assert "dns" in rules(look)
 
 

@@ -24,7 +24,7 @@ from orchestrator.client.proposals import ProposedAbout
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.headline import Danger, Sentence, headline
-from orchestrator.wire.common import Approvals, Proposal, author_in_words
+from orchestrator.wire.common import Approvals, Proposal
 
 _FOLLOW_S = 2.0
 _MOST_SHOWN = 25
@@ -144,7 +144,7 @@ class _Page:
             if proposal.decided is not None and proposal.decided_by is not None:
                 when = words.moment(proposal.decided, self._view.session.zone)
                 reason = f": {proposal.reason}" if proposal.reason else ""
-                ui.label(f"by {author_in_words(proposal.decided_by, '')}, {when}{reason}").classes("small quiet")
+                ui.label(f"by {proposal.decider()}, {when}{reason}").classes("small quiet")
             if proposal.comment:
                 ui.label(proposal.comment).classes("said")
 

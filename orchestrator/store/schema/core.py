@@ -58,7 +58,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0027"
+HEAD = "0028"
 """The migration that leads to these tables."""
 
 metadata = MetaData(

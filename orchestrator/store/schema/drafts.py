@@ -33,6 +33,7 @@ proposals = Table(
     Column("decided_by", Text),
     Column("decided", TIME),
     Column("reason", Text, nullable=False),
+    Column("decided_by_name", Text, nullable=False, server_default=""),
     sqlite_with_rowid=False,
 )
 Index("proposals_by_domain", proposals.c.domain, proposals.c.created)
