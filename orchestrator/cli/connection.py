@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from orchestrator.cli.contextfile import with_context
+from orchestrator.cli.contextfile import reason_without_cloud, with_context
 from orchestrator.cli.terminal import complain, counting
 from orchestrator.errors import Missing
 from orchestrator.settings import load
@@ -32,9 +32,10 @@ def service(url: str | None) -> Iterator[Client]:
     """
     settings = with_context(load(), url)
     if not settings.token:
+        cloud = reason_without_cloud()
         raise Missing(
-            "the service wants a token: put it into the environment, or use `aclflow context add`; the first token is "
-            "made on the service's machine: aclflow db token --role admin",
+            f"{cloud}{'; ' if cloud else ''}the service wants a token: put it into the environment, or use `aclflow "
+            "context add`; the first token is made on the service's machine: aclflow db token --role admin",
             place="ACLFLOW_TOKEN",
         )
     from orchestrator.client import Client  # noqa: PLC0415 - a check of a file asks no service

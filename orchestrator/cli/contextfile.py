@@ -122,6 +122,17 @@ def context_of_cloud() -> tuple[str, Context] | None:
     return cloud, context
 
 
+def reason_without_cloud() -> str:
+    """Why the cloud in OS_CLOUD names no service, for people; empty without OS_CLOUD."""
+    cloud = os.environ.get("OS_CLOUD")
+    if not cloud:
+        return ""
+    path = next((each for each in _cloud_files() if each.is_file()), None)
+    if path is None:
+        return f"OS_CLOUD names cloud '{cloud}', and there is no clouds.yaml"
+    return f"{path} says of no aclflow that belongs to cloud '{cloud}', which OS_CLOUD names"
+
+
 def _cloud_files() -> Iterator[Path]:
     """Where OpenStack's tools look for clouds.yaml, in their order."""
     named = os.environ.get("OS_CLIENT_CONFIG_FILE")

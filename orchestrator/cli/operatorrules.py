@@ -139,13 +139,13 @@ def _change(
 
     Changes of others meanwhile are kept, unless the edit is about the same rule.
     """
-    asking.check()
-    if asking.message:
-        remark("the operator's rules have no history: the message is not kept")
     with service(url) as client:
         seen = client.seen_operator_rules(domain)
         wanted = edit(seen.rules)
         _refuse_foreign(_of(wanted, rule))
+        asking.check()
+        if asking.message:
+            remark("the operator's rules have no history: the message is not kept")
         with naming_rules(wanted):
             is_agreed = _is_agreed(domain, seen.rules, wanted, asking)
         if not is_agreed:

@@ -13,7 +13,7 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.options import AsJson, Url, end_of, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, ChangeTheRequest
 from orchestrator.wire.codec import fill
 from orchestrator.wire.tokens import NewToken
 
@@ -26,6 +26,8 @@ class BearerRole(Enum):
     READER = "reader"
 
 
+_OPTIONS = frozenset({"tenant", "description", "expires", "person"})
+"""What the service calls as the options are called."""
 OfBearer = Annotated[
     str | None, typer.Option("--tenant", "-t", help="Of members and readers.", autocompletion=complete.tenants)
 ]
@@ -65,10 +67,14 @@ def create(
     The first token of a service is made on its machine: `aclflow db token --role admin`.
     """
     until = end_of_token(expires, days)
-    with service(url) as client:
-        made, secret = client.create_token(
-            role.value, tenant=tenant, description=description, expires=until, person=person
-        )
+    try:
+        with service(url) as client:
+            made, secret = client.create_token(
+                role.value, tenant=tenant, description=description, expires=until, person=person
+            )
+    except ChangeTheRequest as error:
+        error.place = f"--{error.place}" if error.place in _OPTIONS else error.place
+        raise
     if as_json:
         say_json(fill(NewToken, made, token=secret))
     else:

@@ -96,6 +96,7 @@ TREE = Branch(
         Moved("rules", "acl rule ..."),
         Moved("prefix", "tenant prefix ..."),
         Moved("quota", "tenant quota ..."),
+        Moved("placement", "domain placement ..."),
         Moved("apply", "acl apply ..."),
         Moved("check", "acl check ..."),
         Moved("diff", "acl diff ..."),

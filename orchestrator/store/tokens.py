@@ -62,7 +62,7 @@ class Tokens:
             raise BadInput("an enforcer gets its token by enrolling", place="role")
         if (role is Role.ADMIN) != (tenant is None):
             raise BadInput(
-                f"a token for the role {role.value} {'needs' if tenant is None else 'has no'} tenant", place="tenant"
+                f"a token for the role {role.value} {'needs a' if tenant is None else 'has no'} tenant", place="tenant"
             )
         one_line(description, place="description")
         number = None if tenant is None else self._tx.tenant(tenant).number

@@ -123,6 +123,7 @@ def test_the_service_of_a_cloud_is_reached_by_the_clouds_name(home: Run, service
     for cloud in ("plain", "unknown"):
         nothing = home("token", "show", OS_CLOUD=cloud)
         assert (nothing.code, "aclflow context add" in nothing.err) == (3, True), nothing
+        assert f"{file} says of no aclflow that belongs to cloud '{cloud}'" in nothing.err, nothing
     copy = tmp_path / "elsewhere.yaml"
     copy.write_bytes(file.read_bytes())
     copy.chmod(0o600)

@@ -120,6 +120,16 @@ def test_what_opens_most_must_be_said(run: Run, tenant: str) -> None:
     assert "opens every port of every address to nearly everyone" in wide.out
     unasked = run("acl", "rule", "delete", tenant, "web")
     assert (unasked.code, "--yes" in unasked.err) == (2, True)
+    for first, words in {
+        "--permit or --deny": ("add", tenant, "new"),
+        "there is a rule 'web'": ("add", tenant, "web", "--deny", "-s", "any", "-d", "any"),
+        "no rule 'ghost'": ("delete", tenant, "ghost"),
+        "what is to change": ("set", tenant, "web"),
+    }.items():
+        wrong = run("acl", "rule", *words)
+        assert (first in wrong.err, "--yes" in wrong.err) == (True, False), wrong
+    wrong = run("operator-rule", "delete", f"d-{tenant}", "ghost")
+    assert ("ghost" in wrong.err, "--yes" in wrong.err) == (True, False), wrong
     assert list(rules(run, tenant)) == ["web", "block"]
 
 
@@ -348,6 +358,7 @@ def test_a_version_comes_back_as_a_change_that_is_shown(run: Run, tenant: str) -
         (("pop", "set-server", "pop1", "fs1", "--state", "lost"), "aclflow pop server set pop1 fs1 --state lost"),
         (("group", "add", "office", "192.0.2.1", "-t", "shop"), "aclflow group add shop"),
         (("group", "list", "--tenant", "shop"), "aclflow group list shop"),
+        (("placement", "show", "pop1"), "aclflow domain placement show pop1"),
     ],
 )
 def test_an_old_spelling_answers_with_the_new_one(typed: tuple[str, ...], answer: str) -> None:
@@ -363,6 +374,8 @@ def test_tokens_are_made_at_the_service(run: Run, tmp_path: Path) -> None:
     assert made["token"].startswith("aclflow_")
     assert run("token", "delete", str(made["id"])).out == f"token {made['id']} is revoked\n"
     assert run("token", "create", "--role", "member", "--tenant", "nobody").code == 1
+    nobodys = run("token", "create", "--role", "member")
+    assert nobodys.err == "aclflow: --tenant: a token for the role member needs a tenant\n", nobodys
     lost = aclflow("token", "create", "--role", "admin", environment={"ACLFLOW_STATE_DIR": str(tmp_path)})
     assert (lost.code, "aclflow db token --role admin" in lost.err) == (3, True)
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.formats import chains as chains_module
 from orchestrator.policy.formats.registry import FORMATS, guess, read, read_all, write
-from orchestrator.policy.formats.results import Options
+from orchestrator.policy.formats.results import Effect, Exported, Loss, Options, account
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.protocols import TCP
 
@@ -129,3 +129,9 @@ def test_a_stateless_rule_is_written_or_a_note_says_that_it_is_not(name: str) ->
     else:
         assert marked.text == plain.text
         assert any(note.startswith("rule 1: `stateless` is not written") for note in marked.notes), marked.notes
+
+
+def test_an_account_counts_places() -> None:
+    loss = Loss("", 1, "web", "there are no TCP flags", Effect.NARROWER)
+    assert account("web.txt", Exported("", (loss,))).startswith("web.txt: 1 place could not")
+    assert account("web.txt", Exported("", (loss, loss))).startswith("web.txt: 2 places could not")

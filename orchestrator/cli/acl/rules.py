@@ -82,7 +82,6 @@ def add(tenant: TenantName, rule: RuleName, said: RuleOptions, place: PlaceOptio
     Without a place it goes before the rule that decides its packets otherwise now, else to the end. A permit stays
     behind rules that deny a part of it: exceptions hold. Source and destination must be said; `any` is every address.
     """
-    how.asking.check()
     new = said.new_rule(rule)
     with service(how.url) as client:
         seen = _seen_for(client, tenant, new)
@@ -102,7 +101,6 @@ def set_up(tenant: TenantName, rule: RuleName, said: RuleOptions, how: Carrying)
 
     All that is not named stays.
     """
-    how.asking.check()
     with service(how.url) as client:
         _, old, etag = _read(client, tenant, rule)
         new = said.changed(old)
@@ -118,7 +116,6 @@ def set_up(tenant: TenantName, rule: RuleName, said: RuleOptions, how: Carrying)
 @taking
 def move(tenant: TenantName, rule: RuleName, place: PlaceOptions, how: Carrying) -> None:
     """Move a rule to another place, after showing what that changes. It keeps its counts."""
-    how.asking.check()
     if not place.is_said:
         place = replace(place, last=True)
     with service(how.url) as client:
@@ -137,7 +134,6 @@ def move(tenant: TenantName, rule: RuleName, place: PlaceOptions, how: Carrying)
 @taking
 def delete(tenant: TenantName, rule: RuleName, how: Carrying) -> None:
     """Delete a rule, after showing what that changes, and wait until it is in force."""
-    how.asking.check()
     with service(how.url) as client:
         seen, old, etag = _read(client, tenant, rule)
         edit = Edit(
@@ -199,6 +195,7 @@ def _carry_out(client: Client, tenant: str, edit: Edit, how: Carrying) -> None:
     The write names the rule's ETag: what others do to other rules meanwhile is kept. Raises Stale where they changed
     this one.
     """
+    how.asking.check()
     with naming_rules(edit.rules):
         wanted = replace(edit.seen.acl, rules=tuple(edit.rules))
     proposal = propose(client, tenant, wanted, edit.seen.version)
