@@ -30,8 +30,17 @@ def tenants(incomplete: str) -> list[str]:
     return _beginning(incomplete, (each["id"] for each in _items("/v1/tenants")))
 
 
+def tenant_lists(incomplete: str) -> list[str]:
+    """Tenants, and behind TENANT@ the versions of its list."""
+    tenant, at_version, _ = incomplete.partition("@")
+    if not at_version:
+        return tenants(incomplete)
+    found = _items(f"/v1/tenants/{quote(tenant, safe='')}/acl/versions")
+    return _beginning(incomplete, (f"{tenant}@{each['version']}" for each in found))
+
+
 def lists(incomplete: str) -> list[str]:
-    """Tenants with a list, and files."""
+    """Tenants with a list, versions behind TENANT@, and files."""
     folder, _, beginning = incomplete.rpartition("/")
     try:
         entries = sorted(os.scandir(folder + "/" if folder or "/" in incomplete else "."), key=lambda each: each.name)
@@ -42,7 +51,7 @@ def lists(incomplete: str) -> list[str]:
         for each in entries
         if each.name.startswith(beginning) and (beginning or not each.name.startswith("."))
     ]
-    named = [] if "/" in incomplete else tenants(incomplete)
+    named = [] if "/" in incomplete else tenant_lists(incomplete)
     return [*named, *(file for file in files if file not in named)]
 
 
@@ -114,7 +123,7 @@ def waivers(ctx: Any, incomplete: str) -> list[str]:
 
 def proposed_about(incomplete: str) -> list[str]:
     """Tenants, and domains as ``domain/NAME``."""
-    return [*tenants(incomplete), *(f"domain/{name}" for name in domains(incomplete.removeprefix("domain/")))]
+    return _beginning(incomplete, iter([*tenants(""), *(f"domain/{name}" for name in domains(""))]))
 
 
 def proposals(ctx: Any, incomplete: str) -> list[str]:
@@ -208,7 +217,7 @@ def one_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
 EVERY = (
     *(tenants, lists, contexts, domains, hosts, endpoints, groups, members, rules, operator_rules, places, prefixes),
     *(versions, waivers, drafts, tokens, group_tokens, kinds, formats, certificates),
-    *(firewalls, vnfs, pops, edges, servers),
+    *(firewalls, vnfs, pops, edges, servers, proposals, proposed_about, tenant_lists),
 )
 
 
@@ -237,14 +246,24 @@ def _of_pop(ctx: Any, what: str, incomplete: str) -> list[str]:
 
 def _tenant_of_list(ctx: Any) -> str:
     """The tenant of the first list that was typed; nothing for a file."""
-    names = ctx.params.get("names") or (ctx.params.get("name") or "",)
+    names = ctx.params.get("names") or (ctx.params.get("name") or _typed_argument(ctx, "names"),)
     name, at_service, _ = str(names[0]).partition("@")
     return "" if not at_service and ("." in name or "/" in name) else quote(name, safe="")
 
 
 def _typed_parameter(ctx: Any, parameter: str) -> str:
     """A parameter that was typed before, as a part of a path."""
-    return quote(str(ctx.params.get(parameter) or ""), safe="")
+    return quote(str(ctx.params.get(parameter) or _typed_argument(ctx, parameter)), safe="")
+
+
+def _typed_argument(ctx: Any, parameter: str) -> str:
+    """An argument that was typed before an option without its value.
+
+    Then the arguments are not told apart yet.
+    """
+    names = [each.name for each in ctx.command.params if each.param_type_name == "argument"]
+    place = names.index(parameter) if parameter in names else len(ctx.args)
+    return str(ctx.args[place]) if place < len(ctx.args) else ""
 
 
 def _items(path: str, **asked: str) -> list[Any]:

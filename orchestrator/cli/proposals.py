@@ -131,9 +131,15 @@ def set_approvals(
         bool | None,
         typer.Option("--operator-rules/--no-operator-rules", help="Its operator rules, and how replies get back in."),
     ] = None,
-    add: Annotated[list[str] | None, typer.Option("--add", metavar="TENANT", help="And this tenant's list.")] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add", metavar="TENANT", help="And this tenant's list.", autocompletion=complete.tenants),
+    ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="TENANT", help="No longer this tenant's list.")
+        list[str] | None,
+        typer.Option(
+            "--remove", metavar="TENANT", help="No longer this tenant's list.", autocompletion=complete.tenants
+        ),
     ] = None,
     url: Url = None,
 ) -> None:

@@ -57,7 +57,9 @@ class RuleOptions:
             "--source", "-s", help=f"A prefix, endpoint, @group, or any. {_Several}", autocompletion=complete.places
         ),
     ] = None
-    destination: Annotated[list[str] | None, typer.Option("--destination", "-d", help="As --source.")] = None
+    destination: Annotated[
+        list[str] | None, typer.Option("--destination", "-d", help="As --source.", autocompletion=complete.places)
+    ] = None
     port: Annotated[
         list[str] | None,
         typer.Option(

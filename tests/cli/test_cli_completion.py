@@ -20,7 +20,9 @@ from orchestrator.client import Host
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.formats.registry import FORMATS
+from orchestrator.policy.model import Endpoint, TenantId
 
+WEB1 = Endpoint("web1", TenantId("red"), "tap1", 0x020000000001, (Prefix.parse("203.0.113.7"),))
 PATIENT = "from orchestrator.cli import complete; complete.PATIENCE_S = 60; "
 """So that a name is not missed because the machine is busy: a person at a busy one misses it, and presses Tab again."""
 ASK = "import sys; sys.argv[0] = 'aclflow'; from orchestrator.cli import main; code = main(); {then}; sys.exit(code)"
@@ -35,6 +37,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             for name in ("blue", "black", "red"):
                 owned = [Prefix.parse("203.0.113.0/24")] if name == "red" else []
                 admin.create_tenant(name, domain="pop1", prefixes=owned)
+            admin.put_endpoint("pop1", WEB1)
             admin.add_pop("pop1", "pop1", ("uplink",))
             admin.add_edge("pop1", Host("edge1", 0xE1, "uplink"))
             groups = {"office": {"prefixes": [str(Prefix.parse("192.0.2.1"))]}, "other": {"prefixes": []}}
@@ -90,6 +93,14 @@ def test_names_come_from_the_service(town: Served, cache: Path) -> None:
         assert completed("aclflow pop show ", cache, town) == ["pop1"]
         assert completed("aclflow pop edge remove pop1 ", cache, town) == ["edge1"]
         assert completed("aclflow domain placement pin pop1 blue we", cache, town) == ["web", "web-again"]
+        assert completed("aclflow acl rule add blue new --before web", cache, town) == ["web", "web-again"]
+        assert completed("aclflow acl rule add red new --destination w", cache, town) == ["web1"]
+        assert completed("aclflow acl trace red -s ", cache, town) == ["web1"]
+        assert completed("aclflow acl log blue --rule m", cache, town) == ["mail"]
+        assert completed("aclflow acl show blue@", cache, town) == ["blue@1", "blue@0"]
+        assert completed("aclflow acl diff blue@", cache, town) == ["blue@1", "blue@0"]
+        assert completed("aclflow proposal show do", cache, town) == ["domain/pop1", "domain/pop2"]
+        assert completed("aclflow domain approval set pop1 --add bl", cache, town) == ["black", "blue"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

@@ -270,7 +270,7 @@ def review(
 def show(
     tenant: Annotated[
         str,
-        typer.Argument(metavar="TENANT", help="The tenant, or TENANT@VERSION.", autocompletion=complete.tenants),
+        typer.Argument(metavar="TENANT", help="The tenant, or TENANT@VERSION.", autocompletion=complete.tenant_lists),
     ],
     version: Annotated[
         int | None,
