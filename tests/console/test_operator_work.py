@@ -317,3 +317,23 @@ def test_an_open_page_of_a_revoked_token_goes_by_itself(look: Look) -> None:
     look.page.wait_for_url(lambda url: "/login" in url)
     look.page.goto(f"{look.town.console}/project/shop")
     expect(look.page).to_have_url(re.compile("/login"))
+
+
+def test_a_round_closes_no_menu_of_a_lifted_rule(look: Look) -> None:
+    look.sign_in(look.town.admin)
+    with look.town.client() as client:
+        before = client.placement("pop").settings
+        client.wish("pop", "shop", "web-in", "pinned")
+        try:
+            look.open("/admin/placement")
+            look.page.get_by_label("More for web-in").click()
+            forbid = look.page.get_by_text("Forbid it", exact=True)
+            expect(forbid).to_be_visible()
+            client.set_placement("pop", {**before, "interval_s": 77})
+            expect(look.page.get_by_text("looked at every 77 s")).to_be_visible()
+            expect(forbid).to_be_visible()
+            forbid.click()
+            expect(look.page.get_by_text("forbidden", exact=True)).to_be_visible()
+        finally:
+            client.leave_to_chooser("pop", "shop", "web-in")
+            client.set_placement("pop", before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nicegui import ui
@@ -62,6 +63,8 @@ class _Placement:
         self._view = view
         self._domain = domain.id
         self._seen: PlacementSeen | None = None
+        self._drawn: Sequence[PlacedRule] | None = None
+        """The rules that are drawn, without what `_show_numbers` writes."""
 
     def draw(self) -> None:
         with ui.column().classes("panel"):
@@ -97,18 +100,34 @@ class _Placement:
         if seen.idle_share is not None and seen.never_used_share is not None:
             idle, unused = words.share(seen.idle_share), words.share(seen.never_used_share)
             self._shares.text = f"In the last round {idle} of the rules were idle; {unused} were never used."
+        wanted = [replace(rule, because="", saves_us_per_s=None) for rule in seen.rules]
+        if wanted != self._drawn:
+            self._drawn = wanted
+            self._draw_rules(seen.rules)
+        self._show_numbers(seen.rules)
+
+    def _draw_rules(self, rules: Sequence[PlacedRule]) -> None:
+        self._numbers: list[tuple[ui.label, ui.label]] = []
         self._rules.clear()
         with self._rules:
-            if not seen.rules:
+            if not rules:
                 ui.label(
                     "No rule is lifted: none has enough traffic, or lifting would save nothing. "
                     "Try a round now to see what each would save."
                 ).classes("quiet")
-            saved = sum(rule.saves_us_per_s or 0 for rule in seen.rules if rule.lifted)
-            if saved:
-                ui.label(f"All together they save {words.share(saved / 1e6)} of a core.").classes("small")
-            for rule in seen.rules:
-                self._draw_rule(rule)
+            self._together = ui.label().classes("small")
+            for rule in rules:
+                self._numbers.append(self._draw_rule(rule))
+
+    def _show_numbers(self, rules: Sequence[PlacedRule]) -> None:
+        """Write what moves with each round into the rows that are there: menus and the keyboard stay."""
+        saved = sum(rule.saves_us_per_s or 0 for rule in rules if rule.lifted)
+        self._together.text = f"All together they save {words.share(saved / 1e6)} of a core."
+        self._together.set_visibility(saved > 0)
+        for rule, (saves, because) in zip(rules, self._numbers, strict=True):
+            saves.text = f"saves {words.short(rule.saves_us_per_s or 0)} µs of a core a second"
+            saves.set_visibility(bool(rule.saves_us_per_s))
+            because.text = rule.because
 
     def _show_plot(self, seen: PlacementSeen, happened: Sequence[Event]) -> None:
         """Draw lifted rules and their savings, as far back as events reach."""
@@ -124,7 +143,8 @@ class _Placement:
             lanes.append(Series("Saved of a core", percent, "%", stepped=True, kind="good"))
         self._plot.set_content(series_picture(found.times, lanes, self._view.session.zone))
 
-    def _draw_rule(self, rule: PlacedRule) -> None:
+    def _draw_rule(self, rule: PlacedRule) -> tuple[ui.label, ui.label]:
+        """Draw a rule; return the labels of what it saves, and why it is there."""
         zone = self._view.session.zone
         with ui.row().classes("w-full items-center gap-3"):
             ui.icon("vertical_align_top" if rule.lifted else "hourglass_top").classes(
@@ -137,15 +157,14 @@ class _Placement:
                 ui.label(f"{rule.form}, {words.of(rule.parts, 'part')}").classes("chip none")
             ui.label("with its replies" if rule.replies else rule.no_replies).classes("small quiet")
             ui.space()
-            if rule.saves_us_per_s:
-                ui.label(f"saves {words.short(rule.saves_us_per_s)} µs of a core a second").classes("small number")
+            saves = ui.label().classes("small number")
             ui.label(f"since {words.moment(rule.lifted, zone)}" if rule.lifted else "not lifted").classes("small quiet")
             with ui.button(icon="more_vert").props(f"flat dense round aria-label='More for {rule.rule}'"), ui.menu():
                 ui.menu_item("Pin it", on_click=lambda: self._wish(rule, "pinned"))
                 ui.menu_item("Forbid it", on_click=lambda: self._wish(rule, "forbidden"))
                 if rule.wish:
                     ui.menu_item("Leave it to the chooser", on_click=lambda: self._wish(rule, None))
-        ui.label(rule.because).classes("small quiet").style("padding-left: 36px")
+        return saves, ui.label().classes("small quiet").style("padding-left: 36px")
 
     async def _wish(self, rule: PlacedRule, wish: str | None) -> None:
         domain = self._domain
