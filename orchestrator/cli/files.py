@@ -161,10 +161,10 @@ def _open_list(name: str, reading: Reading) -> tuple[str, str, str]:
     """A file's name for people, its text and its format."""
     shown = "standard input" if name == STDIN else name
     text = decode(_bytes_of(name), name=shown, max_bytes=DEFAULT_OPTIONS.max_bytes)
+    named = format_named(reading.format) if reading.format else None
     if not text.strip():
         raise BadInput('it is empty: a list without rules is written {"rules": []}', place=shown)
-    found = format_named(reading.format) if reading.format else guess(text, shown)
-    return shown, text, found.name
+    return shown, text, (named or guess(text, shown)).name
 
 
 def whole(read: Read, reading: Reading) -> Acl:

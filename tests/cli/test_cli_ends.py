@@ -288,7 +288,7 @@ def test_an_output_that_takes_nothing_is_said_once(text: str, redirection: str, 
 def test_an_input_that_is_closed_is_empty() -> None:
     ended = redirected("<&-")
     assert ended.code == 2
-    assert ended.err.startswith("aclflow: standard input: the format cannot be told")
+    assert ended.err.startswith("aclflow: standard input: it is empty")
 
 
 def test_where_complaints_go_nowhere_results_are_what_they_are() -> None:

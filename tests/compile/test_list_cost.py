@@ -21,6 +21,7 @@ from orchestrator.compile.pipelines.host import Table
 from orchestrator.compile.pipelines.structure import default_rows
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, ReturnTraffic, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import TCP, WITH_PORTS
 from orchestrator.policy.tcpflags import FlagMatch
@@ -56,8 +57,9 @@ def check_cost(acl: Acl) -> None:
             assert one.flows == len(mine)
             assert one.shapes == len({shape_of(row.match) for row in mine.rows()})
             rules = {row.priority for row in mine.rows() if row.priority > 301}
-            assert one.levels == len(rules) + (returns is ReturnTraffic.ESTABLISHED)
-        assert told.ingress.flows + told.egress.flows == len(rows)
+            assert one.levels == len(rules) + bool(return_rules(returns))
+        meters = int((rows.table == Table.METERS).sum())
+        assert told.ingress.flows + told.egress.flows + meters == len(rows)
 
 
 def shape_of(match: bytes) -> frozenset[tuple[str, int]]:

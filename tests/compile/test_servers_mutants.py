@@ -42,7 +42,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "protocols are not looked at": (exactpairs, "pairs_of_kind", _all_protocols),
     "fragments are not looked at": (exactpairs, "pairs_of_kind", _later_too),
     "a key the wrong way round": (exactpairs, "pair_keys", _turned),
-    "established is not let through": (served, "_established_rules", lambda _tenant: []),
+    "established is not let through": (served, "_passing_rules", lambda _tenant, _family: []),
 }
 
 

@@ -114,7 +114,7 @@ def test_rows_for_classifiers_come_and_go_with_the_setting(site: Site) -> None:
         site.control.write(lambda unit, laid_out=laid_out: unit.pops.set_settings("p1", laid_out))
         site.settle()
         counts = [int((site.program(server).flows.table == CLASSIFIER).sum()) for server in SERVERS]
-        assert sum(counts) == (TENANTS * 3 + 2 if wanted else 0)  # each its default and two kinds of return traffic
+        assert sum(counts) == (TENANTS * 4 + 2 if wanted else 0)  # each its default, and three kinds of return traffic
     assert {server: site.program(server).digest for server in SERVERS} == digests
 
 
