@@ -74,9 +74,9 @@ def set_up(
 
 
 def _agreed_etag(client: Client, domain: str, kept: Collection[str], *, yes: bool) -> str:
-    """Show the firewalls that lose their traffic, ask, and return the ETag of what was shown.
+    """Show the firewalls that lose their traffic, and ask.
 
-    Ends with 1 where the answer is no.
+    Returns the ETag of what was shown. Ends with 1 where the answer is no.
     """
     try:
         seen = client.spread(domain)

@@ -53,7 +53,10 @@ _NO_ENDPOINTS: Endpoints = MappingProxyType({})
 
 
 def names_endpoints(text: str) -> bool:
-    """Whether a search text may name an endpoint with a port: then `find` needs to know the endpoints."""
+    """Return whether a search text may name an endpoint with a port.
+
+    Then `find` needs to know the endpoints.
+    """
     return any(_named_socket(word) is not None for word in text.lower().split())
 
 
@@ -82,7 +85,10 @@ def find(acl: Acl, text: str, own: Sequence[Prefix] = (), endpoints: Endpoints =
 
 
 def _sockets(acl: Acl, word: str, endpoints: Endpoints) -> Sequence[_Socket]:
-    """What a word with a port asks about; nothing for any other word. Raises BadInput for an unknown name."""
+    """Return the sockets that a word with a port asks about; none for other words.
+
+    Raises BadInput for an unknown name.
+    """
     if (socket := _socket(word)) is not None:
         return (socket,)
     if (named := _named_socket(word)) is None:

@@ -120,7 +120,10 @@ class _Placement:
                 self._numbers.append(self._draw_rule(rule))
 
     def _show_numbers(self, rules: Sequence[PlacedRule]) -> None:
-        """Write what moves with each round into the rows that are there: menus and the keyboard stay."""
+        """Write a round's numbers into the rows that are there.
+
+        Menus and the keyboard's place stay.
+        """
         saved = sum(rule.saves_us_per_s or 0 for rule in rules if rule.lifted)
         self._together.text = f"All together they save {words.share(saved / 1e6)} of a core."
         self._together.set_visibility(saved > 0)
