@@ -160,6 +160,7 @@ def test_a_certificate_that_is_revoked_while_its_switch_connects_lets_nobody_in(
     assert observer.events == []
 
 
+@on_native_threads
 def test_a_switch_of_an_authority_that_is_believed_no_more_is_cut_off(
     certificates: Path,
     tls: Tls,
