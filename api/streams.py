@@ -98,8 +98,8 @@ def validity_of(services: Services, bearer: str) -> Validity:
 async def follow_until_revoked(bodies: AsyncIterator[bytes], services: Services, bearer: str) -> AsyncIterator[bytes]:
     """Pass programs on until their reader's token is valid no more.
 
-    It is looked at after each was sent, so that none waits for that. Who shows a certificate bears no token: its
-    connection is cut (`api/secure.py`).
+    The token is looked up after each was sent, so that no program waits for that. A caller with a certificate bears no
+    token: its connection is cut (`api/secure.py`).
     """
     validity = validity_of(services, bearer) if bearer else None
     async for body in bodies:

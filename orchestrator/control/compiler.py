@@ -95,7 +95,7 @@ class Compiler:
     def _restore(self, kept: KeptPrograms, domain: str, snapshot: PolicySnapshot) -> Compiled | None:
         """Return the program made from a kept one; None: compile it all.
 
-        What is not as it was is compiled and proven.
+        Parts that changed since are compiled and proven.
         """
         found = kept.restore(domain, snapshot)
         if found is None:

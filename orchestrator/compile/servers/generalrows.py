@@ -34,7 +34,7 @@ _EVERY_PORT, _EVERY_PROTOCOL = Span(0, 0xFFFF), Span(0, 0xFF)
 
 
 class _Message(NamedTuple):
-    """What an ICMP message is known by."""
+    """The fields that identify an ICMP message."""
 
     protocol: Span
     icmp_type: Span
