@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import complete
-from orchestrator.cli.acl.proposal import is_sure
+from orchestrator.cli.acl.proposal import MOST_SHOWN, ask_to_drop
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import GroupName, OfTenant
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
@@ -21,8 +21,6 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import AddressGroup
 from orchestrator.policy.model import GroupName as Name
 
-_ANSWER_IS_NO = 1
-_MOST_SHOWN = 40
 _TRIES = 5
 """How often a group is written again after somebody changed other things of the list."""
 Members = Annotated[list[str] | None, typer.Argument(metavar="[PREFIX]...", help="Such as 192.0.2.0/24.")]
@@ -80,13 +78,7 @@ def _replace_group(client: Client, tenant: str, wanted: AddressGroup, *, yes: bo
     seen = client.acl(tenant)
     shown = seen.acl.groups.get(wanted.name)
     lost = [each for each in shown.prefixes if each not in {*wanted.prefixes}] if shown is not None else []
-    for each in lost[:_MOST_SHOWN]:
-        say(f"  - {each}", colour="yellow")
-    if len(lost) > _MOST_SHOWN:
-        say(f"  and {len(lost) - _MOST_SHOWN} more")
-    if lost and not is_sure(f"Drop these members of group {wanted.name}?", yes=yes):
-        say("nothing was changed")
-        raise typer.Exit(_ANSWER_IS_NO)
+    ask_to_drop([str(each) for each in lost], f"Drop these members of group {wanted.name}?", yes=yes, most=MOST_SHOWN)
     for _ in range(_TRIES):
         try:
             return client.put_group(tenant, wanted, etag=seen.etag)

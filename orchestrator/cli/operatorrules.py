@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import complete
-from orchestrator.cli.acl.proposal import Asking, say_headline
+from orchestrator.cli.acl.proposal import MOST_SHOWN, Asking, end_unless, say_headline, say_rest
 from orchestrator.cli.acl.service import Waiting, say_rules
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.names import DomainName
@@ -31,8 +31,6 @@ OperatorRule = Annotated[
     str, typer.Argument(metavar="RULE", help="The rule's id.", autocompletion=complete.operator_rules)
 ]
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
-_ANSWER_IS_NO = 1
-_MOST_SHOWN = 40
 _TRIES = 5
 """How often an edit is made again on top of what another operator wrote meanwhile."""
 
@@ -206,13 +204,10 @@ def _is_agreed(domain: str, before: Rules, after: Rules, asking: Asking) -> bool
     for title, packets in compared.parts():
         if packets:
             say(f"{title.removesuffix(' for every tenant').lower()}:", bold=True)
-        for packet in packets[:_MOST_SHOWN]:
+        for packet in packets[:MOST_SHOWN]:
             say(f"  {packet.direction.value}: {box_text(packet.box)}")
-        if len(packets) > _MOST_SHOWN:
-            say(f"  and {len(packets) - _MOST_SHOWN} more")
+        say_rest(len(packets))
     if asking.dry_run:
         return False
-    if not asking.is_agreed(f"Change the operator's rules of {domain}, for every tenant?"):
-        say("nothing was changed")
-        raise typer.Exit(_ANSWER_IS_NO)
+    end_unless(asking.is_agreed(f"Change the operator's rules of {domain}, for every tenant?"))
     return True

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import complete
+from orchestrator.cli.acl.proposal import as_it_was_shown
 from orchestrator.cli.acl.service import Waiting, follow
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.names import DomainName
@@ -16,7 +17,7 @@ from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.client import Client, Written
 from orchestrator.client.proposals import ProposedAbout
 from orchestrator.client.records import Json
-from orchestrator.errors import BadInput, NotFound, Stale
+from orchestrator.errors import BadInput, NotFound
 from orchestrator.wire.common import Approvals, Proposal
 
 _DOMAIN = "domain/"
@@ -152,10 +153,8 @@ def set_approvals(
         before = client.approvals(domain)
         tenants = {*before.tenants, *(add or ())} - {*(remove or ())}
         rules_too = before.operator_rules if operator_rules is None else operator_rules
-        try:
+        with as_it_was_shown("the domain was changed meanwhile"):
             written = client.set_approvals(domain, operator_rules=rules_too, tenants=sorted(tenants), etag=etag)
-        except Stale:
-            raise Stale("the domain was changed meanwhile: nothing was written; run it again") from None
         if not say_proposal(f"{_DOMAIN}{domain}", written):
             say(_approvals_text(domain, client.approvals(domain)))
 

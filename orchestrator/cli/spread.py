@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.acl.proposal import is_sure
+from orchestrator.cli.acl.proposal import as_it_was_shown, ask_to_drop
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking
@@ -18,10 +18,9 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say
 from orchestrator.client import Client
 from orchestrator.client.spread import Carrier, Link, Sharing
-from orchestrator.errors import BadInput, Missing, NotFound, Stale
+from orchestrator.errors import BadInput, Missing, NotFound
 
 _BUCKETS = 256
-_ANSWER_IS_NO = 1
 _NOT_SPREAD = '"0"'
 """The ETag of a domain whose traffic is not spread."""
 
@@ -66,10 +65,8 @@ def set_up(
     carriers, stateful, synchronised = _read(file)
     with service(url) as client:
         etag = _agreed_etag(client, domain, {each.name for each in carriers}, yes=yes)
-        try:
+        with as_it_was_shown("the spreading was changed meanwhile"):
             generation = client.set_spread(domain, carriers, stateful=stateful, synchronised=synchronised, etag=etag)
-        except Stale:
-            raise Stale("the spreading was changed meanwhile: nothing was written; run it again") from None
     say(f"traffic of {domain} is spread over {len(carriers)} firewalls from generation {generation} on")
 
 
@@ -83,11 +80,7 @@ def _agreed_etag(client: Client, domain: str, kept: Collection[str], *, yes: boo
     except NotFound:
         return _NOT_SPREAD
     lost = [each.carrier.name for each in seen.firewalls if each.carrier.name not in kept]
-    for name in lost:
-        say(f"  - {name}", colour="yellow")
-    if lost and not is_sure("Send these firewalls no more traffic?", yes=yes):
-        say("nothing was changed")
-        raise typer.Exit(_ANSWER_IS_NO)
+    ask_to_drop(lost, "Send these firewalls no more traffic?", yes=yes)
     return seen.etag
 
 

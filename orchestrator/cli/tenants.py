@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import complete
-from orchestrator.cli.acl.proposal import is_sure
+from orchestrator.cli.acl.proposal import MOST_SHOWN, as_it_was_shown, end_unless, is_sure, say_rest
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
@@ -21,8 +21,6 @@ from orchestrator.policy.ruletext import rule_text
 from orchestrator.wire.tenants import MOST_AT_ONCE, Limits, TenantToCreate, Used
 from orchestrator.wire.tenants import Tenant as TenantSeen
 
-_ANSWER_IS_NO = 1
-_MOST_SHOWN = 40
 PrefixText = Annotated[str, typer.Argument(metavar="PREFIX", help="Such as 198.51.100.0/24 or 2001:db8::/32.")]
 Most = Annotated[str | None, typer.Option(metavar="NUMBER|none", help="At most so many; none: as many as there are.")]
 
@@ -97,9 +95,7 @@ def delete(
     with service(url) as client:
         seen = client.tenant(tenant)
         _say_what_goes(client, seen)
-        if not is_sure(f"Delete {tenant}?", yes=yes):
-            say("nothing was changed")
-            raise typer.Exit(_ANSWER_IS_NO)
+        end_unless(is_sure(f"Delete {tenant}?", yes=yes))
         moved = Stale("the tenant was changed meanwhile: nothing was deleted; run it again")
         if client.tenant(tenant).in_force.version != seen.in_force.version:
             raise moved
@@ -114,15 +110,14 @@ def _say_what_goes(client: Client, seen: TenantSeen) -> None:
     """Show the rules that go with a tenant. Raises Conflict where it has endpoints."""
     endpoints = [each.name for each in client.own_endpoints(seen.id)]
     if endpoints:
-        named = ", ".join(f"'{name}'" for name in endpoints[:_MOST_SHOWN])
+        named = ", ".join(f"'{name}'" for name in endpoints[:MOST_SHOWN])
         raise Conflict(f"the tenant still has endpoints ({named}): delete them first")
     rules = client.acl(seen.id).acl.rules
     number = f"{len(rules)} rule{'' if len(rules) == 1 else 's'}"
     say(f"{seen.id} of domain {seen.domain} owns {_prefixes_text(seen)}; with it go {number}, its history and tokens")
-    for rule in rules[:_MOST_SHOWN]:
+    for rule in rules[:MOST_SHOWN]:
         say(f"  - {rule.id}  {rule_text(rule)}", colour="yellow")
-    if len(rules) > _MOST_SHOWN:
-        say(f"  and {len(rules) - _MOST_SHOWN} more")
+    say_rest(len(rules))
 
 
 @taking
@@ -233,10 +228,8 @@ def set_quota(
             _most(streams, now.streams, "--streams"),
             _most(analysis_seconds, now.analysis_seconds, "--analysis-seconds"),
         )
-        try:
+        with as_it_was_shown("the tenant was changed meanwhile"):
             client.set_quota(tenant, limits, etag=f'"{seen.version}"')
-        except Stale:
-            raise Stale("the tenant was changed meanwhile: nothing was written; run it again") from None
         found = client.quota(tenant)
     words = ("no limit" if each is None else each for each in (found.rules, found.flows))
     others = (

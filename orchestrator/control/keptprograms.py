@@ -160,7 +160,6 @@ class KeptPrograms:
         if not data.startswith(_HEAD) or data[len(_HEAD) : start] != _checksum(body):
             raise BadInput("the file is damaged", place=str(self._file(domain)))
         end = _LENGTH_BYTES + int.from_bytes(body[:_LENGTH_BYTES], "big")
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         head = orjson.loads(body[_LENGTH_BYTES:end])
         if head["code"] != self._code:
             return None

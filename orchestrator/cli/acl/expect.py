@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated
 from xml.etree import ElementTree
 
 import typer
 
 from orchestrator.cli import complete
-from orchestrator.cli.acl.proposal import is_sure
+from orchestrator.cli.acl.proposal import as_it_was_shown, ask_to_drop
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import STDIN, File, LiveList, read_file, text_of, whole, write_output
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Judging, Reading, Url, taking
 from orchestrator.cli.terminal import at_work, remark, say, say_json
-from orchestrator.errors import BadInput, Stale
+from orchestrator.errors import BadInput
 from orchestrator.policy.describe import judged_expectations
 from orchestrator.policy.expectations import Setting, judge
 from orchestrator.policy.expectationtext import Expectations, read_expectations
 from orchestrator.wire.expectations import JudgedExpectation
 
 _ANSWER_IS_NO = 1
+_DROPS, _MOVED = "Drop these expectations?", "somebody changed the expectations meanwhile"
 
 
 @taking
@@ -130,28 +130,10 @@ def keep(
     count = len(read_expectations(text, shown).sentences)
     with service(url) as client:
         kept = client.expectations(tenant)
-        _ask_to_drop(_dropped_lines(kept.text, text), yes=yes)
-        with _as_they_were_shown():
+        ask_to_drop(_dropped_lines(kept.text, text), _DROPS, yes=yes)
+        with as_it_was_shown(_MOVED):
             client.keep_expectations(tenant, text, etag=kept.etag)
     say(f"{tenant}: {count} expectation{'s' if count > 1 else ''}, held from now on")
-
-
-def _ask_to_drop(lines: Sequence[str], *, yes: bool) -> None:
-    """Show lines that go, and ask. Ends with 1 where somebody says no."""
-    for line in lines:
-        say(f"  - {line}", colour="yellow")
-    if lines and not is_sure("Drop these expectations?", yes=yes):
-        say("nothing was changed")
-        raise typer.Exit(_ANSWER_IS_NO)
-
-
-@contextmanager
-def _as_they_were_shown() -> Iterator[None]:
-    """Say, where the expectations moved since they were shown, that nothing was changed. Raises Stale."""
-    try:
-        yield
-    except Stale:
-        raise Stale("somebody changed the expectations meanwhile: nothing was written; run it again") from None
 
 
 def _dropped_lines(kept: str, text: str) -> list[str]:
@@ -173,8 +155,8 @@ def delete_kept(
     """
     with service(url) as client:
         kept = client.expectations(tenant)
-        _ask_to_drop(_dropped_lines(kept.text, ""), yes=yes)
-        with _as_they_were_shown():
+        ask_to_drop(_dropped_lines(kept.text, ""), _DROPS, yes=yes)
+        with as_it_was_shown(_MOVED):
             client.delete_expectations(tenant, etag=kept.etag)
     say(f"{tenant}: nothing is expected any more")
 

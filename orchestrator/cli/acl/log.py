@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli import complete
+from orchestrator.cli.acl.proposal import as_it_was_shown
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
@@ -21,7 +22,7 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Client
 from orchestrator.client.packetlog import end_of
-from orchestrator.errors import BadInput, Stale
+from orchestrator.errors import BadInput
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.protocols import format_protocol
 
@@ -107,10 +108,8 @@ def set_limit(
         seen = client.log_limit(domain)
         now = seen.limit
         wanted = LogLimit(rate if rate is not None else now.rate, burst if burst is not None else now.burst)
-        try:
+        with as_it_was_shown("the limit was changed meanwhile"):
             written = client.set_log_limit(domain, wanted, etag=seen.etag)
-        except Stale:
-            raise Stale("the limit was changed meanwhile: nothing was written; run it again") from None
         _say_limit(written, as_json=as_json)
 
 

@@ -27,7 +27,7 @@ from orchestrator.policy.ruletext import rule_text
 from orchestrator.wire.expectations import JudgedExpectation
 
 _ANSWER_IS_NO = 1
-_MOST_SHOWN = 40
+MOST_SHOWN = 40
 _COLOURS = {Danger.HIGH: "red", Danger.SOME: "yellow", Danger.NONE: None}
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
 LONGEST_COMMENT = 1000
@@ -70,6 +70,25 @@ def is_sure(question: str, *, yes: bool) -> bool:
     if not (yes or _is_terminal()):
         raise BadInput("nobody can be asked without a terminal: --yes carries it out")
     return yes or typer.confirm(question, err=True)
+
+
+def end_unless(agreed: bool) -> None:
+    """End with 1, and say that nothing was changed, unless the answer was yes."""
+    if not agreed:
+        say("nothing was changed")
+        raise typer.Exit(_ANSWER_IS_NO)
+
+
+def ask_to_drop(lost: Sequence[str], question: str, *, yes: bool, most: int | None = None) -> None:
+    """Show what goes, `most` of it, and ask whether to drop it.
+
+    Ends with 1 where the answer is no. Raises BadInput where nobody can be asked.
+    """
+    for line in lost[:most]:
+        say(f"  - {line}", colour="yellow")
+    if most is not None:
+        say_rest(len(lost))
+    end_unless(not lost or is_sure(question, yes=yes))
 
 
 def _is_terminal() -> bool:
@@ -171,7 +190,7 @@ def _merge_edits(client: Client, current: AclSeen, mine: Acl, tenant: str, base:
     if found.acl is not None:
         return found.acl
     complain(f"the list is at version {current.version}; yours was taken from version {base}, and they do not merge:")
-    for conflict in found.conflicts[:_MOST_SHOWN]:
+    for conflict in found.conflicts[:MOST_SHOWN]:
         complain(f"  {conflict}")
     complain("nothing was changed: take the list again with `aclflow acl show`, and edit that")
     raise typer.Exit(_ANSWER_IS_NO)
@@ -191,12 +210,12 @@ def _counts(client: Client, tenant: str, packets: Sequence[Json] | None) -> dict
 
 
 @contextmanager
-def as_it_was_shown() -> Iterator[None]:
-    """Say, where the list moved since it was shown, that nothing was changed. Raises Stale."""
+def as_it_was_shown(moved: str = "the list was changed while you looked at this") -> Iterator[None]:
+    """Say, where something moved since it was shown, that nothing was written. Raises Stale."""
     try:
         yield
     except Stale:
-        raise Stale("the list was changed while you looked at this: nothing was written; run it again") from None
+        raise Stale(f"{moved}: nothing was written; run it again") from None
 
 
 def is_agreed(proposal: Proposal, asking: Asking, question: str, as_json: bool) -> bool:
@@ -210,9 +229,7 @@ def is_agreed(proposal: Proposal, asking: Asking, question: str, as_json: bool) 
         say_proposal(proposal)
     if asking.dry_run:
         return False
-    if proposal.rules and not asking.is_agreed(question):
-        say("nothing was changed")
-        raise typer.Exit(_ANSWER_IS_NO)
+    end_unless(not proposal.rules or asking.is_agreed(question))
     return True
 
 
@@ -228,18 +245,18 @@ def say_proposal(proposal: Proposal) -> None:
     changes = proposal.rules
     if changes.rules:
         say("rules:", bold=True)
-    for change in changes.rules[:_MOST_SHOWN]:
+    for change in changes.rules[:MOST_SHOWN]:
         say(f"  {_SIGNS[change.kind]} {_change_text(change)}")
-    _say_rest(len(changes.rules))
+    say_rest(len(changes.rules))
     for name in changes.groups:
         say(f"  ~ group {name}")
     for way in changes.defaults:
         say(f"  ~ {way.value} default: {proposal.acl.default(way).value}")
     if proposal.packets:
         say("packets:", bold=True)
-        for each in proposal.packets[:_MOST_SHOWN]:
+        for each in proposal.packets[:MOST_SHOWN]:
             say_change(each)
-        _say_rest(len(proposal.packets))
+        say_rest(len(proposal.packets))
 
 
 def say_headline(sentences: Sequence[Sentence]) -> None:
@@ -260,6 +277,7 @@ def _change_text(change: RuleChange) -> str:
     return f"{change.id}  {before}  becomes  {after}"
 
 
-def _say_rest(number: int) -> None:
-    if number > _MOST_SHOWN:
-        say(f"  and {number - _MOST_SHOWN} more")
+def say_rest(number: int) -> None:
+    """Say how many more there are than were shown."""
+    if number > MOST_SHOWN:
+        say(f"  and {number - MOST_SHOWN} more")
