@@ -122,7 +122,11 @@ def test_a_write_whose_wait_fails_is_answered_as_what_it_is_done(
     assert http.delete("/v1/tenants/patient/acl/rules/r9", headers={"If-Match": "*"}).status_code == 200
 
 
-def test_the_answer_names_what_was_preferred_and_the_stages(http: httpx.Client, enforcer: Enforcer) -> None:
+def test_the_answer_names_what_was_preferred_and_the_stages(
+    http: httpx.Client, admin: Client, enforcer: Enforcer
+) -> None:
+    """Stages are known of a report that comes while it is waited for: the domain has had its first before."""
+    assert admin.waiting(10).insert_rule("patient", RULE).enforced
     rule = {"id": "r2", "action": "permit"}
     answer = http.post("/v1/tenants/patient/acl/rules", json=rule, headers={"Prefer": 'respond-async, wait="7"'})
     assert answer.status_code == 201

@@ -11,6 +11,17 @@ from orchestrator.policy.formats.native import acl_from_json
 
 from .conftest import Look, discard
 
+WHERE_COMMIT_WAS = """
+window.places = [];
+const look = () => {
+  const commit = [...document.querySelectorAll("button")].find((each) => each.innerText.trim().endsWith("Commit"));
+  if (commit) window.places.push(commit.getBoundingClientRect().top);
+  requestAnimationFrame(look);
+};
+look();
+"""
+"""Notes in every frame how far the button Commit is from the top of the window, in pixels."""
+
 pytestmark = pytest.mark.usefixtures("the_list_as_it_was")
 
 
@@ -155,6 +166,24 @@ def test_a_review_says_first_what_is_dangerous(look: Look) -> None:
     newest = page.locator(".panel").first
     for said in ("a test of the very wide kind", "by shop's engineer (member ", "Adds 'all'."):
         expect(newest).to_contain_text(said)
+
+
+@pytest.mark.parametrize("height", [500, 2500])
+def test_commit_stays_where_it_is_while_a_review_is_drawn(look: Look, height: int) -> None:
+    """Somebody who presses it meanwhile does not miss it; `height` is a window that scrolls, or one that need not."""
+    page = look.page
+    page.set_viewport_size({"width": 1280, "height": height})
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_label("More for web-in").click()
+    page.get_by_text("Delete", exact=True).click()
+    page.add_init_script(WHERE_COMMIT_WAS)
+    look.open("/project/shop/review")
+    places = page.evaluate("window.places")
+    assert max(places) - min(places) <= 2, sorted(set(places))
+    assert height - 100 < min(places) < height
+    look.open("/project/shop/acl")
+    discard(page)
 
 
 def test_a_draft_is_not_thrown_away_by_a_slip(look: Look) -> None:

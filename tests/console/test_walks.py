@@ -52,7 +52,7 @@ class Walker:
         return {
             "open": self.open,
             "type": self.type,
-            "press": lambda name: self.page.get_by_role("button", name=name, exact=True).last.click(),
+            "press": self.press,
             "follow": self.follow,
             "pick": self.pick,
             "give": self.give,
@@ -67,6 +67,10 @@ class Walker:
     def type(self, words: str) -> None:
         label, _, text = words.partition(": ")
         self.page.get_by_label(label, exact=True).last.fill(self.tokens.get(text, text))
+
+    def press(self, name: str) -> None:
+        self.page.wait_for_selector(COMPLETE)
+        self.page.get_by_role("button", name=name, exact=True).last.click()
 
     def follow(self, name: str) -> None:
         self.page.wait_for_selector(COMPLETE)

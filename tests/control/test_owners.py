@@ -215,14 +215,12 @@ def test_a_service_takes_over_from_notices_what_others_changed_of_a_policy(url: 
     """Lists that others changed are read, all else stays as it is in memory; a gap in the notices, and all is read."""
     with replicas(url, None, None) as (first, second):
         domain = DOMAINS[0]
-        second.control.write(adding(domain, 1), domain=domain)
+        own_generation = second.control.write(adding(domain, 1), domain=domain)
         for port in range(2, 6):
             generation = first.control.write(adding(domain, port), domain=domain)
         cache = second.store._policies
-        known = cache.get(domain)
-        assert known is not None
-        until(lambda: cache.lists_changed(domain, known.generation, generation) == {f"of-{domain}"})
-        assert cache.lists_changed(domain, known.generation - 1, generation) is None
+        until(lambda: cache.lists_changed(domain, own_generation, generation) == {f"of-{domain}"})
+        assert cache.lists_changed(domain, own_generation - 1, generation) is None
         mine, theirs = (each.control.read(lambda unit: unit.domains.policy(domain)) for each in (second, first))
         assert mine.generation == theirs.generation == generation
         assert mine.policy == theirs.policy

@@ -105,7 +105,7 @@ class _ReviewPage:
                 _draw_rule(change)
             if len(changes) > _MOST_SHOWN:
                 ui.label(f"and {words.count(len(changes) - _MOST_SHOWN)} more").classes("quiet")
-        with ui.row().classes("w-full justify-end items-center gap-3"):
+        with ui.row().classes("commit-bar"):
             ui.button("Back to the rules", on_click=lambda: ui.navigate.to(self._desk.list_path)).props("flat no-caps")
             self._commit = ui.button("Commit", icon="publish", on_click=self._do_commit).props("no-caps unelevated")
         self._view.parts.later(self._compare)

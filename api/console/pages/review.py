@@ -79,7 +79,7 @@ class _ReviewPage:
             self._expected = Section("expectations", "", f"Holding {rules} to what is expected of them")
             self._odd = Section("findings", "Findings that this change brings", f"Looking for what is odd in {rules}")
             self._cost = Section("cost", "Cost", "Counting what each kind of device needs")
-        with ui.row().classes("w-full justify-end items-center gap-3"):
+        with ui.row().classes("commit-bar"):
             self._comment = (
                 ui.input(f"{_WHAT_FOR} (kept in the history)", value=draft.comment, on_change=self._keep_comment)
                 .props("outlined dense maxlength=1000")
