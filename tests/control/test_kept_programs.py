@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +32,9 @@ from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Acl, Action, Endpoint, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.program.delta import between
+from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program
-from orchestrator.program.wire import encode_program
+from orchestrator.program.wire import decode_program, encode_program
 from orchestrator.store import Store, open_store
 from orchestrator.store.unit import Unit
 
@@ -205,7 +207,7 @@ class Service:
         self.store.close()
 
 
-def filled(url: str, folder: Path) -> None:
+def filled(url: str, folder: Path, first_port: int = 80) -> None:
     """A domain of three tenants, with its program kept."""
     service = Service(url, folder)
     service.control.write(lambda unit: unit.domains.create("d0"))
@@ -214,7 +216,7 @@ def filled(url: str, folder: Path) -> None:
         service.control.write(lambda unit, n=name, p=owned: unit.tenants.create(n, name="", domain="d0", prefixes=[p]))  # type: ignore[misc]
         end = Endpoint(f"e{number}", TenantId(name), f"p{number}", number + 1, (Prefix.parse(f"10.{number}.0.5/32"),))
         service.control.write(lambda unit, e=end: unit.domains.put_endpoint("d0", e))  # type: ignore[misc]
-        service.control.write(ports(80 + number)(name))
+        service.control.write(ports(first_port + number)(name))
     service.start()
     until(lambda: service.program.generation == service.scratch().generation)
     assert service.kept.save(service.program)
@@ -265,6 +267,49 @@ def test_a_damaged_file_is_counted_and_the_domain_compiled(store_url: str, tmp_p
     assert service.start().digest == service.scratch().digest
     assert service.count("aclflow_compile_seconds_count") == 1
     assert service.count("aclflow_kept_programs_refused_total") == 1
+    service.close()
+
+
+def forge(file: Path, forged: Callable[[Program], Program]) -> None:
+    """Put another program into a file, with the checksum that belongs to it."""
+    name, rest = file.read_bytes().split(b"\n", 1)
+    body = rest[32:]
+    end = 8 + int.from_bytes(body[:8], "big")
+    body = body[:end] + encode_program(forged(decode_program(body[end:])))
+    file.write_bytes(name + b"\n" + hashlib.blake2b(body, digest_size=32).digest() + body)
+
+
+def without_a_tenant(program: Program) -> Program:
+    """A program that lacks the rows of its first tenant, under the digest of the whole."""
+    first = program.blocks.of_tenant(min(program.blocks.tenants))
+    return replace(program, blocks=program.blocks.replace_rows(first, FlowTable.of(())))
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("forged", [without_a_tenant, lambda program: replace(program, domain="d1")])
+def test_a_forged_file_is_counted_and_the_domain_compiled(
+    store_url: str, tmp_path: Path, forged: Callable[[Program], Program]
+) -> None:
+    filled(store_url, tmp_path / "kept")
+    forge(kept_file(tmp_path / "kept"), forged)
+    service = Service(store_url, tmp_path / "kept")
+    assert encode_program(service.start()) == encode_program(service.scratch())
+    assert service.count("aclflow_kept_programs_refused_total") == 1
+    service.close()
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_of_another_stores_program_no_list_is_taken(store_url: str, tmp_path: Path) -> None:
+    filled(store_url, tmp_path / "kept")
+    theirs = f"sqlite:///{tmp_path / 'other.db'}"
+    filled(theirs, tmp_path / "theirs", first_port=443)
+    service = Service(theirs, tmp_path / "kept")
+    snapshot = service.control.read(lambda unit: unit.domains.policy("d0"))
+    found = service.kept.restore("d0", snapshot)
+    assert found is not None
+    assert found.program.generation == snapshot.generation, "the two stores differ by their lists alone"
+    assert not found.same
+    assert encode_program(service.start()) == encode_program(service.scratch())
     service.close()
 
 

@@ -62,9 +62,15 @@ def fleet(wanted: int, serving: int, sick: int = 0) -> dict[str, str]:
     }
 
 
+def kept(refused: str, started: str) -> dict[str, str]:
+    """Refused kept programs of a process, which counts from its start."""
+    return {"aclflow_kept_programs_refused_total": refused, "process_start_time_seconds": started}
+
+
 FLOWS = {'aclflow_program_flows{domain="pop1"}': "12x40"}
 WELL = (
     {"up": "1x40", "process_start_time_seconds": "7x40", "aclflow_disproved_total": "0x40"}
+    | {"aclflow_kept_programs_refused_total": "0x40"}
     | {"process_open_fds": "50x40", "process_max_fds": "1024x40"}
     | {'aclflow_edge_stale{domain="pop1"}': "10x40", 'aclflow_edge_chunks{domain="pop1"}': "100x40"}
     | reports(enforced="0+3x40")
@@ -83,6 +89,9 @@ STORIES = (
     Story("AclflowErrors", True, requests("200", "0+60x40") | requests("503", "0+1x40")),
     Story("AclflowErrors", False, requests("200", "0+60x40") | requests("404", "0+30x40")),
     Story("AclflowNotTheirPolicy", True, {"aclflow_disproved_total": "0x10 1x30"}),
+    Story("AclflowKeptProgramRefused", True, {"aclflow_kept_programs_refused_total": "0x10 1x30"}),
+    Story("AclflowKeptProgramRefused", True, kept("1x40", started="0x38 2280x2")),
+    Story("AclflowKeptProgramRefused", False, kept("1x40", started="-7200x40")),
     Story("AclflowNobodyReports", True, reports(enforced="0+3x20 60x20") | FLOWS),
     Story("AclflowNobodyReports", True, FLOWS),
     Story("AclflowNobodyReports", False, reports(enforced="0x40")),
