@@ -33,7 +33,7 @@ def readyz(services: ServicesDep, domain: OfDomain = None) -> Response:
     """Whether the database answers and the programs are compiled; 503 until then.
 
     With `domain`: whether the program of its newest generation is given out here. A start is ready in parts: domains
-    that somebody waits for first, then those of most hosts.
+    that somebody waits for first, then those that were changed most lately.
     """
     services.control.check_ready(domain)
     return answer(Health("ok"))

@@ -222,3 +222,17 @@ def test_endpoints_change_under_their_version(store: Store) -> None:
         unit.domains.remove_endpoint("pop", "web", expected_version=2)
         with pytest.raises(NotFound):
             unit.domains.endpoint("pop", "web")
+
+
+def test_the_busiest_domain_is_named_first(store: Store) -> None:
+    with store.write() as unit:
+        for name in ("idle", "large", "larger", "busy", "other"):
+            unit.domains.create(name)
+        for number, domain in enumerate(("large", "larger", "larger"), 1):
+            unit.domains.add_host(domain, HostRecord(f"host{number}", number, "uplink0"))
+        for domain in ("busy", "other", "busy"):
+            unit.events.append("generation.published", domain, {"generation": 1})
+        for _ in range(3):
+            unit.events.append("generation.enforced", "idle", {"generation": 1})
+    with store.read() as unit:
+        assert unit.domains.names() == ("busy", "other", "larger", "large", "idle")
