@@ -14,6 +14,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.options import AsJson, Url, taking, time_of
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import complain, remark, say, say_json
@@ -23,7 +24,6 @@ from orchestrator.identity.trail import Verified, Verifier
 from orchestrator.wire.audit import AuditAnchor, AuditEntry
 from orchestrator.wire.codec import decode, encode
 
-_ANSWER_IS_NO = 1
 _ANCHOR = '{"anchor":'
 
 
@@ -169,7 +169,7 @@ def verify(
             result = _verify_entries([*outside, *inside], keys, client.audit_entries())
     _say_result(result, is_outside=bool(outside), as_json=as_json)
     if result.faults:
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _newest(client: Client, chosen: Chosen, last: int) -> list[AuditEntry]:

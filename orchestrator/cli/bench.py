@@ -19,11 +19,11 @@ from orchestrator.bench.progress import Progress
 from orchestrator.bench.qualify import handover
 from orchestrator.bench.qualify.suite import missed_figures
 from orchestrator.bench.results import Results
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import complain, printable, remark, say_json
 from orchestrator.errors import BadInput
 
-_ANSWER_IS_NO = 1
 _FILE_WIDTH = 150
 """Of a table that goes to a file or a pipe."""
 
@@ -84,7 +84,7 @@ def bench(
         report.show(results, Console(width=None if sys.stdout.isatty() else _FILE_WIDTH))
     if beyond and (short := missed_figures(results)):
         complain(f"not passed: {', '.join(short)}")
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _redraw(out: Path | None) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from orchestrator.cli.contextfile import reason_without_cloud, with_context
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.terminal import complain, counting
 from orchestrator.errors import Missing
 from orchestrator.settings import load
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 0.5
 _PATIENCE_S = 10.0
 """So long a command tries again by itself where the service is busy, or asks to come back in a few seconds."""
-_ANSWER_IS_NO = 1
 
 
 @contextmanager
@@ -68,4 +68,4 @@ def end_unless_enforced(state: Enforced, timeout_s: float) -> None:
         how = each.word if each.state is None else f"is {each.word}, at generation {each.generation or 0}"
         complain(f"{each.host or 'a host'} {how}{why}")
     complain(f"generation {state.generation} is not in force on every host after {timeout_s:g} s")
-    raise typer.Exit(_ANSWER_IS_NO)
+    raise typer.Exit(ANSWER_IS_NO)

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.hostsetup import BRIDGE, Bridge
 from orchestrator.cli.names import DomainName, HostName
 from orchestrator.cli.options import AsJson, Url, taking
@@ -23,7 +24,6 @@ from orchestrator.hosts.switch import Datapath
 from orchestrator.wire.onboarding import MachineOnboarding
 
 _LOOK_S = 0.5
-_FAILED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _follow_steps(seen: MachineOnboarding, look: Callable[[], MachineOnboarding]
 def _end(seen: MachineOnboarding, *, as_json: bool) -> None:
     _tell(seen, as_json=as_json)
     if seen.state == "failed":
-        raise typer.Exit(_FAILED)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _tell(seen: MachineOnboarding, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.hostsetup import BRIDGE, Bridge, RunDir
 from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Shown
@@ -84,7 +85,7 @@ def show(shown: Shown, bridge: Bridge = BRIDGE, run_dir: RunDir = RUN_DIR) -> No
     for text in trouble:
         complain(text)
     if trouble:
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 @taking

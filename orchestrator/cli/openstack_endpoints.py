@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.openstack import CloudFile, opened_openstack
 from orchestrator.cli.options import Url, taking
@@ -24,8 +25,6 @@ from orchestrator.cloud.endpoints import Comparison, Whereabouts, compare_endpoi
 from orchestrator.cloud.heat.api import OpenStack
 from orchestrator.errors import ChangeTheRequest, TryAgain
 from orchestrator.policy.model import TenantId
-
-_NO = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def endpoints(
             refused = desk.write(found) if looking.apply else {}
             _tell(found, refused, shown)
             if found.outside or refused or not (looking.apply or found.is_same):
-                raise typer.Exit(_NO)
+                raise typer.Exit(ANSWER_IS_NO)
             return
         _follow(desk, looking, shown)
 

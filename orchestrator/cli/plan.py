@@ -17,6 +17,7 @@ import typer
 from orchestrator.bench import report
 from orchestrator.bench.edge.curves import papers_figures
 from orchestrator.bench.plots import draw_plots
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Line, Report, Table
 from orchestrator.cli.terminal import counting, remark
@@ -198,7 +199,7 @@ def sample_lines(
     )
     printed.say(document, parts)
     if not agrees:
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _comparison_rows(compared: dict[str, Comparison]) -> Iterator[tuple[str, ...]]:

@@ -24,6 +24,7 @@ from orchestrator.classify.overlay import MakeSearch
 from orchestrator.classify.replay import Replay
 from orchestrator.classify.replay import replay as replayed
 from orchestrator.classify.search import Search
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import Read, read_files, whole
 from orchestrator.cli.options import Reading, prefix_of, refuse_tracked, taking
 from orchestrator.cli.replayreport import TABLES, are, draw_times, replay_json, replay_parts, several
@@ -33,7 +34,6 @@ from orchestrator.errors import BadInput, Missing
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic
 
-_ANSWER_IS_NO = 1
 _MOST = 20
 """Lines of each table of the report."""
 
@@ -218,7 +218,7 @@ def replay(
         remark(each)
     showing.show(found)
     if found.changed:
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _files(patterns: Sequence[str]) -> list[str]:

@@ -1,11 +1,4 @@
-"""The program: arguments in, exit code out, and never a traceback.
-
-0    done
-1    it ran, and the answer is no: findings, differences, a refused rule, a list that is not enforced in time
-2    the call was wrong: an option, or a file that cannot be read as what it should be
-3    something needed is not there: a file, a right, a program, the service
-130  interrupted
-"""
+"""The program: arguments in, exit code out (`exitcodes.py`), and never a traceback."""
 
 from __future__ import annotations
 
@@ -21,20 +14,11 @@ import typer
 import typer.main
 
 from orchestrator.cli import streams
+from orchestrator.cli.exitcodes import ANSWER_IS_NO, DONE, EXIT_CODES, INTERRUPTED, NOT_THERE
 from orchestrator.cli.lazy import application
 from orchestrator.cli.terminal import complain
 from orchestrator.cli.tree import TREE
-from orchestrator.errors import AclflowError, BadInput, Missing, TryAgain
-
-DONE, ANSWER_IS_NO, WRONG_CALL, NOT_THERE, INTERRUPTED = 0, 1, 2, 3, 130
-
-EXIT_CODES: tuple[tuple[type[AclflowError], int], ...] = (
-    (BadInput, WRONG_CALL),
-    (Missing, NOT_THERE),
-    (TryAgain, NOT_THERE),
-    (AclflowError, ANSWER_IS_NO),
-)
-"""The first class that an error belongs to gives the exit code."""
+from orchestrator.errors import AclflowError
 
 _EXTENSION = re.compile(r"orchestrator\.\w+\._\w+'|'_\w+' from 'orchestrator\.")
 """How Python names an extension module that is missing."""

@@ -13,6 +13,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.cli.terminal import complain
@@ -171,7 +172,7 @@ def cluster(
     document = {where: {"why": each} if isinstance(each, str) else asdict(each) for where, each in found.items()}
     shown.say(document, columns, [(where, *_row(each)) for where, each in found.items()])
     if not all(isinstance(each, Status) and each.is_well for each in found.values()):
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _row(status: Status | str) -> tuple[str, ...]:

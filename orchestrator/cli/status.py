@@ -5,11 +5,10 @@ from __future__ import annotations
 import typer
 
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say
-
-_ANSWER_IS_NO = 1
 
 
 @taking
@@ -30,4 +29,4 @@ def status(shown: Shown, url: Url = None) -> None:
         last = found.last_backup
         remark(f"last backup: {last:%Y-%m-%d %H:%M} UTC" if last else "no backup is known (`aclflow db backup FILE`)")
     if found.concerns:
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.hostsetup import BRIDGE, Bridge, RunDir
 from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Shown
@@ -90,7 +91,7 @@ def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_di
     if state.index is None:
         complain(f"there is no interface '{port}' here")
     if trouble or delivered != routed:
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 @taking

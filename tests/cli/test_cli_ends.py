@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import PATIENCE_S
 
-from orchestrator.cli import run
+from orchestrator.cli import exitcodes, run
 from orchestrator.cli.branches.shape import Branch, Leaf
 from orchestrator.cli.lazy import load
 from orchestrator.cli.tree import TREE
@@ -70,7 +70,7 @@ sys.exit(main())"""
     ended = subprocess.run(
         [sys.executable, "-c", program, *cost], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert ended.returncode == run.NOT_THERE
+    assert ended.returncode == exitcodes.NOT_THERE
     assert "extension modules are not built: run `make`" in ended.stderr
 
 

@@ -14,6 +14,7 @@ from orchestrator.cli.acl.baseline import Baseline
 from orchestrator.cli.acl.convert import account_of, say_account_of
 from orchestrator.cli.acl.traffic import Recorded, say_traffic
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import Files, Read, Terms, read_every_list, terms_of
 from orchestrator.cli.options import Judging, Reading, Report, taking, time_of
 from orchestrator.cli.tables import Form, Shown
@@ -27,7 +28,6 @@ from orchestrator.policy.suspects import Wide
 from orchestrator.wire.lists import DraftTraffic
 from orchestrator.wire.tenants import SeenTenant
 
-_ANSWER_IS_NO = 1
 _COLUMNS = ("rule", "kind", "severity", "because", "example")
 _SOON = dt.timedelta(days=1)
 """Rules that end within this time are told."""
@@ -141,7 +141,7 @@ def check(
         say_json_list(_head(judged), "findings", _findings(judged))
     severities = {severity.value for each in judged for severity in each.findings.severities}
     if failing.fails(severities) or not all(each.judged for each in judged):
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _beside(outcome: Outcome, known: Baseline, *, alone: bool) -> Outcome:

@@ -9,6 +9,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import (
     STDIN,
     File,
@@ -35,7 +36,6 @@ from orchestrator.policy.formats.results import Exported, Loss, account
 from orchestrator.policy.model import Acl, Direction
 
 NATIVE = "native"
-_ANSWER_IS_NO = 1
 WRITABLE = tuple(found.name for found in FORMATS.values() if found.write is not None)
 
 
@@ -52,7 +52,7 @@ def import_lists(
     if report:
         _report(read, as_json=as_json)
         if any(not one.imported.exact for one in read):
-            raise typer.Exit(_ANSWER_IS_NO)
+            raise typer.Exit(ANSWER_IS_NO)
         return
     if len(read) > 1:
         raise BadInput("several lists do not fit into one: import them one by one, or ask for a --report")
@@ -103,7 +103,7 @@ def export_list(
         else:
             _say_account(f"{read.name} as {to}", exported.notes, exported.losses)
         if exported.losses and not approximate:
-            raise typer.Exit(_ANSWER_IS_NO)
+            raise typer.Exit(ANSWER_IS_NO)
         return
     for note in exported.notes:
         remark(note)

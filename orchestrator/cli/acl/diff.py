@@ -12,13 +12,12 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.acl.convert import say_account_of
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import read_files, terms_of, whole
 from orchestrator.cli.options import AsJson, Judging, Reading, Report, taking
 from orchestrator.cli.terminal import at_work, say, say_json
 from orchestrator.policy.describe import box_text, change_json, change_text
 from orchestrator.policy.difference import Change, difference
-
-_ANSWER_IS_NO = 1
 
 _HELP = "a file (- is standard input), TENANT, or TENANT@VERSION."
 Before = Annotated[str, typer.Argument(metavar="BEFORE", help=f"A list: {_HELP}", autocompletion=complete.lists)]
@@ -58,7 +57,7 @@ def diff(
         if report:
             say(f"{len(found.permitted)} sets of packets become permitted, {len(found.denied)} denied", bold=True)
     if found:
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def say_change(change: Any) -> None:

@@ -11,6 +11,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.acl.proposal import as_it_was_shown, ask_to_drop
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import STDIN, File, LiveList, read_file, text_of, whole, write_output
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Judging, Reading, Url, taking
@@ -21,7 +22,6 @@ from orchestrator.policy.expectations import Setting, judge
 from orchestrator.policy.expectationtext import Expectations, read_expectations
 from orchestrator.wire.expectations import JudgedExpectation
 
-_ANSWER_IS_NO = 1
 _DROPS, _MOVED = "Drop these expectations?", "somebody changed the expectations meanwhile"
 
 
@@ -178,7 +178,7 @@ def say_outcomes(
                 say(f"        {how_decided(each)}")
         remark(f"{len(outcomes) - len(broken)} of {len(outcomes)} expectations are kept")
     if broken:
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def how_decided(outcome: JudgedExpectation) -> str:

@@ -10,6 +10,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.acl.trace import Asking, endpoint_addresses
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import LiveList, read_file, whole
 from orchestrator.cli.options import AsJson, Reading, taking
 from orchestrator.cli.packets import PacketOptions
@@ -22,7 +23,6 @@ from orchestrator.policy.history import Asked, Verdict, bisect, permits
 from orchestrator.policy.history import blame as blame_of
 from orchestrator.policy.model import Acl, Action, Packet
 
-_ANSWER_IS_NO = 1
 _DONE = {Action.PERMIT: "permitted", Action.DENY: "denied"}
 
 Versions = Annotated[
@@ -69,7 +69,7 @@ def blame(
         if found.now != found.after:
             _say(found.now, "now")
     if found.before is None:
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 @taking
@@ -117,7 +117,7 @@ def bisect_versions(
         if found.looked_at < found.of:
             remark(f"{found.looked_at} of {found.of} versions were looked at: it may have changed more often")
     if found is None:
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _whole_history(names: list[str]) -> str | None:
@@ -150,7 +150,7 @@ def _say_found(packet: Packet, found: Json, verdicts: Mapping[str, str], rest: s
         if rest:
             say(f"  {rest}")
     if found["before"] is None:
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _say_verdict(when: str, verdict: Any) -> None:

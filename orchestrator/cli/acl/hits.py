@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Shown
@@ -26,7 +27,6 @@ _END_NAMES = {
 _AHEAD: Mapping[TierWord, str] = {"server": "at firewalls", "edge": "at the edge"}
 """What stands above the packets that were counted on a tier ahead of the hosts."""
 _DAY_S = 86400.0
-_ANSWER_IS_NO = 1
 
 
 class SortBy(Enum):
@@ -118,7 +118,7 @@ def unused(
         found = client.unused(tenant, idle_s=days * _DAY_S, tier=tier.value)
     _say_unused(found, days, shown)
     if found.items:
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _seen(last_hit: dt.datetime | None) -> str:

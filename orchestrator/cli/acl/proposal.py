@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.acl.diff import say_change
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.terminal import at_work, complain, say, say_json
 from orchestrator.client import AclSeen, Client
 from orchestrator.client.records import Json
@@ -26,7 +27,6 @@ from orchestrator.policy.rulechanges import ListChanges, RuleChange, list_change
 from orchestrator.policy.ruletext import rule_text
 from orchestrator.wire.expectations import JudgedExpectation
 
-_ANSWER_IS_NO = 1
 MOST_SHOWN = 40
 _COLOURS = {Danger.HIGH: "red", Danger.SOME: "yellow", Danger.NONE: None}
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
@@ -76,7 +76,7 @@ def end_unless(agreed: bool) -> None:
     """End with 1, and say that nothing was changed, unless the answer was yes."""
     if not agreed:
         say("nothing was changed")
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def ask_to_drop(lost: Sequence[str], question: str, *, yes: bool, most: int | None = None) -> None:
@@ -193,7 +193,7 @@ def _merge_edits(client: Client, current: AclSeen, mine: Acl, tenant: str, base:
     for conflict in found.conflicts[:MOST_SHOWN]:
         complain(f"  {conflict}")
     complain("nothing was changed: take the list again with `aclflow acl show`, and edit that")
-    raise typer.Exit(_ANSWER_IS_NO)
+    raise typer.Exit(ANSWER_IS_NO)
 
 
 def _counts(client: Client, tenant: str, packets: Sequence[Json] | None) -> dict[str, int]:

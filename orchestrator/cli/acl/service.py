@@ -17,6 +17,7 @@ from orchestrator.cli.acl.diff import say_change
 from orchestrator.cli.acl.proposal import Asking, as_it_was_shown, base_of, is_agreed, propose
 from orchestrator.cli.acl.traffic import MOST_HOURS, say_traffic
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import LiveList, read_file, refuse_losses, whole, write_output
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Reading, Url, taking
@@ -30,7 +31,6 @@ from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.protocols import format_protocol
 
-_ANSWER_IS_NO = 1
 _FORMS = frozenset(form.value for form in Form)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _LONGEST_S = 86_400
@@ -263,7 +263,7 @@ def review(
         if traffic is not None:
             say_traffic(traffic)
     if not {"error", "warning"}.isdisjoint(found.brought_severities) or found.difference or not _comparable(found):
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 @taking

@@ -9,6 +9,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import Files, LiveList, Read, read_file, read_files, whole, with_hint
 from orchestrator.cli.options import AsJson, Reading, Report, refuse_tracked, taking
 from orchestrator.cli.packets import PacketOptions
@@ -19,8 +20,6 @@ from orchestrator.policy.describe import name_decider, packet_json, packet_text
 from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule
 from orchestrator.policy.oracle import Step, ask, matches
-
-_ANSWER_IS_NO = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def trace(
         for answer in answers:
             _say(answer, report=report)
     if any(answer.step.action is Action.DENY for answer in answers):
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def endpoint_addresses(tenant: str, url: str | None) -> dict[str, tuple[str, ...]]:
@@ -115,7 +114,7 @@ def _trace_live(
         say(packet_text(packet))
         _say_trace(found)
     if found.action != "permit":
-        raise typer.Exit(_ANSWER_IS_NO)
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _say_trace(found: Trace) -> None:
