@@ -66,7 +66,7 @@ class Validity:
     """Checks whether the bearer of a stream's token is still known.
 
     It looks at most every `every_s`. `check` raises Unauthenticated when it is not. A store that does not answer says
-    nothing about it.
+    nothing about it, and is asked again after `every_s` like one that answered.
     """
 
     def __init__(self, check: Callable[[], object], every_s: float) -> None:
@@ -83,7 +83,7 @@ class Validity:
         except Unauthenticated:
             return False
         except TryAgain:
-            return True
+            pass
         self._checked_s = time.monotonic()
         return True
 

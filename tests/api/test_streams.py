@@ -92,10 +92,12 @@ class Revoked:
     """What a stream's bearer is, by a clock of the test's own: known at first, then not."""
 
     def __init__(self) -> None:
-        self.is_known, self.looks = True, 0
+        self.is_known, self.store_answers, self.looks = True, True, 0
 
     def look(self) -> None:
         self.looks += 1
+        if not self.store_answers:
+            raise Unreachable("the database is away")
         if not self.is_known:
             raise Unauthenticated("revoked")
 
@@ -115,3 +117,17 @@ def test_a_stream_ends_with_the_first_look_and_looks_are_a_while_apart(monkeypat
     bearer.is_known = False
     assert holds_at(1.9), "nobody has looked"
     assert not holds_at(2.0)
+
+
+def test_a_store_that_does_not_answer_is_asked_a_while_apart_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    bearer = Revoked()
+    bearer.store_answers = False
+    validity = Validity(bearer.look, 1.0)
+    for time_s, looks in ((0.9, 0), (1.0, 1), (1.1, 1), (1.9, 1), (2.0, 2)):
+        now[0] = time_s
+        assert asyncio.run(validity.holds())
+        assert bearer.looks == looks
+    bearer.store_answers, bearer.is_known, now[0] = True, False, 3.0
+    assert not asyncio.run(validity.holds())
