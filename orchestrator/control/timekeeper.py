@@ -136,9 +136,9 @@ class Timekeeper:
 
     def _look(self, unit: Unit) -> tuple[float | None, tuple[ExpiringRule, ...], bool]:
         """Return seconds to the next expiry, rules to announce, whether a point is silent."""
-        due = unit.acls.next_expiry()
+        due = unit.expiry.next_due()
         left = None if due is None else (due - unit.now).total_seconds()
-        soon = unit.acls.expiring(self._lead) if left is not None and left <= self._lead.total_seconds() else ()
+        soon = unit.expiry.expiring(self._lead) if left is not None and left <= self._lead.total_seconds() else ()
         return left, soon, self._listens() and unit.enforcers.has_silent(self._silence_s)
 
     def _listens(self) -> bool:
@@ -155,19 +155,19 @@ class Timekeeper:
         return True
 
     def _announce(self, unit: Unit) -> None:
-        rules = unit.acls.expiring(self._lead)
-        unit.acls.announce(rules)
+        rules = unit.expiry.expiring(self._lead)
+        unit.expiry.announce(rules)
         for each in rules:
             unit.events.append("rule.expiring", each.tenant, {"rule": each.rule, "expires": each.expires.isoformat()})
 
 
 def _overdue(unit: Unit) -> tuple[str, ...]:
-    return unit.acls.overdue()
+    return unit.expiry.overdue()
 
 
 def _expire(unit: Unit, tenants: Sequence[str]) -> None:
     """Take out the rules of some tenants whose time is over, and say so."""
-    for gone in unit.acls.expire(tenants):
+    for gone in unit.expiry.expire(tenants):
         change = gone.change
         detail = {"rules": list(gone.rules), "version": change.version, "generation": change.generation}
         unit.events.append("acl.expired", gone.tenant, detail)

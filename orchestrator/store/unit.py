@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from orchestrator.store.acls.endpointgroups import EndpointGroups
+from orchestrator.store.acls.expiry import Expiry
 from orchestrator.store.acls.groups import Groups
 from orchestrator.store.acls.lists import Acls
 from orchestrator.store.acls.waivers import Waivers
@@ -53,6 +54,7 @@ class Unit:
 
     tenants = _repository(Tenants)
     acls = _repository(Acls)
+    expiry = _repository(Expiry)
     groups = _repository(Groups)
     expectations = _repository(Expectations)
     drafts = _repository(Drafts)

@@ -310,20 +310,20 @@ def test_rules_expire(store: Store, wall: FakeWall) -> None:
         dataclasses.replace(rule("later"), expires=later),
     )
     with store.write() as unit:
-        assert unit.acls.next_expiry() is None
+        assert unit.expiry.next_due() is None
         unit.acls.replace("blue", acl(*rules), author="ann")
-        assert unit.acls.next_expiry() == soon
-        assert unit.acls.expire() == unit.acls.overdue() == ()
+        assert unit.expiry.next_due() == soon
+        assert unit.expiry.expire() == unit.expiry.overdue() == ()
     wall.move(hours=1)
     with store.write() as unit:
-        assert unit.acls.overdue() == ("blue",)
-        assert unit.acls.expire(["red"]) == ()
-        (swept,) = unit.acls.expire()
+        assert unit.expiry.overdue() == ("blue",)
+        assert unit.expiry.expire(["red"]) == ()
+        (swept,) = unit.expiry.expire()
         assert (swept.tenant, swept.rules, swept.change.version) == ("blue", ("soon",), 2)
     wall.move(hours=-9)
     with store.write() as unit:
-        assert unit.acls.expire() == ()
-        assert unit.acls.next_expiry() == later
+        assert unit.expiry.expire() == ()
+        assert unit.expiry.next_due() == later
     assert ids(store) == ["ever", "later"]
     with store.read() as unit:
         newest, before = unit.acls.versions("blue", limit=2)

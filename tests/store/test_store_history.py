@@ -129,7 +129,7 @@ LOOKS: dict[str, Work] = {
         "pop", unit.domains.get("pop").generation - 3, unit.domains.get("pop").generation, most=5
     ),
     "the version in force": lambda unit: unit.acls.in_force("blue", unit.domains.get("pop").generation),
-    "what expires": lambda unit: (unit.acls.next_expiry(), unit.acls.overdue()),
+    "what expires": lambda unit: (unit.expiry.next_due(), unit.expiry.overdue()),
     "the groups": lambda unit: unit.groups.list("blue"),
     "what rules decided": lambda unit: unit.hits.totals("blue"),
     "what all rules decided": lambda unit: unit.hits.listed("pop"),

@@ -1,7 +1,7 @@
 """Decide each fleet's size from its load, its capacity, and recent changes.
 
-`grounds` reads, `decided` is pure: the same ground gives the same decision. A record of the future is from before a
-clock was set back, nobody knows when: it is passed over, so that it holds nothing up until then.
+`grounds` reads the store, `decide_size` is pure: the same ground gives the same decision. A record of the future is
+from before a clock was set back, nobody knows when: it is passed over, so that it holds nothing up until then.
 """
 
 from __future__ import annotations

@@ -8,16 +8,15 @@ history knows it; no other id ever gets that number.
 from __future__ import annotations
 
 import datetime as dt
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Row, bindparam, func, select, update
 
-from orchestrator.errors import BadInput, ChangeTheRequest, Conflict, NotFound
+from orchestrator.errors import BadInput, ChangeTheRequest, Conflict
 from orchestrator.policy.formats.native import rule_from_json
 from orchestrator.policy.model import Acl, AddressGroup, Rule, TenantId
 from orchestrator.policy.ownership import check_ownership, narrow_to_owned
@@ -34,21 +33,16 @@ from orchestrator.store.records import (
     UNWRITTEN,
     AclRecord,
     Change,
-    ExpiredRules,
-    ExpiringRule,
     RuleRecord,
     VersionHead,
 )
-from orchestrator.store.schema.acls import acl_rules, acl_versions, expiry_notices
+from orchestrator.store.schema.acls import acl_rules, acl_versions
 from orchestrator.store.schema.core import tenants
 from orchestrator.store.sql.bulk import collector_paused
-from orchestrator.store.sql.keys import from_micros, keys_around, to_micros
+from orchestrator.store.sql.keys import from_micros, keys_around
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import one_line
 from orchestrator.wire.lists import AclVersion, Unconfirmed
-
-EXPIRY = "expiry"
-"""The author of versions that `Acls.expire` makes."""
 
 REVERT = "revert"
 """The author of versions that come back because nobody confirmed a change."""
@@ -179,33 +173,6 @@ class Acls(AclSteps):
         of_version = (_versions.tenant == self._tx.tenant(tenant).number) & (_versions.version == version)
         self._tx.write(update(acl_versions).where(of_version).values(comment=comment))
 
-    def next_expiry(self) -> dt.datetime | None:
-        """When the next rule of any tenant expires: when to call `expire` next."""
-        statement = select(func.min(_rules.expires)).where(_rules.until_version.is_(None), _rules.expires.is_not(None))
-        micros = self._tx.read(statement).scalar_one()
-        return None if micros is None else from_micros(micros)
-
-    def expiring(self, lead: dt.timedelta) -> tuple[ExpiringRule, ...]:
-        """Return rules that end within `lead` and were not announced, soonest first."""
-        announced = (expiry_notices.c.number == _rules.number) & (expiry_notices.c.expires == _rules.expires)
-        rows = self._tx.read(
-            select(tenants.c.id, _rules.rule_id, _rules.expires)
-            .join(tenants, tenants.c.number == _rules.tenant)
-            .outerjoin(expiry_notices, announced)
-            .where(_rules.until_version.is_(None), _rules.expires <= to_micros(self._tx.now + lead))
-            .where(expiry_notices.c.number.is_(None))
-            .order_by(_rules.expires, tenants.c.id, _rules.order_key)
-        )
-        return tuple(ExpiringRule(TenantId(row.id), row.rule_id, from_micros(row.expires)) for row in rows)
-
-    def announce(self, rules: Sequence[ExpiringRule]) -> None:
-        """Mark rules as announced, so that `expiring` omits them; forget past ones."""
-        self._tx.write(delete(expiry_notices).where(expiry_notices.c.expires <= self._tx.micros))
-        for each in rules:
-            row = self._row(self._tx.tenant(each.tenant), each.rule)
-            notice = insert(expiry_notices).values(number=row.number, expires=row.expires, tenant=row.tenant)
-            self._tx.write(notice)
-
     # ------------------------------------------------------------------------------------------------ the whole list
 
     def replace(
@@ -296,34 +263,6 @@ class Acls(AclSteps):
         version = self._version(owner, defaults_of(head), head.rules - 1, author)
         aclrows.end_rows(self._tx, owner.number, version, [old])
         return self._end(owner, version)
-
-    def overdue(self) -> tuple[str, ...]:
-        """The tenants with rules whose `expires` has come, in the order of their ids."""
-        due = (
-            select(tenants.c.id)
-            .join(acl_rules, tenants.c.number == _rules.tenant)
-            .where(_rules.until_version.is_(None), _rules.expires <= self._tx.micros)
-            .distinct()
-            .order_by(tenants.c.id)
-        )
-        return tuple(self._tx.read(due).scalars())
-
-    def expire(self, only: Collection[str] | None = None) -> tuple[ExpiredRules, ...]:
-        """Remove rules whose `expires` has come, as a version by author ``expiry``.
-
-        Of all tenants, or of `only` some.
-        """
-        due = (
-            select(acl_rules, tenants.c.id)
-            .join(tenants, tenants.c.number == _rules.tenant)
-            .where(_rules.until_version.is_(None), _rules.expires <= self._tx.micros)
-            .order_by(tenants.c.id, _rules.order_key)
-        )
-        by_tenant: defaultdict[str, list[Row[Any]]] = defaultdict(list)
-        for row in self._tx.read(due):
-            by_tenant[row.id].append(row)
-        mine = by_tenant.keys() if only is None else by_tenant.keys() & set(only)
-        return tuple(self._expire(tenant, by_tenant[tenant]) for tenant in sorted(mine))
 
     # ------------------------------------------------------------------------------------------------ confirm or revert
 
@@ -416,23 +355,6 @@ class Acls(AclSteps):
         row = aclrows.new_row(checked.rule, key, number, checked.body)
         aclrows.begin_rows(self._tx, owner.number, version, [row], [checked.rule])
         return self._end(owner, version)
-
-    def _expire(self, tenant: str, rows: Sequence[Row[Any]]) -> ExpiredRules:
-        owner = self._tx.tenant(tenant)  # also while a change waits to be confirmed: time waits for nobody
-        head = aclrows.version_row(self._tx, owner, owner.acl_version)
-        version = self._version(owner, defaults_of(head), head.rules - len(rows), EXPIRY)
-        aclrows.end_rows(self._tx, owner.number, version, rows)
-        gone = self._end(owner, version, approved=True)
-        return ExpiredRules(TenantId(tenant), tuple(row.rule_id for row in rows), gone)
-
-    def _find(self, owner: Row[Any], rule_id: str) -> Row[Any] | None:
-        return aclrows.current_row(self._tx, owner.number, rule_id)
-
-    def _row(self, owner: Row[Any], rule_id: str) -> Row[Any]:
-        row = self._find(owner, rule_id)
-        if row is None:
-            raise NotFound(f"the access list of '{owner.id}' has no rule '{rule_id}'")
-        return row
 
     def _cached_list(self, owner: Row[Any]) -> CachedAcl:
         """Return the current list from memory.

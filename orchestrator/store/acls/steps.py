@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, update
 
-from orchestrator.errors import ApprovalNeeded, BadPolicy, Conflict, TooLarge
+from orchestrator.errors import ApprovalNeeded, BadPolicy, Conflict, NotFound, TooLarge
 from orchestrator.policy.model import Action, Rule
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.records import Change
@@ -51,6 +51,16 @@ class AclSteps:
         """The tenant's row and that of its list's current version. Raises as `_owner`."""
         owner = self._owner(tenant, expected_version)
         return owner, aclrows.version_row(self._tx, owner, owner.acl_version)
+
+    def _find(self, owner: Row[Any], rule_id: str) -> Row[Any] | None:
+        return aclrows.current_row(self._tx, owner.number, rule_id)
+
+    def _row(self, owner: Row[Any], rule_id: str) -> Row[Any]:
+        """Return the row of a rule of the current list. Raises NotFound."""
+        row = self._find(owner, rule_id)
+        if row is None:
+            raise NotFound(f"the access list of '{owner.id}' has no rule '{rule_id}'")
+        return row
 
     def _version(self, owner: Row[Any], defaults: tuple[Action, Action], rules: int, author: str) -> int:
         return aclrows.begin_version(self._tx, owner, author=author, rules=rules, defaults=defaults)
