@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from statesync.programbench import bench  # noqa: F401  # a fixture
 from system.direct import Direct
 from system.leftovers import leftovers
 from system.sharing_ground import cluster, ends, lossy, running, world  # noqa: F401  # fixtures

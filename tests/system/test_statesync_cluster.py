@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from statesync.frames import message_frame
+from statesync.programbench import built
 from system.sharing_ground import (
     PORT,
     REPEATED_S,
@@ -27,7 +28,6 @@ from system.sharing_ground import (
     states,
     talks,
 )
-from system.test_statesync_program import built
 
 from orchestrator.bench.state_sync.cluster import SECRET, Cluster
 from orchestrator.bench.state_sync.world import CLIENT, MIDDLE, SERVER, SERVER4, World, wait_until

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from enforce.test_openflow_tracked_law import Recorded, recorded
-from system.test_statesync_program import DROP, PASS, Bench
+from statesync.programbench import DROP, PASS, Bench
 from tracked_domain import conversation, error_about, made_of
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
