@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from sqlalchemy import delete, select, update
 
+from orchestrator.store.points.acceptance import check_epoch
 from orchestrator.store.points.enrolments import Enrolments, enforcer_record
-from orchestrator.store.points.reports import check_epoch
 from orchestrator.store.points.scope import Scope
 from orchestrator.store.schema.core import enforcers, hosts
 from orchestrator.store.schema.packetlog import packet_log_feeds

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Row, Select, and_, bindparam, case, literal_column, null, or_, select, update
 from sqlalchemy.sql import Insert
 
-from orchestrator.errors import Conflict, NotFound
-from orchestrator.store.backups.generations import ONE_CHANGE, raise_above
+from orchestrator.errors import NotFound
+from orchestrator.store.backups.generations import raise_above
 from orchestrator.store.events import Events
 from orchestrator.store.hostrows import keep_ports
+from orchestrator.store.points.acceptance import accept, as_stored, check_epoch, clean_text, holds, is_stored
 from orchestrator.store.points.records import (
     EnforcedState,
     Heard,
@@ -31,7 +31,6 @@ from orchestrator.store.points.records import (
     PointState,
     Standing,
 )
-from orchestrator.store.points.scope import Scope
 from orchestrator.store.records import UNWRITTEN
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import domains, enforcers, hosts, points, tenants
@@ -40,7 +39,6 @@ from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Insertion, Prepared
 from orchestrator.store.transaction import Transaction
 
-_LONGEST_ERROR = 1024
 _ENFORCED = PointState.ENFORCED.value
 _BAD = frozenset(state.value for state in (PointState.REFUSED, PointState.DRIFTED, PointState.DISCONNECTED))
 
@@ -136,20 +134,20 @@ class Reports:
         self._seen(row, sequence)
         named = {each.host: each for each in vouched}
         known = self._known_hosts(row.domain, {each.host for each in reports} | named.keys())
-        mine = _mine(row, reports, known, named)
+        mine = accept(row, reports, known, named)
         if not mine:
             return None
         self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
         keep_ports(self._tx, row.domain, mine.values())
         self._tell_states(row.domain, mine.values(), known)
-        others = {name: each for name, each in named.items() if name not in mine and _holds(known.get(name), each)}
+        others = {name: each for name, each in named.items() if name not in mine and holds(known.get(name), each)}
         for each in others.values():
             self._tx.rows(_STANDS, of_domain=row.domain, named=each.host, at=each.generation)
         if standing is None or others:
             now = self.standing(row.domain)
         else:
             at = from_micros(self._tx.micros)
-            now = standing.after(PointRecord(_as_stored(report), row.id, at) for report in mine.values())
+            now = standing.after(PointRecord(as_stored(report), row.id, at) for report in mine.values())
         self._tell_enforced(next(iter(known.values())), row.domain, now)
         held = max(report.generation for report in mine.values())
         raise_above(self._tx, row.domain, next(iter(known.values())).generation_now, held)
@@ -168,9 +166,9 @@ class Reports:
             return False
         named = {each.host: each for each in vouched}
         known = self._known_hosts(row.domain, {each.host for each in reports} | named.keys())
-        mine = _mine(row, reports, known, named)
-        return not any(name not in mine and _holds(known.get(name), each) for name, each in named.items()) and all(
-            _is_stored(known[name], row.id, report) for name, report in mine.items()
+        mine = accept(row, reports, known, named)
+        return not any(name not in mine and holds(known.get(name), each) for name, each in named.items()) and all(
+            is_stored(known[name], row.id, report) for name, report in mine.items()
         )
 
     def heard_again(self, heard: Mapping[int, dt.datetime]) -> None:
@@ -269,7 +267,7 @@ class Reports:
             was_bad, is_bad = before in _BAD, state in _BAD
             if (is_bad and before != state) or (was_bad and not is_bad):
                 kind = f"host.{state}" if is_bad else "host.recovered"
-                why = {"error": _clean_text(report.error)} if report.error else {}
+                why = {"error": clean_text(report.error)} if report.error else {}
                 self._events.append(kind, domain, {"host": report.host, "generation": report.generation, **why})
 
     def _tell_enforced(self, known: Row[Any], domain: str, standing: Standing) -> None:
@@ -293,22 +291,10 @@ class Reports:
             "generation": report.generation,
             "digest": report.digest,
             "state": report.state.value,
-            "error": _clean_text(report.error),
+            "error": clean_text(report.error),
             "flows": report.flows,
             "reported": self._tx.micros,
         }
-
-
-def check_epoch(row: Row[Any], epoch: int | None) -> None:
-    """Refuse who speaks as an enforcer of another epoch than its own. Raises Conflict."""
-    if epoch is not None and epoch < row.epoch:
-        raise Conflict(
-            f"enforcer '{row.name}' is at epoch {row.epoch}, and this is of epoch {epoch}: another process of the same "
-            "name has taken over",
-            place="epoch",
-        )
-    if epoch is not None and epoch > row.epoch:
-        raise Conflict(f"enforcer '{row.name}' is at epoch {row.epoch}, and was never given {epoch}", place="epoch")
 
 
 def _hosts_of_a_domain() -> Select[Any]:
@@ -344,104 +330,11 @@ _HOST = Prepared(_hosts_of_a_domain().where(hosts.c.name == bindparam("named")))
 _FEW_HOSTS = 8
 
 
-def _mine(
-    row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, Row[Any]], vouched: Mapping[str, PointReport]
-) -> dict[str, PointReport]:
-    """Return each host's latest report, under the latest generation that is known."""
-    latest = _within(row, reports, known)
-    return {
-        name: _at_latest(each, known[name], vouched.get(name))
-        for name, each in _unless_replaced(row, latest, known).items()
-    }
-
-
-def _as_stored(report: PointReport) -> PointReport:
-    return replace(report, error=_clean_text(report.error))
-
-
-def _is_stored(row: Row[Any], enforcer: int, report: PointReport) -> bool:
-    """Whether just this was said of a host last, by the same enforcer."""
-    if row.state is None:
-        return False
-    stored = row.enforcer, row.state, row.generation, bytes(row.digest), row.error, row.flows
-    said = enforcer, report.state.value, report.generation, report.digest, _clean_text(report.error), report.flows
-    return stored == said
-
-
-def _within(row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, Row[Any]]) -> dict[str, PointReport]:
-    """The latest report about each host that the domain has.
-
-    Raises Forbidden for a host of somebody else's.
-    """
-    scope = Scope.of(row)
-    latest: dict[str, PointReport] = {}
-    for index, report in enumerate(reports):
-        host = known.get(report.host)
-        if host is not None:
-            scope.check(report.host, host.plane, place=f"points[{index}].host")
-            latest[report.host] = _unless_ahead(report, int(host.generation_now))
-    return latest
-
-
-def _unless_ahead(report: PointReport, now: int) -> PointReport:
-    """Return a report, or a drifted one for a generation never published."""
-    if report.generation <= now + ONE_CHANGE:
-        return report
-    error = (
-        f"holds generation {report.generation}, and the domain has only come to {now}: if its database was put back to "
-        f"an earlier state, have an operator raise it (aclflow domain raise --above {report.generation})"
-    )
-    return replace(report, generation=now, state=PointState.DRIFTED, error=error)
-
-
-def _unless_replaced(
-    row: Row[Any], latest: Mapping[str, PointReport], known: Mapping[str, Row[Any]]
-) -> Mapping[str, PointReport]:
-    """The reports but for hosts that an enforcer of a higher epoch reported.
-
-    Raises Conflict when none is left.
-    """
-    later = [host for host in latest if (known[host].epoch or 0) > row.epoch]
-    if later and len(later) == len(latest):
-        host = known[later[0]]
-        raise Conflict(
-            f"host '{later[0]}' is reported by enforcer '{host.reporter}' of epoch {host.epoch}, and this is of epoch "
-            f"{row.epoch}: take over first, with a new epoch",
-            place="points",
-        )
-    return {host: report for host, report in latest.items() if host not in later}
-
-
-def _holds(row: Row[Any] | None, later: PointReport) -> bool:
-    """Return whether a live enforcer reported the same program under an earlier generation."""
-    if row is None or row.state != _ENFORCED or row.lost is not None:
-        return False
-    return bool(row.digest == later.digest and row.generation < later.generation)
-
-
-def _at_latest(report: PointReport, row: Row[Any], vouched: PointReport | None) -> PointReport:
-    """Return a report under the latest generation whose program has its digest."""
-    if report.state is not PointState.ENFORCED:
-        return report
-    known = [report.generation]
-    if row.state == _ENFORCED and row.digest == report.digest:
-        known.append(row.generation)
-    if vouched is not None and vouched.digest == report.digest:
-        known.append(vouched.generation)
-    latest = max(known)
-    return report if latest == report.generation else replace(report, generation=latest)
-
-
 def _read_held(row: Row[Any]) -> HeldRecord:
     """Return what a switch may hold, from a row of `_SWITCHES`."""
     generation = max(row.since, row.generation or 0)
     reported = row.reported and from_micros(row.reported)
     return HeldRecord(generation, row.digest or None, reported, is_strange=generation < row.behind)
-
-
-def _clean_text(error: str | None) -> str | None:
-    """A device's own words as every database can keep them."""
-    return None if error is None else "".join(c if c.isprintable() else "?" for c in error[:_LONGEST_ERROR])
 
 
 def _point_record(row: Row[Any]) -> PointRecord:
