@@ -35,6 +35,9 @@ POP = specfile.parse(
 PERMITTED, DENIED = 8000, 9000
 LIST = Acl((Rule(RuleId("web"), Action.PERMIT, protocol=UDP, destination_ports=(PortRange(PERMITTED, PERMITTED),)),))
 PATIENCE_S = 60.0
+MOVES = ("host2", "host1", "host2")
+UNCREDITED = 500
+"""Packets of a second: what a switch forwarded so shortly before a row goes, it may never credit the row with."""
 
 SEND = """
 import signal, socket, sys, time
@@ -99,7 +102,7 @@ def test_under_traffic_nothing_is_decided_otherwise_and_counts_go_on(lab: Lab, c
     seen = []
     try:
         until(lambda: hits(client) > 0, "no packet is counted")
-        for host in ("host2", "host1", "host2"):
+        for host in MOVES:
             moved = migrate(lab, "web", host)
             assert (moved.endpoint, moved.after) == ("web", host)
             assert 0 < moved.gap_s <= moved.took_s
@@ -118,7 +121,8 @@ def test_under_traffic_nothing_is_decided_otherwise_and_counts_go_on(lab: Lab, c
     lost = [after - before for before, after in itertools.pairwise(numbers) if after - before > 1]
     assert len(lost) >= 1  # moving is not for free: the gap is what the command tells
     assert seen == sorted(seen)
-    until(lambda: hits(client) >= len(numbers), "packets are missing in the counts")
+    least = len(numbers) - len(MOVES) * UNCREDITED
+    until(lambda: hits(client) >= least, f"fewer than {least} of {len(numbers)} packets are counted")
     assert hits(client) <= int(sent) + 1  # a packet may be counted by the old host when its port is gone already
 
 
