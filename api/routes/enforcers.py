@@ -34,10 +34,10 @@ from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
-from api.streams import follow_until_revoked, stream
+from api.streams import follow_until_revoked, stream, validity_of
 from api.threads import in_thread
 from orchestrator.control.publisher import AnswerKind, Held
-from orchestrator.errors import Conflict, NotFound
+from orchestrator.errors import Conflict, NotFound, Unauthenticated
 from orchestrator.program.program import Tier
 from orchestrator.program.wire import (
     DELTA_MEDIA_TYPE,
@@ -151,17 +151,23 @@ def new_epoch(_: TheEnforcer, services: ServicesDep, enforcer: NumberPath) -> Re
 
 
 @router.get("/domains/{domain}/program", response_class=Response, responses=_PROGRAMS)  # type: ignore[arg-type]
-async def watch_program(caller: DomainReader, services: ServicesDep, look: TheLook, wait: Seconds = 30.0) -> Response:
+async def watch_program(
+    caller: DomainReader, bearer: Bearer, services: ServicesDep, look: TheLook, wait: Seconds = 30.0
+) -> Response:
     """The program that enforcement points must hold, once it is newer than the caller's.
 
     Without `have` the whole program at once. With it, and if it is known here, the delta from there; a delta without
-    rows when only the generation moved. 204 when nothing newer came within `wait` seconds.
+    rows when only the generation moved. 204 when nothing newer came within `wait` seconds; 401 when the caller's token
+    was revoked meanwhile.
     """
+    validity = validity_of(services, bearer) if bearer else None
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     wait_s = min(wait, services.watch_limit_s)
     found = await services.control.watch(
         look.domain, look.held, wait_s, stored_generation=stored, tier=look.tier, server=look.server
     )
+    if validity is not None and not await validity.holds():
+        raise Unauthenticated("the token is not valid any more")
     if found is None:
         return Response(status_code=204)
     return Response(found.body, 200, {GENERATION: str(found.generation)}, _CONTENT_TYPES[found.kind])

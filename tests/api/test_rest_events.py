@@ -26,6 +26,7 @@ from orchestrator.errors import Conflict, Unauthenticated, Unreachable
 from orchestrator.eventkinds import KINDS
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.program.program import Program
 from orchestrator.store.records import Role
 from orchestrator.store.transaction import StoreSettings
 from orchestrator.wire.events import Event
@@ -250,6 +251,23 @@ def test_a_revoked_token_ends_its_stream_of_programs(tmp_path: Path, who: str) -
             next(beats)
             revoke()
             assert sum(1 for _ in itertools.islice(beats, 1000)) < 1000, "it goes on"
+
+
+def test_a_held_request_of_a_revoked_token_gets_no_program(tmp_path: Path) -> None:
+    with served(tmp_path, heartbeat_s=0.001, watch_limit_s=3600.0) as running, running.client() as admin:
+        admin.create_domain("pop")
+        admin.add_host("pop", Host("h1", 1, "uplink"))
+        record, secret = admin.create_token("admin")
+        with Client(running.url, secret) as revoked, ThreadPoolExecutor(1) as beside, running.http() as http:
+            program = revoked.watch_program("pop")
+            assert isinstance(program, Program)
+            held = Held(program.digest, program.generation)
+            answer = beside.submit(revoked.watch_program, "pop", held, wait_s=PATIENCE_S)
+            until(lambda: "\naclflow_watching 1.0\n" in http.get("/metrics").text)
+            admin.revoke_token(record.id)
+            admin.create_tenant("late", domain="pop", prefixes=[Prefix.parse("10.9.0.0/16")])
+            with pytest.raises(Unauthenticated):
+                answer.result(PATIENCE_S)
 
 
 def test_a_service_that_stops_lets_those_who_follow_go_and_they_come_back(tmp_path: Path) -> None:
