@@ -20,7 +20,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.options import Judging, Reading
-from orchestrator.cli.terminal import complain, remark
+from orchestrator.cli.terminal import complain, remark, several
 from orchestrator.errors import AclflowError, BadInput, Missing, NotExpressible, NotFound, TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.registry import decode, format_named, guess, read_all
@@ -183,8 +183,9 @@ def refuse_losses(losses: tuple[Loss, ...], approximate: bool, what: str) -> Non
     for loss in losses:
         (remark if approximate else complain)(str(loss))
     if losses and not approximate:
-        count = f"{len(losses)} place{'s' if len(losses) > 1 else ''}"
-        raise NotExpressible(f"{what} ({count}); --approximate goes on, permitting less and denying more")
+        raise NotExpressible(
+            f"{what} ({several(len(losses), 'place')}); --approximate goes on, permitting less and denying more"
+        )
 
 
 def write_output(text: str, output: str | None) -> None:

@@ -81,6 +81,8 @@ class LazyGroup(typer.core.TyperGroup):
                     f"aclflow {moved[noun].removesuffix(' ...')}" if noun in moved else f"{ctx.command_path} {noun}"
                 )
                 raise BadInput(f"the noun comes first: `{called} {shlex.join(said)}`")
+        if word in VERBS or word in SYNONYMS:
+            raise BadInput(f"there is no command '{word}': {ctx.command_path} has {', '.join(sorted(names))}")
         order = ("show", "list") if self.branch in TREE.children else ("list", "show")
         verb = next((each for each in order if each in names), None)
         if verb is not None and not difflib.get_close_matches(word, names, cutoff=_A_TYPING_ERROR):

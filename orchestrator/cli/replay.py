@@ -27,9 +27,9 @@ from orchestrator.classify.search import Search
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import Read, read_files, whole
 from orchestrator.cli.options import Reading, prefix_of, refuse_tracked, taking
-from orchestrator.cli.replayreport import TABLES, are, draw_times, replay_json, replay_parts, several
+from orchestrator.cli.replayreport import TABLES, draw_times, replay_json, replay_parts
 from orchestrator.cli.tables import Line, Report
-from orchestrator.cli.terminal import at_work, counting, remark
+from orchestrator.cli.terminal import are, at_work, counting, remark, several
 from orchestrator.errors import BadInput, Missing
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic

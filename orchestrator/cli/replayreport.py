@@ -15,7 +15,7 @@ from orchestrator.classify.packets import Unread
 from orchestrator.classify.replay import Changed, Listed, Replay
 from orchestrator.classify.timeline import MOST_BINS, Interval
 from orchestrator.cli.tables import Line, Table
-from orchestrator.cli.terminal import AsTheyCome
+from orchestrator.cli.terminal import AsTheyCome, are, several
 from orchestrator.errors import Missing
 from orchestrator.policy.addresses import format_address
 from orchestrator.policy.protocols import format_protocol
@@ -246,16 +246,6 @@ def _by(deciding: Deciding, number: int) -> str:
 
 def _numbers(count: Count) -> tuple[str, str]:
     return f"{count.packets:,}", f"{count.octets:,}"
-
-
-def several(count: int, what: str) -> str:
-    """A count and its noun, as in `2 packets`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def are(count: int) -> str:
-    """The verb of a count."""
-    return "is" if count == 1 else "are"
 
 
 def _place(flow: Flow, found: Replay) -> str:

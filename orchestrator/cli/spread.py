@@ -15,7 +15,7 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Shown
-from orchestrator.cli.terminal import say
+from orchestrator.cli.terminal import say, several
 from orchestrator.client import Client
 from orchestrator.client.spread import Carrier, Link, Sharing
 from orchestrator.errors import BadInput, Missing, NotFound
@@ -67,7 +67,7 @@ def set_up(
         etag = _agreed_etag(client, domain, {each.name for each in carriers}, yes=yes)
         with as_it_was_shown("the spreading was changed meanwhile"):
             generation = client.set_spread(domain, carriers, stateful=stateful, synchronised=synchronised, etag=etag)
-    say(f"traffic of {domain} is spread over {len(carriers)} firewalls from generation {generation} on")
+    say(f"traffic of {domain} is spread over {several(len(carriers), 'firewall')} from generation {generation} on")
 
 
 def _agreed_etag(client: Client, domain: str, kept: Collection[str], *, yes: bool) -> str:

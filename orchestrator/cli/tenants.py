@@ -14,7 +14,7 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
 from orchestrator.cli.tables import Shown
-from orchestrator.cli.terminal import say, say_json
+from orchestrator.cli.terminal import say, say_json, several
 from orchestrator.client import Client
 from orchestrator.errors import BadInput, Conflict, Missing, Stale
 from orchestrator.policy.ruletext import rule_text
@@ -110,10 +110,11 @@ def _say_what_goes(client: Client, seen: TenantSeen) -> None:
     """Show the rules that go with a tenant. Raises Conflict where it has endpoints."""
     endpoints = [each.name for each in client.own_endpoints(seen.id)]
     if endpoints:
-        named = ", ".join(f"'{name}'" for name in endpoints[:MOST_SHOWN])
-        raise Conflict(f"the tenant still has endpoints ({named}): delete them first")
+        named = ", ".join(endpoints[:MOST_SHOWN])
+        first = f"first `aclflow domain endpoint remove {seen.domain} {endpoints[0]}`"
+        raise Conflict(f"the tenant still has endpoints ({named}): {first}")
     rules = client.acl(seen.id).acl.rules
-    number = f"{len(rules)} rule{'' if len(rules) == 1 else 's'}"
+    number = several(len(rules), "rule")
     say(f"{seen.id} of domain {seen.domain} owns {_prefixes_text(seen)}; with it go {number}, its history and tokens")
     for rule in rules[:MOST_SHOWN]:
         say(f"  - {rule.id}  {rule_text(rule)}", colour="yellow")

@@ -26,6 +26,16 @@ def printable(text: str) -> str:
     )
 
 
+def several(count: int, what: str) -> str:
+    """A count and its noun, as in `2 packets`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def are(count: int) -> str:
+    """The verb of a count."""
+    return "is" if count == 1 else "are"
+
+
 def say(text: str, *, colour: str | None = None, bold: bool = False, flush: bool = False) -> None:
     """Print a line of the result; coloured on a terminal only.
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, true, update
 
 from orchestrator.errors import ApprovalNeeded, BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
@@ -28,12 +28,22 @@ from orchestrator.store.records import Change, DomainRecord, OperatorRules, Poli
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import domains, events, hosts, operator_rules, prefixes, tenants
 from orchestrator.store.schema.fleet import fleets
+from orchestrator.store.schema.pops import EDGE
 from orchestrator.store.sites import Sites
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import Touched, expect
 
 _LATELY = 10_000
 """So many of the newest events are counted to tell which domains are busy."""
+
+_OWNED = (
+    ("tenants", tenants.c.domain, tenants.c.id, true(), "tenant delete {1}"),
+    ("hosts", hosts.c.domain, hosts.c.name, hosts.c.plane.is_(None), "domain host remove {0} {1}"),
+    ("edge switches", hosts.c.domain, hosts.c.name, hosts.c.plane == EDGE, "pop edge remove POP {1}"),
+    ("firewalls", hosts.c.domain, hosts.c.name, hosts.c.plane.is_not(None), "firewall remove {0} {1}"),
+    ("a fleet", fleets.c.domain, fleets.c.domain, true(), "fleet remove {0}"),
+)
+"""What a domain cannot be deleted with: its name, where it is, and the command that ends one."""
 
 
 class Domains(Sites):
@@ -96,12 +106,18 @@ class Domains(Sites):
         row = self._tx.domain(domain)
         expect(expected_version, row.version)
         _refuse_marked(row)
-        for what, table in (("tenants", tenants), ("hosts", hosts), ("a fleet", fleets)):
-            if self._tx.read(select(table).where(table.c.domain == domain).limit(1)).first() is not None:
-                raise Conflict(f"the domain still has {what}: delete them first")
+        self._refuse_owners(domain)
         self._tx.raise_highest("generation", row.generation)
         self._tx.raise_highest("epoch", row.epoch)
         self._tx.write(delete(domains).where(domains.c.id == domain))
+
+    def _refuse_owners(self, domain: str) -> None:
+        """Name the first of what a domain still has, with the command that ends it. Raises Conflict."""
+        for what, owner, name, is_meant, command in _OWNED:
+            left = select(name).where(owner == domain, is_meant).order_by(name).limit(1)
+            found = self._tx.read(left).scalar_one_or_none()
+            if found is not None:
+                raise Conflict(f"the domain still has {what}: first `aclflow {command.format(domain, found)}`")
         self._tx.policies.drop(domain)
         self._tx.known_pops.drop(domain)
 

@@ -111,7 +111,9 @@ class Tenants:
         left = select(endpoints.c.name).where(endpoints.c.tenant == row.number).order_by(endpoints.c.name).limit(1)
         endpoint = self._tx.read(left).scalar_one_or_none()
         if endpoint is not None:
-            raise Conflict(f"the tenant still has endpoints ('{endpoint}'): delete them first")
+            raise Conflict(
+                f"the tenant still has endpoints: first `aclflow domain endpoint remove {row.domain} {endpoint}`"
+            )
         forget_tenant(self._tx, row.number, row.domain)
         self._tx.write(delete(tenants).where(tenants.c.number == row.number))
         return self._tx.bump_for_tenant(row.domain, row.id)

@@ -60,7 +60,7 @@ def test_a_pop_is_made_shown_changed_and_taken_away(admin: Client, site: Site) -
     assert seen["lines"]["ipv4"]["misdirected"] == 0
     admin.set_pop(pop, {"per_line": 4})
     assert admin.pop(pop)["settings"]["per_line"] == 4
-    with pytest.raises(Conflict, match="still has edge switches"):
+    with pytest.raises(Conflict, match=r"still has edge switches \(.*\): first `aclflow pop edge remove "):
         admin.remove_pop(pop)
     admin.remove_edge(pop, "e1")
     admin.remove_pop(pop)

@@ -155,7 +155,23 @@ def test_without_a_terminal_nothing_is_changed_unasked(run: Run, tenant: str) ->
     assert ended.code == 2
     assert "--yes" in ended.err
     assert "--dry-run" in ended.err
+    assert "- web" in ended.out, "what would change was shown"
     assert rules_of(run, tenant) == ["web", "ssh"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("acl apply {tenant} missing.json", "missing.json: it cannot be read"),
+        ("acl apply nobody -", "there is no tenant 'nobody'"),
+        ("acl apply {tenant} - --base-version 77", "there is no version 77"),
+        ("acl restore {tenant} 99", "has no version 99"),
+        ("acl restore nobody 1", "there is no tenant 'nobody'"),
+    ],
+)
+def test_what_is_wrong_is_told_before_that_nobody_can_be_asked(run: Run, tenant: str, words: str, said: str) -> None:
+    ended = run(*words.format(tenant=tenant).split(), stdin=listed(WEB))
+    assert (ended.code in (1, 3), said in ended.err, "--yes" in ended.err) == (True, True, False), ended
 
 
 def test_a_dry_run_shows_what_would_change(run: Run, tenant: str) -> None:

@@ -73,7 +73,9 @@ def test_a_tenant_goes_after_its_rules_are_shown_and_not_while_it_has_endpoints(
         client.put_endpoint(f"d-{tenant}", end)
         refused = run("tenant", "delete", tenant, "--yes")
         assert refused.code == 1
-        assert refused.err == "aclflow: the tenant still has endpoints ('web1'): delete them first\n"
+        assert refused.err == (
+            f"aclflow: the tenant still has endpoints (web1): first `aclflow domain endpoint remove d-{tenant} web1`\n"
+        )
         client.remove_endpoint(f"d-{tenant}", "web1")
     real = Client.delete_tenant
 
@@ -265,7 +267,10 @@ def test_a_domain_is_deleted_once_it_is_empty(run: Run) -> None:
     run("domain", "create", "brief")
     run("tenant", "create", "guest", "--domain", "brief")
     refused = run("domain", "delete", "brief")
-    assert (refused.code, refused.err) == (1, "aclflow: the domain still has tenants: delete them first\n")
+    assert (refused.code, refused.err) == (
+        1,
+        "aclflow: the domain still has tenants: first `aclflow tenant delete guest`\n",
+    )
     assert run("tenant", "delete", "guest", "--yes").code == 0
     assert run("domain", "delete", "brief").code == 0
     assert run("domain", "show", "brief").code == 1
@@ -365,7 +370,7 @@ def test_traffic_is_spread_as_a_file_says(run: Run, tenant: str, tmp_path: Path)
         for number in range(2)
     ]
     file.write_text(json.dumps({"firewalls": described}))
-    assert run("spread", "set", domain, str(file)).code == 0
+    assert "is spread over 2 firewalls from" in run("spread", "set", domain, str(file)).out
     shown = run("spread", "show", domain)
     assert shown.code == 0
     assert shown.out.count("50.0%") == 2
@@ -380,3 +385,5 @@ def test_traffic_is_spread_as_a_file_says(run: Run, tenant: str, tmp_path: Path)
         assert refused.code == 2
         assert str(file) in refused.err
     assert run("spread", "show", domain, "--json").json() == seen
+    file.write_text(json.dumps({"firewalls": described[:1]}))
+    assert "is spread over 1 firewall from" in run("spread", "set", domain, str(file), "--yes").out

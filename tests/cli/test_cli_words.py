@@ -181,6 +181,23 @@ def test_no_synonym_hides_a_command() -> None:
     assert {"delete", "create", "ls"} <= SYNONYMS.keys()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tenant apply shop", "there is no command 'apply': aclflow tenant has"),
+        ("acl waiver edit shop 1", "there is no command 'edit': aclflow acl waiver has"),
+    ],
+)
+def test_a_verb_that_a_noun_has_not_is_not_taken_for_a_name(run: Run, words: str, said: str) -> None:
+    ended = run(*words.split())
+    assert (ended.code, said in ended.err, "did you mean" in ended.err) == (2, True, False), ended
+
+
+def test_a_group_is_set_as_other_nouns_are(run: Run, tenant: str) -> None:
+    assert run("group", "set", tenant, "office", "192.0.2.1").code == 0
+    assert "192.0.2.1/32" in run("group", "show", tenant, "office").out
+
+
 def test_verbs_stand_alone() -> None:
     """Every command is noun, verb: `host add`, never `add-host`."""
     verbs = {"add", "create", "delete", "invite", "list", "remove", "set", "show"}

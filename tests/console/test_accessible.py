@@ -89,9 +89,11 @@ def test_the_way_of_a_packet_fits_a_phone_as_a_whole(look: Look) -> None:
 def test_every_page_fits_a_phone(look: Look) -> None:
     look.sign_in(look.town.admin)
     look.page.set_viewport_size({"width": 390, "height": 844})
-    wide = {}
+    wide, found = {}, {}
     for path in PLACES:
         look.open(path)
         wide[path] = look.page.evaluate("document.documentElement.scrollWidth")
+        found[path] = violations(look)
         look.picture(f"phone-{path.strip('/').replace('/', '-')}")
     assert {path: width for path, width in wide.items() if width > 390} == {}
+    assert "\n".join(f"{path}: {each}" for path, some in found.items() for each in some) == ""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
@@ -226,7 +227,7 @@ def marked(admin: Client, service: Served) -> Iterator[Client]:
     admin.create_domain("guarded")
     admin.create_tenant("watched", domain="guarded")
     admin.set_approvals("guarded", operator_rules=True, tenants=["watched"])
-    other = create_token(service.settings, Role.ADMIN, person="other").secret
+    other = create_token(service.settings, Role.ADMIN, person="other", description="the other").secret
     with service.client(other) as client:
         yield client
 
@@ -272,6 +273,9 @@ def test_what_is_decided_while_a_module_waits_is_its_result(modules: Modules, ad
     assert "too early" in str(refused["msg"])
     done = decide(lambda one: marked.approve_proposal(about, one))
     assert (done["changed"], done["version"]) == (True, admin.tenant("watched").in_force.version)
+    decided = cast("dict[str, str]", done["proposal"])
+    token = decided["decided_by"].removeprefix("admin:")
+    assert (decided["decided_by_name"], done["msg"]) == ("the other", f"approved by the other (admin {token})")
     assert [rule.id for rule in admin.rules("watched")] == ["web"]
 
 

@@ -123,14 +123,14 @@ class Api:
         if what == "wait":
             seen = self._decided(seen, about, seconds)
         if seen["state"] == "approved":
-            return {"proposal": seen, "msg": f"approved by {seen['decided_by']}", "changed": True}
+            return {"proposal": seen, "msg": f"approved by {_decider(seen)}", "changed": True}
         waits = (
             f"nothing has changed yet: another person must approve proposal {seen['id'][:8]} until {seen['expires']}"
         )
         if seen["state"] != "open":
             why = f": {seen['reason']}" if seen["reason"] else ""
             self._module.fail_json(
-                msg=f"the change was proposed, and is {seen['state']} by {seen['decided_by'] or 'nobody'}{why}",
+                msg=f"the change was proposed, and is {seen['state']} by {_decider(seen)}{why}",
                 proposal=seen,
             )
         elif what != "report":
@@ -159,6 +159,13 @@ class Api:
         if laggards != []:
             lagging = ", ".join(map(_lagging, laggards or ()))
             self._module.fail_json(msg=f"generation {generation} is not in force after {seconds} s: {lagging}")
+
+
+def _decider(seen):
+    """Who decided about a proposal, in words: `Ann (admin 4)`."""
+    role, _colon, token = (seen["decided_by"] or "nobody").partition(":")
+    known = f"{role} {token}".strip()
+    return f"{seen['decided_by_name']} ({known})" if seen.get("decided_by_name") else known
 
 
 def _lagging(each):

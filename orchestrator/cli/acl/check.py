@@ -18,7 +18,7 @@ from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import Files, Read, Terms, read_every_list, terms_of
 from orchestrator.cli.options import Judging, Reading, Report, taking, time_of
 from orchestrator.cli.tables import Form, Shown
-from orchestrator.cli.terminal import complain, counting, plain_value, remark, say, say_json_list
+from orchestrator.cli.terminal import complain, counting, plain_value, remark, say, say_json_list, several
 from orchestrator.errors import BadInput
 from orchestrator.policy.describe import finding_json, packet_text
 from orchestrator.policy.findings import Checks, Finding, Findings, Kind, Severity, Subject, soon_over
@@ -266,7 +266,7 @@ def _terms_text(tenant: SeenTenant) -> str:
 def _counts(outcome: Outcome) -> str:
     """How much was found: ``1 error, 2 notes (1 shadowed, 2 conflict), 3 waived``."""
     findings = outcome.findings
-    words = [f"{count} {severity.value}{'s' if count > 1 else ''}" for severity, count in findings.severities.items()]
+    words = [several(count, severity.value) for severity, count in findings.severities.items()]
     text = ", ".join(words) or "no findings"
     if words:
         text += f" ({', '.join(f'{count} {kind.value}' for kind, count in findings.counts.items())})"

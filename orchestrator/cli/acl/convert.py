@@ -26,7 +26,7 @@ from orchestrator.cli.files import (
     write_output,
 )
 from orchestrator.cli.options import AsJson, Reading, Report, Url, addresses_of, taking
-from orchestrator.cli.terminal import remark, say, say_json
+from orchestrator.cli.terminal import remark, say, say_json, several
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.endpoints import lists_of_endpoints
@@ -169,7 +169,7 @@ def _export_endpoints(
         file = None if output is None else f"{output}/{name}.{to}"
         _write_with_losses(f"{read.name} at {name} as {to}", exported, file)
     if output is not None:
-        remark(f"{len(found)} file{'s' if len(found) > 1 else ''} in {output}")
+        remark(f"{several(len(found), 'file')} in {output}")
 
 
 def account_of(read: Read) -> dict[str, object]:

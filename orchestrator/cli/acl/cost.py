@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.cli.files import Files, Read, read_files, terms_of, whole
 from orchestrator.cli.options import AsJson, Judging, Reading, taking
-from orchestrator.cli.terminal import at_work, remark, say, say_json
+from orchestrator.cli.terminal import at_work, remark, say, say_json, several
 from orchestrator.compile.cost import cost as cost_of
 from orchestrator.compile.filters.cost import firewall_cost
 from orchestrator.errors import TooLarge
@@ -57,14 +57,16 @@ def _firewall_cost(acl: Acl, returns: ReturnTraffic) -> FirewallCost | None:
 def say_cost(cost: Cost) -> None:
     """Print what a list costs, for people."""
     for direction, told in (("ingress", cost.ingress), ("egress", cost.egress)):
-        say(f"{direction}: {told.rules} rules, {told.flows} flows, {told.levels} levels, {told.shapes} shapes")
+        counts = {"rule": told.rules, "flow": told.flows, "level": told.levels, "shape": told.shapes}
+        say(f"{direction}: {', '.join(several(count, what) for what, count in counts.items())}")
     tcam, firewall = cost.tcam, cost.firewall
-    say(f"tcam: {tcam.slots} slots, {tcam.ipv4_entries} IPv4 and {tcam.ipv6_entries} IPv6 entries")
+    say(f"tcam: {several(tcam.slots, 'slot')}, {tcam.ipv4_entries} IPv4 and {tcam.ipv6_entries} IPv6 entries")
     if firewall is not None:
-        say(f"iptables: {firewall.iptables_lines} lines")
+        say(f"iptables: {several(firewall.iptables_lines, 'line')}")
+        lines = several(firewall.nftables_lines, "line")
         say(
-            f"nftables: {firewall.nftables_lines} lines, {firewall.nftables_elements} of them elements of maps; "
+            f"nftables: {lines}, {firewall.nftables_elements} of them elements of maps; "
             f"at most {firewall.nftables_lookups} lookups and {firewall.nftables_rules} rules a packet"
         )
     if cost.widest_rule is not None:
-        say(f"the dearest rule is '{cost.widest_rule}': {cost.widest_rule_flows} flows")
+        say(f"the dearest rule is '{cost.widest_rule}': {several(cost.widest_rule_flows, 'flow')}")

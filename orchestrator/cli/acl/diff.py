@@ -15,7 +15,7 @@ from orchestrator.cli.acl.convert import say_account_of
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import read_files, terms_of, whole
 from orchestrator.cli.options import AsJson, Judging, Reading, Report, taking
-from orchestrator.cli.terminal import at_work, say, say_json
+from orchestrator.cli.terminal import at_work, say, say_json, several
 from orchestrator.policy.describe import box_text, change_json, change_text
 from orchestrator.policy.difference import Change, difference
 
@@ -55,7 +55,8 @@ def diff(
         _say(found.permitted, "+", "green")
         _say(found.denied, "-", "red")
         if report:
-            say(f"{len(found.permitted)} sets of packets become permitted, {len(found.denied)} denied", bold=True)
+            sets = several(len(found.permitted), "set")
+            say(f"{sets} of packets newly permitted, {len(found.denied)} newly denied", bold=True)
     if found:
         raise typer.Exit(ANSWER_IS_NO)
 

@@ -15,7 +15,7 @@ from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import STDIN, File, LiveList, read_file, text_of, whole, write_output
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Judging, Reading, Url, taking
-from orchestrator.cli.terminal import at_work, remark, say, say_json
+from orchestrator.cli.terminal import at_work, remark, say, say_json, several
 from orchestrator.errors import BadInput
 from orchestrator.policy.describe import judged_expectations
 from orchestrator.policy.expectations import Setting, judge
@@ -133,7 +133,7 @@ def keep(
         ask_to_drop(_dropped_lines(kept.text, text), _DROPS, yes=yes)
         with as_it_was_shown(_MOVED):
             client.keep_expectations(tenant, text, etag=kept.etag)
-    say(f"{tenant}: {count} expectation{'s' if count > 1 else ''}, held from now on")
+    say(f"{tenant}: {several(count, 'expectation')}, held from now on")
 
 
 def _dropped_lines(kept: str, text: str) -> list[str]:

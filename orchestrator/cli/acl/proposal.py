@@ -48,27 +48,26 @@ class Asking:
     message: Annotated[str, typer.Option("--message", "-m", help="A line about the change, kept in its history.")] = ""
 
     def check(self) -> None:
-        """Refuse to ask without a terminal, and a message that cannot be kept.
-
-        Raises BadInput.
-        """
+        """Refuse a message that cannot be kept. Raises BadInput."""
         at("--message", read_text, self.message)
         if len(self.message) > LONGEST_COMMENT:
             raise BadInput(f"longer than {LONGEST_COMMENT} characters", place="--message")
-        if not (self.yes or self.dry_run or _is_terminal()):
-            raise BadInput("nobody can be asked without a terminal: --yes carries it out, --dry-run only shows it")
 
     def is_agreed(self, question: str) -> bool:
-        """Whether to carry it out; asks on a terminal."""
-        if self.dry_run:
-            return False
-        return self.yes or typer.confirm(question, err=True)
+        """Whether to carry it out; asks on a terminal.
+
+        Raises BadInput where nobody can be asked. What is wrong with the change itself has been told by then.
+        """
+        return not self.dry_run and is_sure(question, yes=self.yes, others=", --dry-run only shows it")
 
 
-def is_sure(question: str, *, yes: bool) -> bool:
-    """Ask on a terminal, unless `yes`. Raises BadInput where nobody can be asked."""
-    if not (yes or _is_terminal()):
-        raise BadInput("nobody can be asked without a terminal: --yes carries it out")
+def is_sure(question: str, *, yes: bool, others: str = "") -> bool:
+    """Ask on a terminal, unless `yes`. Raises BadInput where nobody can be asked.
+
+    `others` says which options there are besides --yes.
+    """
+    if not (yes or (sys.stdin.isatty() and sys.stderr.isatty())):
+        raise BadInput(f"nobody can be asked without a terminal: --yes carries it out{others}")
     return yes or typer.confirm(question, err=True)
 
 
@@ -89,10 +88,6 @@ def ask_to_drop(lost: Sequence[str], question: str, *, yes: bool, most: int | No
     if most is not None:
         say_rest(len(lost))
     end_unless(not lost or is_sure(question, yes=yes))
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @dataclass(frozen=True, slots=True)

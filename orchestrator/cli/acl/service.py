@@ -22,7 +22,7 @@ from orchestrator.cli.files import LiveList, read_file, refuse_losses, whole, wr
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Reading, Url, taking
 from orchestrator.cli.tables import Form, Shown
-from orchestrator.cli.terminal import at_work, remark, say, say_json
+from orchestrator.cli.terminal import at_work, remark, say, say_json, several
 from orchestrator.client import Client, Review, Written
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.native import rule_to_json
@@ -353,9 +353,7 @@ def _say_review(found: Review) -> None:
     for one in found.brought:
         say(f"{one.severity}, {one.kind}: {one.explanation} ({one.reason})", colour=_SEVERITY_COLOURS[one.severity])
     if found.severities and not found.brought:
-        words = ", ".join(
-            f"{count} {severity}{'s' if count > 1 else ''}" for severity, count in found.severities.items()
-        )
+        words = ", ".join(several(count, severity) for severity, count in found.severities.items())
         remark(f"the change brings no findings; the list has {words}, see `aclflow acl check`")
     for change in found.difference or ():
         say_change(change)

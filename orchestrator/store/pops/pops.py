@@ -85,8 +85,9 @@ class Pops:
         """
         row = self._row(name)
         expect(expected_version, row.version)
-        if self.edges(row.domain):
-            raise Conflict("the PoP still has edge switches: remove them first")
+        edges = ", ".join(edge.name for edge in self.edges(row.domain))
+        if edges:
+            raise Conflict(f"the PoP still has edge switches ({edges}): first `aclflow pop edge remove {name} NAME`")
         self._tx.write(delete(pops).where(pops.c.name == name))
         return self._tx.bump_for_placement(row.domain)
 
