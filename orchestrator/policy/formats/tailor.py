@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from orchestrator.errors import TooLarge
@@ -31,6 +32,15 @@ class Limit:
     reason: str
     meets: RuleTest
     widened: RuleChange
+
+
+@dataclass(slots=True)
+class ListWriter:
+    """A list that is written in a format, what that loses, and what is to be said of it."""
+
+    acl: Acl
+    losses: list[Loss] = field(default_factory=list)
+    notes: Notes = field(default_factory=partial(Notes, "rule"))
 
 
 EXPIRES = Limit(

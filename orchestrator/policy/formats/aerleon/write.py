@@ -13,7 +13,6 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import yaml
 
@@ -21,10 +20,11 @@ from orchestrator.policy.addresses import Addresses, Family
 from orchestrator.policy.formats.aerleon.read import OWN_PLATFORM, default_marker
 from orchestrator.policy.formats.aerleon.words import ICMP_CODES, ICMP_TYPES, PROTOCOLS
 from orchestrator.policy.formats.assemble import plain, with_marker
-from orchestrator.policy.formats.results import Exported, Loss, Notes
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.formats.tailor import (
     WHOLE_PACKETS,
     Limit,
+    ListWriter,
     all_may_pass,
     tailored_rules,
     versions,
@@ -69,10 +69,7 @@ def write_aerleon(acl: Acl) -> Exported:
 
 
 @dataclass(slots=True)
-class _Writer:
-    acl: Acl
-    losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=partial(Notes, "rule"))
+class _Writer(ListWriter):
     networks: dict[tuple[str, ...], str] = field(default_factory=dict)
     services: dict[tuple[int, tuple[PortRange, ...]], str] = field(default_factory=dict)
 

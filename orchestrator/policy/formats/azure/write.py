@@ -10,19 +10,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.azure.read import ACTIONS, DIRECTIONS, PROTOCOLS, default_marker
-from orchestrator.policy.formats.results import Exported, Loss, Notes
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.formats.tailor import (
     EXPIRES,
     NO_FLAGS,
     WHOLE_PACKETS,
     Limit,
+    ListWriter,
     tailored_rules,
     versions,
     without_icmp_type,
@@ -72,11 +72,7 @@ def write_azure(acl: Acl) -> Exported:
 
 
 @dataclass(slots=True)
-class _Writer:
-    acl: Acl
-    losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=partial(Notes, "rule"))
-
+class _Writer(ListWriter):
     def write(self) -> Exported:
         kept = tailored_rules(self.acl, _LIMITS, "azure-nsg", self.losses, self.notes)
         if any(rule.log for rule in kept):

@@ -11,8 +11,7 @@ and knows connections: it has no word for later fragments, nor for TCP flags.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.cisco.writing import (
@@ -23,11 +22,12 @@ from orchestrator.policy.formats.cisco.writing import (
     protocol_zero,
     remarks,
 )
-from orchestrator.policy.formats.results import Exported, Loss, Notes
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.formats.tailor import (
     EXPIRES,
     WHOLE_PACKETS,
     Limit,
+    ListWriter,
     add_lines,
     all_may_pass,
     tailored_rules,
@@ -52,11 +52,7 @@ def write_asa(acl: Acl) -> Exported:
 
 
 @dataclass(slots=True)
-class _Writer:
-    acl: Acl
-    losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=partial(Notes, "rule"))
-
+class _Writer(ListWriter):
     def write(self) -> Exported:
         rules = tailored_rules(self.acl, _LIMITS, "asa", self.losses, self.notes)
         text: list[str] = []

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.cisco.writing import (
@@ -27,10 +26,11 @@ from orchestrator.policy.formats.cisco.writing import (
     protocol_zero,
     remarks,
 )
-from orchestrator.policy.formats.results import Exported, Loss, Notes
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.formats.tailor import (
     EXPIRES,
     Limit,
+    ListWriter,
     add_lines,
     all_may_pass,
     tailored_rules,
@@ -60,11 +60,7 @@ def write_cisco(acl: Acl) -> Exported:
 
 
 @dataclass(slots=True)
-class _Writer:
-    acl: Acl
-    losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=partial(Notes, "rule"))
-
+class _Writer(ListWriter):
     def write(self) -> Exported:
         rules = tailored_rules(self.acl, LIMITS, "cisco", self.losses, self.notes)
         text: list[str] = []

@@ -10,16 +10,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
 from orchestrator.policy.formats.iptables.whole import FIRST_FRAGMENT, UNFRAGMENTED
-from orchestrator.policy.formats.results import Exported, Loss, Notes
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.formats.tailor import (
     EXPIRES,
     Limit,
+    ListWriter,
     add_lines,
     note_unwritten,
     tailor_rule,
@@ -59,20 +59,17 @@ LIMITS = {Family.IPV4: (EXPIRES, _FLAGS, _ICMP_255), Family.IPV6: (EXPIRES, _FLA
 
 def write_iptables(acl: Acl) -> Exported:
     """The IPv4 half of a list as iptables-restore text."""
-    return _Writer(acl, Family.IPV4).write()
+    return _Writer(acl, family=Family.IPV4).write()
 
 
 def write_ip6tables(acl: Acl) -> Exported:
     """The IPv6 half of a list as ip6tables-restore text."""
-    return _Writer(acl, Family.IPV6).write()
+    return _Writer(acl, family=Family.IPV6).write()
 
 
 @dataclass(slots=True)
-class _Writer:
-    acl: Acl
-    family: Family
-    losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=partial(Notes, "rule"))
+class _Writer(ListWriter):
+    family: Family = field(kw_only=True)
 
     def write(self) -> Exported:
         lines: dict[Direction, list[str]] = {direction: [] for direction in Direction}

@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate, format_address
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.nftables.matches import OFFSET_IPV4, OFFSET_IPV6, TRANSPORT_HEADER
-from orchestrator.policy.formats.results import Exported, Loss, Notes
-from orchestrator.policy.formats.tailor import EXPIRES, Limit, add_lines, note_unwritten, tailor_rule, versions
+from orchestrator.policy.formats.results import Exported
+from orchestrator.policy.formats.tailor import (
+    EXPIRES,
+    Limit,
+    ListWriter,
+    add_lines,
+    note_unwritten,
+    tailor_rule,
+    versions,
+)
 from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
@@ -51,11 +58,7 @@ def write_nftables(acl: Acl) -> Exported:
 
 
 @dataclass(slots=True)
-class _Writer:
-    acl: Acl
-    losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=partial(Notes, "rule"))
-
+class _Writer(ListWriter):
     def write(self) -> Exported:
         rules: list[str] = []
         for number, rule in enumerate(self.acl.rules, 1):
