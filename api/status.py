@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 
-from orchestrator.store.points.records import Laggard, PointState
+from orchestrator.store.points.records import Laggard
 from orchestrator.store.records import DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
+from orchestrator.wire.points import PointState
 from orchestrator.wire.status import Concern, ConcernWord, Status
 
 _MOST = 10_000

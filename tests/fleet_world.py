@@ -32,9 +32,10 @@ from orchestrator.scaling.lifecycle import MemberState, Patience
 from orchestrator.store import Store, open_store
 from orchestrator.store.firewalls.records import FleetLook, FleetSettings, Member, TrialSheet
 from orchestrator.store.migrate import upgrade
-from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.points.records import PointReport
 from orchestrator.store.unit import Unit
 from orchestrator.wire.firewalls import Load
+from orchestrator.wire.points import PointState
 
 Result = TypeVar("Result")
 START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)

@@ -10,7 +10,8 @@ from api.schemas.common import BIGGEST, Incoming, Name
 from api.schemas.domains import Interface
 from orchestrator.control.enforcement import Report
 from orchestrator.program.digest import DIGEST_BYTES
-from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.points.records import PointReport
+from orchestrator.wire.points import PointState
 
 Digest = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * DIGEST_BYTES}}}$", description="hexadecimal digits")]
 Stage = Annotated[str, Field(pattern="^[a-z]{1,16}$")]

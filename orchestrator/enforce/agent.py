@@ -43,7 +43,7 @@ from orchestrator.enforce.legguard import leg_guard
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.report import Reporter, ReportSink
 from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
-from orchestrator.enforce.standing import Device, Goal, Point, PointState, Timing
+from orchestrator.enforce.standing import Device, Goal, Point, Timing
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.trial import TrialOffice, Trier
 from orchestrator.enforce.watch import Copy, Watch
@@ -53,6 +53,7 @@ from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import Received
 from orchestrator.wire.firewalls import Load
+from orchestrator.wire.points import PointState
 
 log = structlog.get_logger()
 

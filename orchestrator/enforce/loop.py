@@ -25,7 +25,6 @@ from orchestrator.enforce.standing import (
     Device,
     Goal,
     Point,
-    PointState,
     Rest,
     Role,
     Standing,
@@ -36,6 +35,7 @@ from orchestrator.errors import AclflowError, Drifted, Refused, Unreachable
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 from orchestrator.stages import StageClock
+from orchestrator.wire.points import PointState
 
 log = structlog.get_logger()
 

@@ -8,34 +8,45 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orchestrator.client import Client, Held, Host, PointReport
-from orchestrator.enforce.standing import PointState
 from orchestrator.errors import NotFound
 from orchestrator.program.countframes import CountClaim
 from orchestrator.program.program import Tier
 from orchestrator.program.sightings import Sightings
 from orchestrator.program.wire import Received
+from orchestrator.wire.points import PointState
 
 
-class SpreadService:
+class _PathService:
+    """The part of the interface that is the same for every switch on the path."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def new_epoch(self, domain: str, enforcer: int) -> int:
+        """Return a higher epoch than any in the domain."""
+        return self._client.new_epoch(domain, enforcer)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()
+
+
+class SpreadService(_PathService):
     """The service as a `Controller` asks it, about a domain's one spreading switch."""
 
     def __init__(self, client: Client, switch: Host) -> None:
-        self._client = client
+        super().__init__(client)
         self._switch = switch
 
     def follow_program(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
     ) -> Iterator[Received | None]:
-        """How traffic is to be spread, as it comes."""
+        """Yield how traffic is to be spread, as it comes."""
         return self._client.follow_spread(domain, held, lasts_s=lasts_s)
 
     def hosts(self, domain: str) -> tuple[Host, ...]:  # noqa: ARG002
-        """The switch."""
+        """Return the switch."""
         return (self._switch,)
-
-    def new_epoch(self, domain: str, enforcer: int) -> int:
-        """A higher epoch than any in the domain."""
-        return self._client.new_epoch(domain, enforcer)
 
     def report(
         self,
@@ -53,26 +64,19 @@ class SpreadService:
             self._client.report_spread(domain, enforcer, holds, trouble)
 
     def claim_counts(self, domain: str, enforcer: int, host: str) -> CountClaim:  # noqa: ARG002
-        """Raises NotFound: nobody counts here."""
+        """Raise NotFound: nobody counts here."""
         raise NotFound("a spreading switch counts for no rule")
 
     def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:  # noqa: ARG002
-        """Nothing is taken."""
+        """Take nothing; every switch is to be claimed anew."""
         return (self._switch.name,)
 
     def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
-        """Nothing is: no row of a spread logs."""
-
-    def close(self) -> None:
-        """Give the connections back."""
-        self._client.close()
+        """Report nothing: no row of a spread logs."""
 
 
-class EdgeService:
+class EdgeService(_PathService):
     """The service as a `Controller` asks it, about the edge switches of a domain's PoP."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
     def follow_program(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
@@ -81,12 +85,8 @@ class EdgeService:
         return self._client.follow_program(domain, held, tier=Tier.EDGE, lasts_s=lasts_s)
 
     def hosts(self, domain: str) -> tuple[Host, ...]:
-        """The switches."""
+        """Return the switches."""
         return self._client.edges(domain)
-
-    def new_epoch(self, domain: str, enforcer: int) -> int:
-        """A higher epoch than any in the domain."""
-        return self._client.new_epoch(domain, enforcer)
 
     def report(
         self,
@@ -104,13 +104,9 @@ class EdgeService:
         return self._client.claim_counts(domain, enforcer, host)
 
     def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:
-        """Tell what was counted; the switches that are to be claimed anew."""
+        """Tell what was counted; return the switches that are to be claimed anew."""
         return self._client.report_counts(domain, enforcer, frames)
 
     def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
         """Tell what was seen."""
         self._client.report_sightings(domain, enforcer, report)
-
-    def close(self) -> None:
-        """Give the connections back."""
-        self._client.close()

@@ -17,9 +17,10 @@ import structlog
 
 from orchestrator.client import PointReport
 from orchestrator.client.backoff import shortened
-from orchestrator.enforce.standing import Point, PointState
+from orchestrator.enforce.standing import Point
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import AclflowError, TryAgain, Unauthenticated
+from orchestrator.wire.points import PointState
 
 log = structlog.get_logger()
 

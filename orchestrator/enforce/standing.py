@@ -27,6 +27,7 @@ from orchestrator.program.digest import DIGEST_BYTES
 from orchestrator.program.flows import U64, FlowTable
 from orchestrator.program.periods import READ_EVERY_S
 from orchestrator.program.program import Program
+from orchestrator.wire.points import PointState
 
 NEVER = float("inf")
 
@@ -55,21 +56,6 @@ class Device(Driver, Protocol):
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """Write a few rows of a program as `apply` does, and read back their keys."""
         ...
-
-
-class PointState(enum.Enum):
-    """The known state of a device."""
-
-    ENFORCED = "enforced"
-    """It was read back to hold the program of `Point.generation`."""
-    APPLYING = "applying"
-    """It is being brought to a program, and that takes a while."""
-    DRIFTED = "drifted"
-    """It held something else than it should; it is being repaired."""
-    DISCONNECTED = "disconnected"
-    """There is no connection. It goes on as it was last programmed."""
-    REFUSED = "refused"
-    """It did not take a program; `Point.error` says why. It holds what it held."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Endpoint, TenantId, check_name
 from orchestrator.program.program import UPLINK
 from orchestrator.store.hostrows import add_switch, switch_rows, take_out_switch
-from orchestrator.store.points.records import PointState
 from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
 from orchestrator.store.records import Change, EndpointRecord, HostRecord, check_interface
 from orchestrator.store.schema.core import endpoint_prefixes, endpoints, host_ports, hosts, points, tenants
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, expect
 from orchestrator.wire.domains import HostEndpoints
+from orchestrator.wire.points import PointState
 
 _FIRST_HOST = Prepared(
     select(func.min(hosts.c.name).label("name")).where(

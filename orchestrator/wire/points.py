@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 
 from orchestrator.wire.common import described, document
+
+
+class PointState(enum.Enum):
+    """The state of a device, as its enforcement point knows it and reports it."""
+
+    ENFORCED = "enforced"
+    """It was read back to hold the program of the report's generation."""
+    APPLYING = "applying"
+    """It is being brought to a program, and that takes a while."""
+    DRIFTED = "drifted"
+    """It held something else than it should; it is being repaired."""
+    DISCONNECTED = "disconnected"
+    """There is no connection. It goes on as it was last programmed."""
+    REFUSED = "refused"
+    """It did not take a program; the report's error says why. It holds what it held."""
 
 
 @document()

@@ -28,9 +28,10 @@ from orchestrator.policy.model import Acl, Policy
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 from orchestrator.store import Store, open_store
-from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.points.records import PointReport
 from orchestrator.store.records import Change, HostRecord
 from orchestrator.store.unit import Unit
+from orchestrator.wire.points import PointState
 
 
 class Clock:

@@ -21,10 +21,11 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.errors import Busy, Conflict, NotFound
 from orchestrator.stages import measuring
 from orchestrator.store import Store, open_store
-from orchestrator.store.points.records import EnforcedState, PointRecord, PointReport, PointState, Standing
+from orchestrator.store.points.records import EnforcedState, PointRecord, PointReport, Standing
 from orchestrator.store.records import HostRecord
 from orchestrator.store.sql.clock import utc_now
 from orchestrator.store.transaction import StoreSettings
+from orchestrator.wire.points import PointState
 
 HOSTS = ("h1", "h2")
 SOON_S = 5.0

@@ -18,8 +18,8 @@ from orchestrator.control.gauges import FleetGauges
 from orchestrator.errors import Busy, Refused, Unauthenticated, Unreachable
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.scaling.lifecycle import MemberState
-from orchestrator.store.points.records import PointState
 from orchestrator.store.unit import Unit
+from orchestrator.wire.points import PointState
 
 
 @pytest.fixture

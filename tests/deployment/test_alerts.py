@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from orchestrator.control.metrics import Metrics
-from orchestrator.store.points.records import PointState
+from orchestrator.wire.points import PointState
 
 ALERTS = Path(__file__).resolve().parents[2] / "packaging/prometheus/alerts.yml"
 AT = "40m"

@@ -19,10 +19,11 @@ from orchestrator.enforce.drivers.openflow.channel import StreamChannel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
 from orchestrator.enforce.loop import Loop
-from orchestrator.enforce.standing import Goal, Point, PointState, Timing
+from orchestrator.enforce.standing import Goal, Point, Timing
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import U64
 from orchestrator.program.program import Program
+from orchestrator.wire.points import PointState
 
 NUMBERS = {"p1": 1, "p2": 2}
 QUICK = Timing(observe_every_s=0.1, count_every_s=3600, retry_s=0.02, longest_retry_s=0.1, absent_after_s=3600)

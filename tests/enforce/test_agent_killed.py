@@ -28,12 +28,13 @@ from orchestrator.enforce.drivers.nftables.fake import FakeNft
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
 from orchestrator.enforce.enrolment import Membership, obtain_credentials
 from orchestrator.enforce.report import Reporter
-from orchestrator.enforce.standing import Point, PointState, Timing
+from orchestrator.enforce.standing import Point, Timing
 from orchestrator.enforce.state import StateDir
 from orchestrator.enforce.watch import Patience
 from orchestrator.policy.model import Policy
 from orchestrator.policy.oracle import decide
 from orchestrator.program.delta import Delta
+from orchestrator.wire.points import PointState
 
 Result = TypeVar("Result")
 PACKETS = corner_packets()

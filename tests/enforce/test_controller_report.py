@@ -12,8 +12,9 @@ from patience import PATIENCE_S
 
 from orchestrator.client import PointReport
 from orchestrator.enforce.report import Mailbox, Reporter
-from orchestrator.enforce.standing import Point, PointState
+from orchestrator.enforce.standing import Point
 from orchestrator.errors import NotFound, Unreachable
+from orchestrator.wire.points import PointState
 
 
 class Sink:

@@ -11,10 +11,11 @@ from orchestrator.enforce.changing import Changing, wholly
 from orchestrator.enforce.counting import Change
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.loop import Loop
-from orchestrator.enforce.standing import Goal, Point, PointState
+from orchestrator.enforce.standing import Goal, Point
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import U64, Flow, FlowTable
 from orchestrator.program.program import Program, Tier
+from orchestrator.wire.points import PointState
 
 PATIENCE_S = 30.0
 

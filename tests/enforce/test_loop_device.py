@@ -9,9 +9,10 @@ from enforce.loop_bench import NUMBERS, SLOW, Bench, fail, goal_after
 from enforce.programs import program, rule
 from patience import PATIENCE_S, until
 
-from orchestrator.enforce.standing import Goal, Point, PointState
+from orchestrator.enforce.standing import Goal, Point
 from orchestrator.errors import Unreachable
 from orchestrator.program.delta import between
+from orchestrator.wire.points import PointState
 
 
 def test_a_lost_device_is_reported_at_once_and_a_new_one_is_brought_to_the_goal(bench: Bench) -> None:

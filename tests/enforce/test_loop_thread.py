@@ -18,11 +18,12 @@ from orchestrator.enforce.drivers.openflow.fake import FakeSwitch
 from orchestrator.enforce.drivers.openflow.fake.actions import read_instructions
 from orchestrator.enforce.drivers.openflow.fake.switch import FlowFilter, Undo
 from orchestrator.enforce.drivers.openflow.fake.table import Entry
-from orchestrator.enforce.standing import Goal, Point, PointState
+from orchestrator.enforce.standing import Goal, Point
 from orchestrator.errors import Drifted, Refused, Unreachable
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Tier
+from orchestrator.wire.points import PointState
 
 
 def test_a_new_device_is_claimed_observed_and_brought_to_the_goal(bench: Bench) -> None:

@@ -14,13 +14,13 @@ from orchestrator.enforce.drivers.openflow import kernelpath
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
 from orchestrator.enforce.gap import stamp_of
-from orchestrator.enforce.standing import PointState
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Action, Endpoint, Policy, Rule, RuleId, Tenant, TenantId
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program
+from orchestrator.wire.points import PointState
 
 PORTS = {"p1": 1, "wan0": 2, SERVICES_PORT: 3}
 SHOP = Tenant(TenantId("shop"), 7, (Prefix.parse("2001:db8::/64"), Prefix.parse("192.0.2.0/24")))

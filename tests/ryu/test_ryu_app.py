@@ -21,7 +21,8 @@ from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.loop import Loop
-from orchestrator.enforce.standing import Goal, Point, PointState, Timing
+from orchestrator.enforce.standing import Goal, Point, Timing
+from orchestrator.wire.points import PointState
 
 
 class OneSwitch:

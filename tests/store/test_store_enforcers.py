@@ -14,8 +14,9 @@ from store.scenes import populate
 
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
 from orchestrator.store import Store
-from orchestrator.store.points.records import Enrolled, PointReport, PointState
+from orchestrator.store.points.records import Enrolled, PointReport
 from orchestrator.store.records import HostRecord, Role
+from orchestrator.wire.points import PointState
 
 
 def invite(store: Store, wall: FakeWall, hours: float = 1) -> str:

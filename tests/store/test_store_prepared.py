@@ -12,11 +12,12 @@ from store.scenes import populate, rule
 
 from orchestrator.errors import NotFound
 from orchestrator.store import Store
-from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.points.records import PointReport
 from orchestrator.store.records import HostRecord
 from orchestrator.store.schema.core import tenants
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
+from orchestrator.wire.points import PointState
 
 
 @pytest.fixture

@@ -39,10 +39,11 @@ from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Endpoint, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
 from orchestrator.store import open_store
-from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.points.records import PointReport
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 from orchestrator.turns import take_turns
+from orchestrator.wire.points import PointState
 
 _DOMAIN, _HOST = "bench", "h"
 _ABUSER, _OTHER = "abuser", "other"

@@ -41,9 +41,10 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.program import Program, Tier
 from orchestrator.store import Store, open_store
-from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.points.records import PointReport
 from orchestrator.store.records import FirewallRecord, HostRecord
 from orchestrator.store.unit import Unit
+from orchestrator.wire.points import PointState
 
 _DOMAIN = "bench"
 _AT_ONCE = 200

@@ -9,7 +9,7 @@ from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.scaling.health import Health, look_again
 from orchestrator.scaling.lifecycle import CARRYING, MemberState, Patience, Seen, Sight, Trial
 from orchestrator.store.firewalls.records import Member, MemberLook, Place
-from orchestrator.store.points.records import PointState
+from orchestrator.wire.points import PointState
 
 _SIGHTS = {
     VnfState.COMING: Sight.COMING,

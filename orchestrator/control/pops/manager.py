@@ -34,9 +34,10 @@ from orchestrator.control.pops.rates import UpdateRates
 from orchestrator.control.pops.windows import NEVER, Windows
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import AclflowError, NotFound, TryAgain
-from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.points.records import PointReport
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
+from orchestrator.wire.points import PointState
 
 log = structlog.get_logger()
 

@@ -20,13 +20,13 @@ from orchestrator.scaling.lifecycle import COMING, ENDING, MemberState, Step
 from orchestrator.store.events import Events
 from orchestrator.store.firewalls.machines import Firewalls
 from orchestrator.store.firewalls.records import FleetTimes, Member, MemberLook, Place, TrialSheet
-from orchestrator.store.points.records import PointState
 from orchestrator.store.records import FirewallRecord
 from orchestrator.store.schema.core import enforcers, firewall_loads, hosts, points
 from orchestrator.store.schema.fleet import fleet_members, fleets
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import Transaction
 from orchestrator.wire.firewalls import Load
+from orchestrator.wire.points import PointState
 
 _GONE_KEPT = 200
 _LONGEST_WORDS = 1024

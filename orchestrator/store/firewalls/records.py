@@ -18,8 +18,8 @@ from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.health import Health
 from orchestrator.scaling.lifecycle import MemberState, Patience
-from orchestrator.store.points.records import PointState
 from orchestrator.wire.firewalls import Load
+from orchestrator.wire.points import PointState
 
 _MOST_MEMBERS = 256
 

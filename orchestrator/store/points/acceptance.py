@@ -13,8 +13,9 @@ from sqlalchemy import Row
 
 from orchestrator.errors import Conflict
 from orchestrator.store.backups.generations import ONE_CHANGE
-from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.points.records import PointReport
 from orchestrator.store.points.scope import Scope
+from orchestrator.wire.points import PointState
 
 _LONGEST_ERROR = 1024
 _ENFORCED = PointState.ENFORCED.value

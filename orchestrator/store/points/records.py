@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.errors import BadInput
 from orchestrator.identity.names import Subject
-from orchestrator.wire.points import Enforcer
+from orchestrator.wire.points import Enforcer, PointState
 
 _LONGEST_DIGEST = 64
 """Bytes."""
@@ -45,16 +44,6 @@ class Enrolled:
     enforcer: Enforcer
     secret: str
     certificate: CertificateRecord | None = None
-
-
-class PointState(enum.Enum):
-    """How an enforcement point stands to the program that it was given."""
-
-    ENFORCED = "enforced"
-    APPLYING = "applying"
-    DRIFTED = "drifted"
-    DISCONNECTED = "disconnected"
-    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from orchestrator.store.points.records import (
     HeldRecord,
     PointRecord,
     PointReport,
-    PointState,
     Standing,
 )
 from orchestrator.store.records import UNWRITTEN
@@ -38,6 +37,7 @@ from orchestrator.store.schema.fleet import fleet_members
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Insertion, Prepared
 from orchestrator.store.transaction import Transaction
+from orchestrator.wire.points import PointState
 
 _ENFORCED = PointState.ENFORCED.value
 _BAD = frozenset(state.value for state in (PointState.REFUSED, PointState.DRIFTED, PointState.DISCONNECTED))
