@@ -106,6 +106,10 @@ def test_a_baseline_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "known.json").write_text(text)
     ended = aclflow("acl", "check", "-", "--baseline", str(tmp_path / "known.json"), stdin=listed(WEB))
     assert (ended.code, "known.json" in ended.err) == (2, True), ended
+    for name, content in {"binary.json": b"{\xe5\x00", "half.json": b'{"version":'}.items():
+        (tmp_path / name).write_bytes(content)
+        odd = aclflow("acl", "check", "-", "--baseline", str(tmp_path / name), stdin=listed(WEB))
+        assert (odd.code, odd.err.startswith(f"aclflow: {tmp_path / name}, line 1: ")) == (2, True), odd
     missing = aclflow("acl", "check", "-", "--baseline", str(tmp_path / "none.json"), stdin=listed(WEB))
     assert (missing.code, "none.json" in missing.err) == (3, True)
 

@@ -127,3 +127,25 @@ def test_a_rule_is_moved_edited_and_committed(look: Look) -> None:
     with look.town.client() as client:
         first = next(client.rules("shop"))
         assert (first.id, [str(each) for each in first.destination_ports]) == ("ssh-office", ["22", "2222"])
+
+
+@pytest.mark.parametrize(
+    ("path", "opens", "field"),
+    [
+        ("/identity/tenants", "New tenant", "Id"),
+        ("/identity/tenants", "Edit bank", "Name"),
+        ("/identity/tenants", "Delete bank", "Type bank to delete it"),
+        ("/admin/domains", "New domain", "Name"),
+        ("/project/shop/groups", "New group", "Name"),
+        ("/project/shop/acl", "New rule", "Name"),
+        ("/admin/operator-rules", "New rule", "Name"),
+    ],
+)
+def test_what_a_dialog_asks_first_has_the_keyboard(look: Look, path: str, opens: str, field: str) -> None:
+    look.sign_in(look.town.admin)
+    look.open(path)
+    look.page.get_by_role("button", name=opens).press("Enter")
+    expect(look.page.get_by_role("dialog").get_by_label(field, exact=True)).to_be_focused()
+    look.page.keyboard.press("Escape")
+    expect(look.page.get_by_role("dialog")).to_have_count(0)
+    look.has_focus(opens)

@@ -70,7 +70,7 @@ async def build(view: View) -> None:
 
 def _create(view: View) -> None:
     with dialog("New domain", 460) as box:
-        name = ui.input("Name", placeholder="pop1").props("outlined dense").classes("w-full")
+        name = ui.input("Name", placeholder="pop1").props("outlined dense autofocus").classes("w-full")
 
         async def make() -> None:
             await view.do(lambda client: client.create_domain(str(name.value or "").strip()))
@@ -161,7 +161,8 @@ class _Domain:
         with dialog(f"Delete the domain {name}?", 520) as box:
             ui.label("Its operator rules go with it, and its enforcement points are shut out at once.")
             ui.label("It must have no tenant and no host any more.").classes("quiet")
-            typed = ui.input(f"Type {name} to delete it").props("outlined dense autocomplete=off").classes("w-full")
+            typed = ui.input(f"Type {name} to delete it").classes("w-full")
+            typed.props("outlined dense autocomplete=off autofocus")
 
             async def delete() -> None:
                 await self._view.do(lambda client: client.delete_domain(name))

@@ -103,7 +103,8 @@ def share(desk: Desk) -> None:
     view, draft = desk.view, desk.draft
     with dialog("Share this draft") as box:
         ui.label("Members of this project can look at it by the link; nothing is committed.").classes("quiet")
-        message = ui.input("What should they look at?", value=draft.comment).props("outlined dense maxlength=1000")
+        message = ui.input("What should they look at?", value=draft.comment)
+        message.props("outlined dense autofocus maxlength=1000")
         message.classes("w-full")
         days = ui.select(_DAYS, value=_USUAL_DAYS, label="It is kept").props("outlined dense").classes("w-full")
 

@@ -71,7 +71,9 @@ class _Groups:
 
     async def _edit(self, group: AddressGroup | None) -> None:
         with dialog(f"Group @{group.name}" if group else "New group", opened=False) as box:
-            name = ui.input("Name", value=group.name if group else "").props("outlined dense").classes("w-full")
+            name = (
+                ui.input("Name", value=group.name if group else "").props("outlined dense autofocus").classes("w-full")
+            )
             name.set_enabled(group is None)
             about = (
                 ui.input("Description", value=group.description if group else "")

@@ -19,6 +19,9 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.wire.tenants import Limits, SeenTenant, Tenant
 
+_LONGEST_NUMBER = 15
+"""Digits of a quota; longer ones are typing errors."""
+
 
 async def build(view: View) -> None:
     """Draw the page."""
@@ -66,7 +69,7 @@ async def _edit(view: View, tenant: Tenant) -> None:
         ui.notify(str(error), type="negative")
         return
     with dialog(f"Tenant {tenant.id}", 520) as box:
-        title = ui.input("Name", value=seen.name).props("outlined dense").classes("w-full")
+        title = ui.input("Name", value=seen.name).props("outlined dense autofocus").classes("w-full")
         prefixes = _prefixes_field("\n".join(seen.prefixes))
         ui.label("Prefixes that a rule or an endpoint still needs cannot go.").classes("small quiet")
         limits = {
@@ -126,7 +129,8 @@ async def _delete(view: View, tenant: Tenant) -> None:
             " prefixes belong to nobody then, and no host lets packets to or from them through."
         )
         ui.label("It must have no endpoint any more.").classes("quiet")
-        typed = ui.input(f"Type {tenant.id} to delete it").props("outlined dense autocomplete=off").classes("w-full")
+        typed = ui.input(f"Type {tenant.id} to delete it").classes("w-full")
+        typed.props("outlined dense autocomplete=off autofocus")
 
         async def delete() -> None:
             await view.do(lambda client: client.delete_tenant(seen.id, etag=f'"{seen.version}"'))
@@ -162,8 +166,11 @@ def _limit(name: str, text: str | None) -> int | None:
     said = (text or "").strip()
     if not said:
         return None
-    if not said.isascii() or not said.isdigit():
-        raise BadInput(f"'{said}' is not a number: write digits, or nothing for no limit", place=f"Quota of {name}")
+    if not said.isascii() or not said.isdigit() or len(said) > _LONGEST_NUMBER:
+        raise BadInput(
+            f"'{said}' is not such a number: write up to {_LONGEST_NUMBER} digits, or nothing for no limit",
+            place=f"Quota of {name}",
+        )
     return int(said)
 
 
@@ -177,7 +184,7 @@ async def _create(view: View) -> None:
     with dialog("New tenant", 520) as box:
         if not domains:
             ui.link("There is no domain yet: make one first.", path_of("domains"))
-        name = ui.input("Id", placeholder="shop").props("outlined dense").classes("w-full")
+        name = ui.input("Id", placeholder="shop").props("outlined dense autofocus").classes("w-full")
         title = ui.input("Name", placeholder="Web shop").props("outlined dense").classes("w-full")
         domain = (
             ui.select(domains, value=domains[0] if domains else None, label="Domain")

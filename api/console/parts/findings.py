@@ -130,7 +130,7 @@ def ask_to_waive(view: View, finding: Finding, after: After) -> None:
         ui.label("It counts no more until then, for everybody of the project. The list stays as it is.").classes(
             "quiet"
         )
-        reason = ui.input(_WHY).props("outlined dense maxlength=1000").classes("w-full")
+        reason = ui.input(_WHY).props("outlined dense autofocus maxlength=1000").classes("w-full")
         ends = TimeField("Until", "in 4w", view.session.zone)
 
         async def keep() -> None:

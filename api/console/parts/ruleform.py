@@ -98,7 +98,8 @@ class _Form:
 
     def draw(self) -> None:
         with ui.row().classes("w-full gap-4 items-start"):
-            self._text("id", "Name").classes("grow").set_enabled(not self._keeps_id)
+            name = self._text("id", "Name").classes("grow")
+            name.props("" if self._keeps_id else "autofocus").set_enabled(not self._keeps_id)
             self._choice("action", ("permit", "deny"), None)
             self._choice("direction", ("ingress", "egress"), "ingress")
         with ui.row().classes("w-full gap-4 items-start no-wrap"):

@@ -40,14 +40,17 @@ class Baseline:
     @classmethod
     def read(cls, name: str) -> Baseline:
         """Read a file. Raises Missing, and BadInput with the place."""
+        text = text_of(name)
         try:
-            document = an_object(load_json(text_of(name)), "a baseline")
+            document = an_object(load_json(text), "a baseline")
             if document.keys() != {"version", "lists"} or document["version"] != VERSION:
                 raise BadInput('a baseline is {"version": 1, "lists": {...}}: write it with --write-baseline')
             lists = at("lists", an_object, document["lists"], "lists by name")
             return cls({each: at(f"lists.{each}", _subjects, known) for each, known in lists.items()})
         except AclflowError as error:
-            raise error.within(name) if error.place != name else error from None
+            if error.place is not None and error.place.startswith("line "):
+                raise BadInput(error.reason, place=f"{name}, {error.place}") from None
+            raise error.within(name) from None
 
     def write(self, name: str) -> None:
         """Write it to a file. Raises Missing."""
