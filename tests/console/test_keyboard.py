@@ -149,3 +149,15 @@ def test_what_a_dialog_asks_first_has_the_keyboard(look: Look, path: str, opens:
     look.page.keyboard.press("Escape")
     expect(look.page.get_by_role("dialog")).to_have_count(0)
     look.has_focus(opens)
+
+
+def test_the_menu_of_a_narrow_window_has_the_keyboard_until_escape(look: Look) -> None:
+    page = look.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_role("button", name="Show or hide the menu").press("Enter")
+    look.has_focus("Overview")
+    page.keyboard.press("Escape")
+    look.has_focus("Show or hide the menu")
+    expect(page.get_by_role("link", name="Overview")).not_to_be_in_viewport()

@@ -56,6 +56,7 @@ async def frame(session: Session, place: Place, tenant: str) -> ui.column:
     with ui.left_drawer(value=False).classes("side p-0").props("width=230 breakpoint=900 show-if-above") as drawer:
         _tree(session, place)
     menu.on_click(drawer.toggle)
+    _give_keyboard(drawer, menu)
     banner = ui.element("div").classes("banner").props("role=alert aria-live=assertive")
     with banner:
         ui.icon("cloud_off")
@@ -120,6 +121,17 @@ async def _project_picker(session: Session, here: Place, tenant: str) -> None:
 
 def _name(tenant: Tenant) -> str:
     return tenant.name or tenant.id
+
+
+def _give_keyboard(drawer: ui.left_drawer, menu: ui.button) -> None:
+    """Give the keyboard to a menu that lies over the page, and Escape takes it back."""
+    lies_over = "window.innerWidth <= 900"
+    drawer.on("show", js_handler=f"() => {{ if ({lies_over}) document.querySelector('.side nav a').focus(); }}")
+    drawer.on(
+        "keydown.esc",
+        drawer.hide,
+        js_handler=f"(...all) => {{ if ({lies_over}) {{ getHtmlElement({menu.id}).focus(); emit(...all); }} }}",
+    )
 
 
 def _theme_button() -> None:
