@@ -35,9 +35,10 @@ import structlog
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
 from orchestrator.control.policychanges import BOTH_WAYS, NOTHING, Touched, compare_policies, could_leak
-from orchestrator.policy.intersection import Comparisons, withheld
+from orchestrator.policy.intersection import Comparisons, find_step, withheld
 from orchestrator.policy.model import Acl, Action, Direction, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.policy.narrowing import Narrowings, Withheld, narrowed
+from orchestrator.policy.policystep import PolicyStep
 from orchestrator.program.program import Program
 from orchestrator.store.points.records import HeldRecord
 from orchestrator.store.records import UNWRITTEN, PolicySnapshot
@@ -142,6 +143,10 @@ class Staging:
         self._staged: dict[str, int] = {}
         self._looked_at: dict[str, tuple[Policy, Policy, Touched]] = {}
         self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
+        self._looked_from: dict[str, int] = {}
+        """The oldest generation that any host was read back at, when that was asked last."""
+        self._decided_from: dict[str, int] = {}
+        """The same of the decision about the program that was published last."""
 
     @property
     def staged(self) -> tuple[str, ...]:
@@ -160,21 +165,49 @@ class Staging:
 
     def decide(self, unit: Unit, domain: str, newest: PolicySnapshot) -> None:
         """Store what must be held back of a policy reached otherwise than by a change."""
-        held_back = self._held_back(unit, domain, newest)
+        held_back = self._held_back(unit, domain, newest, whole=True)
         if held_back:
             unit.intersections.keep(domain, newest.generation, held_back)
         else:
             unit.intersections.drop(domain)
 
-    def _held_back(self, unit: Unit, domain: str, newest: PolicySnapshot) -> Withheld:
-        older, known = self._held(unit, domain, newest)
+    def _held_back(self, unit: Unit, domain: str, newest: PolicySnapshot, *, whole: bool = False) -> Withheld:
+        """Return what must be held back, as the database says what hosts hold.
+
+        `whole`: nobody has decided yet about the program that was published last.
+        """
+        hosts = unit.enforcers.switches(domain)  # others each enforce a whole policy by themselves: no mix can leak
+        step = None if whole or unit.moves_hosts else self._latest_step(unit, domain, newest, hosts)
+        self._looked_from[domain] = min((host.generation for host in hosts), default=0)
+        older, known = self._held(unit, domain, newest, hosts, step)
         suspects = [*older, *self._suspects(domain, known, newest.policy)]
         held = [policy for policy in suspects if could_leak([compare_policies(policy, newest.policy)])]
         if not held:
             return Withheld()
         memory = self._memories[domain]
         with memory.lock:
-            return withheld(held, newest.policy, memory.comparisons)
+            return withheld(held, newest.policy, memory.comparisons, step)
+
+    def _latest_step(
+        self, unit: Unit, domain: str, newest: PolicySnapshot, hosts: Sequence[HeldRecord]
+    ) -> PolicyStep | None:
+        """Return the step from the program that was published last, where only that is left to be decided.
+
+        None where hosts may hold what they could not when that was decided, or other services may have published since.
+        """
+        with self._lock:
+            history = self._published.get(domain)
+            decided_from = self._decided_from.get(domain, 0)
+        if history is None or any(host.is_strange or host.generation < decided_from for host in hosts):
+            return None
+        last, policy = history.programs[-1], newest.policy
+        if not self._is_alone and last.generation < newest.generation - unit.stride:
+            return None
+        if last.policy.return_traffic is not policy.return_traffic or last.policy.holds_replies:
+            return None
+        memory = self._memories[domain]
+        with memory.lock:
+            return find_step(last.policy, policy, memory.comparisons)
 
     def following(self, unit: Unit, domain: str, newest: PolicySnapshot) -> PolicySnapshot:
         """Return the policy to publish for a committed one: itself, or the intersection."""
@@ -201,6 +234,8 @@ class Staging:
             touched = NOTHING if last is None else self._touched(domain, last.policy, snapshot.policy)
             history.append(_Published(program.generation, program.digest, snapshot.policy, touched))
             self._looked_at.pop(domain, None)
+            if domain in self._looked_from:
+                self._decided_from[domain] = self._looked_from.pop(domain)
             if is_staged and domain not in self._staged:
                 log.info("intersection first", domain=domain, generation=snapshot.generation, target=target)
             if is_staged:
@@ -228,6 +263,8 @@ class Staging:
             self._passed.pop(domain, None)
             self._looked_at.pop(domain, None)
             self._memories.pop(domain, None)
+            self._looked_from.pop(domain, None)
+            self._decided_from.pop(domain, None)
 
     def _is_plain(self, domain: str, newest: PolicySnapshot) -> bool:
         """Return whether no host can leak, as far as known without the database.
@@ -264,12 +301,18 @@ class Staging:
             self._looked_at[domain] = looked = (before, after, compare_policies(before, after))
         return looked[2]
 
-    def _held(self, unit: Unit, domain: str, newest: PolicySnapshot) -> tuple[Iterable[Policy], Sequence[_Published]]:
+    def _held(
+        self,
+        unit: Unit,
+        domain: str,
+        newest: PolicySnapshot,
+        hosts: Sequence[HeldRecord],
+        step: PolicyStep | None,
+    ) -> tuple[Iterable[Policy], Sequence[_Published]]:
         """Return what hosts may hold: policies from before the start, and published programs.
 
-        Programs that no host can hold any more are forgotten.
+        Programs that no host can hold any more are forgotten. Lists that `step` does not concern are the newest.
         """
-        hosts = unit.enforcers.switches(domain)  # others each enforce a whole policy by themselves: no mix can leak
         ages = [(unit.now - host.reported).total_seconds() for host in hosts if host.reported is not None]
         with self._lock:
             history = self._published.get(domain)
@@ -290,7 +333,7 @@ class Staging:
         if any(host.is_strange for host in hosts):
             any_list: dict[TenantId, Acl | None] = dict.fromkeys(each.id for each in newest.policy.tenants)
             return _with_lists(newest.policy, any_list), known[first:]
-        return (_policies_since(unit, domain, newest, min(before)) if before else ()), known[first:]
+        return (_policies_since(unit, domain, newest, min(before), step) if before else ()), known[first:]
 
     def _settled(self, domain: str, known: Sequence[_Published], generation: int, age_s: float) -> int:
         """Return the oldest program that may still decide packets.
@@ -326,23 +369,28 @@ def _places(known: Sequence[_Published], hosts: Sequence[HeldRecord]) -> tuple[l
     return places, before
 
 
-def _policies_since(unit: Unit, domain: str, newest: PolicySnapshot, generation: int) -> Iterable[Policy]:
+def _policies_since(
+    unit: Unit, domain: str, newest: PolicySnapshot, generation: int, step: PolicyStep | None
+) -> Iterable[Policy]:
     """Return the policies of a generation and later, without the newest.
 
     Lists that changed too often for that: any. Where the domain let replies in otherwise meanwhile: with each setting.
     """
-    found = _lists_since(unit, domain, newest, generation)
+    found = _lists_since(unit, domain, newest, generation, step)
     if unit.domains.returns_since(domain) <= generation:
         return found
     return [replace(policy, return_traffic=setting) for policy in found for setting in ReturnTraffic]
 
 
-def _lists_since(unit: Unit, domain: str, newest: PolicySnapshot, generation: int) -> Iterable[Policy]:
+def _lists_since(
+    unit: Unit, domain: str, newest: PolicySnapshot, generation: int, step: PolicyStep | None
+) -> Iterable[Policy]:
     """Return these policies as the domain lets replies in now."""
+    asked = [tenant for tenant in newest.policy.tenants if step is None or step.concerns(tenant)]
     changed = unit.acls.changed_between(domain, generation, newest.generation, most=_MOST_STATES)
     if changed is not None:
-        return [policy for each in (generation, *changed) for policy in _policies_at(unit, newest, each)]
-    now = {tenant.id: tenant.acl for tenant in newest.policy.tenants}
+        return [policy for each in (generation, *changed) for policy in _policies_at(unit, newest, each, asked)]
+    now = {tenant.id: tenant.acl for tenant in asked}
     return _with_lists(
         newest.policy,
         {
@@ -352,21 +400,25 @@ def _lists_since(unit: Unit, domain: str, newest: PolicySnapshot, generation: in
     )
 
 
-def _policies_at(unit: Unit, newest: PolicySnapshot, generation: int) -> Iterable[Policy]:
-    """The policy as the lists were at a generation."""
+def _policies_at(unit: Unit, newest: PolicySnapshot, generation: int, asked: Iterable[Tenant]) -> Iterable[Policy]:
+    """The policy as some tenants' lists were at a generation."""
     if generation >= newest.generation:
         return (newest.policy,)
-    return _with_lists(
-        newest.policy, {tenant.id: _list_at(unit, tenant, generation) for tenant in newest.policy.tenants}
-    )
+    return _with_lists(newest.policy, {tenant.id: _list_at(unit, tenant, generation) for tenant in asked})
 
 
 def _with_lists(policy: Policy, lists: Mapping[TenantId, Acl | None]) -> Iterable[Policy]:
-    """Yield a policy with other lists; unknown ones at both extremes."""
+    """Return a policy with some other lists; unknown ones at both extremes."""
     extremes = (Action.PERMIT, Action.DENY), (Action.DENY, Action.PERMIT)
     unknown = [Acl(ingress_default=ingress, egress_default=egress) for ingress, egress in extremes]
     return tuple(
-        replace(policy, tenants=tuple(replace(tenant, acl=lists[tenant.id] or extreme) for tenant in policy.tenants))
+        replace(
+            policy,
+            tenants=tuple(
+                replace(tenant, acl=lists[tenant.id] or extreme) if tenant.id in lists else tenant
+                for tenant in policy.tenants
+            ),
+        )
         for extreme in (unknown if None in lists.values() else unknown[:1])
     )
 

@@ -328,3 +328,32 @@ def _describe_regions(regions: Iterable[_Region], direction: Direction) -> Itera
 def _ids(rows: Iterable[Row]) -> tuple[RuleId, ...]:
     """The ids of rows, each once, in the order of the list."""
     return tuple(dict.fromkeys(row.id for row in sorted(rows, key=lambda row: row.position)))
+
+
+def count_parts(acl: Acl) -> int:
+    """Return a list's count of rules, prefixes and port ranges.
+
+    A group's prefixes count for each rule that names it.
+    """
+    sizes = {name: len(group.prefixes) for name, group in acl.groups.items()}
+    return sum(
+        1
+        + len(rule.source_ports)
+        + len(rule.destination_ports)
+        + sum(len(side.prefixes) + sum(sizes[name] for name in side.groups) for side in (rule.source, rule.destination))
+        for rule in acl.rules
+    )
+
+
+def only_closes(before: Acl, after: Acl, direction: Direction) -> bool:
+    """Return whether two lists' actions prove that the change permits nothing new.
+
+    Without a deny, a list permits what any of its rules matches; with a default that denies, no more than that.
+    """
+    denies = any(rule.action is Action.DENY for rule in before.rules)
+    if not denies and before.default(direction) is Action.PERMIT:
+        return True
+    if after.default(direction) is Action.PERMIT:
+        return False
+    permits = {rule for rule in after.rules if rule.action is Action.PERMIT}
+    return not permits or (not denies and before.groups == after.groups and permits <= {*before.rules})

@@ -34,14 +34,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, islice, takewhile
 from operator import is_
 from types import MappingProxyType
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.difference import count_combinations, count_spans, find_moved
+from orchestrator.policy.difference import count_combinations, count_parts, count_spans, find_moved, only_closes
 from orchestrator.policy.formats.express import NO_PACKETS, matches_of
 from orchestrator.policy.listed import Listed
 from orchestrator.policy.model import (
@@ -59,6 +59,7 @@ from orchestrator.policy.model import (
 from orchestrator.policy.narrowing import Withheld, is_laid
 from orchestrator.policy.neighbours import nearby
 from orchestrator.policy.oracle import return_rules
+from orchestrator.policy.policystep import Moves, PolicyStep, pair_lists
 from orchestrator.policy.rulelist import world
 from orchestrator.policy.space import ALL_BYTES, Box, boxes_of, everything, merge_boxes
 
@@ -76,18 +77,6 @@ _MOST_STEPS = 64
 """Lists that differ by so many rules are compared by these alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Moves:
-    """Packets that a change opens and closes in one direction of a tenant's list.
-
-    All packets of the direction, where that is not known.
-    """
-
-    tenant: Tenant
-    opened: tuple[Box, ...]
-    closed: tuple[Box, ...]
-
-
 _StepOfLists = tuple[int, int, ReturnTraffic, ReturnTraffic, Direction]
 """The identities of a list before and of a tenant after, with what is returned in either policy."""
 
@@ -100,7 +89,7 @@ class Comparisons:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[_StepOfLists, tuple[Acl, _Moves]] = OrderedDict()
+        self._known: OrderedDict[_StepOfLists, tuple[Acl, Moves]] = OrderedDict()
         self._parts = 0
         self._are_many = False
 
@@ -116,7 +105,7 @@ class Comparisons:
 
     def moves(
         self, old: Acl, old_returns: ReturnTraffic, new: Tenant, new_returns: ReturnTraffic, direction: Direction
-    ) -> _Moves:
+    ) -> Moves:
         """Return what the step from a list to a tenant's opens and closes."""
         step = id(old), id(new), old_returns, new_returns, direction
         known = self._known.get(step)
@@ -131,22 +120,22 @@ class Comparisons:
         self._known[step] = old, moves
         return moves
 
-    def _compare(self, before: Acl, after: Acl, tenant: Tenant, direction: Direction) -> _Moves:
-        self._parts -= _count_parts(before) + _count_parts(after)
+    def _compare(self, before: Acl, after: Acl, tenant: Tenant, direction: Direction) -> Moves:
+        self._parts -= count_parts(before) + count_parts(after)
         if self._parts >= 0:
             try:
                 found = find_moved(before, after, direction, tenant.prefixes)
             except TooLarge:
                 pass
             else:
-                return _Moves(tenant, found.permitted, found.denied)
+                return Moves(tenant, found.permitted, found.denied)
         anything = _everything(tenant, direction)
-        opened = () if _only_closes(before, after, direction) else anything
-        closed = () if _only_closes(after, before, direction) else anything
-        return _Moves(tenant, opened, closed)
+        opened = () if only_closes(before, after, direction) else anything
+        closed = () if only_closes(after, before, direction) else anything
+        return Moves(tenant, opened, closed)
 
 
-def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool) -> _Moves | None:
+def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool) -> Moves | None:
     """Return what a few rules that came or went may open and close.
 
     This is a bound from above. None where more than a few rules differ.
@@ -165,7 +154,7 @@ def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool
     for rules, opens, closes in ((come, opened, closed), (gone, closed, opened)):
         for rule in rules:
             (opens if rule.action is Action.PERMIT else closes).append(rule)
-    return _Moves(new, *(_own_boxes(rules, new, direction) for rules in (opened, closed)))
+    return Moves(new, *(_own_boxes(rules, new, direction) for rules in (opened, closed)))
 
 
 _Replaced = tuple[list[Rule], list[Rule]]
@@ -211,21 +200,33 @@ def _own_boxes(rules: Iterable[Rule], tenant: Tenant, direction: Direction) -> t
     return tuple(box for box in both if box is not None)
 
 
-_Opposed = tuple[_Moves, _Moves, tuple[Tenant, Tenant], Direction]
+_Opposed = tuple[Moves, Moves, tuple[Tenant, Tenant], Direction]
 """What opens, what closes, the sender and the receiver, and in which of the opening tenant's lists to deny."""
 
 
-def withheld(held: Iterable[Policy], target: Policy, known: Comparisons | None = None) -> Withheld:
+def find_step(published: Policy, target: Policy, known: Comparisons) -> PolicyStep:
+    """Return what `target` may decide otherwise than the policy that was published last.
+
+    Both let replies in alike.
+    """
+    known.begin(1)
+    return PolicyStep.of((way, moves) for way in Direction for moves in _moves(published, target, way, known))
+
+
+def withheld(
+    held: Iterable[Policy], target: Policy, known: Comparisons | None = None, step: PolicyStep | None = None
+) -> Withheld:
     """Compute the packets to hold back before `target` may follow.
 
-    `held` are the policies that enforcement points may hold, `known` is what other questions have found.
+    `held` are the policies that enforcement points may hold, `known` is what other questions have found. With `step`,
+    the one from the policy that was published last, only what that may decide otherwise.
     """
     found: dict[tuple[TenantId, Direction], dict[Rule, None]] = {}
     known = known or Comparisons()
     held = tuple(held)
     known.begin(len(held))
     for policy in held:
-        for opening, closing, ends, direction in _all_opposed(policy, target, known):
+        for opening, closing, ends, direction in _all_opposed(policy, target, known, step):
             rules = _meeting(opening.opened, closing.closed, ends, direction)
             found.setdefault((opening.tenant.id, direction), {}).update(dict.fromkeys(rules))
     order = sorted(found, key=lambda each: (each[0], each[1].value))
@@ -243,7 +244,7 @@ def _answers_differently(held: Policy, target: Policy) -> bool:
     return were_tracked is not are_tracked and not held.holds_replies
 
 
-def _all_opposed(policy: Policy, target: Policy, known: Comparisons) -> Iterator[_Opposed]:
+def _all_opposed(policy: Policy, target: Policy, known: Comparisons, step: PolicyStep | None) -> Iterator[_Opposed]:
     """Pair what opens and what closes on the step from a policy to another.
 
     Where that stops tracking connections, the intersection has lists alone, and all that may answer anything closes.
@@ -253,17 +254,19 @@ def _all_opposed(policy: Policy, target: Policy, known: Comparisons) -> Iterator
     if stops:
         policy, target = (replace(each, return_traffic=ReturnTraffic.EXPLICIT) for each in (policy, target))
     ways = Direction.EGRESS, Direction.INGRESS
-    moves = [_moves(policy, target, direction, known) for direction in ways]
-    yield from _pair_opposed(*moves)
+    moves = [_moves(policy, target, direction, known, step) for direction in ways]
+    for egress, ingress in pair_lists(moves[0], moves[1], ways, step):
+        yield from _pair_opposed(egress, ingress)
     if knew or are_tracked:
         for opening, direction in zip(moves, ways, strict=True):
-            closing: Sequence[_Moves] = opening
+            closing: Sequence[Moves] = opening
             if stops and any(each.opened for each in opening):
-                closing = [_Moves(each, (), _everything(each, direction)) for each in target.tenants]
-            yield from _opposed_answers(opening, closing, direction)
+                closing = [Moves(each, (), _everything(each, direction)) for each in target.tenants]
+            for some, others in pair_lists(opening, closing, (direction, direction), step):
+                yield from _opposed_answers(some, others, direction)
 
 
-def _opposed_answers(moves: Sequence[_Moves], closing: Sequence[_Moves], direction: Direction) -> Iterator[_Opposed]:
+def _opposed_answers(moves: Sequence[Moves], closing: Sequence[Moves], direction: Direction) -> Iterator[_Opposed]:
     """Pair each opening list with same-direction lists that close possible answers."""
     closing = [replace(each, closed=tuple(map(_answering, each.closed))) for each in closing if each.closed]
     for one in moves:
@@ -286,7 +289,7 @@ def _answering(box: Box) -> Box:
     )
 
 
-def _pair_opposed(egress: Iterable[_Moves], ingress: Iterable[_Moves]) -> Iterator[_Opposed]:
+def _pair_opposed(egress: Iterable[Moves], ingress: Iterable[Moves]) -> Iterator[_Opposed]:
     """Pair senders and receivers of whom one opens and the other closes.
 
     Each pair says which side opens, with its direction.
@@ -304,8 +307,10 @@ def _pair_opposed(egress: Iterable[_Moves], ingress: Iterable[_Moves]) -> Iterat
 # ---------------------------------------------------------------------------------------------- what moves
 
 
-def _moves(before: Policy, after: Policy, direction: Direction, known: Comparisons) -> list[_Moves]:
-    """Return the packets that a step opens and closes, by tenant whose lists differ."""
+def _moves(
+    before: Policy, after: Policy, direction: Direction, known: Comparisons, step: PolicyStep | None = None
+) -> list[Moves]:
+    """Return the packets that are opened and closed, by tenant whose lists differ and whom `step` concerns."""
     gone, come = before.tenants, after.tenants
     if before.return_traffic is after.return_traffic:
         gone, come = map(tuple, find_replaced(gone, come))
@@ -313,11 +318,13 @@ def _moves(before: Policy, after: Policy, direction: Direction, known: Compariso
     found = []
     for name in {**olds, **news}:
         old, new = olds.get(name), news.get(name)
+        if step is not None and not any(each is not None and step.concerns(each) for each in (old, new)):
+            continue
         if old is not None and new is not None and old.prefixes == new.prefixes:
             if before.return_traffic is after.return_traffic and (old.acl is new.acl or old.acl == new.acl):
                 continue
             if not _opens_replies(before, after) and (old.acl is new.acl or old.acl == new.acl):
-                found.append(_Moves(new, (), _everything(new, direction)))
+                found.append(Moves(new, (), _everything(new, direction)))
                 continue
             moves = known.moves(old.acl, before.return_traffic, new, after.return_traffic, direction)
         else:
@@ -327,41 +334,12 @@ def _moves(before: Policy, after: Policy, direction: Direction, known: Compariso
     return found
 
 
-def _count_parts(acl: Acl) -> int:
-    """Return a list's count of rules, prefixes and port ranges.
-
-    A group's prefixes count for each rule that names it.
-    """
-    sizes = {name: len(group.prefixes) for name, group in acl.groups.items()}
-    return sum(
-        1
-        + len(rule.source_ports)
-        + len(rule.destination_ports)
-        + sum(len(side.prefixes) + sum(sizes[name] for name in side.groups) for side in (rule.source, rule.destination))
-        for rule in acl.rules
-    )
-
-
-def _only_closes(before: Acl, after: Acl, direction: Direction) -> bool:
-    """Return whether two lists' actions prove that the change permits nothing new.
-
-    Without a deny, a list permits what any of its rules matches; with a default that denies, no more than that.
-    """
-    denies = any(rule.action is Action.DENY for rule in before.rules)
-    if not denies and before.default(direction) is Action.PERMIT:
-        return True
-    if after.default(direction) is Action.PERMIT:
-        return False
-    permits = {rule for rule in after.rules if rule.action is Action.PERMIT}
-    return not permits or (not denies and before.groups == after.groups and permits <= {*before.rules})
-
-
 def _opens_replies(before: Policy, after: Policy) -> bool:
     """Return whether lists get a last rule that permits replies."""
     return not set(return_rules(after.return_traffic)) <= set(return_rules(before.return_traffic))
 
 
-def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction) -> _Moves:
+def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction) -> Moves:
     """Return all packets of moved prefixes as possibly opened or closed.
 
     They are those of the tenant's old and new prefixes.
@@ -370,7 +348,7 @@ def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction
     assert tenant is not None
     owned = tuple({*(old.prefixes if old else ()), *(new.prefixes if new else ())})
     everything = _everything(replace(tenant, prefixes=owned), direction)
-    return _Moves(tenant, everything if new else (), everything if old else ())
+    return Moves(tenant, everything if new else (), everything if old else ())
 
 
 def _everything(tenant: Tenant, direction: Direction) -> tuple[Box, ...]:

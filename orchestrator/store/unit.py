@@ -122,6 +122,11 @@ class Unit:
         return frozenset(self._tx.reverted)
 
     @property
+    def stride(self) -> int:
+        """How far a change of this unit moves a domain's generation."""
+        return self._tx.stride
+
+    @property
     def moves_hosts(self) -> bool:
         """Whether hosts may have come or gone."""
         return self._tx.moves_hosts

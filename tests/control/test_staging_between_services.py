@@ -76,6 +76,18 @@ def test_what_another_service_published_meanwhile_counts_as_held(plants: tuple[P
     assert other.program.generation == target - 1
 
 
+def test_a_list_that_is_put_back_is_compared_with_what_another_service_published_meanwhile(
+    plants: tuple[Plant, Plant],
+) -> None:
+    one, other = plants
+    hear(other, everywhere(one, deny_web("egress")))
+    everywhere(one, BOTH)
+    everywhere(one, deny_web("ingress"))
+    time.sleep(CACHE_FOLLOWS_S)
+    target = other.put(deny_web("egress"))
+    assert other.program.generation == target - 1, "it is what was published last here, and hosts hold other lists"
+
+
 def test_there_is_an_intersection_when_the_generation_is_raised_above_what_a_host_holds(
     plants: tuple[Plant, Plant],
 ) -> None:

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mixed_policies import (
     HIGHEST,
@@ -26,10 +26,10 @@ from tracked_domain import SYN, trackable
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy import difference, intersection
-from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.formats.native import acl_from_json
-from orchestrator.policy.intersection import Comparisons, withheld
+from orchestrator.policy.intersection import Comparisons, find_step, withheld
 from orchestrator.policy.model import (
     Acl,
     Direction,
@@ -41,6 +41,7 @@ from orchestrator.policy.model import (
     trusted_acl,
 )
 from orchestrator.policy.narrowing import Narrowings, Withheld, narrowed
+from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.policy.oracle import Action, ask
 from orchestrator.policy.space import Box
 
@@ -278,6 +279,72 @@ def test_nor_where_connections_are_tracked_before_or_after(
     assert not tracked_leaks((before, middle), (before, after), packets)
     assert not tracked_leaks((middle, after), (before, after), packets)
     assert not withheld([middle], after), "once the intersection is everywhere, the target may follow"
+
+
+BLOCKS = tuple(f"10.{number}.0.0/16" for number in range(4))
+"""Of three tenants, and one that any of them may own."""
+ANY_LISTS = st.lists(st.booleans(), min_size=24, max_size=24)
+
+
+def lists_with(*permits: int) -> list[bool]:
+    return [place in permits for place in range(24)]
+
+
+def small_policy(permits: list[bool], owner_of_last: int, returns: ReturnTraffic) -> Policy:
+    """A policy of three tenants whose lists say in either direction what they do with each block."""
+    says, tenants = iter(["deny", "permit"][each] for each in permits), []
+    for number in range(3):
+        rules = [
+            {"id": f"{way}{far}", "action": next(says), "direction": way, "protocol": "tcp", end: [block]}
+            for way, end in (("egress", "destination"), ("ingress", "source"))
+            for far, block in enumerate(BLOCKS)
+        ]
+        acl = acl_from_json({"rules": rules})
+        own = (BLOCKS[number], *(BLOCKS[3:] if owner_of_last == number else ()))
+        numbers = RuleNumbers({rule.id: 1 + place for place, rule in enumerate(acl.rules)})
+        tenants.append(Tenant(TenantId(f"t{number}"), 1 + number, tuple(map(Prefix.parse, own)), acl, numbers))
+    return Policy(tuple(tenants), return_traffic=returns)
+
+
+SMALL = tuple(
+    Packet(Family.IPV4, source=(10 << 24) + (one << 16) + 5, destination=(10 << 24) + (other << 16) + 6, protocol=6,
+           source_port=7, destination_port=8, tcp_flags=SYN)
+    for one in range(4) for other in range(4)
+)  # fmt: skip
+
+
+@given(
+    ANY_LISTS,
+    ANY_LISTS,
+    st.sets(st.integers(0, 23), min_size=1, max_size=3),
+    st.tuples(*[st.integers(0, 3)] * 3),
+    st.booleans(),
+    st.booleans(),
+)
+@example(lists_with(1), lists_with(), {2, 12}, (3, 3, 3), False, False)  # both changed, one of them reaches the other
+@example(lists_with(17), lists_with(), {15}, (2, 3, 3), False, False)  # the addresses were a tenant's long ago
+@settings(max_examples=150, deadline=None, phases=PHASES)
+def test_a_step_leaks_nothing_that_did_not_leak_before_it(
+    old: list[bool], now: list[bool], flips: set[int], owners: tuple[int, int, int], moves: bool, tracked: bool
+) -> None:
+    """Hosts hold what they held long ago, or what was published last; the step changes some of the tenants."""
+    returns = ReturnTraffic.TRACKED if tracked else ReturnTraffic.EXPLICIT
+    then = [each is not (place in flips) for place, each in enumerate(now)]
+    of_target = owners[2] if moves else owners[1]
+    lists = zip((old, now, then), (*owners[:2], of_target), strict=True)
+    first, published, target = (small_policy(*each, returns) for each in lists)
+    both = zip(published.tenants, target.tenants, strict=True)
+    target = replace(target, tenants=tuple(one if one == other else other for one, other in both))
+    known = Comparisons()
+    back = withheld([first, published], target, known, find_step(published, target, known))
+    middle = narrowed(target, back, highest_number=HIGHEST)
+    leaking = tracked_leaks if tracked else leaks
+    packets = (*SMALL, *map(answered, SMALL))
+    for packet in leaking((first, middle), (first, target), packets):
+        assert leaking((first, published), (first, published), (packet,)), "the step lets it through"
+    assert not leaking((published, middle), (published, target), packets)
+    known = Comparisons()
+    assert withheld([published], target, known, find_step(published, target, known)) == withheld([published], target)
 
 
 @given(policies(max_tenants=2, max_rules=2, with_operator=False))
