@@ -234,7 +234,7 @@ def wait(
         wanted = client.domain(domain).generation if generation is None else generation
         state = wait_enforced(client, domain, wanted, timeout)
     end_unless_enforced(state, timeout)
-    say(f"generation {state.generation} is in force on every host of {domain}")
+    say(f"{domain}: generation {state.generation} is {state.describe_done()}")
 
 
 def _endpoint_row(endpoint: Endpoint) -> tuple[str, ...]:

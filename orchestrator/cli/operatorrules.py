@@ -164,7 +164,7 @@ def _change(
         if say_proposal(f"domain/{domain}", written):
             return
         state = wait_enforced(client, domain, written.generation, waiting.timeout) if waiting.wait else None
-        held = ", in force on every host" if state and state.done else ""
+        held = f", {state.describe_done()}" if state and state.done else ""
         say(f"{domain}: version {written.version} of the operator's rules, generation {written.generation}{held}")
         if state:
             end_unless_enforced(state, waiting.timeout)

@@ -102,3 +102,7 @@ class Enforced:
     def done(self) -> bool:
         """Whether every host was read back at the generation, or at a later one."""
         return self.state == "enforced"
+
+    def describe_done(self) -> str:
+        """Say where a generation that is done is in force: nowhere yet, in a domain without hosts."""
+        return "in force on every host" + ("" if self.hosts else " (the domain has none yet)")

@@ -62,6 +62,10 @@ class OwnEndpoint:
     prefixes: tuple[str, ...]
 
 
+NO_HOST = " (the domain has no host yet)"
+"""Said behind a list that is in force nowhere, for nothing is there that could enforce it."""
+
+
 @document()
 class InForce:
     """Whether every host of the domain holds the newest version of a tenant's list."""
@@ -77,7 +81,7 @@ class InForce:
         """The same in words: ``in force since 2026-11-24 12:00 UTC``, ``behind: host1, host2, since ...``."""
         since = f"since {self.since:%Y-%m-%d %H:%M} UTC"
         if self.state == "in force":
-            return f"in force {since}"
+            return f"in force {since}{'' if self.hosts else NO_HOST}"
         names = ", ".join(self.behind) if self.behind else f"{self.late} host{'' if self.late == 1 else 's'}"
         return f"behind: {names}, {since}"
 

@@ -161,7 +161,7 @@ def test_a_review_says_first_what_is_dangerous(look: Look) -> None:
     assert above["y"] < below["y"]
     page.get_by_label("What is it for?").fill("a test of the very wide kind")
     page.get_by_role("button", name="Commit", exact=True).click()
-    expect(page.get_by_text("In force on every host")).to_be_visible()
+    expect(page.get_by_text("In force on every host (the domain has none yet)")).to_be_visible()
     look.open("/project/shop/history")
     newest = page.locator(".panel").first
     for said in ("a test of the very wide kind", "by shop's engineer (member ", "Adds 'all'."):

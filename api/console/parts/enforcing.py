@@ -102,9 +102,8 @@ class Enforcing:
             self._bar.set_visibility(False)
             self._close.text = "Done"
             self._box.props(remove="persistent")
-            self._text.text = (
-                f"In force on every host, {words.seconds(time.monotonic() - self._begun)} after the commit."
-            )
+            after = words.seconds(time.monotonic() - self._begun)
+            self._text.text = f"{state.describe_done().capitalize()}, {after} after the commit."
         elif waited_s > _PATIENCE_S:
             self._looks.interval = _LATER_S
             self._text.text = f"{_still(state)} It is committed, and goes on being tried."

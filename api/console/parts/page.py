@@ -26,7 +26,7 @@ from api.console.sessions import COOKIE, Sessions
 from orchestrator.client import Client, Written
 from orchestrator.errors import AclflowError, Busy, Unauthenticated, Unreachable
 from orchestrator.wire.lists import Unconfirmed
-from orchestrator.wire.tenants import InForce, SeenTenant
+from orchestrator.wire.tenants import NO_HOST, InForce, SeenTenant
 
 _LIVE_S = 2.0
 _TICK_S = 1.0
@@ -63,7 +63,7 @@ class _ListState:
         is_behind = force.state == "behind"
         late = words.named(force.behind or ()) or words.of(force.late, "host")
         what = f"behind: {late}," if is_behind else force.state
-        self._label.text = f"Version {force.version}: {what} since {since}"
+        self._label.text = f"Version {force.version}: {what} since {since}{'' if force.hosts else NO_HOST}"
         self._label.set_visibility(True)
         self._label.classes(replace=f"chip {'bad' if is_behind else 'good'}")
 

@@ -177,7 +177,7 @@ def follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, a
         )
     else:
         what = f"version {written.version}" + ("" if written.changed else ", as it was")
-        held = ", in force on every host" if state and state.done else ""
+        held = f", {state.describe_done()}" if state and state.done else ""
         say(f"{tenant}: {what}, generation {written.generation}{held}")
     if state:
         end_unless_enforced(state, waiting.timeout)
