@@ -14,8 +14,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell's background job ignores interrupts, and so would every process that a test interrupts
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
-settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = [HealthCheck.too_slow]
+"""Drawing takes as long as it does on a machine that does other things, too."""
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None, suppress_health_check=SLOW)
+settings.register_profile("search", deadline=None, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 """`fixed` tries the same examples each time: a verdict belongs to the code. `search` (`make search`) draws new ones."""
 

@@ -47,6 +47,7 @@ from orchestrator.policy.space import Box
 
 
 @given(policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4))
+@pytest.mark.timeout(1200)
 @settings(max_examples=40, phases=PHASES)
 def test_no_mix_lets_through_what_neither_policy_permits(before: Policy, other: Policy) -> None:
     after = alike(before, other)
