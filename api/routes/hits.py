@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
+from types import MappingProxyType
 from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Response
@@ -15,7 +16,7 @@ from api.answers import answer
 from api.auth import DomainOwner, TenantReader
 from api.context import Limit, NameMarker, NamePath, ServicesDep
 from api.paging import page_after
-from orchestrator.control.ahead import hits_ahead
+from orchestrator.policy.model import Action
 from orchestrator.program.program import Tier
 from orchestrator.store.hits import records
 from orchestrator.store.hits.history import Resolution
@@ -82,7 +83,7 @@ def get_hits(
 
     def work(unit: Unit) -> HitsPage:
         found = unit.hits.totals(tenant, Tier(tier), only)
-        ahead = hits_ahead(unit, tenant, only) if tier == "host" else {}
+        ahead = _count_ahead(unit, tenant, only) if tier == "host" else {}
         lifted = unit.placements.lifted_of(tenant)
         ranked = _rank_rules(found.rules, [found, *ahead.values()], sort)
         names, following = page_after(ranked, limit, marker)
@@ -285,3 +286,31 @@ def _idle_s(rule: RuleWatch, now: dt.datetime) -> float:
 
 def _share(some: Sequence[RuleWatch], rules: Sequence[RuleWatch]) -> float:
     return len(some) / len(rules) if rules else 0.0
+
+
+def _count_ahead(unit: Unit, tenant: str, only: Sequence[str] | None = None) -> Mapping[Tier, TenantHits]:
+    """Return counts of a tenant's rules on each tier ahead of its domain's hosts: firewalls and edges.
+
+    Of its current rules, or `only` some of them, and its defaults. A packet that such a tier permits is counted again
+    by its host, so tiers are told apart and never added up; one that it denies is known to no host. Raises NotFound.
+    """
+    found = {tier: unit.hits.totals(tenant, tier, only) for tier in _tiers_ahead(unit, unit.tenants.get(tenant).domain)}
+    if Tier.EDGE in found:
+        found[Tier.EDGE] = _without_denies(unit, tenant, found[Tier.EDGE])
+    return MappingProxyType(found)
+
+
+def _tiers_ahead(unit: Unit, domain: str) -> tuple[Tier, ...]:
+    if unit.pops.of_domain(domain) is not None:
+        return Tier.SERVER, Tier.EDGE
+    return (Tier.SERVER,) if unit.firewalls.planes(domain) else ()
+
+
+def _without_denies(unit: Unit, tenant: str, found: TenantHits) -> TenantHits:
+    """Drop an edge's counts of denies.
+
+    It drops nothing that a list speaks of: what a deny counts there is sent on.
+    """
+    denies = {rule.id for rule in unit.acls.current(tenant).acl.rules if rule.action is Action.DENY}
+    rules = {name: records.RuleHits() if name in denies else hits for name, hits in found.rules.items()}
+    return replace(found, rules=MappingProxyType(rules))

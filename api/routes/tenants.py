@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from functools import partial
 from typing import Annotated, TypeVar
 
@@ -10,19 +11,20 @@ from fastapi import APIRouter, Path, Request, Response
 from api.answers import answer, etag, reply, sent
 from api.auth import Caller, TenantCreator, TenantOwner, TenantReader, is_admin, only_tenant
 from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep, logged
-from api.inforce import in_force
 from api.limits import SmallBody
 from api.schemas.common import read_prefix, read_prefixes
 from api.schemas.cost import QuotaPut
 from api.schemas.tenants import NewPrefix, NewTenant, NewTenants, Prefixes, TenantChange
 from orchestrator.control.feed import named_tenant
 from orchestrator.policy.formats.native_values import at
-from orchestrator.store.records import Principal, Reply, TenantRecord
+from orchestrator.store.points.records import Laggard
+from orchestrator.store.records import Principal, Reply, TenantRecord, VersionHead
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page, Written
 from orchestrator.wire.tenants import (
     CreatedTenants,
+    InForce,
     Limits,
     OwnedPrefixes,
     OwnEndpoint,
@@ -292,3 +294,29 @@ def _prefixes_written(
         logged(unit, caller, "tenant.prefixes", after.id, {"prefixes": list(_texts(after)), "generation": generation})
     body = Written(version=after.version, generation=generation, changed=changed)
     return reply(body, generation=generation, tag=etag(after.version), location=location)
+
+
+def in_force(unit: Unit, tenant: TenantRecord, *, named: bool) -> InForce:
+    """Return how the newest version of a list stands; hosts are `named` to operators alone."""
+    head = unit.acls.head(tenant.id)
+    state = unit.enforcers.enforced(tenant.domain, head.generation)
+    late = state.laggards
+    told = unit.events.newest_of("acl.enforced", tenant.number)
+    reached = head.created if told is None else max(told, head.created)
+    return InForce(
+        version=head.version,
+        state="behind" if late else "in force",
+        since=min(_behind_since(head, each) for each in late) if late else reached,
+        hosts=state.hosts,
+        late=len(late),
+        behind=tuple(each.host for each in late) if named else None,
+    )
+
+
+def _behind_since(head: VersionHead, late: Laggard) -> dt.datetime:
+    """Return since when a host is behind.
+
+    It is since the version was made, or since a host that held it already turned bad.
+    """
+    point = late.point
+    return head.created if point is None or point.report.generation < head.generation else point.reported

@@ -14,7 +14,7 @@ import datetime as dt
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -24,11 +24,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 
 from orchestrator.cli import complete
-from orchestrator.cli.folders import texts_under
-from orchestrator.errors import AclflowError, BadInput
+from orchestrator.errors import AclflowError, BadInput, Missing, TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native_values import at
-from orchestrator.policy.formats.results import Interfaces, Options
+from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Interfaces, Options
 from orchestrator.policy.model import Action, Direction, ReturnTraffic
 from orchestrator.policy.timewords import read_time
 
@@ -247,3 +246,44 @@ def time_of(text: str, option: str) -> dt.datetime:
     except ValueError:
         raise BadInput(f"'{text}' is not a time such as 2030-01-31T12:00:00Z", place=option) from None
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+MOST_FILES = 10_000
+
+
+def texts_under(folder: str | None, suffixes: Collection[str], option: str) -> Mapping[str, str]:
+    """Return the texts of a folder's files with these suffixes, by path.
+
+    The path is within the folder, with / between its parts. Without a folder there are none.
+
+    Raises Missing for a file that cannot be read, BadInput for one that is no text, TooLarge; they name the option.
+    """
+    if folder is None:
+        return {}
+    root = Path(folder)
+    if not root.is_dir():
+        raise Missing(f"{folder} is not a folder", place=option)
+    found: dict[str, str] = {}
+    left = DEFAULT_OPTIONS.max_bytes
+    for path in sorted(root.rglob("*")):
+        if path.suffix not in suffixes or not path.is_file():
+            continue
+        text = _text_of(path, option)
+        left -= len(text)
+        found[path.relative_to(root).as_posix()] = text
+        if left < 0 or len(found) > MOST_FILES:
+            raise TooLarge(
+                f"{folder} holds more than {DEFAULT_OPTIONS.max_bytes} bytes, or {MOST_FILES} files", place=option
+            )
+    return found
+
+
+def _text_of(path: Path, option: str) -> str:
+    try:
+        if path.stat().st_size > DEFAULT_OPTIONS.max_bytes:
+            raise TooLarge(f"{path} is larger than {DEFAULT_OPTIONS.max_bytes} bytes", place=option)
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Missing(f"{path} cannot be read: {error.strerror}", place=option) from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not UTF-8 text", place=option) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import re
 import ssl
 import time
@@ -21,8 +22,7 @@ from orchestrator.client.connections import BROKEN, Answer, Connections, Streame
 from orchestrator.client.problems import error_of, has_changed_nothing
 from orchestrator.client.records import Written
 from orchestrator.client.stream import SILENCE_S
-from orchestrator.client.tlsfaults import tls_fault
-from orchestrator.errors import AclflowError, BadInput, Missing, Unreachable
+from orchestrator.errors import AclflowError, BadInput, Missing, Unauthenticated, Unreachable
 from orchestrator.identity.trust import client_context
 from orchestrator.wire import common as wire
 from orchestrator.wire.codec import decode
@@ -285,3 +285,35 @@ def json_of(response: Answer) -> Any:
         return orjson.loads(response.content)
     except orjson.JSONDecodeError as error:
         raise Unreachable(f"{response.url} did not answer with JSON: is that the service?") from error
+
+
+_NOT_YET, _ENDED, _OTHER_HOST, _OTHER_ADDRESS = 9, 10, 62, 64
+"""OpenSSL's numbers (X509_V_ERR_...)."""
+
+
+def tls_fault(url: str, error: ssl.SSLError) -> AclflowError:
+    """Unauthenticated where the service does not take our certificate, Unreachable for everything else: whoever does
+    answer may not be the service, and the service may come back."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Unreachable(f"who answers at {url} is not the service that this machine knows: {_doubt(error)}")
+    words = (error.reason or "").lower()
+    if "alert" in words and ("certificate" in words or "unknown_ca" in words):
+        said = words.rpartition("alert_")[2].replace("_", " ")
+        return Unauthenticated(
+            f"the service at {url} does not take this machine's certificate ({said}): enrol again with a new token"
+        )
+    return Unreachable(f"the service at {url} does not speak TLS with us: {words.replace('_', ' ') or error}")
+
+
+def _doubt(error: ssl.SSLCertVerificationError) -> str:
+    match error.verify_code:
+        case code if code in (_NOT_YET, _ENDED):
+            when = "has ended" if code == _ENDED else "is not valid yet"
+            return f"its certificate {when}; this machine's clock says {dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC"
+        case code if code in (_OTHER_HOST, _OTHER_ADDRESS):
+            return f"its certificate is for others ({error.verify_message}): see the service's --tls-name"
+        case _:
+            return (
+                f"its certificate is not of the authority that is believed here ({error.verify_message}); if the "
+                "service's authority was rolled over while this machine was away, enrol it again with a new token"
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.bench.acl_size import suite as acl_size
-from orchestrator.bench.acl_size.ways import LAST_MATCH, VNF_ACL, VNF_ACL_LIBC, Way
+from orchestrator.bench.acl_size.suite import LAST_MATCH, VNF_ACL, VNF_ACL_LIBC, Way
 from orchestrator.bench.promotion import outcome as promotion
 from orchestrator.bench.promotion.ways import FIRST_MATCH, SYSTEM
 from orchestrator.bench.promotion.ways import Way as Lifting

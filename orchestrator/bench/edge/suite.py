@@ -7,22 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
-from orchestrator.bench.edge import bypass, counters, leaks, model, speed
+from orchestrator.bench.edge import bypass, counters, leaks, model
 from orchestrator.bench.edge.counters import Counters
 from orchestrator.bench.edge.leaks import Place
+from orchestrator.bench.pop import flood
 from orchestrator.bench.pop.edge import edge_switch
 from orchestrator.bench.pop.grid import IPV4, IPV6, Grid
-from orchestrator.bench.pop.links import Links
+from orchestrator.bench.pop.links import SERVICE, Links, server
 from orchestrator.bench.pop.servers import FirewallServers
 from orchestrator.bench.pop.wan import Wan
 from orchestrator.bench.pop.world import Sizes as WorldSizes
 from orchestrator.bench.pop.world import World
 from orchestrator.bench.progress import Progress, Steps
-from orchestrator.bench.results import Results
+from orchestrator.bench.results import Figure, Results
+from orchestrator.bench.traffic.iperf import received_frames
 from orchestrator.bench.traffic.site import site
 from orchestrator.bench.traffic.vnf import Ports
+from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.prefilter import Misdirect
@@ -116,7 +120,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
         links.close_servers()
         for ports in Ports:
             world = versions[0].leaking["repaired"]
-            speed.measure(results, world, links, ports, sizes.rounds, sizes.seconds, steps.next)
+            _measure_speed(results, world, links, ports, sizes.rounds, sizes.seconds, steps.next)
     results.notes += _NOTES
     return results
 
@@ -153,3 +157,34 @@ _NOTES = (
     "sender, switch and server share this machine's cores, and AF_XDP ports are served by a thread that polls one of "
     "them",
 )
+
+
+_PORT_NAMES = {Ports.SYSTEM: "system_ports", Ports.AF_XDP: "af_xdp"}
+
+
+def _measure_speed(
+    results: Results, world: World, links: Links, ports: Ports, rounds: int, seconds: float, step: Callable[[str], None]
+) -> None:
+    """Send at full speed to every block of one server; count at its interface."""
+    name = f"packets_s_{_PORT_NAMES[ports]}"
+    mine = world.allocation.key[world.servers == 1]
+    destinations = world.grid.addresses(mine)
+    try:
+        with edge_switch(links, ports, name=name) as switch:
+            switch.load(world, links)
+            rates = []
+            for turn in range(rounds):
+                step(f"{name}, round {turn + 1} of {rounds}")
+                before = _count_received(links)
+                attacking = flood.begin(links, destinations, seconds=seconds, per_s=flood.AS_FAST_AS_IT_GOES)
+                rates.append((attacking.end().seconds, _count_received(links) - before))
+        results.figures[name] = Figure.of([packets / took for took, packets in rates], "1/s")
+    except (Missing, Refused, Unreachable) as error:
+        if ports is Ports.SYSTEM:
+            raise
+        results.absent[name] = f"AF_XDP ports do not work here: {error}"
+
+
+def _count_received(links: Links) -> int:
+    text = links.inside(server(1), lambda: Path("/proc/thread-self/net/dev").read_text(encoding="ascii"))
+    return received_frames(text, SERVICE)

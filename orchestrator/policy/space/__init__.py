@@ -57,12 +57,13 @@ from orchestrator.policy.space.box import (
     WHOLE,
     Box,
     everything,
+    find_uncovered,
     full_set,
     remaining,
+    search,
 )
 from orchestrator.policy.space.merging import merge_boxes
 from orchestrator.policy.space.rules import boxes_of, side
-from orchestrator.policy.space.searching import find_uncovered, search
 from orchestrator.policy.space.standins import StandIn, StandIns
 from orchestrator.policy.space.witness import possible
 
