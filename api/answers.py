@@ -20,7 +20,7 @@ GENERATIONS = "aclflow.generations"
 _JSON = "application/json"
 
 
-def dumped(body: object) -> bytes:
+def dump_json(body: object) -> bytes:
     """A body as JSON.
 
     Text that no JSON can carry is written with escapes instead of failing.
@@ -61,7 +61,7 @@ def answer(body: object, *, tag: str | None = None, request: Request | None = No
     sent = {"Cache-Control": "no-cache", **({"ETag": tag} if tag else {})}
     if request is not None and tag is not None and tag in request.headers.get("If-None-Match", ""):
         return Response(status_code=304, headers=sent)
-    return Response(dumped(body), 200, sent, _JSON)
+    return Response(dump_json(body), 200, sent, _JSON)
 
 
 def reply(
@@ -80,10 +80,10 @@ def reply(
         **({"ETag": tag} if tag else {}),
         **({"Location": location} if location else {}),
     }
-    return Reply(201 if location else 200, headers, dumped(body))
+    return Reply(201 if location else 200, headers, dump_json(body))
 
 
-def sent(done: Written[Reply] | Reply) -> Response:
+def answer_write(done: Written[Reply] | Reply) -> Response:
     """Answer a write."""
     return WrittenResponse(done) if isinstance(done, Written) else Response(*_parts(done))
 

@@ -274,7 +274,7 @@ def author(caller: Principal) -> str:
     return caller.name
 
 
-def logged(
+def log_event(
     unit: Unit,
     caller: Principal,
     kind: str,

@@ -172,6 +172,6 @@ def open_files() -> int:
     return _WANTED_FILES if now == resource.RLIM_INFINITY else now
 
 
-def limited(protocol: Callable[..., Guest], limits: GuestLimits | None = None) -> type[asyncio.Protocol]:
+def limit_guests(protocol: Callable[..., Guest], limits: GuestLimits | None = None) -> type[asyncio.Protocol]:
     """A protocol as uvicorn wants it, whose connections share one door."""
     return cast("type[asyncio.Protocol]", partial(protocol, door=Door(limits)))

@@ -24,7 +24,7 @@ from orchestrator.wire.lists import AclVersion
 _PAGE = 100
 
 
-def compared(services: Services, tenant: str, before: int, after: int | None) -> DifferenceBody:
+def compare_versions(services: Services, tenant: str, before: int, after: int | None) -> DifferenceBody:
     """Return the packets that became permitted and denied between two versions.
 
     `after` None: the current version. Raises NotFound for versions that are forgotten or still to come, TooLarge when
@@ -41,7 +41,7 @@ def compared(services: Services, tenant: str, before: int, after: int | None) ->
     return DifferenceBody(before=before, after=version, changes=ChangeBody.all_of(found))
 
 
-def restored(unit: Unit, tenant: str, version: int, *, author: str) -> tuple[Change, tuple[str, ...]]:
+def restore_list(unit: Unit, tenant: str, version: int, *, author: str) -> tuple[Change, tuple[str, ...]]:
     """Restore the list of a version as a new one, without expired rules.
 
     The expired rules' ids are returned as well. Raises NotFound, and BadPolicy where the list names what is not the
@@ -53,7 +53,7 @@ def restored(unit: Unit, tenant: str, version: int, *, author: str) -> tuple[Cha
     return unit.acls.replace(tenant, kept, author=author), over
 
 
-def blamed(services: Services, tenant: str, body: AskedBody) -> BlameBody:
+def find_change_of(services: Services, tenant: str, body: AskedBody) -> BlameBody:
     """Which version brought what the list says of a packet.
 
     Raises BadInput, TooLarge when it takes too long.
@@ -67,7 +67,7 @@ def blamed(services: Services, tenant: str, body: AskedBody) -> BlameBody:
     return services.control.read(work)
 
 
-def bisected(services: Services, tenant: str, body: AskedBody) -> BisectedBody:
+def find_neighbours(services: Services, tenant: str, body: AskedBody) -> BisectedBody:
     """Two neighbouring versions that disagree about a packet. Raises BadInput."""
 
     def work(unit: Unit) -> BisectedBody:

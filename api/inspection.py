@@ -22,7 +22,7 @@ from api.schemas.inspection import (
     ToldBody,
     TraceBody,
 )
-from api.tiers import Settled, settled
+from api.tiers import Settled, settle_decision
 from orchestrator.compile.cost import cost
 from orchestrator.compile.filters.cost import firewall_cost
 from orchestrator.control.drafttraffic import Sampled, tried_traffic
@@ -247,7 +247,7 @@ def trace(
         if not whole_domain:
             policy = replace(policy, tenants=tuple(each for each in policy.tenants if each.id == tenant), endpoints=())
         decision = decide(policy, packet)
-        return policy, decision, settled(unit, domain, policy, packet, decision)
+        return policy, decision, settle_decision(unit, domain, policy, packet, decision)
 
     policy, decision, where = services.control.read(read)
     rule = _rule_of(policy, decision.steps[-1]) if decision.steps else None

@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from api.answers import dumped
+from api.answers import dump_json
 from api.schemas.common import NAME
 from orchestrator import errors
 from orchestrator.client.problems import MEDIA_TYPE, problem_type
@@ -92,7 +92,7 @@ def problem(error: AclflowError, status: int | None = None, headers: Mapping[str
         **({"place": error.place} if error.place else {}),
     }
     sent = {**_HEADERS.get(answered, {}), **_retry_after(error), **(headers or {})}
-    return Response(dumped(body), int(answered), sent, MEDIA_TYPE)
+    return Response(dump_json(body), int(answered), sent, MEDIA_TYPE)
 
 
 def _retry_after(error: AclflowError) -> Mapping[str, str]:

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import orjson
 from fastapi import Response
 
-from api.answers import etag, reply, sent
-from api.context import Once, Services, Writing, author, logged
+from api.answers import answer_write, etag, reply
+from api.context import Once, Services, Writing, author, log_event
 from api.inspection import written_list
 from orchestrator.errors import ApprovalNeeded, Forbidden, NotFound, Stale
 from orchestrator.policy.formats.native import acl_from_json, acl_text, rule_from_json, rule_to_json
@@ -69,7 +69,7 @@ def change_list(
     asked = work if once is None else once.of(caller, work)
     control = services.control
     try:
-        return sent(control.carry_out(asked, payer=tenant, is_large=is_large, puts=puts))
+        return answer_write(control.carry_out(asked, payer=tenant, is_large=is_large, puts=puts))
     except ApprovalNeeded:
         found = control.rehearse(lambda unit: _list_outcome(unit, tenant, work), payer=tenant, is_large=is_large)
     scope = Scope(found.domain, tenant)
@@ -78,7 +78,7 @@ def change_list(
         _check_base(found, unit.acls.version(tenant))
         return _keep_proposal(unit, caller, scope, "list", found, writing)
 
-    return sent(services.control.carry_out(propose if once is None else once.of(caller, propose), payer=tenant))
+    return answer_write(services.control.carry_out(propose if once is None else once.of(caller, propose), payer=tenant))
 
 
 def change_operator_rules(services: Services, caller: Principal, domain: str, work: Work) -> Response:
@@ -87,7 +87,7 @@ def change_operator_rules(services: Services, caller: Principal, domain: str, wo
     It is proposed where another person must approve it.
     """
     try:
-        return sent(services.control.carry_out(work, domain=domain))
+        return answer_write(services.control.carry_out(work, domain=domain))
     except ApprovalNeeded:
         found = services.control.rehearse(lambda unit: _rules_outcome(unit, domain, work))
 
@@ -95,7 +95,7 @@ def change_operator_rules(services: Services, caller: Principal, domain: str, wo
         _check_base(found, unit.domains.operator_rules(domain).version)
         return _keep_proposal(unit, caller, Scope(domain), "operator-rules", found, _NOTHING_ASKED)
 
-    return sent(services.control.carry_out(propose))
+    return answer_write(services.control.carry_out(propose))
 
 
 def set_approvals(unit: Unit, caller: Principal, domain: str, wanted: Approvals) -> Reply:
@@ -111,7 +111,7 @@ def set_approvals(unit: Unit, caller: Principal, domain: str, wanted: Approvals)
         found = _Outcome(version, encode(wanted).decode(), domain, generation)
         return _keep_proposal(unit, caller, Scope(domain), "approvals", found, _NOTHING_ASKED)
     if unit.proposals.set_approvals(domain, wanted):
-        logged(unit, caller, "approvals.changed", domain, _marks(wanted))
+        log_event(unit, caller, "approvals.changed", domain, _marks(wanted))
     record = unit.domains.get(domain)
     written = Written(version=record.version, generation=record.generation, changed=before != wanted)
     return reply(written, tag=etag(record.version))
@@ -138,7 +138,7 @@ def approve(unit: Unit, caller: Principal, scope: Scope, proposal: str) -> Reply
     unit.proposals.decide(scope, proposal, "approved", by=author(caller), by_name=caller.description)
     detail = {"proposal": proposal, "author": found.seen.author, "sha256": found.seen.digest}
     subject = scope.tenant or scope.domain
-    logged(unit, caller, _event("approved", scope), subject, detail)
+    log_event(unit, caller, _event("approved", scope), subject, detail)
     return _CARRY_OUT[found.seen.kind](unit, caller, scope, found)
 
 
@@ -150,7 +150,7 @@ def refuse(unit: Unit, caller: Principal, scope: Scope, proposal: str, state: Re
     by, name = author(caller), caller.description
     decided = unit.proposals.decide(scope, proposal, state, by=by, by_name=name, reason=reason)
     detail = {"proposal": proposal, "author": found.seen.author, "reason": reason}
-    logged(unit, caller, _event(state, scope), scope.tenant or scope.domain, detail)
+    log_event(unit, caller, _event(state, scope), scope.tenant or scope.domain, detail)
     return reply(decided)
 
 
@@ -201,7 +201,7 @@ def _keep_proposal(
         ),
     )
     detail = {"proposal": made.id, "kind": kind, "base_version": made.base_version, "sha256": made.digest}
-    logged(unit, caller, _event("made", scope), scope.tenant or scope.domain, detail)
+    log_event(unit, caller, _event("made", scope), scope.tenant or scope.domain, detail)
     body = WrittenList(version=found.base_version, generation=found.generation, changed=False, proposal=made)
     return Reply(202, {"Location": path_of(scope, made.id)}, encode(body))
 
@@ -234,7 +234,7 @@ def _carry_out_list(unit: Unit, caller: Principal, scope: Scope, found: KeptProp
             "rules": len(acl.rules),
             **_both(seen, caller),
         }
-        logged(unit, caller, "acl.replaced", scope.tenant, detail)
+        log_event(unit, caller, "acl.replaced", scope.tenant, detail)
     asked = Writing(cost=False, comment=seen.comment, despite=found.despite, confirm_s=seen.confirm_s)
     body = written_list(unit, scope.tenant, change, asked)
     return reply(body, generation=change.generation, tag=etag(change.version))
@@ -245,7 +245,7 @@ def _carry_out_rules(unit: Unit, caller: Principal, scope: Scope, found: KeptPro
     change = unit.domains.set_operator_rules(scope.domain, rules, approved=True)
     if change.changed:
         detail = {"version": change.version, "generation": change.generation, "rules": len(rules)}
-        logged(unit, caller, "operator-rules.replaced", scope.domain, {**detail, **_both(found.seen, caller)})
+        log_event(unit, caller, "operator-rules.replaced", scope.domain, {**detail, **_both(found.seen, caller)})
     body = WrittenList(version=change.version, generation=change.generation, changed=change.changed)
     return reply(body, generation=change.generation, tag=etag(change.version))
 
@@ -254,7 +254,7 @@ def _carry_out_approvals(unit: Unit, caller: Principal, scope: Scope, found: Kep
     wanted = decode(Approvals, orjson.loads(found.body))
     wanted = replace(wanted, tenants=tuple(each for each in wanted.tenants if _is_here(unit, each)))
     changed = unit.proposals.set_approvals(scope.domain, wanted)
-    logged(unit, caller, "approvals.changed", scope.domain, {**_marks(wanted), **_both(found.seen, caller)})
+    log_event(unit, caller, "approvals.changed", scope.domain, {**_marks(wanted), **_both(found.seen, caller)})
     record = unit.domains.get(scope.domain)
     body = WrittenList(version=record.version, generation=record.generation, changed=changed)
     return reply(body, tag=etag(record.version))

@@ -25,7 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
-from api.answers import dumped
+from api.answers import dump_json
 from api.context import Services
 from orchestrator.control.feed import Feed, Feeding
 from orchestrator.errors import TryAgain, Unauthenticated
@@ -124,9 +124,9 @@ async def following(
             yield _ALIVE
             continue
         if fed.missed:
-            yield _frame(None, "missed", dumped({"after": after}))
+            yield _frame(None, "missed", dump_json({"after": after}))
         for event in fed.events:
-            yield framed(event)
+            yield frame_event(event)
         after = fed.upto
 
 
@@ -139,9 +139,9 @@ async def _feed_events(feed: Feed, after: int, wait_s: float, tenant: int | None
         return None
 
 
-def framed(event: LoggedEvent) -> bytes:
+def frame_event(event: LoggedEvent) -> bytes:
     """One event as it goes over the wire."""
-    return _frame(event.id, event.kind, dumped(fill(Event, event)))
+    return _frame(event.id, event.kind, dump_json(fill(Event, event)))
 
 
 def _frame(event_id: int | None, kind: str, data: bytes) -> bytes:

@@ -32,7 +32,7 @@ class Settled:
     heavy: bool = False
 
 
-def settled(unit: Unit, domain: str, policy: Policy, packet: Packet, decision: Decision) -> Settled:
+def settle_decision(unit: Unit, domain: str, policy: Policy, packet: Packet, decision: Decision) -> Settled:
     """Where a decision takes effect, with what is placed as it is now.
 
     `policy` is what the decision asked. The way a packet comes by depends on whether its source is anybody's here,

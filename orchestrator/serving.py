@@ -16,7 +16,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from api.guests import Guest, limited
+from api.guests import Guest, limit_guests
 from api.secure import Certified, Guard
 from orchestrator.errors import AclflowError
 from orchestrator.identity.files import AuthorityDir
@@ -133,7 +133,7 @@ def _config(app: FastAPI, settings: Settings, tls: OwnTls | None) -> uvicorn.Con
         app,
         host=settings.listen_host,
         port=settings.listen_port,
-        http=limited(Certified if tls is not None else Guest),
+        http=limit_guests(Certified if tls is not None else Guest),
         log_config=None,
         access_log=False,
         server_header=False,

@@ -19,7 +19,7 @@ from orchestrator.policy.model import (
     Rule,
     trusted_acl,
 )
-from orchestrator.policy.narrowing import Withheld, narrowed
+from orchestrator.policy.narrowing import Withheld, narrow
 from orchestrator.policy.oracle import Action, ask, matches, owner
 
 HIGHEST = 10**6
@@ -54,7 +54,7 @@ def leaks(policies_held: tuple[Policy, ...], allowed: tuple[Policy, ...], packet
 
 def step(before: Policy, after: Policy) -> tuple[Policy, Withheld]:
     back = withheld([before], after)
-    return narrowed(after, back, highest_number=HIGHEST), back
+    return narrow(after, back, highest_number=HIGHEST), back
 
 
 def packets_of(*several: Policy) -> tuple[Packet, ...]:

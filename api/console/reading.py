@@ -42,7 +42,7 @@ class _Entry:
         return now - self.begun <= max(fresh_s, rest * (self.ended - self.begun))
 
 
-def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def begin_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Start work that goes on meanwhile.
 
     An awaiting caller gets its failure; nobody has to await it.

@@ -17,7 +17,7 @@ from nicegui import ui
 from api.console import pages, signing
 from api.console.guards import Departures, Headers
 from api.console.sessions import Sessions
-from api.guests import Guest, limited
+from api.guests import Guest, limit_guests
 from orchestrator.errors import Missing
 from orchestrator.memory import collect_seldom
 
@@ -72,7 +72,7 @@ def serve(settings: ConsoleSettings, tls: ssl.SSLContext | None = None) -> None:
         build(settings),
         host=settings.host,
         port=settings.port,
-        http=limited(Guest),
+        http=limit_guests(Guest),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -81,7 +81,7 @@ def moment(time: dt.datetime, zone: dt.tzinfo) -> str:
     return f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"
 
 
-def named(names: Sequence[str], most: int = 4) -> str:
+def list_names(names: Sequence[str], most: int = 4) -> str:
     """Some names, the rest as a number: a, b and 3 more."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {count(len(names) - most)} more"

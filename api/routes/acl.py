@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import TenantReader, TenantWriter, is_admin
 from api.context import (
     ConditionDep,
@@ -16,11 +16,11 @@ from api.context import (
     ServicesDep,
     WritingDep,
     author,
-    logged,
+    log_event,
     seen_from,
     takes,
 )
-from api.history import bisected, blamed
+from api.history import find_change_of, find_neighbours
 from api.inspection import draft_traffic, review, standing, trace, written_list
 from api.proposing import PROPOSED, change_list
 from api.schemas.acl import AclDocument
@@ -77,7 +77,7 @@ def put_acl(
         change = unit.acls.replace(tenant, acl, author=author(caller))
         if change.changed:
             detail = {"version": change.version, "generation": change.generation, "rules": len(acl.rules)}
-            logged(unit, caller, "acl.replaced", tenant, detail)
+            log_event(unit, caller, "acl.replaced", tenant, detail)
         body = written_list(unit, tenant, change, writing)
         return reply(body, generation=change.generation, tag=etag(change.version))
 
@@ -99,10 +99,10 @@ def confirm_change(
     def work(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
         change = unit.acls.confirm(tenant)
-        logged(unit, caller, "acl.confirmed", tenant, {"version": change.version})
+        log_event(unit, caller, "acl.confirmed", tenant, {"version": change.version})
         return _reply_settled(change)
 
-    return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
+    return answer_write(services.control.carry_out(once.of(caller, work), payer=tenant))
 
 
 @router.post("/revert", response_model=WrittenList)
@@ -114,10 +114,10 @@ def revert_change(
     def work(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
         change = unit.acls.revert(tenant, author=author(caller))
-        logged(unit, caller, "acl.reverted", tenant, {"version": change.version, "generation": change.generation})
+        log_event(unit, caller, "acl.reverted", tenant, {"version": change.version, "generation": change.generation})
         return _reply_settled(change)
 
-    return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
+    return answer_write(services.control.carry_out(once.of(caller, work), payer=tenant))
 
 
 def _reply_settled(change: Change) -> Reply:
@@ -186,7 +186,7 @@ async def blame_packet(_: TenantReader, services: ServicesDep, tenant: NamePath,
 
     It says who permitted or denied the packet.
     """
-    return await services.questions.answered(tenant, lambda: answer(blamed(services, tenant, body)))
+    return await services.questions.answered(tenant, lambda: answer(find_change_of(services, tenant, body)))
 
 
 @router.post("/bisect", response_model=BisectedBody)
@@ -195,4 +195,4 @@ async def bisect_packet(_: TenantReader, services: ServicesDep, tenant: NamePath
 
     Only few versions are looked at.
     """
-    return await services.questions.answered(tenant, lambda: answer(bisected(services, tenant, body)))
+    return await services.questions.answered(tenant, lambda: answer(find_neighbours(services, tenant, body)))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import Administrator, Caller, DomainOwner, DomainReader, is_admin, sees_domain
 from api.context import (
     ConditionDep,
@@ -18,7 +18,7 @@ from api.context import (
     OnceDep,
     Seconds,
     ServicesDep,
-    logged,
+    log_event,
 )
 from api.limits import SmallBody
 from api.paging import page_after
@@ -52,7 +52,7 @@ def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain,
 
     def work(unit: Unit) -> Reply:
         record = unit.domains.create(body.id, return_traffic=ReturnTraffic(body.return_traffic))
-        logged(unit, caller, "domain.created", record.id, {"return_traffic": body.return_traffic})
+        log_event(unit, caller, "domain.created", record.id, {"return_traffic": body.return_traffic})
         return reply(
             _domain(unit, record),
             generation=record.generation,
@@ -60,7 +60,7 @@ def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain,
             location=f"/v1/domains/{record.id}",
         )
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, work)))
 
 
 @router.get("/{domain}", response_model=Domain)
@@ -79,10 +79,10 @@ def change_domain(
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.domains.get(domain).version))
         record = unit.domains.set_return_traffic(domain, ReturnTraffic(body.return_traffic))
-        logged(unit, caller, "domain.changed", domain, {"return_traffic": body.return_traffic})
+        log_event(unit, caller, "domain.changed", domain, {"return_traffic": body.return_traffic})
         return reply(_domain(unit, record), generation=record.generation, tag=etag(record.version))
 
-    return sent(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 @router.post("/{domain}/raise", response_model=Domain)
@@ -95,11 +95,11 @@ def raise_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, b
 
     def work(unit: Unit) -> Reply:
         if unit.domains.raise_generation(domain, body.above) is not None:
-            logged(unit, caller, "domain.changed", domain, {"raised_above": body.above})
+            log_event(unit, caller, "domain.changed", domain, {"raised_above": body.above})
         record = unit.domains.get(domain)
         return reply(_domain(unit, record), generation=record.generation, tag=etag(record.version))
 
-    return sent(services.control.carry_out(once.of(caller, work), domain=domain))
+    return answer_write(services.control.carry_out(once.of(caller, work), domain=domain))
 
 
 @router.delete("/{domain}", response_model=Gone)
@@ -110,12 +110,12 @@ def delete_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, 
         record = unit.domains.get(domain)
         condition.require(etag(record.version))
         unit.domains.delete(domain)
-        logged(unit, caller, "domain.deleted", domain, {})
+        log_event(unit, caller, "domain.deleted", domain, {})
         return reply(Gone(record.generation))
 
     done = services.control.delete_domain(domain, work)
     services.spreading.drop(domain)
-    return sent(done)
+    return answer_write(done)
 
 
 # ---------------------------------------------------------------------------------------------------- hosts
@@ -144,11 +144,11 @@ def remove_host(
     def work(unit: Unit) -> Reply:
         condition.require(etag(Host.of(_host(unit, domain, host)).datapath_id))
         unit.domains.remove_host(domain, host)
-        logged(unit, caller, "host.removed", domain, {"name": host})
+        log_event(unit, caller, "host.removed", domain, {"name": host})
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 def _host(unit: Unit, domain: str, name: str) -> HostRecord:
@@ -214,11 +214,11 @@ def put_endpoint(
         change = unit.domains.put_endpoint(domain, wanted)
         if change.changed:
             unit.endpoint_groups.follow(endpoint, owners)
-            logged(unit, caller, "endpoint.written", domain, {"name": endpoint, "generation": change.generation})
+            log_event(unit, caller, "endpoint.written", domain, {"name": endpoint, "generation": change.generation})
         written = Written(version=change.version, generation=change.generation, changed=change.changed)
         return reply(written, generation=change.generation, tag=etag(change.version), location=location)
 
-    return sent(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 @router.delete("/{domain}/endpoints/{endpoint}", response_model=Gone)
@@ -232,10 +232,10 @@ def remove_endpoint(
         condition.require(etag(old.version))
         generation = unit.domains.remove_endpoint(domain, endpoint)
         unit.endpoint_groups.follow(endpoint, (old.endpoint.tenant,))
-        logged(unit, caller, "endpoint.removed", domain, {"name": endpoint, "generation": generation})
+        log_event(unit, caller, "endpoint.removed", domain, {"name": endpoint, "generation": generation})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 # ---------------------------------------------------------------------------------------------------- generations
@@ -266,10 +266,10 @@ async def get_generation(
 
 
 def _domain(unit: Unit, record: DomainRecord) -> Domain:
-    return fill(Domain, record, return_traffic=record.return_traffic.value, untracked=_untracked(unit, record))
+    return fill(Domain, record, return_traffic=record.return_traffic.value, untracked=_find_untracked(unit, record))
 
 
-def _untracked(unit: Unit, record: DomainRecord) -> tuple[str, ...]:
+def _find_untracked(unit: Unit, record: DomainRecord) -> tuple[str, ...]:
     """Return which devices of a domain that tracks connections cannot do so.
 
     They see one direction only, or keep no connections.

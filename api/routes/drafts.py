@@ -7,7 +7,7 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Path, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import TenantReader, TenantWriter
 from api.context import (
     ConditionDep,
@@ -16,7 +16,7 @@ from api.context import (
     RawBody,
     ServicesDep,
     author,
-    logged,
+    log_event,
     read_body,
     seen_from,
     takes,
@@ -59,10 +59,10 @@ def put_expectations(
         condition.allow(etag(unit.expectations.get(tenant).version))
         expecting.check_readable(unit, tenant, body.text)
         kept = unit.expectations.keep(tenant, body.text, author(caller))
-        logged(unit, caller, "expectations.kept", tenant, {})
+        log_event(unit, caller, "expectations.kept", tenant, {})
         return reply(kept, tag=etag(kept.version))
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.delete("/acl/expectations", status_code=204)
@@ -74,7 +74,7 @@ def delete_expectations(
     def work(unit: Unit) -> None:
         condition.allow(etag(unit.expectations.get(tenant).version))
         unit.expectations.forget(tenant)
-        logged(unit, caller, "expectations.deleted", tenant, {})
+        log_event(unit, caller, "expectations.deleted", tenant, {})
 
     services.control.carry_out(work)
     return Response(status_code=204)
@@ -134,11 +134,11 @@ def share_draft(
         found = unit.drafts.share(
             tenant, acl, base=body.base_version, author=author(caller), message=body.message, days=body.days
         )
-        logged(unit, caller, "draft.shared", tenant, {"draft": found.id})
+        log_event(unit, caller, "draft.shared", tenant, {"draft": found.id})
         return reply(found, location=f"/v1/tenants/{tenant}/acl/drafts/{found.id}")
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.carry_out(once.of(caller, work), payer=tenant))
+        return answer_write(services.control.carry_out(once.of(caller, work), payer=tenant))
 
 
 @router.get("/acl/drafts/{draft}", response_model=SharedDraft)
@@ -166,7 +166,7 @@ def delete_draft(
     def work(unit: Unit) -> None:
         condition.allow(etag(unit.drafts.get(tenant, draft)[0].base_version))
         unit.drafts.delete(tenant, draft)
-        logged(unit, caller, "draft.deleted", tenant, {"draft": draft})
+        log_event(unit, caller, "draft.deleted", tenant, {"draft": draft})
 
     services.control.carry_out(work)
     return Response(status_code=204)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
-from api.answers import GENERATION, answer, etag, reply, sent
+from api.answers import GENERATION, answer, answer_write, etag, reply
 from api.auth import Bearer, DomainOwner, DomainReader, TheEnforcer
 from api.context import (
     ConditionDep,
@@ -25,7 +25,7 @@ from api.context import (
     Seconds,
     Services,
     ServicesDep,
-    logged,
+    log_event,
     read_body,
     takes,
 )
@@ -135,10 +135,10 @@ def remove_enforcer(
         record = _enforcer(unit, domain, enforcer)
         condition.require(etag(record.epoch))
         unit.enforcers.remove(enforcer)
-        logged(unit, caller, "enforcer.removed", domain, {"name": record.name, "id": enforcer})
+        log_event(unit, caller, "enforcer.removed", domain, {"name": record.name, "id": enforcer})
         return reply(Gone(unit.domains.get(domain).generation))
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/epoch", response_model=Epoch)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import Administrator, DomainOwner, DomainReader, TheEnforcer
 from api.context import (
     ConditionDep,
@@ -19,7 +19,7 @@ from api.context import (
     OnceDep,
     ServicesDep,
     author,
-    logged,
+    log_event,
 )
 from api.limits import SmallBody
 from api.paging import page_after
@@ -64,12 +64,12 @@ def invite(
         secret = unit.enforcers.invite(domain, expires=expires, author=author(caller), hosts=body.hosts, **bound)
         said: dict[str, object] = {key: value for key, value in bound.items() if value is not None}
         said |= {"hosts": body.hosts} if body.hosts else {}
-        logged(unit, caller, "enforcer.invited", domain, {"expires": expires.isoformat(), **said})
+        log_event(unit, caller, "enforcer.invited", domain, {"expires": expires.isoformat(), **said})
         location = f"/v1/domains/{domain}/enforcers"
         token = services.desk.token_text(secret)
         return reply(Invitation(token=token, domain=domain, expires=expires), location=location)
 
-    return sent(services.control.carry_out(once.of(caller, work, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, work, secret=True)))
 
 
 @router.post("/domains/{domain}/enrolment-groups", status_code=201, response_model=NewGroupToken)
@@ -89,12 +89,12 @@ def invite_group(
             domain, body.group, kind=body.kind, expires=expires, author=author(caller)
         )
         said = {"group": body.group, "kind": body.kind, "id": number, "expires": expires.isoformat()}
-        logged(unit, caller, "enrolment-group.created", domain, said)
+        log_event(unit, caller, "enrolment-group.created", domain, said)
         token = services.desk.token_text(secret)
         made = NewGroupToken(id=number, token=token, domain=domain, group=body.group, expires=expires)
         return reply(made, location=f"/v1/domains/{domain}/enrolment-groups")
 
-    return sent(services.control.carry_out(once.of(caller, work, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, work, secret=True)))
 
 
 @router.get("/domains/{domain}/enrolment-groups", response_model=Page[EnrolmentGroup])
@@ -117,7 +117,7 @@ def remove_group(
     def work(unit: Unit) -> None:
         condition.require(etag(group))
         unit.enforcers.remove_group(domain, group)
-        logged(unit, caller, "enrolment-group.removed", domain, {"id": group})
+        log_event(unit, caller, "enrolment-group.removed", domain, {"id": group})
 
     services.control.write(work)
     return Response(status_code=204)
@@ -155,7 +155,7 @@ def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
     record = new.enforcer
     authority = services.desk.believed if new.certificate is not None else ""
     location = f"/v1/domains/{record.domain}/enforcers/{record.id}"
-    return sent(reply(_enrolment(new, authority), location=location))
+    return answer_write(reply(_enrolment(new, authority), location=location))
 
 
 @router.post("/enrol/switch", status_code=201, response_model=Certificate)
@@ -171,7 +171,7 @@ def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> 
     record = services.desk.enrol_switch(
         Applicant(token=body.token, name=body.name, kind=SWITCH, address=_address(request), request=body.csr)
     )
-    return sent(reply(_certificate(record, services.desk.believed), tag=etag(record.serial)))
+    return answer_write(reply(_certificate(record, services.desk.believed), tag=etag(record.serial)))
 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/certificate", status_code=201, response_model=Certificate)
@@ -182,7 +182,7 @@ def renew_certificate(caller: TheEnforcer, services: ServicesDep, body: Signing)
     """
     record = services.desk.renew(caller, body.csr)
     made = _certificate(record, services.desk.believed)
-    return sent(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
+    return answer_write(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
 
 
 @router.delete("/domains/{domain}/enforcers/{enforcer}/certificates", status_code=204)
@@ -202,7 +202,7 @@ def issue_switch(
     """
     record = services.desk.issue_switch(domain, (host, *body.also), body.csr, author(caller))
     made = _certificate(record, services.desk.believed)
-    return sent(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
+    return answer_write(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
 
 
 @router.get("/domains/{domain}/revoked-switches", response_model=Revoked)
@@ -249,7 +249,7 @@ def revoke_certificate(
         unit.certificates.revoke(serial)
         if was.is_valid:
             said = {"name": was.subject.name, "serial": serial}
-            logged(unit, caller, "certificate.revoked", was.subject.domain, said)
+            log_event(unit, caller, "certificate.revoked", was.subject.domain, said)
 
     services.control.write(work)
     return Response(status_code=204)

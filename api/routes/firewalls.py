@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import DomainOwner, DomainReader, TheEnforcer
-from api.context import ConditionDep, Limit, NameMarker, NamePath, NumberPath, OnceDep, ServicesDep, logged
+from api.context import ConditionDep, Limit, NameMarker, NamePath, NumberPath, OnceDep, ServicesDep, log_event
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.firewalls import Load, NewFirewall
@@ -44,12 +44,12 @@ def add_firewall(
 
     def work(unit: Unit) -> Reply:
         generation = unit.firewalls.add(domain, body.record())
-        logged(unit, caller, "firewall.added", domain, body.model_dump())
+        log_event(unit, caller, "firewall.added", domain, body.model_dump())
         written = WrittenFirewall(name=body.name, plane=body.plane, generation=generation)
         location = f"/v1/domains/{domain}/firewalls/{body.name}"
         return reply(written, generation=generation, tag=etag(body.plane), location=location)
 
-    return sent(services.control.carry_out(once.of(caller, work), domain=domain))
+    return answer_write(services.control.carry_out(once.of(caller, work), domain=domain))
 
 
 @router.get("/firewalls/{firewall}", response_model=Firewall)
@@ -71,10 +71,10 @@ def remove_firewall(
     def work(unit: Unit) -> Reply:
         condition.require(etag(_firewall(unit, domain, firewall).firewall.plane.value))
         generation = unit.firewalls.remove(domain, firewall)
-        logged(unit, caller, "firewall.removed", domain, {"name": firewall})
+        log_event(unit, caller, "firewall.removed", domain, {"name": firewall})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 @router.put("/enforcers/{enforcer}/load", status_code=204)

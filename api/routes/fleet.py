@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import Administrator, DomainOwner, DomainReader, TheEnforcer
-from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath, OnceDep, ServicesDep, author, logged
+from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath, OnceDep, ServicesDep, author, log_event
 from api.limits import SmallBody
 from api.schemas.fleet import FleetChanges, NewCapacity, TrialAnswer, TrialBody
 from orchestrator.compile.filters.rows import Plane
@@ -59,11 +59,11 @@ def change_fleet(
         settings = before.changed(body.changes())
         if known is None or settings != before:
             unit.fleets.put(domain, settings)
-            logged(unit, caller, "fleet.changed", domain, body.changes())
+            log_event(unit, caller, "fleet.changed", domain, body.changes())
         found = _body(unit, domain, services.cloud_kind)
         return reply(found, tag=etag(found.version))
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.delete("/fleet", response_model=Gone)
@@ -76,10 +76,10 @@ def remove_fleet(caller: DomainOwner, services: ServicesDep, domain: NamePath, c
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.fleets.get(domain).version))
         unit.fleets.remove(domain)
-        logged(unit, caller, "fleet.removed", domain, {})
+        log_event(unit, caller, "fleet.removed", domain, {})
         return reply(Gone(unit.domains.get(domain).generation))
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.get("/fleet/members/{member}", response_model=FleetMember)
@@ -102,7 +102,7 @@ def drain_member(
         unit.fleets.drain(domain, member, f"drained by {author(caller)}")
         return reply(_member(unit, domain, member))
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, work)))
 
 
 @router.get("/fleet/decisions", response_model=Page[FleetDecision])
@@ -189,10 +189,10 @@ def add_capacity(caller: Administrator, services: ServicesDep, body: NewCapacity
 
     def work(unit: Unit) -> Reply:
         record = unit.capacities.add(Plane(body.plane), body.measurements(), source=body.source)
-        logged(unit, caller, "capacity.measured", body.plane, {"version": record.version, "source": body.source})
+        log_event(unit, caller, "capacity.measured", body.plane, {"version": record.version, "source": body.source})
         return reply(_capacity(record, current=True), location="/v1/capacities")
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, work)))
 
 
 def _capacity(record: CapacityRecord, current: bool) -> CapacityVersion:

@@ -24,7 +24,7 @@ from api.context import (
     Writing,
     WritingDep,
     author,
-    logged,
+    log_event,
     read_body,
     seen_from,
     takes,
@@ -222,7 +222,7 @@ def _written(
     """The answer to a change of a group; its ETag is the list's."""
     if change.changed:
         found = {"group": group, **detail, "version": change.version, "generation": change.generation}
-        logged(unit, caller, kind, tenant, found)
+        log_event(unit, caller, kind, tenant, found)
     body = written_list(unit, tenant, change, writing)
     return reply(body, generation=change.generation, tag=etag(change.version), location=location)
 

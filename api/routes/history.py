@@ -18,10 +18,10 @@ from api.context import (
     ServicesDep,
     WritingDep,
     author,
-    logged,
+    log_event,
     seen_from,
 )
-from api.history import compared, restored
+from api.history import compare_versions, restore_list
 from api.inspection import written_list
 from api.limits import SmallBody
 from api.proposing import PROPOSED, change_list
@@ -64,7 +64,7 @@ async def get_difference(
     _: TenantReader, services: ServicesDep, tenant: NamePath, version: NumberPath, to: Later = None
 ) -> Response:
     """The packets whose fate changed from this version to another."""
-    return await services.questions.answered(tenant, lambda: answer(compared(services, tenant, version, to)))
+    return await services.questions.answered(tenant, lambda: answer(compare_versions(services, tenant, version, to)))
 
 
 @router.post("/{version}/restore", response_model=Restored, responses=PROPOSED)
@@ -84,10 +84,10 @@ def restore_version(
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.version(tenant)))
-        change, left_out = restored(unit, tenant, version, author=author(caller))
+        change, left_out = restore_list(unit, tenant, version, author=author(caller))
         if change.changed:
             detail = {"version": change.version, "generation": change.generation, "of": version}
-            logged(unit, caller, "acl.restored", tenant, detail)
+            log_event(unit, caller, "acl.restored", tenant, detail)
         told = written_list(unit, tenant, change, writing)
         body = fill(Restored, told, left_out=left_out)
         return reply(body, generation=change.generation, tag=etag(change.version))

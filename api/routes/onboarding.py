@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from api.answers import answer, dumped, etag, reply, sent
+from api.answers import answer, answer_write, dump_json, etag, reply
 from api.auth import DomainOwner
-from api.context import Limit, NameMarker, NamePath, OnceDep, ServicesDep, logged
+from api.context import Limit, NameMarker, NamePath, OnceDep, ServicesDep, log_event
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.onboarding import NewHost
@@ -38,18 +38,18 @@ def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body:
     if body.machine is None:
         host = _configured_host(body)
         add = once.of(caller, lambda unit: _add_host(unit, caller, domain, host))
-        return sent(services.control.carry_out(add, domain=domain))
+        return answer_write(services.control.carry_out(add, domain=domain))
     asked = body.onboarding(domain)
 
     def work(unit: Unit) -> Reply:
         check_approved(unit, asked)
         record = unit.onboardings.ask(asked)
-        logged(unit, caller, "onboarding.asked", domain, {"name": body.name, "machine": asked.machine.address})
+        log_event(unit, caller, "onboarding.asked", domain, {"name": body.name, "machine": asked.machine.address})
         return _under_way(domain, record)
 
     done = services.control.carry_out(once.of(caller, work))
     services.onboarder.notice()
-    return sent(done)
+    return answer_write(done)
 
 
 @router.get("/onboardings", response_model=Page[MachineOnboarding])
@@ -78,12 +78,12 @@ def remove_onboarding(caller: DomainOwner, services: ServicesDep, domain: NamePa
 
     def work(unit: Unit) -> Reply:
         record = unit.onboardings.ask_back(domain, host)
-        logged(unit, caller, "onboarding.back", domain, {"name": host})
+        log_event(unit, caller, "onboarding.back", domain, {"name": host})
         return _under_way(domain, record)
 
     done = services.control.carry_out(work)
     services.onboarder.notice()
-    return sent(done)
+    return answer_write(done)
 
 
 def _configured_host(body: NewHost) -> HostRecord:
@@ -99,7 +99,7 @@ def _configured_host(body: NewHost) -> HostRecord:
 def _add_host(unit: Unit, caller: Principal, domain: str, host: HostRecord) -> Reply:
     generation = unit.domains.add_host(domain, host)
     said = {"name": host.name, "datapath_id": f"{host.datapath_id:016x}", "uplink": host.uplink}
-    logged(unit, caller, "host.added", domain, said)
+    log_event(unit, caller, "host.added", domain, said)
     location = f"/v1/domains/{domain}/hosts/{host.name}"
     return reply(
         WrittenHost(**said, generation=generation),
@@ -111,7 +111,7 @@ def _add_host(unit: Unit, caller: Principal, domain: str, host: HostRecord) -> R
 
 def _under_way(domain: str, record: OnboardingRecord) -> Reply:
     body = _seen(record)
-    return Reply(202, {"Location": f"/v1/domains/{domain}/onboardings/{body.name}"}, dumped(body))
+    return Reply(202, {"Location": f"/v1/domains/{domain}/onboardings/{body.name}"}, dump_json(body))
 
 
 def _seen(record: OnboardingRecord) -> MachineOnboarding:

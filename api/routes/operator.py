@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.answers import answer, etag, reply
 from api.auth import Administrator
-from api.context import ConditionDep, NamePath, RawBody, ServicesDep, logged, seen_from, takes
+from api.context import ConditionDep, NamePath, RawBody, ServicesDep, log_event, seen_from, takes
 from api.proposing import change_operator_rules
 from api.schemas.domains import OperatorRulesDocument
 from orchestrator.errors import BadInput
@@ -40,7 +40,7 @@ def set_rules(
         change = unit.domains.set_operator_rules(domain, rules)
         if change.changed:
             detail = {"version": change.version, "generation": change.generation, "rules": len(rules)}
-            logged(unit, caller, "operator-rules.replaced", domain, detail)
+            log_event(unit, caller, "operator-rules.replaced", domain, detail)
         written = Written(version=change.version, generation=change.generation, changed=change.changed)
         return reply(written, generation=change.generation, tag=etag(change.version))
 

@@ -9,9 +9,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import DomainOwner, TenantReader, TheEnforcer
-from api.context import ConditionDep, Limit, NamePath, NumberMarker, RawBody, ServicesDep, logged, read_body, takes
+from api.context import ConditionDep, Limit, NamePath, NumberMarker, RawBody, ServicesDep, log_event, read_body, takes
 from api.limits import SmallBody
 from api.schemas.common import NAME
 from api.schemas.packetlog import (
@@ -87,11 +87,11 @@ def set_log_limit(
     def work(unit: Unit) -> Reply:
         condition.require(_tag(unit.packet_log.limit(domain)))
         if unit.packet_log.set_limit(domain, limit):
-            logged(unit, caller, "domain.changed", domain, {"log_limit": body.model_dump()})
+            log_event(unit, caller, "domain.changed", domain, {"log_limit": body.model_dump()})
         generation = unit.domains.get(domain).generation
         return reply(LogLimitBody.of(limit), generation=generation, tag=_tag(limit))
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @reports.post("", response_model=SightingsTaken, openapi_extra=takes(SightingsBody))

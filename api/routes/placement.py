@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import DomainOwner
-from api.context import ConditionDep, NamePath, ServicesDep, logged
+from api.context import ConditionDep, NamePath, ServicesDep, log_event
 from api.limits import SmallBody
 from api.schemas.placement import (
     ChoiceBody,
@@ -60,10 +60,10 @@ def set_placement(
         condition.require(etag(before.version))
         version = unit.placements.set_settings(domain, settings)
         if version != before.version:
-            logged(unit, caller, "placement.settings", domain, body.model_dump())
+            log_event(unit, caller, "placement.settings", domain, body.model_dump())
         return reply(PlacementSettingsBody.of(settings), tag=etag(version))
 
-    return sent(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 @router.post("/try", response_model=ChoiceBody)
@@ -85,12 +85,12 @@ def wish(
 
     def work(unit: Unit) -> Reply:
         placement = unit.placements.wish(domain, name, Wish(body.wish))
-        logged(unit, caller, "placement.wished", domain, {"tenant": tenant, "rule": rule, "wish": body.wish})
+        log_event(unit, caller, "placement.wished", domain, {"tenant": tenant, "rule": rule, "wish": body.wish})
         assert placement is not None
         (placed,) = _placed_rules(unit, domain, [placement])
         return reply(placed, generation=unit.domains.get(domain).generation)
 
-    return sent(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 @router.delete("/rules/{tenant}/{rule}", response_model=Gone)
@@ -102,11 +102,11 @@ def leave(caller: DomainOwner, services: ServicesDep, domain: NamePath, tenant: 
         if not any(each.rule == name and each.wish for each in unit.placements.list(domain)):
             raise NotFound(f"nothing was wished of '{name}'")
         unit.placements.wish(domain, name, None)
-        logged(unit, caller, "placement.wished", domain, {"tenant": tenant, "rule": rule, "wish": None})
+        log_event(unit, caller, "placement.wished", domain, {"tenant": tenant, "rule": rule, "wish": None})
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 def _placed_rules(unit: Unit, domain: str, placements: tuple[Placement, ...] | list[Placement]) -> list[PlacedRule]:

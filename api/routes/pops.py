@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import Administrator, DomainReader
-from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, ServicesDep, logged
+from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, ServicesDep, log_event
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.domains import Host
@@ -62,11 +62,11 @@ def add_pop(caller: Administrator, services: ServicesDep, body: NewPop, once: On
 
     def work(unit: Unit) -> Reply:
         generation = unit.pops.add(body.name, body.domain, settings)
-        logged(unit, caller, "pop.added", body.domain, body.model_dump())
+        log_event(unit, caller, "pop.added", body.domain, body.model_dump())
         written = WrittenPop(name=body.name, version=1, generation=generation)
         return reply(written, generation=generation, tag=etag(1), location=f"/v1/pops/{body.name}")
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, work)))
 
 
 @router.get("/{pop}", response_model=PopBody)
@@ -101,11 +101,11 @@ def set_pop(
         generation = unit.pops.set_settings(pop, settings)
         version = unit.pops.get(pop).version
         if version != before.version:
-            logged(unit, caller, "pop.changed", before.domain, {"pop": pop, **body.model_dump()})
+            log_event(unit, caller, "pop.changed", before.domain, {"pop": pop, **body.model_dump()})
         written = WrittenPop(name=pop, version=version, generation=generation)
         return reply(written, generation=generation, tag=etag(version))
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.delete("/{pop}", response_model=Gone)
@@ -116,10 +116,10 @@ def remove_pop(caller: Administrator, services: ServicesDep, pop: NamePath, cond
         found = unit.pops.get(pop)
         condition.require(etag(found.version))
         generation = unit.pops.remove(pop)
-        logged(unit, caller, "pop.removed", found.domain, {"pop": pop})
+        log_event(unit, caller, "pop.removed", found.domain, {"pop": pop})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.post("/{pop}/edges", status_code=201, response_model=WrittenHost)
@@ -129,11 +129,11 @@ def add_edge(caller: Administrator, services: ServicesDep, pop: NamePath, body: 
     def work(unit: Unit) -> Reply:
         domain = unit.pops.get(pop).domain
         generation = unit.pops.add_edge(pop, body.record())
-        logged(unit, caller, "pop.edge-added", domain, {"pop": pop, **body.model_dump()})
+        log_event(unit, caller, "pop.edge-added", domain, {"pop": pop, **body.model_dump()})
         written = WrittenHost(**body.model_dump(), generation=generation)
         return reply(written, generation=generation, location=f"/v1/pops/{pop}/edges/{body.name}")
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, work)))
 
 
 @router.delete("/{pop}/edges/{edge}", response_model=Gone)
@@ -146,11 +146,11 @@ def remove_edge(caller: Administrator, services: ServicesDep, pop: NamePath, edg
     def work(unit: Unit) -> Reply:
         domain = unit.pops.get(pop).domain
         unit.pops.remove_edge(pop, edge)
-        logged(unit, caller, "pop.edge-removed", domain, {"pop": pop, "name": edge})
+        log_event(unit, caller, "pop.edge-removed", domain, {"pop": pop, "name": edge})
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.post("/{pop}/servers", status_code=201, response_model=WrittenServer)
@@ -163,12 +163,12 @@ def add_server(
         domain = unit.pops.get(pop).domain
         server = unit.pops.add_server(pop, body.record())
         generation = unit.domains.get(domain).generation
-        logged(unit, caller, "pop.server-added", domain, {"pop": pop, **body.model_dump()})
+        log_event(unit, caller, "pop.server-added", domain, {"pop": pop, **body.model_dump()})
         said = body.model_dump() | {"number": server.number, "state": server.state.value, "generation": generation}
         location = f"/v1/pops/{pop}/servers/{body.name}"
         return reply(WrittenServer(**said), generation=generation, location=location)
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, work)))
 
 
 @router.put("/{pop}/servers/{server}", response_model=Moved)
@@ -184,7 +184,7 @@ def set_server(
         generation = unit.pops.set_server_state(pop, server, state_of(body.state))
         return reply(Moved(generation=generation), generation=generation)
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.delete("/{pop}/servers/{server}", response_model=Gone)
@@ -194,10 +194,10 @@ def remove_server(caller: Administrator, services: ServicesDep, pop: NamePath, s
     def work(unit: Unit) -> Reply:
         domain = unit.pops.get(pop).domain
         generation = unit.pops.remove_server(pop, server)
-        logged(unit, caller, "pop.server-removed", domain, {"pop": pop, "name": server})
+        log_event(unit, caller, "pop.server-removed", domain, {"pop": pop, "name": server})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.patch("/{pop}/places", response_model=Moved)
@@ -207,10 +207,10 @@ def place(caller: Administrator, services: ServicesDep, pop: NamePath, body: Pla
     def work(unit: Unit) -> Reply:
         domain = unit.pops.get(pop).domain
         generation = unit.pops.place(pop, body.places)
-        logged(unit, caller, "pop.placed", domain, {"pop": pop, "places": body.places})
+        log_event(unit, caller, "pop.placed", domain, {"pop": pop, "places": body.places})
         return reply(Moved(generation=generation), generation=generation)
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.post("/{pop}/rebuild", response_model=Moved)
@@ -221,7 +221,7 @@ def rebuild(caller: Administrator, services: ServicesDep, pop: NamePath, once: O
         generation = unit.pops.forget_lines(pop)
         return reply(Moved(generation=generation), generation=generation)
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, work)))
 
 
 @router.post("/{pop}/heavy", response_model=RoundBody)

@@ -8,7 +8,7 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Path, Response
 
-from api.answers import answer, etag, sent
+from api.answers import answer, answer_write, etag
 from api.auth import Administrator, TenantReader, TenantWriter
 from api.context import ConditionDep, NamePath, OnceDep, Services, ServicesDep
 from api.limits import SmallBody
@@ -83,7 +83,7 @@ def approve_proposal(
     Another person than its author must do it.
     """
     work = once.of(caller, lambda unit: approve(unit, caller, _of_tenant(unit, tenant), proposal))
-    return sent(services.control.carry_out(work, payer=tenant))
+    return answer_write(services.control.carry_out(work, payer=tenant))
 
 
 @router.post("/{proposal}/rejection", response_model=Proposal)
@@ -99,7 +99,7 @@ def reject_proposal(
     work = once.of(
         caller, lambda unit: refuse(unit, caller, _of_tenant(unit, tenant), proposal, "rejected", body.reason)
     )
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @router.post("/{proposal}/withdrawal", response_model=Proposal)
@@ -108,7 +108,7 @@ def withdraw_proposal(
 ) -> Response:
     """Take one's own proposal back."""
     work = once.of(caller, lambda unit: refuse(unit, caller, _of_tenant(unit, tenant), proposal, "withdrawn", ""))
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 # ---------------------------------------------------------------------------------------------------- domains
@@ -139,7 +139,7 @@ def put_approvals(
         condition.require(etag(unit.domains.get(domain).version))
         return set_approvals(unit, caller, domain, wanted)
 
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @domains.get("/proposals", response_model=Page[Proposal])
@@ -180,7 +180,7 @@ def approve_domain_proposal(
 ) -> Response:
     """Approve a proposal. Another person than its author must do it."""
     work = once.of(caller, lambda unit: approve(unit, caller, Scope(domain), proposal))
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @domains.post("/proposals/{proposal}/rejection", response_model=Proposal)
@@ -194,7 +194,7 @@ def reject_domain_proposal(
 ) -> Response:
     """Reject a proposal: nothing of it happens."""
     work = once.of(caller, lambda unit: refuse(unit, caller, Scope(domain), proposal, "rejected", body.reason))
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 @domains.post("/proposals/{proposal}/withdrawal", response_model=Proposal)
@@ -203,7 +203,7 @@ def withdraw_domain_proposal(
 ) -> Response:
     """Take one's own proposal back."""
     work = once.of(caller, lambda unit: refuse(unit, caller, Scope(domain), proposal, "withdrawn", ""))
-    return sent(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work))
 
 
 # ---------------------------------------------------------------------------------------------------- differences

@@ -24,7 +24,7 @@ from api.context import (
     Writing,
     WritingDep,
     author,
-    logged,
+    log_event,
     seen_from,
     takes,
 )
@@ -266,7 +266,7 @@ def _written(
     """The answer to a change of a rule; its ETag is the rule's own."""
     if change.changed:
         detail = {"rule": rule, "version": change.version, "generation": change.generation}
-        logged(unit, caller, kind, tenant, detail)
+        log_event(unit, caller, kind, tenant, detail)
     body = written_list(unit, tenant, change, writing)
     since = change.version if change.changed else unit.acls.rule(tenant, rule).since_version
     return reply(body, generation=change.generation, tag=None if gone else etag(since), location=location)

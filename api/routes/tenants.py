@@ -8,9 +8,9 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path, Request, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import Caller, TenantCreator, TenantOwner, TenantReader, is_admin, only_tenant
-from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep, logged
+from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep, log_event
 from api.limits import SmallBody
 from api.schemas.common import read_prefix, read_prefixes
 from api.schemas.cost import QuotaPut
@@ -62,10 +62,10 @@ def create_tenant(caller: TenantCreator, services: ServicesDep, body: NewTenant,
 
     def work(unit: Unit) -> Reply:
         record = unit.tenants.create(body.id, name=body.name, domain=body.domain, prefixes=prefixes)
-        logged(unit, caller, "tenant.created", record.id, {"domain": record.domain})
+        log_event(unit, caller, "tenant.created", record.id, {"domain": record.domain})
         return _written(unit, record, location=f"/v1/tenants/{record.id}")
 
-    return sent(services.control.carry_out(once.of(caller, work), domain=body.domain))
+    return answer_write(services.control.carry_out(once.of(caller, work), domain=body.domain))
 
 
 @router.post(":batch", status_code=201, response_model=CreatedTenants)
@@ -81,12 +81,12 @@ def create_tenants(caller: TenantCreator, services: ServicesDep, body: NewTenant
         for index, (each, prefixes) in enumerate(read):
             make = partial(unit.tenants.create, name=each.name, domain=body.domain, prefixes=prefixes)
             record = at(f"tenants[{index}]", make, each.id)
-            logged(unit, caller, "tenant.created", record.id, {"domain": record.domain})
+            log_event(unit, caller, "tenant.created", record.id, {"domain": record.domain})
         generation = unit.generations.get(body.domain, generation)
         created = CreatedTenants(body.domain, len(read), generation)
         return reply(created, generation=generation, location="/v1/tenants")
 
-    return sent(services.control.carry_out(once.of(caller, work), domain=body.domain))
+    return answer_write(services.control.carry_out(once.of(caller, work), domain=body.domain))
 
 
 @router.get("/{tenant}", response_model=SeenTenant)
@@ -118,10 +118,10 @@ def rename_tenant(
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.tenants.get(tenant).version))
         record = unit.tenants.rename(tenant, body.name)
-        logged(unit, caller, "tenant.renamed", tenant, {"name": body.name})
+        log_event(unit, caller, "tenant.renamed", tenant, {"name": body.name})
         return _written(unit, record)
 
-    return sent(services.control.carry_out(work, tenant=tenant))
+    return answer_write(services.control.carry_out(work, tenant=tenant))
 
 
 @router.delete("/{tenant}", response_model=Gone)
@@ -134,10 +134,10 @@ def delete_tenant(caller: TenantOwner, services: ServicesDep, tenant: NamePath, 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.tenants.get(tenant).version))
         generation = unit.tenants.delete(tenant)
-        logged(unit, caller, "tenant.deleted", tenant, {"generation": generation})
+        log_event(unit, caller, "tenant.deleted", tenant, {"generation": generation})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.carry_out(work, tenant=tenant))
+    return answer_write(services.control.carry_out(work, tenant=tenant))
 
 
 # ---------------------------------------------------------------------------------------------------- prefixes
@@ -163,7 +163,7 @@ def set_prefixes(
         condition.require(etag(before.version))
         return _prefixes_written(unit, caller, before, unit.tenants.set_prefixes(tenant, prefixes))
 
-    return sent(services.control.carry_out(work, tenant=tenant))
+    return answer_write(services.control.carry_out(work, tenant=tenant))
 
 
 @router.post("/{tenant}/prefixes", status_code=201, response_model=Written)
@@ -184,7 +184,7 @@ def add_prefix(
         location = f"/v1/tenants/{tenant}/prefixes/{prefix}"
         return _prefixes_written(unit, caller, before, unit.tenants.add_prefix(tenant, prefix), location)
 
-    return sent(services.control.carry_out(once.of(caller, work), tenant=tenant))
+    return answer_write(services.control.carry_out(once.of(caller, work), tenant=tenant))
 
 
 @router.delete("/{tenant}/prefixes/{prefix:path}", response_model=Written)
@@ -206,7 +206,7 @@ def remove_prefix(
         condition.require(etag(before.version))
         return _prefixes_written(unit, caller, before, unit.tenants.remove_prefix(tenant, gone))
 
-    return sent(services.control.carry_out(work, tenant=tenant))
+    return answer_write(services.control.carry_out(work, tenant=tenant))
 
 
 @router.get("/{tenant}/endpoints", response_model=Page[OwnEndpoint])
@@ -244,10 +244,10 @@ def set_quota(
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.tenants.get(tenant).version))
         record = unit.tenants.set_quota(tenant, body.quota())
-        logged(unit, caller, "tenant.quota", tenant, body.model_dump())
+        log_event(unit, caller, "tenant.quota", tenant, body.model_dump())
         return _written(unit, record)
 
-    return sent(services.control.carry_out(work, tenant=tenant))
+    return answer_write(services.control.carry_out(work, tenant=tenant))
 
 
 def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:
@@ -291,7 +291,9 @@ def _prefixes_written(
     generation = unit.domains.get(after.domain).generation
     changed = after.version != before.version
     if changed:
-        logged(unit, caller, "tenant.prefixes", after.id, {"prefixes": list(_texts(after)), "generation": generation})
+        log_event(
+            unit, caller, "tenant.prefixes", after.id, {"prefixes": list(_texts(after)), "generation": generation}
+        )
     body = Written(version=after.version, generation=generation, changed=changed)
     return reply(body, generation=generation, tag=etag(after.version), location=location)
 

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from fastapi import APIRouter, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import Administrator, Caller, is_admin
-from api.context import ConditionDep, Limit, NumberMarker, NumberPath, OnceDep, ServicesDep, logged
+from api.context import ConditionDep, Limit, NumberMarker, NumberPath, OnceDep, ServicesDep, log_event
 from api.limits import SmallBody
 from api.schemas.tokens import Rotation, TokenRequest
 from orchestrator.errors import NotFound
@@ -50,11 +50,11 @@ def create_token(caller: Administrator, services: ServicesDep, body: TokenReques
             maker=unit.tokens.bearing(caller.token_id),
         )
         detail = {"role": body.role, "tenant": body.tenant, "person": new.record.bearing.person}
-        logged(unit, caller, "token.created", str(new.record.id), detail)
+        log_event(unit, caller, "token.created", str(new.record.id), detail)
         location = f"/v1/tokens/{new.record.id}"
         return reply(_seen(NewToken, new.record, token=new.secret), tag=etag(new.record.id), location=location)
 
-    return sent(services.control.carry_out(once.of(caller, work, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, work, secret=True)))
 
 
 @router.get("/tokens/mine", response_model=Token)
@@ -78,11 +78,11 @@ def rotate_token(caller: Caller, services: ServicesDep, token: NumberPath, body:
         new = unit.tokens.rotate(token, overlap=overlap, expires=body.expires, maker=maker)
         bearer = new.record.principal
         detail = {"role": bearer.role.value, "tenant": bearer.tenant, "replaces": token, "overlap_s": body.overlap_s}
-        logged(unit, caller, "token.rotated", str(new.record.id), detail)
+        log_event(unit, caller, "token.rotated", str(new.record.id), detail)
         location = f"/v1/tokens/{new.record.id}"
         return reply(_seen(NewToken, new.record, token=new.secret), tag=etag(new.record.id), location=location)
 
-    return sent(services.control.carry_out(once.of(caller, work, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, work, secret=True)))
 
 
 @router.get("/tokens/{token}", response_model=Token)
@@ -99,7 +99,7 @@ def revoke_token(caller: Administrator, services: ServicesDep, token: NumberPath
     def work(unit: Unit) -> None:
         condition.require(etag(_token(unit, token).id))
         unit.tokens.revoke(token)
-        logged(unit, caller, "token.revoked", str(token), {})
+        log_event(unit, caller, "token.revoked", str(token), {})
 
     services.control.write(work)
     return Response(status_code=204)

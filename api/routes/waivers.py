@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from api.answers import answer, etag, reply, sent
+from api.answers import answer, answer_write, etag, reply
 from api.auth import TenantReader, TenantWriter
-from api.context import ConditionDep, NamePath, NumberPath, OnceDep, ServicesDep, author, logged
+from api.context import ConditionDep, NamePath, NumberPath, OnceDep, ServicesDep, author, log_event
 from api.limits import SmallBody
 from api.schemas.inspection import WaiverRequest
 from orchestrator.store.records import Reply
@@ -46,10 +46,10 @@ def add_waiver(
             unit.groups.get(tenant, body.group)
         made = unit.waivers.add(tenant, body.subject(), author=author(caller), reason=body.reason, ends=body.ends)
         detail = {"waiver": made.id, "kind": made.kind, "rules": list(made.rules), "reason": made.reason}
-        logged(unit, caller, "waiver.added", tenant, detail)
+        log_event(unit, caller, "waiver.added", tenant, detail)
         return reply(made, tag=etag(made.id), location=f"/v1/tenants/{tenant}/acl/waivers/{made.id}")
 
-    return sent(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, work)))
 
 
 @router.delete("/{waiver}", status_code=204)
@@ -61,7 +61,7 @@ def remove_waiver(
     def work(unit: Unit) -> None:
         condition.require(etag(unit.waivers.get(tenant, waiver).id))
         unit.waivers.remove(tenant, waiver)
-        logged(unit, caller, "waiver.removed", tenant, {"waiver": waiver})
+        log_event(unit, caller, "waiver.removed", tenant, {"waiver": waiver})
 
     services.control.write(work)
     return Response(status_code=204)

@@ -39,7 +39,7 @@ def delay_s(
     return told_s + max(told_s, pause_s) * draw()
 
 
-def shortened(seconds: float, draw: Draw = random.random) -> float:
+def shorten_wait(seconds: float, draw: Draw = random.random) -> float:
     """Return a period, shortened by chance by up to a quarter.
 
     So callers that began together drift apart.

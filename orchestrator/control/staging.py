@@ -37,7 +37,7 @@ from orchestrator.compile.cookies import HIGHEST_NUMBER
 from orchestrator.control.policychanges import BOTH_WAYS, NOTHING, Touched, compare_policies, could_leak
 from orchestrator.policy.intersection import Comparisons, find_step, withheld
 from orchestrator.policy.model import Acl, Action, Direction, Policy, ReturnTraffic, Tenant, TenantId
-from orchestrator.policy.narrowing import Narrowings, Withheld, narrowed
+from orchestrator.policy.narrowing import Narrowings, Withheld, narrow
 from orchestrator.policy.policystep import PolicyStep
 from orchestrator.program.program import Program
 from orchestrator.store.points.records import HeldRecord
@@ -220,7 +220,7 @@ class Staging:
         """Return the newest policy without what is held back, one generation earlier."""
         memory = self._memories[domain]
         with memory.lock:
-            policy = narrowed(newest.policy, held_back, highest_number=HIGHEST_NUMBER, known=memory.narrowings)
+            policy = narrow(newest.policy, held_back, highest_number=HIGHEST_NUMBER, known=memory.narrowings)
         return replace(newest, policy=policy, generation=newest.generation - 1)
 
     def published(self, target: int, snapshot: PolicySnapshot, program: Program) -> None:

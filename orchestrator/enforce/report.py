@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from orchestrator.client import PointReport
-from orchestrator.client.backoff import shortened
+from orchestrator.client.backoff import shorten_wait
 from orchestrator.enforce.standing import Point
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import AclflowError, TryAgain, Unauthenticated
@@ -162,7 +162,7 @@ class Mailbox(Generic[Letter]):
     def _next(self) -> Mapping[str, Letter] | None:
         """Wait for due reports; None when all are sent and it is time to stop."""
         with self._changed:
-            self._changed.wait_for(self._is_awake, None if self._idle_s is None else shortened(self._idle_s))
+            self._changed.wait_for(self._is_awake, None if self._idle_s is None else shorten_wait(self._idle_s))
             if self._stopping and not self._due:
                 return None
             self._changed.wait_for(self._is_complete, LINGER_S)

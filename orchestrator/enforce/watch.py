@@ -17,7 +17,7 @@ from typing import Protocol
 import structlog
 
 from orchestrator.client import Held
-from orchestrator.client.backoff import delay_s, shortened
+from orchestrator.client.backoff import delay_s, shorten_wait
 from orchestrator.enforce.standing import Goal
 from orchestrator.errors import AclflowError, BadInput, Drifted, Stale
 from orchestrator.program.delta import Delta, apply
@@ -173,7 +173,7 @@ class Watch:
     def _follow_answers(self) -> Iterator[None]:
         """Follow for a while: one step for each answer."""
         held = self._copy.held if self._copy is not None and not self._whole_wanted else None
-        for answer in self._source.follow_program(self._domain, held, lasts_s=shortened(self._patience.watch_s)):
+        for answer in self._source.follow_program(self._domain, held, lasts_s=shorten_wait(self._patience.watch_s)):
             if self._stopping.is_set():
                 return
             if answer is not None:

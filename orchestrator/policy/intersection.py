@@ -147,7 +147,7 @@ def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool
     """
     if old.groups != new.acl.groups or any(old.default(way) is not new.acl.default(way) for way in Direction):
         return None
-    gone, come = _laid_on(old.listed, new.acl.listed) or _replaced(old.listed, new.acl.listed) or (None, None)
+    gone, come = _laid_on(old.listed, new.acl.listed) or _find_replaced(old.listed, new.acl.listed) or (None, None)
     if gone is None or come is None or (not in_place and {rule.id for rule in gone} & {rule.id for rule in come}):
         return None
     opened, closed = list[Rule](), list[Rule]()
@@ -172,7 +172,7 @@ def _laid_on(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
     return None
 
 
-def _replaced(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
+def _find_replaced(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
     """Return the laid rules that went, and a few rules that changed; else None.
 
     None where many changed, or rules change places. A list that was read from the store again has other objects: it is

@@ -43,7 +43,7 @@ class Narrowings:
         self._connections: dict[TenantId, tuple[Tenant, Tenant]] = {}
 
     def after(self, tenants: Iterable[Tenant], held_back: Withheld, highest_number: int) -> tuple[Tenant, ...]:
-        """Return tenants with what is held back; see `narrowed`."""
+        """Return tenants with what is held back; see `narrow`."""
         before, self._known = self._known, {}
         made = []
         for tenant in tenants:
@@ -51,7 +51,7 @@ class Narrowings:
             if rules is not None:
                 known = before.get(tenant.id)
                 if known is None or known[0] is not tenant or known[2] != highest_number or known[1] != rules:
-                    known = tenant, rules, highest_number, _narrowed(tenant, rules, count(highest_number, -1))
+                    known = tenant, rules, highest_number, _narrow_tenant(tenant, rules, count(highest_number, -1))
                 self._known[tenant.id] = known
                 highest_number -= len(rules)
                 tenant = known[3]  # noqa: PLW2901 -- the same tenant, narrowed
@@ -69,7 +69,7 @@ class Narrowings:
         return tuple(known for _, known in self._connections.values())
 
 
-def narrowed(policy: Policy, held_back: Withheld, *, highest_number: int, known: Narrowings | None = None) -> Policy:
+def narrow(policy: Policy, held_back: Withheld, *, highest_number: int, known: Narrowings | None = None) -> Policy:
     """The policy with what is held back.
 
     The numbers of deny rules go down from `highest_number`. `known` has the tenants that were narrowed last.
@@ -104,7 +104,7 @@ def is_laid(rule: Rule) -> bool:
     return rule.action is Action.DENY and rule.id.startswith(_LAID)
 
 
-def _narrowed(tenant: Tenant, rules: tuple[Rule, ...], numbers: Iterator[int]) -> Tenant:
+def _narrow_tenant(tenant: Tenant, rules: tuple[Rule, ...], numbers: Iterator[int]) -> Tenant:
     acl = tenant.acl
     taken = {rule.id for rule in acl.listed}
     names = (name for name in (RuleId(f"{_LAID}{place}") for place in count()) if name not in taken)

@@ -36,7 +36,7 @@ from orchestrator.store.principals import PrincipalCache
 from orchestrator.store.records import Committed, Principal
 from orchestrator.store.sql.clock import SteadyClock, utc_now
 from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool, lock_log, sync_log
-from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.faults import translate_faults
 from orchestrator.store.sql.keys import certificate_digest, digest_of, to_micros
 from orchestrator.store.sql.members import Members
 from orchestrator.store.sql.notices import Listener, Notices
@@ -192,7 +192,7 @@ class Store:
 
     def check(self) -> None:
         """Raise (Busy, Unreachable) unless the database answers: for readiness probes."""
-        with translated(), self.engine.connect() as connection:
+        with translate_faults(), self.engine.connect() as connection:
             connection.execute(text("SELECT 1"))
 
     def close(self) -> None:
@@ -218,7 +218,7 @@ class Store:
 
     @contextmanager
     def _transaction(self, *, writing: bool, synced: bool = True, part: str | None = None) -> Iterator[Transaction]:
-        connection = self._writing(synced, part) if writing else _begun(self._connect(), begin_reading)
+        connection = self._writing(synced, part) if writing else _begin(self._connect(), begin_reading)
         if writing and part is None and not self.is_alone:
             with self._logging:  # the commit before is in the database, and its head may not be noted here yet
                 pass
@@ -252,14 +252,14 @@ class Store:
         try:
             kept = self._writers.pop()
         except IndexError:
-            return _begun(self._connect(), begin)
+            return _begin(self._connect(), begin)
         with suppress(Unreachable):  # the database was away meanwhile
-            return _begun(kept, begin)
-        return _begun(self._connect(), begin)
+            return _begin(kept, begin)
+        return _begin(self._connect(), begin)
 
     def _connect(self) -> Connection:
         """A connection of the pool. Raises Busy, Unreachable."""
-        with translated():
+        with translate_faults():
             return self.engine.connect()
 
     def _commit(self, tx: Transaction) -> Committed:
@@ -272,7 +272,8 @@ class Store:
                 MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts, tx.lists_changed()
             )
             try:
-                with nullcontext() if committed.is_nothing else self._notices.announced(tx, committed), translated():
+                announced = nullcontext() if committed.is_nothing else self._notices.announced(tx, committed)
+                with announced, translate_faults():
                     tx.connection.commit()
             except BaseException:
                 self._chain.doubt(tx.head)
@@ -309,7 +310,7 @@ class _Numbers:
 
     def draw(self, counter: str, count: int) -> int:
         """Return the first of `count` consecutive numbers that nobody else draws. Raises Busy, Unreachable."""
-        with translated(), self._engine.begin() as connection:
+        with translate_faults(), self._engine.begin() as connection:
             connection.execute(text("SET LOCAL synchronous_commit = off"))
             next_number = connection.execute(_DRAW, {"name": counter, "first": 1 + count, "count": count}).scalar_one()
         return int(next_number) - count
@@ -321,9 +322,9 @@ _DRAW = text(
 )
 
 
-def _begun(connection: Connection, begin: Callable[[Connection], None]) -> Connection:
+def _begin(connection: Connection, begin: Callable[[Connection], None]) -> Connection:
     """A connection with a transaction begun. Raises Busy, Unreachable; the connection is given up then."""
-    with translated():
+    with translate_faults():
         try:
             begin(connection)
         except BaseException:
@@ -338,7 +339,7 @@ def _give_back(connection: Connection) -> None:
 
     One that breaks at that has nothing left to lose.
     """
-    with suppress(Unreachable), translated():
+    with suppress(Unreachable), translate_faults():
         connection.close()
     if not connection.closed:
         connection.invalidate()

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from orchestrator.errors import Missing
 from orchestrator.store.schema.core import HEAD
 from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool
-from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.faults import translate_faults
 
 _SCRIPTS = Path(__file__).with_name("migrations")
 VERSION_TABLE = "alembic_version"
@@ -39,7 +39,7 @@ def upgrade(url: str) -> Upgrade:
     """
     engine = connect_pool(url, _BUSY_TIMEOUT_S)
     try:
-        with translated(), engine.connect() as connection:
+        with translate_faults(), engine.connect() as connection:
             begin_writing(connection)
             before = revision(connection)
             run(connection)
@@ -51,11 +51,11 @@ def upgrade(url: str) -> Upgrade:
 
 def prepare(engine: Engine) -> None:
     """Give a fresh database its tables; refuse one of another schema. Raises Missing."""
-    with translated(), engine.connect() as connection:
+    with translate_faults(), engine.connect() as connection:
         begin_reading(connection)
         found = revision(connection)
     if found is None:
-        with translated(), engine.connect() as connection:
+        with translate_faults(), engine.connect() as connection:
             begin_writing(connection)
             run(connection)  # does nothing where another process was faster
             connection.commit()

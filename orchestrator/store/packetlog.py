@@ -146,7 +146,7 @@ class PacketLog:
 
         Raises Missing for headers under a key that is not this one.
         """
-        body = orjson.loads(opened(self._tx.settings.packets_key, row.domain, row.body))
+        body = orjson.loads(open_headers(self._tx.settings.packets_key, row.domain, row.body))
         direction = Direction(body["direction"]) if "direction" in body else None
         return LoggedPacket(
             from_micros(row.at), row.owner, row.rule, Action(row.action), direction, row.host, packet_from_json(body),
@@ -185,7 +185,7 @@ def seal(key: bytes, domain: str, text: bytes) -> str:
     return _SEALED + base64.b64encode(nonce + ChaCha20Poly1305(key).encrypt(nonce, text, domain.encode())).decode()
 
 
-def opened(key: bytes | None, domain: str, kept: str) -> bytes:
+def open_headers(key: bytes | None, domain: str, kept: str) -> bytes:
     """Return headers as they were, also those that were kept before there was a key.
 
     Raises Missing.

@@ -22,7 +22,7 @@ from orchestrator.store.pops.cache import KnownPop, PopCache
 from orchestrator.store.records import ListsChanged, PolicySnapshot
 from orchestrator.store.schema.core import counters, domains, enforcers, hosts, tenants, tokens
 from orchestrator.store.schema.fleet import fleet_members
-from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.faults import translate_faults
 from orchestrator.store.sql.keys import to_micros
 from orchestrator.store.sql.prepared import Prepared, Rows, driver_of
 
@@ -213,7 +213,7 @@ class Transaction:
             return work(*args, **kwargs)
         except BaseException as error:
             self.spent = f"a statement of this unit of work failed ({type(error).__name__})"
-            with translated():
+            with translate_faults():
                 raise
 
     def write(self, statement: Executable, parameters: Parameters | None = None) -> CursorResult[Any]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.client.backoff import FIRST_S, LONGEST_S, delay_s, shortened
+from orchestrator.client.backoff import FIRST_S, LONGEST_S, delay_s, shorten_wait
 from orchestrator.errors import AclflowError, Busy, Unreachable
 
 CHANCE = st.floats(0.0, 1.0)
@@ -39,4 +39,4 @@ def test_a_thousand_callers_that_fail_together_do_not_come_back_together(failure
 
 @given(st.floats(0.0, 1e6), CHANCE)
 def test_a_period_is_never_longer_than_it_was(seconds: float, chance: float) -> None:
-    assert 0.75 * seconds <= shortened(seconds, lambda: chance) <= seconds
+    assert 0.75 * seconds <= shorten_wait(seconds, lambda: chance) <= seconds

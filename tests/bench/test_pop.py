@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.bench.attack.suite import Attack, expected_share, targets
 from orchestrator.bench.pop.flood import PAYLOAD_OCTETS, frames_to
 from orchestrator.bench.pop.grid import BLOCKS, IPV4, IPV6, Grid
-from orchestrator.bench.pop.shots import datagram, permitted
+from orchestrator.bench.pop.shots import datagram, permitted_frame
 from orchestrator.bench.pop.world import ATTACKED_PORT, PERMITTED_PORT, Sizes, World, machine
 from orchestrator.enforce.drivers.openflow.frames import checksum
 from orchestrator.policy.addresses import Prefix
@@ -55,7 +55,7 @@ def test_frames_say_who_sends_and_what(grid: Grid) -> None:
     destination = grid.addresses(grid.routable[:1])[0]
     for frame, source, port in (
         (datagram(grid, destination), grid.stranger, ATTACKED_PORT),
-        (permitted(grid, destination), grid.client.network, PERMITTED_PORT),
+        (permitted_frame(grid, destination), grid.client.network, PERMITTED_PORT),
     ):
         octets = grid.family.bits // 8
         assert source.to_bytes(octets, "big") + destination.to_bytes(octets, "big") in frame

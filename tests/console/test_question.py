@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from api.console.parts.question import concerned
+from api.console.parts.question import find_concerned
 from orchestrator.wire.tenants import Limits, Tenant
 
 SHOP, BANK = (
@@ -36,4 +36,4 @@ SHOP, BANK = (
     ],
 )
 def test_whom_a_packet_concerns(source: str, destination: str, whom: Tenant) -> None:
-    assert concerned([SHOP, BANK], source, destination) is whom
+    assert find_concerned([SHOP, BANK], source, destination) is whom

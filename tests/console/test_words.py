@@ -34,8 +34,8 @@ def test_numbers_and_names() -> None:
     assert words.of(1, "rule") == "1 rule"
     assert words.of(2, "set of packets", "sets of packets") == "2 sets of packets"
     assert words.bytes_text(1_250_000) == "1.25 MB"
-    assert words.named(["a", "b"]) == "a, b"
-    assert words.named(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert words.list_names(["a", "b"]) == "a, b"
+    assert words.list_names(["a", "b", "c"], 2) == "a, b and 1 more"
     assert words.seconds(0.0453) == "45 ms"
     assert words.seconds(1.25) == "1.2 s"
 

@@ -14,7 +14,7 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.intersection import withheld
 from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Tenant, TenantId
-from orchestrator.policy.narrowing import narrowed
+from orchestrator.policy.narrowing import narrow
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.store.records import PolicySnapshot
 
@@ -49,7 +49,7 @@ def compiled_both(compiler: Compiler, generation: int, blue: Tenant) -> tuple[Co
 
 
 def held_back(blue: Tenant) -> Policy:
-    return narrowed(policy(RED, blue), BACK, highest_number=10**6)
+    return narrow(policy(RED, blue), BACK, highest_number=10**6)
 
 
 def test_both_lines_are_what_they_would_be_from_scratch() -> None:

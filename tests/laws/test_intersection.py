@@ -40,7 +40,7 @@ from orchestrator.policy.model import (
     TenantId,
     trusted_acl,
 )
-from orchestrator.policy.narrowing import Narrowings, Withheld, narrowed
+from orchestrator.policy.narrowing import Narrowings, Withheld, narrow
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.policy.oracle import Action, ask
 from orchestrator.policy.space import Box
@@ -62,7 +62,7 @@ def test_no_mix_lets_through_what_neither_policy_permits(before: Policy, other: 
 @settings(max_examples=8, phases=PHASES)
 def test_nor_when_switches_lag_by_more_than_one_policy(first: Policy, second: Policy, third: Policy) -> None:
     second, third = alike(first, second), alike(first, third)
-    middle = narrowed(third, withheld([first, second], third), highest_number=HIGHEST)
+    middle = narrow(third, withheld([first, second], third), highest_number=HIGHEST)
     packets = packets_of(first, second, third, middle)
     for lagging in (first, second):
         assert not leaks((lagging, middle), (lagging, third), packets)
@@ -126,8 +126,8 @@ def test_nor_while_others_write_beside_what_is_held_back(
         for step_of in [None, *changes]:
             newest = newest if step_of is None else edited(newest, *step_of)
             back = withheld(held, newest, known)
-            middle = narrowed(newest, back, highest_number=HIGHEST, known=narrowings)
-            assert middle == narrowed(newest, back, highest_number=HIGHEST), "a memory changes nothing"
+            middle = narrow(newest, back, highest_number=HIGHEST, known=narrowings)
+            assert middle == narrow(newest, back, highest_number=HIGHEST), "a memory changes nothing"
             packets = packets_of(first, newest, middle)
             for lagging in held:
                 assert not leaks((lagging, middle), (lagging, newest), packets)
@@ -159,16 +159,16 @@ def test_a_list_that_is_held_back_stays_the_same_object_while_others_write() -> 
         for number, name in enumerate(("red", "blue"), 1)
     )
     back, narrowings = Withheld({red.id: deny("ingress", 22).rules[:1]}), Narrowings()
-    first = narrowed(Policy((red, blue)), back, highest_number=HIGHEST, known=narrowings)
+    first = narrow(Policy((red, blue)), back, highest_number=HIGHEST, known=narrowings)
     changed = replace(blue, acl=deny("egress", 81))
-    second = narrowed(Policy((red, changed)), back, highest_number=HIGHEST, known=narrowings)
+    second = narrow(Policy((red, changed)), back, highest_number=HIGHEST, known=narrowings)
     assert second.tenants[0] is first.tenants[0]
     assert second.tenants[1] is changed
     some, more = (tuple(deny("ingress", port).rules[0] for port in range(20, most)) for most in (22, 25))
     for of_blue in (some, more):  # its numbers follow those of red's
         for of_red in (some, more, some):
             back = Withheld({red.id: of_red, blue.id: of_blue})
-            assert narrowed(Policy((red, blue)), back, highest_number=HIGHEST, known=narrowings) == narrowed(
+            assert narrow(Policy((red, blue)), back, highest_number=HIGHEST, known=narrowings) == narrow(
                 Policy((red, blue)), back, highest_number=HIGHEST
             )
 

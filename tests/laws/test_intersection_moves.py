@@ -30,7 +30,7 @@ from orchestrator.policy.model import (
     Rule,
     RuleId,
 )
-from orchestrator.policy.narrowing import Narrowings, Withheld, narrowed
+from orchestrator.policy.narrowing import Narrowings, Withheld, narrow
 from orchestrator.policy.oracle import Action
 
 
@@ -56,7 +56,7 @@ def test_rules_that_move_from_one_end_to_the_other_one_write_after_the_other(
         patch.setattr(intersection, "find_moved", too_large)
         back = withheld([closed, opened], newest, known)
         assert {rule.direction for rules in back.rules.values() for rule in rules} == {opening}
-        middle = narrowed(newest, back, highest_number=HIGHEST, known=narrowings)
+        middle = narrow(newest, back, highest_number=HIGHEST, known=narrowings)
         assert leaks((closed, newest), (closed, newest), packets)
         assert not leaks((closed, middle), (closed, newest), packets)
         assert any(passes(middle, middle, packet) for packet in packets), "no more than these is held back"
@@ -78,7 +78,7 @@ def test_long_lists_that_turn_around_follow_their_own_intersection(base: Policy)
         assert back
         assert not withheld([middle], after)
         long = with_list(after, Listed.of(many_more(after.tenants[0].acl.rules)))
-        middle = narrowed(long, back, highest_number=HIGHEST)
+        middle = narrow(long, back, highest_number=HIGHEST)
         again = with_list(long, Listed.of(replace(rule) for rule in long.tenants[0].acl.rules))
         assert again == long
         assert not withheld([middle], again), "the same list, read again from the store"
@@ -99,7 +99,7 @@ def test_a_tenant_keeps_nothing_back_by_what_it_calls_its_rules(base: Policy) ->
     back = Withheld({after.tenants[0].id: tuple(denies)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intersection, "MOST_PARTS", 0)
-        assert not withheld([narrowed(after, back, highest_number=HIGHEST)], after)
+        assert not withheld([narrow(after, back, highest_number=HIGHEST)], after)
 
 
 @given(base=policies(max_tenants=1, max_rules=0, with_operator=False))

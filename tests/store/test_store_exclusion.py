@@ -20,7 +20,7 @@ from orchestrator.store import Store
 from orchestrator.store.chains import Chain, Head
 from orchestrator.store.schema.core import endpoint_prefixes, endpoints, prefixes
 from orchestrator.store.sql.database import begin_writing, lock_log
-from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.faults import translate_faults
 from orchestrator.store.sql.keys import first_bytes, last_bytes
 from orchestrator.store.transaction import StoreSettings
 
@@ -83,7 +83,7 @@ def test_two_transactions_under_way_cannot_both_take_overlapping_prefixes(
 
     def second() -> None:
         try:
-            with translated(), other.engine.connect() as connection:
+            with translate_faults(), other.engine.connect() as connection:
                 insert_raw(connection, prefixes, Prefix.parse("10.9.1.0/24"), {"tenant": 1})
                 connection.commit()
                 outcome.append("taken")

@@ -22,7 +22,7 @@ from orchestrator.errors import BadInput, Busy, Conflict, Full, Missing, NotFoun
 from orchestrator.policy.model import Acl
 from orchestrator.store import Store, open_store
 from orchestrator.store.records import Reply, Role
-from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.faults import translate_faults
 from orchestrator.store.transaction import StoreSettings
 from orchestrator.store.unit import Unit
 
@@ -242,7 +242,7 @@ def test_every_connection_in_use_is_busy(open_another: Callable[..., Store]) -> 
     ],
 )
 def test_what_postgresql_says_becomes_what_the_caller_can_do(state: str, error: type[Exception]) -> None:
-    with pytest.raises(error) as caught, translated():
+    with pytest.raises(error) as caught, translate_faults():
         raise psycopg.errors.lookup(state)("as the server words it")
     assert type(caught.value) is error
 

@@ -25,7 +25,7 @@ from orchestrator.lab.service import ControlPlane
 from orchestrator.lab.wire import Wire, shot
 from orchestrator.policy.intersection import withheld
 from orchestrator.policy.model import Acl, Action, Direction, Packet, Rule, RuleId, TenantId
-from orchestrator.policy.narrowing import narrowed
+from orchestrator.policy.narrowing import narrow
 from orchestrator.policy.protocols import TCP
 
 SHOP = TenantId("shop")
@@ -61,7 +61,7 @@ def lab(layout: Layout) -> Lab:
 
 def test_switches_out_of_step_leak_but_for_the_intersection(lab: Lab) -> None:
     old, new = (policy_of(POP, {SHOP: acl}) for acl in (OLD, NEW))
-    middle = narrowed(new, withheld([old], new), highest_number=HIGHEST_NUMBER)
+    middle = narrow(new, withheld([old], new), highest_number=HIGHEST_NUMBER)
     with Direct(lab) as direct, Wire(lab, ["web1", "db1"]) as wire:
         direct.enforce(old)
         assert not arrives(wire, lab, TO_DATABASE)

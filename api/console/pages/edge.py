@@ -119,11 +119,11 @@ class _Pop:
         self._shown = seen
         pop, traffic = seen
         self._domain.text = f"domain {pop['domain']}"
-        edges = words.named([each["name"] for each in pop["edges"]])
+        edges = words.list_names([each["name"] for each in pop["edges"]])
         self._edges.text = f"edge switches: {edges}" if edges else "no edge switch yet: aclflow pop edge add"
         fill(self._servers, _servers(pop, traffic))
         fill(self._tenants, _tenants(pop, traffic))
-        self._dropped.text = _dropped(traffic)
+        self._dropped.text = _dropped_line(traffic)
         self._show_tcam(pop)
         fill(self._heavy, _heavy(pop, traffic))
 
@@ -146,7 +146,7 @@ def _read(client: Client, name: str) -> tuple[Mapping[str, Any], Mapping[str, An
     return client.pop(name), client.pop_traffic(name)
 
 
-def _dropped(traffic: Mapping[str, Any]) -> str:
+def _dropped_line(traffic: Mapping[str, Any]) -> str:
     nobody, spoofed = (words.of(traffic[name]["packets"], "packet") for name in ("nobody", "spoofed"))
     return f"Dropped at the edge: {nobody} to addresses without owner, {spoofed} from outside with a tenant's address"
 
@@ -232,7 +232,7 @@ def _servers(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[st
                 "port": each["port"],
                 "by_lines": words.count(sent["lines"]["packets"]) if sent else "",
                 "by_exceptions": words.count(sent["exceptions"]["packets"]) if sent else "",
-                "tenants": f"{words.count(len(whom))}: {words.named(whom, _MOST_TENANTS)}" if whom else "nobody",
+                "tenants": f"{words.count(len(whom))}: {words.list_names(whom, _MOST_TENANTS)}" if whom else "nobody",
             }
         )
     return rows

@@ -60,12 +60,12 @@ class _Groups:
                 if self._writes:
                     ui.button("Edit", icon="edit", on_click=lambda: self._edit(group)).props("flat dense no-caps")
             ui.label(
-                words.named([str(prefix) for prefix in group.prefixes], _MOST_SHOWN)
+                words.list_names([str(prefix) for prefix in group.prefixes], _MOST_SHOWN)
                 or "no members: rules that name it match nothing"
             ).classes("mono")
             if used:
                 link = f"{path_of('acl', self._desk.view.tenant)}?q=@{group.name}"
-                ui.link(f"used by {words.of(len(used), 'rule')}: {words.named(used)}", link).classes("small")
+                ui.link(f"used by {words.of(len(used), 'rule')}: {words.list_names(used)}", link).classes("small")
             else:
                 ui.label("no rule uses it").classes("small quiet")
 

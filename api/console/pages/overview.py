@@ -32,7 +32,8 @@ _STEP, _STEPS = dt.timedelta(seconds=5), 120
 async def build(view: View) -> None:
     """Draw the page."""
     tenant = await view.read("tenant", lambda client: client.tenant(view.tenant), fresh_s=10)
-    ui.label(f"Owns {words.named([str(prefix) for prefix in tenant.prefixes], 6) or 'no prefix yet'}").classes("quiet")
+    prefixes = words.list_names([str(prefix) for prefix in tenant.prefixes], 6)
+    ui.label(f"Owns {prefixes or 'no prefix yet'}").classes("quiet")
     page = _Overview(view)
     page.draw()
     ask_why([tenant, *await _others(view)])

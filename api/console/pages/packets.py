@@ -89,7 +89,7 @@ class _Packets:
         """Say why no packet is listed."""
         acl = path_of("acl", self._view.tenant)
         if self._logging:
-            logging = words.named(self._logging)
+            logging = words.list_names(self._logging)
             says = f"No packet yet. Shown are those that rules with a log decide: {logging}."
         else:
             says = (

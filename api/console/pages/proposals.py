@@ -69,7 +69,7 @@ async def build_domain(view: View) -> None:
 def _draw_marks(approvals: Approvals) -> None:
     named = ["the operator rules"] if approvals.operator_rules else []
     if approvals.tenants:
-        named.append(f"the lists of {words.named(approvals.tenants)}")
+        named.append(f"the lists of {words.list_names(approvals.tenants)}")
     some = f"Another person must approve changes of: {' and '.join(named)}."
     ui.label(some if named else "No change of the domain needs the approval of another person.").classes("quiet")
 

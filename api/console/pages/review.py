@@ -24,7 +24,7 @@ from api.console.parts.ruleform import error_text
 from api.console.parts.section import Section
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from api.console.reading import begun
+from api.console.reading import begin_task
 from orchestrator.client import Review
 from orchestrator.client.lists import Part
 from orchestrator.errors import AclflowError, Stale
@@ -110,10 +110,10 @@ class _ReviewPage:
 
         The difference is wanted first; the cost takes longest, and is asked for behind it.
         """
-        text = begun(asyncio.to_thread(acl_text, self._desk.draft.acl))
-        self._difference = begun(self._ask_part(text, "difference"))
-        self._findings = begun(self._ask_part(text, "findings"))
-        self._after = {part: begun(self._ask_part(text, part, self._difference)) for part in COSTS}
+        text = begin_task(asyncio.to_thread(acl_text, self._desk.draft.acl))
+        self._difference = begin_task(self._ask_part(text, "difference"))
+        self._findings = begin_task(self._ask_part(text, "findings"))
+        self._after = {part: begin_task(self._ask_part(text, part, self._difference)) for part in COSTS}
 
     async def _ask_part(self, text: Task[bytes], part: Part, behind: Task[Review] | None = None) -> Review:
         if behind is not None:
@@ -205,7 +205,7 @@ class _ReviewPage:
 
     async def _show_costs(self) -> None:
         await asyncio.wait([self._findings])
-        before = {part: begun(self._view.standing(part)) for part in COSTS}
+        before = {part: begin_task(self._view.standing(part)) for part in COSTS}
         for part in COSTS:
             after, now = await self._after[part], await before[part]
             with (

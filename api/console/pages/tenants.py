@@ -45,7 +45,7 @@ def _draw(view: View, tenant: Tenant) -> None:
         if tenant.name and tenant.name != tenant.id:
             ui.label(tenant.id).classes("mono quiet")
         ui.label(f"domain {tenant.domain}").classes("chip none")
-        ui.label(words.named([str(prefix) for prefix in tenant.prefixes]) or "no prefixes").classes("mono")
+        ui.label(words.list_names([str(prefix) for prefix in tenant.prefixes]) or "no prefixes").classes("mono")
         ui.space()
         parts = [
             f"{words.count(value)} {name}"

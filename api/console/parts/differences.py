@@ -73,8 +73,8 @@ def _draw_change(change: Json, becomes: str) -> None:
             ui.label(f"{change['direction']}: {change['summary']}").classes("mono")
             less = tuple(dict.fromkeys((*change["less_before"], *change["less_after"])))
             if less:
-                ui.label(f"less what {words.named(less)} take").classes("small quiet")
-            before, after = (words.named([*map(name_decider, change[when])]) for when in ("before", "after"))
+                ui.label(f"less what {words.list_names(less)} take").classes("small quiet")
+            before, after = (words.list_names([*map(name_decider, change[when])]) for when in ("before", "after"))
             ui.label(f"decided by {before} before, by {after} after").classes("small quiet")
 
 
@@ -107,7 +107,9 @@ def _draw_changed_traffic(change: ChangedTraffic) -> None:
             others = change.peers_in_all - len(change.peers[:_MOST_PEERS])
             more = f" and {words.of(others, 'other peer')}" if others else ""
             ui.label(f"to or from {peers}{more}").classes("small")
-            before, after = (words.named([name_decider(rule or None)]) for rule in (change.rule_before, change.rule))
+            before, after = (
+                words.list_names([name_decider(rule or None)]) for rule in (change.rule_before, change.rule)
+            )
             ui.label(f"decided by {before} before, by {after} after").classes("small quiet")
 
 

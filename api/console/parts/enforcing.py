@@ -132,5 +132,5 @@ def _progress(late: Lagging | None) -> tuple[str, str, str]:
 def _still(state: Enforced) -> str:
     """Name the points that are behind, as far as the viewer may know."""
     names = [each.host for each in state.laggards if each.host is not None]
-    who = words.named(names) if names else words.of(len(state.laggards), "enforcement point")
+    who = words.list_names(names) if names else words.of(len(state.laggards), "enforcement point")
     return f"Behind: {who}."

@@ -204,7 +204,9 @@ def offer_export(desk: Desk) -> None:
                 _show_losses([*_exports_losses(desk.draft.acl, files)], "said")
                 beside = [f"{name}{_LOSSES}" for name, each in files.items() if each.losses]
                 if beside:
-                    ui.label(f"The archive says so beside the list, in {words.named(beside)}.").classes("small quiet")
+                    ui.label(f"The archive says so beside the list, in {words.list_names(beside)}.").classes(
+                        "small quiet"
+                    )
                 _download(desk.view.tenant, chosen.value, files)
 
         with ui.row().classes("w-full justify-end"):

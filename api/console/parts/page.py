@@ -61,7 +61,7 @@ class _ListState:
     def _show_force(self, force: InForce) -> None:
         since = words.moment(force.since, self._view.session.zone)
         is_behind = force.state == "behind"
-        late = words.named(force.behind or ()) or words.of(force.late, "host")
+        late = words.list_names(force.behind or ()) or words.of(force.late, "host")
         what = f"behind: {late}," if is_behind else force.state
         self._label.text = f"Version {force.version}: {what} since {since}{'' if force.hosts else NO_HOST}"
         self._label.set_visibility(True)

@@ -30,13 +30,13 @@ def ask_why(tenants: Sequence[Tenant]) -> None:
         def ask() -> None:
             fields = {"source": source, "destination": destination, "protocol": protocol, "port": port}
             said = {name: str(field.value or "").strip() for name, field in fields.items()}
-            asked = concerned(tenants, said["source"], said["destination"])
+            asked = find_concerned(tenants, said["source"], said["destination"])
             ui.navigate.to(f"{path_of('trace', asked.id)}?{urlencode(said)}")
 
         form.on("submit.prevent", ask)
 
 
-def concerned(tenants: Sequence[Tenant], source: str, destination: str) -> Tenant:
+def find_concerned(tenants: Sequence[Tenant], source: str, destination: str) -> Tenant:
     """Return the tenant that a packet concerns first.
 
     That is the owner of its destination, else that of its source, else the first tenant.

@@ -49,7 +49,7 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
 def _place_words(found: SuggestedPlace) -> str:
     where = f"before '{found.before}', which decides its packets now" if found.before else "at the end of the list"
     return (
-        f"{where}; {words.named(found.exceptions)} before it still denies some of its packets"
+        f"{where}; {words.list_names(found.exceptions)} before it still denies some of its packets"
         if found.exceptions
         else where
     )

@@ -45,7 +45,7 @@ def said_of(rule: Rule, field: str) -> str:
     return text if ports == EVERY_PORT else f"{text} port {', '.join(map(str, ports))}"
 
 
-def edited(rule: Rule, field: str, text: str) -> Rule:
+def edit_field(rule: Rule, field: str, text: str) -> Rule:
     """Return the rule with a field as it was typed into its cell.
 
     Raises BadInput and BadPolicy with the field's name.

@@ -11,7 +11,7 @@ from api.console.draft import Delete, Move, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.ruleedits import add_rule, change_rule
 from api.console.parts.ruleform import document_of, reason_of
-from api.console.parts.rules import edited, row_of
+from api.console.parts.rules import edit_field, row_of
 from api.console.parts.table import BODY, COLUMNS
 from orchestrator.errors import AclflowError
 
@@ -143,7 +143,7 @@ class RuleTable:
         if rule is None:
             return
         try:
-            changed = edited(rule, field, text)
+            changed = edit_field(rule, field, text)
             draft = self._desk.naming(changed, await self._desk.endpoints()).edited(Replace(changed))
         except AclflowError as error:
             self._wrong.setdefault(name, {})[field] = text, reason_of(error)

@@ -144,18 +144,18 @@ def check(deciding: Deciding, written: Written, cores: int) -> None:
     Raises Drifted.
     """
     for threads in (1, cores):
-        found = _replayed(deciding, written, threads)
+        found = _replay_capture(deciding, written, threads)
         if found.all.packets != written.packets or tuple(found.of_list.packets.tolist()) != written.by_line:
             raise Drifted(f"a replay on {threads} threads counts other packets than were written")
 
 
 def _seconds(deciding: Deciding, written: Written, cores: int) -> float:
     began = time.perf_counter()
-    _replayed(deciding, written, cores)
+    _replay_capture(deciding, written, cores)
     return time.perf_counter() - began
 
 
-def _replayed(deciding: Deciding, written: Written, threads: int) -> Replay:
+def _replay_capture(deciding: Deciding, written: Written, threads: int) -> Replay:
     with open_capture(str(written.path)) as capture:
         return replay([capture], deciding, threads=threads)
 

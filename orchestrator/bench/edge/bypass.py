@@ -7,7 +7,7 @@ import random
 from orchestrator.bench.pop.edge import EdgeSwitch
 from orchestrator.bench.pop.grid import figure_prefix
 from orchestrator.bench.pop.links import Links
-from orchestrator.bench.pop.shots import fire, permitted
+from orchestrator.bench.pop.shots import fire, permitted_frame
 from orchestrator.bench.pop.world import Sizes as WorldSizes
 from orchestrator.bench.pop.world import World, machine
 from orchestrator.bench.results import Figure, Results
@@ -35,7 +35,7 @@ def measure(results: Results, world: World, links: Links, switch: EdgeSwitch) ->
         raise Drifted(f"{stay[0].rule} cannot be a heavy hitter: {stay[0].because}")
     switch.load(world, links, heavy.rows)
     draw = random.Random(1)  # noqa: S311  (no secret)
-    frames = [permitted(world.grid, Prefix.parse(machine(tenant)).network) for tenant in world.tenants]
+    frames = [permitted_frame(world.grid, Prefix.parse(machine(tenant)).network) for tenant in world.tenants]
     fire(links, switch, draw.choices(frames, weights, k=_PACKETS))
     share = switch.packets_of(EdgeTable.HEAVY) / _PACKETS
     expected = sum(weights[:_HEAVY]) / sum(weights)

@@ -13,7 +13,7 @@ from orchestrator.bench.pop.edge import EdgeSwitch
 from orchestrator.bench.pop.grid import Grid, figure_prefix
 from orchestrator.bench.pop.links import Links
 from orchestrator.bench.pop.servers import FirewallServers
-from orchestrator.bench.pop.shots import datagram, fire, permitted
+from orchestrator.bench.pop.shots import datagram, fire, permitted_frame
 from orchestrator.bench.pop.wan import Wan
 from orchestrator.bench.pop.world import World, machine
 from orchestrator.bench.results import Figure, Results, Stack, Target
@@ -65,7 +65,7 @@ def measure(
 
 def _leak(world: World, mode: Misdirect, place: Place, swept: U64) -> Leak:
     grid, before = world.grid, place.wan.count_arrived()
-    machines = [permitted(grid, Prefix.parse(machine(tenant)).network) for tenant in world.tenants]
+    machines = [permitted_frame(grid, Prefix.parse(machine(tenant)).network) for tenant in world.tenants]
     for shots in ([datagram(grid, address) for address in grid.addresses(swept)], machines):
         fire(place.links, place.switch, shots)
     place.links.settle()

@@ -35,7 +35,7 @@ def datagram(grid: Grid, destination: int, *, size: int = 18) -> bytes:
     return _datagram(grid, grid.stranger, destination, ATTACKED_PORT, size)
 
 
-def permitted(grid: Grid, destination: int) -> bytes:
+def permitted_frame(grid: Grid, destination: int) -> bytes:
     """A frame of the one client's: the machine of that address permits it."""
     return _datagram(grid, grid.client.network, destination, PERMITTED_PORT, 18)
 

@@ -93,7 +93,7 @@ def _fill(url: str, names: Sequence[str]) -> None:
 def _spend(url: str, followed: Sequence[Sequence[str]], turns: Sequence[Sequence[str]]) -> list[float]:
     """Return each service's CPU milliseconds while they make their changes in turn."""
     with ExitStack() as stack:
-        services = [stack.enter_context(_started(url, names)) for names in followed]
+        services = [stack.enter_context(_start_process(url, names)) for names in followed]
         _take_turns(services, [list(dict.fromkeys(names)) for names in turns])  # what is made once is there then
         before = [service.spent_ms() for service in services]
         _take_turns(services, turns)
@@ -139,7 +139,7 @@ class _Process:
 
 
 @contextmanager
-def _started(url: str, followed: Sequence[str]) -> Iterator[_Process]:
+def _start_process(url: str, followed: Sequence[str]) -> Iterator[_Process]:
     command = [sys.executable, "-m", __name__, url, *followed]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         service = _Process(process)

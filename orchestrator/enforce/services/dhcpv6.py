@@ -51,7 +51,7 @@ def answer(question: Question, services: HostServices) -> bytes | None:
     elif kind in (RELEASE, DECLINE):
         body.append(_option(_STATUS, struct.pack("!H", 0)))
     elif kind != INFORMATION_REQUEST:
-        body += _given(options, address, services.lease_s)
+        body += _give_address(options, address, services.lease_s)
     body.append(_option(_DNS, SERVICES_IPV6.to_bytes(16, "big")))
     payload = bytes([said]) + transaction + b"".join(body)
     return udp_frame(question.caller, (ROUTER_IPV6, question.source), (SERVER_PORT, CLIENT_PORT), payload)
@@ -68,7 +68,7 @@ def _is_for_us(kind: int, options: dict[int, bytes]) -> bool:
     return kind in (SOLICIT, CONFIRM, REBIND) and server is None
 
 
-def _given(options: list[tuple[int, bytes]], address: int, lease_s: int) -> Iterator[bytes]:
+def _give_address(options: list[tuple[int, bytes]], address: int, lease_s: int) -> Iterator[bytes]:
     """Yield an answer to each association: the first gets the address.
 
     All others are told that there is no more.

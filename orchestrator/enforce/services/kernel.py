@@ -46,7 +46,7 @@ class ServicesKernel:
 
         Raises Unreachable where the port is not there (yet) or has another MAC address.
         """
-        with _explained(), IPRoute(strict_check=True) as kernel:
+        with _explain_faults(), IPRoute(strict_check=True) as kernel:
             index = next(iter(kernel.link_lookup(ifname=self.port)), None)
             if index is None:
                 raise Unreachable(
@@ -62,7 +62,7 @@ class ServicesKernel:
 
     def missing(self) -> list[str]:
         """Say in words what the services lack; changes nothing."""
-        with _explained(), IPRoute(strict_check=True) as kernel:
+        with _explain_faults(), IPRoute(strict_check=True) as kernel:
             index = next(iter(kernel.link_lookup(ifname=self.port)), None)
             if index is None:
                 return [f"there is no interface '{self.port}' here"]
@@ -77,7 +77,7 @@ class ServicesKernel:
 
     def close(self) -> None:
         """Take addresses, rules and routes away; the port is the switch's."""
-        with _explained(), IPRoute(strict_check=True) as kernel:
+        with _explain_faults(), IPRoute(strict_check=True) as kernel:
             index = next(iter(kernel.link_lookup(ifname=self.port)), None)
             for family in Family:
                 while _has_rule(kernel, family):
@@ -177,7 +177,7 @@ def _forget(kernel: IPRoute, index: int, family: Family) -> None:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explain_faults() -> Iterator[None]:
     """Turn netlink's errors into ours."""
     try:
         yield

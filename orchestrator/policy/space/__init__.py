@@ -39,9 +39,8 @@ Which packets there are
 
 Read in this order:
 
-    box.py        boxes and their arithmetic
+    box.py        boxes and their arithmetic; a packet of a box that nothing rules out
     rules.py      rules as boxes
-    searching.py  a packet of a box that nothing rules out
     merging.py    many boxes as few
     witness.py    packets to show for a box, and which packets there are
     standins.py   what stands for large sets where boxes are compared by the thousand

@@ -2,8 +2,8 @@
 
 A list of 20,000 rules takes a third of a second to read from its rows and nothing to read from here. The cache is
 keyed by tenant number and version, so it is never wrong and never needs to be told of a change: who needs a version
-that is not here takes the newest older one and applies the rows that began and ended since (`refreshed`), which costs
-what was changed. So it also stays right beside other processes.
+that is not here takes the newest older one and applies the rows that began and ended since (`refresh_groups`), which
+costs what was changed. So it also stays right beside other processes.
 
 It keeps the two newest versions of a tenant's list (they share their rules), and of all lists the most recently used
 ones up to a number of rules.

@@ -114,7 +114,7 @@ _ANY_GROUP = Prepared(select(func.min(_groups.name).label("name")).where(_groups
 """Most tenants have no groups, and one question says so."""
 
 
-def refreshed(
+def refresh_groups(
     tx: Transaction, tenant: int, base: int, version: int, old: Mapping[str, KeyedGroup]
 ) -> Mapping[str, KeyedGroup]:
     """Return the groups at the current version, from those at `base` and later rows."""
@@ -202,7 +202,7 @@ def members_named(tx: Transaction, tenant: int, name: str, prefixes: Iterable[st
 # ---------------------------------------------------------------------------------------------------- comparing
 
 
-def compared(tx: Transaction, tenant: int, wanted: Mapping[str, AddressGroup]) -> GroupPlan:
+def plan_groups(tx: Transaction, tenant: int, wanted: Mapping[str, AddressGroup]) -> GroupPlan:
     """Plan the changes from a tenant's current groups to the wanted ones.
 
     Raises BadInput and TooLarge with the place inside ``groups``.
@@ -216,17 +216,17 @@ def compared(tx: Transaction, tenant: int, wanted: Mapping[str, AddressGroup]) -
     for name, group in wanted.items():
         if name != group.name:
             raise BadInput(f"the group is called '{group.name}' in itself", place=f"groups.{name}")
-        change, groups[name] = changed(tx, tenant, group, old.get(name), f"groups.{name}")
+        change, groups[name] = plan_change(tx, tenant, group, old.get(name), f"groups.{name}")
         changes.append(change)
     return GroupPlan(tuple(change for change in changes if not change.nothing), MappingProxyType(groups))
 
 
-def added(tx: Transaction, owner: Row[Any], groups: Sequence[AddressGroup]) -> tuple[GroupChange, ...]:
+def plan_additions(tx: Transaction, owner: Row[Any], groups: Sequence[AddressGroup]) -> tuple[GroupChange, ...]:
     """Return the changes that add groups to a tenant's list. Raises TooLarge."""
     there = tx.read(select(func.count()).where(holds_now(acl_groups, owner.number))).scalar_one()
     if there + len(groups) > MOST_GROUPS:
         raise too_many_groups(there + len(groups))
-    return tuple(changed(tx, owner.number, each, None)[0] for each in groups)
+    return tuple(plan_change(tx, owner.number, each, None)[0] for each in groups)
 
 
 def too_many_groups(count: int) -> TooLarge:
@@ -239,7 +239,7 @@ def removal(tx: Transaction, tenant: int, name: str) -> GroupChange:
     return GroupChange(name, None, False, current_members(tx, tenant, name), ())
 
 
-def changed(
+def plan_change(
     tx: Transaction, tenant: int, group: AddressGroup, description: str | None, place: str = ""
 ) -> tuple[GroupChange, KeyedGroup]:
     """Return the change that replaces a group, and the group with its keys.
@@ -282,7 +282,7 @@ def _keys(before: Sequence[MemberRow], wanted: Sequence[str]) -> array[int]:
     return keys
 
 
-def appended(keys: Sequence[int], prefixes: Iterable[str]) -> tuple[tuple[int, str], ...] | None:
+def append_members(keys: Sequence[int], prefixes: Iterable[str]) -> tuple[tuple[int, str], ...] | None:
     """Members behind those that have `keys`; None where no room is left behind them."""
     texts = tuple(prefixes)
     found = keys_between(keys[-1] if keys else None, None, len(texts))

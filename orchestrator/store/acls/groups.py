@@ -64,7 +64,7 @@ class Groups(AclSteps):
         fresh = {index: prefix for index, prefix in enumerate(group.prefixes) if prefix not in before}
         self._check_owned(owner, known.record.acl, group.name, list(fresh.values()), list(fresh), "prefixes")
         description = old.group.description if old is not None else None
-        change, _ = grouprows.changed(self._tx, owner.number, group, description)
+        change, _ = grouprows.plan_change(self._tx, owner.number, group, description)
         return self._carry_out(owner, head, change, author)
 
     def change(
@@ -91,7 +91,7 @@ class Groups(AclSteps):
         acl = aclrows.load(self._tx, owner, owner.acl_version).record.acl
         self._check_owned(owner, acl, name, wanted, [fresh[prefix] for prefix in wanted], "add")
         grouprows.check_size(len(keyed.keys) - len(ended) + len(wanted))
-        begun = grouprows.appended(keyed.keys, map(str, wanted))
+        begun = grouprows.append_members(keyed.keys, map(str, wanted))
         if begun is not None:
             change = GroupChange(name, keyed.group.description, False, ended, begun)
         else:
@@ -132,7 +132,7 @@ class Groups(AclSteps):
         """
         gone = frozenset(remove)
         members = (*(prefix for prefix in group.prefixes if prefix not in gone), *add)
-        change, _ = grouprows.changed(self._tx, owner.number, replace(group, prefixes=members), group.description)
+        change, _ = grouprows.plan_change(self._tx, owner.number, replace(group, prefixes=members), group.description)
         return change
 
     def _to_end(

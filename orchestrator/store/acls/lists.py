@@ -332,7 +332,7 @@ class Acls(AclSteps):
         fresh = EndpointGroups(self._tx).missing(owner.id, rule)
         groups = dict(self._groups_of(owner, {*rule.source.groups, *rule.destination.groups}))
         groups.update({each.name: each for each in fresh})
-        changes = grouprows.added(self._tx, owner, fresh) if fresh else ()
+        changes = grouprows.plan_additions(self._tx, owner, fresh) if fresh else ()
         try:
             check_ownership(Acl((rule,), groups), owned_prefixes(self._tx, owner.number))
         except ChangeTheRequest as error:

@@ -56,7 +56,7 @@ def compare(tx: Transaction, tenant: int, acl: Acl) -> Replacement:
             same.append((index, row.order_key))
     run = longest_increasing([key for _, key in same])
     kept = dict([same[place] for place in run])
-    return Replacement(before, acl.rules, bodies, kept, grouprows.compared(tx, tenant, acl.groups))
+    return Replacement(before, acl.rules, bodies, kept, grouprows.plan_groups(tx, tenant, acl.groups))
 
 
 def carry_out(tx: Transaction, tenant: int, version: int, plan: Replacement) -> tuple[array[int], RuleNumbers]:

@@ -128,7 +128,7 @@ def _follow_change(tx: Transaction, tenant: Row[Any], version: int, old: CachedA
     keys, rules, numbers = refreshed_rules(old, moves.ended, moves.begun)
     groups = old.groups
     if moves.groups:
-        groups = grouprows.refreshed(tx, tenant.number, old.record.version, version, groups)
+        groups = grouprows.refresh_groups(tx, tenant.number, old.record.version, version, groups)
     return _entry(tenant, moves.head, rules, numbers, groups, keys)
 
 
@@ -146,7 +146,7 @@ def _refresh_copy(tx: Transaction, tenant: Row[Any], version: int, old: CachedAc
     ]
     gone = [EndedRow(row.order_key, row.rule_id) for row in ended]
     keys, rules, numbers = refreshed_rules(old, gone, begun)
-    groups = grouprows.refreshed(tx, tenant.number, base, version, old.groups)
+    groups = grouprows.refresh_groups(tx, tenant.number, base, version, old.groups)
     return _entry(tenant, head, rules, numbers, groups, keys)
 
 

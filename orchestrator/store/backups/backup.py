@@ -36,7 +36,7 @@ from orchestrator.store.policycache import PolicyCache
 from orchestrator.store.pops.cache import PopCache
 from orchestrator.store.schema.core import HEAD, metadata
 from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool
-from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.faults import translate_faults
 from orchestrator.store.sql.keys import to_micros
 from orchestrator.store.transaction import LAST_BACKUP, StoreSettings, Transaction
 
@@ -136,7 +136,7 @@ def back_up(
     """
     engine = connect_pool(url, _BUSY_TIMEOUT_S)
     try:
-        with translated(), engine.connect() as connection:
+        with translate_faults(), engine.connect() as connection:
             begin_reading(connection)
             schema = revision(connection)
             if schema is None:
@@ -161,7 +161,7 @@ def note_backup(url: str, made: dt.datetime) -> bool:
     """
     engine = connect_pool(url, _BUSY_TIMEOUT_S)
     try:
-        with translated(), engine.connect() as connection:
+        with translate_faults(), engine.connect() as connection:
             begin_writing(connection)
             if revision(connection) != HEAD:
                 return False

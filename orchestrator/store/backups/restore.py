@@ -26,7 +26,7 @@ from orchestrator.store.policycache import PolicyCache
 from orchestrator.store.pops.cache import PopCache
 from orchestrator.store.schema.core import HEAD, domains, events, invitations
 from orchestrator.store.sql.database import begin_writing, connect_pool
-from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.faults import translate_faults
 from orchestrator.store.transaction import StoreSettings, Transaction
 
 AHEAD = 1 << 20
@@ -68,7 +68,7 @@ def restore(url: str, backup: Backup, *, replace: bool, now: dt.datetime, progre
         )
     engine = connect_pool(url, _BUSY_TIMEOUT_S)
     try:
-        with translated(), engine.connect() as connection:
+        with translate_faults(), engine.connect() as connection:
             begin_writing(connection)
             _clear(connection, replace=replace)
             migrate.run(connection, contents.schema)

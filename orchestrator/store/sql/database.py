@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 
 from orchestrator.errors import BadInput, Missing, Unreachable
-from orchestrator.store.sql.faults import is_busy, translated
+from orchestrator.store.sql.faults import is_busy, translate_faults
 from orchestrator.store.sql.prepared import driver_of
 
 WRITER_LOCK = 0xAC1F10
@@ -91,7 +91,7 @@ def lock_log(connection: Connection) -> None:
     """
     driver = driver_of(connection)
     if not isinstance(driver, sqlite3.Connection):
-        with translated():
+        with translate_faults():
             driver.execute(_LOCK_LOG)
 
 

@@ -59,7 +59,7 @@ class _Translated:
 _TRANSLATED = _Translated()
 
 
-def translated() -> AbstractContextManager[None]:
+def translate_faults() -> AbstractContextManager[None]:
     """Raise errors of SQLAlchemy and drivers as ours, where they are mapped."""
     return _TRANSLATED
 
