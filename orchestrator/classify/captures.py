@@ -153,7 +153,7 @@ class Capture:
             try:
                 found = inflater.decompress(packed, PIECE)
             except zlib.error:
-                raise BadInput(f"what gzip packed is damaged near octet {self._read}", place=self.name) from None
+                raise BadInput(f"what gzip packed is damaged near byte {self._read}", place=self.name) from None
             if found:
                 any_found = True
                 yield found
@@ -167,11 +167,11 @@ class Capture:
     def _ends_early(self, offset: int) -> None:
         """A frame that is not there whole is not decided."""
         self.remarks.append(
-            f"{self.name} is cut off: it ends at octet {offset} inside what would be packet {self._frames + 1}"
+            f"{self.name} is cut off: it ends at byte {offset} inside what would be packet {self._frames + 1}"
         )
 
     def _damage_at(self, packets: int, offset: int, reason: str) -> AclflowError:
-        return BadInput(f"packet {packets + 1}, at octet {offset}: {reason}", place=self.name)
+        return BadInput(f"packet {packets + 1}, at byte {offset}: {reason}", place=self.name)
 
 
 @contextmanager

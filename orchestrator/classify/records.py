@@ -204,7 +204,7 @@ class _PcapWalk:
         while place + 16 <= size:
             seconds, parts, captured, wire = self._record.unpack_from(data, place)
             if captured > MOST_OF_FRAME:
-                raise Damaged(place, f"no packet is {captured} octets long: the capture is damaged here")
+                raise Damaged(place, f"no packet is {captured} bytes long: the capture is damaged here")
             if place + 16 + captured > size:
                 break
             found.add(place + 16, captured, wire, self._link, seconds * _SECOND + parts * self._tick)
@@ -268,7 +268,7 @@ class _PcapngWalk:
                 self._begin_section(data, place)
             kind, length = self._head.unpack_from(data, place)
             if length < 12 or length % 4 or length > MOST_OF_BLOCK:
-                raise Damaged(place, f"no block is {length} octets long: the capture is damaged here")
+                raise Damaged(place, f"no block is {length} bytes long: the capture is damaged here")
             if place + length > size:
                 break
             if self._length.unpack_from(data, place + length - 4)[0] != length:
@@ -344,7 +344,7 @@ class _PcapngWalk:
         if interface >= len(self._interfaces):
             raise Damaged(start, f"nothing is said of interface {interface}, which a packet is of")
         if captured > end - start:
-            raise Damaged(start, f"a packet of {captured} octets does not fit into its block")
+            raise Damaged(start, f"a packet of {captured} bytes does not fit into its block")
         of = self._interfaces[interface]
         found.add(start, captured, wire, of.link, NO_TIME if ticks is None else of.time(ticks))
 

@@ -245,7 +245,7 @@ def capacity(
         for of, measured in found_there.items():
             client.add_capacity(of, measured, "" if file is None else file.name)
         found = client.capacities()
-    columns = ("version", "plane", "counts", "measured", "from", "us a packet", "ns a rule", "ns an octet", "error")
+    columns = ("version", "plane", "counts", "measured", "from", "us a packet", "ns a rule", "ns a byte", "error")
     shown.say(found, columns, map(_capacity_row, found))
 
 

@@ -29,7 +29,7 @@ from orchestrator.wire.fleet import FleetSample
 _COUNT_LABELS = ("domain", "tier", "by")
 _COUNTED = {
     "packets": "Packets decided",
-    "octets": "Octets of the packets decided",
+    "octets": "Bytes of the packets decided",
     "resets": "Counters of switches that began anew without having been read just before",
 }
 _Sums = dict[str, tuple[tuple[HitSum, ...], int]]

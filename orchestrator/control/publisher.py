@@ -72,7 +72,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """A program that was current before, and the octets that it alone keeps in memory."""
+    """A program that was current before, and the bytes that it alone keeps in memory."""
 
     program: Program
     own_bytes: int

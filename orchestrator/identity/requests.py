@@ -95,7 +95,7 @@ def _check_request(request: x509.CertificateSigningRequest, name: str) -> KeyReq
 
 def _parse_request(text: str) -> x509.CertificateSigningRequest:
     if len(text) > LONGEST_REQUEST:
-        raise BadInput(f"longer than {LONGEST_REQUEST} octets")
+        raise BadInput(f"longer than {LONGEST_REQUEST} bytes")
     request = x509.load_pem_x509_csr(text.encode())
     if request.public_bytes(serialization.Encoding.PEM).split() != text.encode().split():
         raise BadInput("there is something beside the one request in PEM")

@@ -77,7 +77,7 @@ def counts_of(data: bytes) -> Counts:
     first, latest = _HEAD.unpack_from(data)
     (steps, *counted), size = unpack(data[_HEAD.size :], len(_COLUMNS))
     if size + _HEAD.size != len(data):
-        raise BadInput("there are octets behind the counts", place="counts")
+        raise BadInput("there are bytes behind the counts", place="counts")
     if (steps[1:] == 0).any() or steps[:1].any() or first + int(steps.astype(object).sum()) >= 1 << 64:
         raise BadInput("cookies must ascend, each of them once", place="counts")
     if any((column > MOST).any() for column in counted) or (counted[3] > latest).any():

@@ -100,14 +100,14 @@ def test_a_capture_may_end_anywhere(kind: str, implementation: str) -> None:
     for end in range(32, len(data), 7):
         found, remarks = held(data[:end])
         assert found == FRAMES[: len(found)]
-        assert all("is cut off: it ends at octet" in remark for remark in remarks)
+        assert all("is cut off: it ends at byte" in remark for remark in remarks)
         assert len(remarks) <= 1
 
 
 def test_where_it_ends_is_said() -> None:
     data = pcap(FRAMES[:2])
     assert held(data[:-1])[1] == [
-        f"day.pcap is cut off: it ends at octet {24 + 16 + len(FRAMES[0])} inside what would be packet 2"
+        f"day.pcap is cut off: it ends at byte {24 + 16 + len(FRAMES[0])} inside what would be packet 2"
     ]
 
 
@@ -142,44 +142,44 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
     "text": (b"access-list 101 permit ip any any", "it is no capture: neither pcap nor pcapng nor IPFIX begins so"),
     "half a header": (pcap([])[:23], "it ends inside its own header"),
     "version": (pcap_header(major=3), "it is pcap of version 3; 2 is read"),
-    "section's version": (section(major=2), "packet 1, at octet 0: a section is pcapng of version 2; 1 is read"),
+    "section's version": (section(major=2), "packet 1, at byte 0: a section is pcapng of version 2; 1 is read"),
     "zstd": (b"\x28\xb5\x2f\xfd" + bytes(60), "it is packed with zstd; unpack it first"),
     "link": (pcap([], link=105), "frames of link type 105 are not read, only 0 (null), 1 (ethernet), "),
-    "not gzip": (b"\x1f\x8b" + bytes(60), "what gzip packed is damaged near octet 4"),
+    "not gzip": (b"\x1f\x8b" + bytes(60), "what gzip packed is damaged near byte 4"),
     "too long": (
         pcap(FRAMES[:2]) + struct.pack("<IIII", 0, 0, 2 << 20, 60) + bytes(60),
-        f"packet 3, at octet {len(pcap(FRAMES[:2]))}: no packet is 2097152 octets long: the capture is damaged here",
+        f"packet 3, at byte {len(pcap(FRAMES[:2]))}: no packet is 2097152 bytes long: the capture is damaged here",
     ),
     "no block": (
         pcapng(FRAMES[:1]) + bytes(12),
-        f"packet 2, at octet {len(pcapng(FRAMES[:1]))}: no block is 0 octets long: the capture is damaged here",
+        f"packet 2, at byte {len(pcapng(FRAMES[:1]))}: no block is 0 bytes long: the capture is damaged here",
     ),
     "two lengths": (
         section() + interface()[:-4] + bytes(4),
-        "packet 1, at octet 28: a block says two lengths: the capture is damaged here",
+        "packet 1, at byte 28: a block says two lengths: the capture is damaged here",
     ),
     "no order": (
         block(0x0A0D0D0A, bytes(16)),
-        "packet 1, at octet 0: a section does not say its byte order: the capture is damaged here",
+        "packet 1, at byte 0: a section does not say its byte order: the capture is damaged here",
     ),
     "no interface": (
         section() + packet_block(FRAMES[0]),
-        "packet 1, at octet 56: nothing is said of interface 0, which a packet is of",
+        "packet 1, at byte 56: nothing is said of interface 0, which a packet is of",
     ),
     "an interface of the section before": (
         pcapng(FRAMES[:1]) + section() + packet_block(FRAMES[0]), "nothing is said of interface 0, which a packet is of"
     ),
     "longer than its block": (
         section() + interface() + block(6, struct.pack("<IIIII", 0, 0, 0, 41, 41) + bytes(40)),
-        "packet 1, at octet 76: a packet of 41 octets does not fit into its block",
+        "packet 1, at byte 76: a packet of 41 bytes does not fit into its block",
     ),
     "interfaces without end": (
         section() + interface() * 65_537,
-        f"packet 1, at octet {28 + 65_536 * 20}: no section has more than 65536 interfaces",
+        f"packet 1, at byte {28 + 65_536 * 20}: no section has more than 65536 interfaces",
     ),
     "a short block": (
         section() + interface() + block(6, bytes(16)),
-        "packet 1, at octet 48: a block is shorter than what it must say: the capture is damaged here",
+        "packet 1, at byte 48: a block is shorter than what it must say: the capture is damaged here",
     ),
 }  # fmt: skip
 
@@ -196,7 +196,7 @@ def test_damage_is_refused_with_its_place(name: str, implementation: str) -> Non
 def test_damage_in_a_later_piece_is_counted_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "PIECE", 100)
     data = pcap(FRAMES)
-    with pytest.raises(BadInput, match=f"packet {len(FRAMES) + 1}, at octet {len(data)}: no packet is 4294967295"):
+    with pytest.raises(BadInput, match=f"packet {len(FRAMES) + 1}, at byte {len(data)}: no packet is 4294967295"):
         held(data + b"\xff" * 40)
 
 

@@ -269,7 +269,7 @@ def test_wrong_calls(tmp_path: Path, day: str, listed: str) -> None:
         (2, "name captures, or an interface", (day, "--acl", listed, "--interface", "lo")),
         (3, "there is no interface 'nothere' here", ("--acl", listed, "--interface", "nothere")),
         (2, "cannot be an interface's name", ("--acl", listed, "--interface", "much-too-long-a-name")),
-        (0, "is cut off: it ends at octet", (str(cut), "--acl", listed)),
+        (0, "is cut off: it ends at byte", (str(cut), "--acl", listed)),
     ):
         ended = aclflow("replay", *arguments)
         assert ended.code == code, ended.err

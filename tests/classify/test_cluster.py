@@ -123,7 +123,7 @@ def test_shares_of_workers_that_die_are_given_to_others(cluster: LocalCluster, c
 def test_damage_is_told_with_its_place(cluster: LocalCluster, captures: list[str], tmp_path: Path) -> None:
     path = tmp_path / "bad.pcap"
     path.write_bytes(plain(2_000)[:-54] + b"\xff" * 54 + bytes(100))
-    with pytest.raises(BadInput, match="packet 2000, at octet") as caught:
+    with pytest.raises(BadInput, match="packet 2000, at byte") as caught:
         replay_on(cluster.scheduler_address, [captures[0], str(path)], QUESTION, share_bytes=SHARE)
     with pytest.raises(BadInput) as alone:
         here([str(path)])

@@ -215,7 +215,7 @@ def test_damage_is_refused_with_its_place(name: str) -> None:
     told, words = DAMAGE[name]
     with pytest.raises(BadInput, match=words) as caught:
         run(told, Acl(()))
-    assert "at octet" in str(caught.value)
+    assert "at byte" in str(caught.value)
 
 
 @given(st.integers(0, len(GOOD) - 1), st.integers(0, 255))

@@ -152,7 +152,7 @@ def test_captures_are_told_apart() -> None:
 
 
 def test_damage_ends_a_replay() -> None:
-    with pytest.raises(BadInput, match=r"day\.pcap: packet 15, at octet"):
+    with pytest.raises(BadInput, match=r"day\.pcap: packet 15, at byte"):
         replay([Capture("day.pcap", io.BytesIO(pcap(FRAMES) + b"\xff" * 40))], Deciding(ACL))
 
 

@@ -255,8 +255,8 @@ def _switch(place: Layout, ports: Ports, allocator: Allocator = Allocator.JEMALL
 _NOTES = (
     "the clock covers traffic only: every list is installed afresh before each measurement, its verdicts are checked, "
     "and a switch's cache is emptied",
-    "requests: httperf in a closed loop, one request a connection, a page of one octet from lighttpd; packets: UDP "
-    "datagrams of 1472 octets by iperf3 as fast as it can, counted at the server's interface; round trips: netcat "
+    "requests: httperf in a closed loop, one request a connection, a page of one byte from lighttpd; packets: UDP "
+    "datagrams of 1472 bytes by iperf3 as fast as it can, counted at the server's interface; round trips: netcat "
     "against a UDP echo",
     "vnf_acl_pps_*_vs_*: pairs of their own, of which the longer list comes first in every other; after a second that "
     "does not count the best of three, for what else the machine does only takes away; cpu_per_packet is the switch's "

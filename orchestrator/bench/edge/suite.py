@@ -153,7 +153,7 @@ _NOTES = (
     "packets to blocks are sent as fast as the switch takes them from its queue, so none is lost and counters can be "
     "exact. Blocks of IPv4 are all /16s, of IPv6 (`ipv6_...`) all /48s of 2001:db8::/32; lines of the two are asked "
     "apart",
-    "packets/s: one sender, 208-octet packets of IPv4 to one server's blocks, all of which the switch's cache knows; "
+    "packets/s: one sender, 208-byte packets of IPv4 to one server's blocks, all of which the switch's cache knows; "
     "sender, switch and server share this machine's cores, and AF_XDP ports are served by a thread that polls one of "
     "them",
 )

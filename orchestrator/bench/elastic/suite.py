@@ -298,7 +298,7 @@ def _notes(sizes: Sizes) -> list[str]:
     most = max(each.load for each in sizes.phases)
     return [
         "the lab's own fleet: each VNF is a namespace with an agent and nftables, its links capped at "
-        f"{sizes.cap_mbps:g} Mb/s (tbf): {sizes.capacity_pps:.0f} datagrams of {OCTETS} octets a second; so says "
+        f"{sizes.cap_mbps:g} Mb/s (tbf): {sizes.capacity_pps:.0f} datagrams of {OCTETS} bytes a second; so says "
         "the capacity model that it is decided by",
         f"load: {FLOWS} flows of numbered UDP datagrams, from {sizes.start:g} of what one VNF carries up to {most:g} "
         "and down again; lost is what was sent and never came",

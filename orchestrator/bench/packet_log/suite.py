@@ -153,8 +153,8 @@ def _conclude(results: Results, found: Mapping[Beside, _Values]) -> None:
 
 
 _NOTES = (
-    "permitted: UDP datagrams of 1472 octets by iperf3 as fast as it can, counted at the server's interface, from a "
-    "client of its own; the flood: datagrams of 100 octets to a port that a rule of the same tenant denies",
+    "permitted: UDP datagrams of 1472 bytes by iperf3 as fast as it can, counted at the server's interface, from a "
+    "client of its own; the flood: datagrams of 100 bytes to a port that a rule of the same tenant denies",
     "with the log, the denied packets' cache entry sends a copy through the tenant's meter (10 a second), which drops "
     "the rest: what that costs is switch_cpu_logged_vs_unlogged_flood",
     "client, flood, switch and server share this machine's cores, so permitted_unlogged_flood_vs_none is mostly what "

@@ -147,7 +147,7 @@ def _conclude(results: Results, found: _Found, pairs: Sequence[Pair], limits: Li
                 results.absent[name] = f"{each.server.host.name} has no aclflow_bench_refused_port in the inventory"
     results.notes += [f"`{measure.value}`: {measure.what}" for measure in Measure]
     results.notes += [
-        f"datagrams of {OCTETS} octets; every pair by itself, pairs and tools in turns",
+        f"datagrams of {OCTETS} bytes; every pair by itself, pairs and tools in turns",
         "a limit holds for the median of each pair",
         "the machine that is named first gave the orders; the traffic was between the others",
     ]

@@ -107,9 +107,9 @@ def _record(domain: str, record: LoggedPacket) -> bytes:
 
 
 def _text(name: str) -> bytes:
-    """A name of up to 254 octets, as ours are."""
-    octets = name.encode()
-    return bytes((len(octets),)) + octets
+    """Write a name of up to 254 bytes, as ours are."""
+    encoded = name.encode()
+    return bytes((len(encoded),)) + encoded
 
 
 def _runs(records: Sequence[bytes]) -> Iterator[list[bytes]]:

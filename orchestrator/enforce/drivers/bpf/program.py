@@ -203,7 +203,7 @@ class KernelProgram:
     def _load(self, kept: Mapping[str, int]) -> libbpf.Loaded:
         file = self._kind.file()
         if sys.byteorder != "little":
-            raise Missing("programs of ours in the kernel are written for machines with the lowest octet first")
+            raise Missing("programs of ours in the kernel are written for machines with the lowest byte first")
         if not file.exists():
             raise Missing(f"{file.name} was not built: install clang and libbpf-dev, then install aclflow again")
         return libbpf.load(file, kept)

@@ -161,7 +161,7 @@ def _check(head: npt.NDArray[np.void], wrong: npt.NDArray[np.bool_]) -> None:
         first = head[wrong][0]
         raise Drifted(
             f"the switch holds a flow (cookie {first['cookie']:#x}, priority {first['priority']}) in table "
-            f"{first['table']} whose match is garbled or longer than {_LONGEST_MATCH} octets"
+            f"{first['table']} whose match is garbled or longer than {_LONGEST_MATCH} bytes"
         )
 
 

@@ -204,8 +204,8 @@ def _with_checksum(whole: bytes, at: int, pseudo: Pseudo, protocol: int) -> byte
 def crc32c(data: bytes) -> int:
     """SCTP's checksum (RFC 9260, appendix A)."""
     crc = 0xFFFFFFFF
-    for octet in data:
-        crc ^= octet
+    for byte in data:
+        crc ^= byte
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     return crc ^ 0xFFFFFFFF
