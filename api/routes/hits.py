@@ -289,10 +289,11 @@ def _share(some: Sequence[RuleWatch], rules: Sequence[RuleWatch]) -> float:
 
 
 def _count_ahead(unit: Unit, tenant: str, only: Sequence[str] | None = None) -> Mapping[Tier, TenantHits]:
-    """Return counts of a tenant's rules on each tier ahead of its domain's hosts: firewalls and edges.
+    """Return counts of a tenant's rules on each tier ahead of its domain's hosts.
 
-    Of its current rules, or `only` some of them, and its defaults. A packet that such a tier permits is counted again
-    by its host, so tiers are told apart and never added up; one that it denies is known to no host. Raises NotFound.
+    Those are firewalls and edges. Of its current rules, or `only` some of them, and its defaults. A packet that such
+    a tier permits is counted again by its host, so tiers are told apart and never added up; one that it denies is
+    known to no host. Raises NotFound.
     """
     found = {tier: unit.hits.totals(tenant, tier, only) for tier in _tiers_ahead(unit, unit.tenants.get(tenant).domain)}
     if Tier.EDGE in found:

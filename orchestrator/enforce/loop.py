@@ -381,9 +381,9 @@ class Loop:
 def _change_rows(
     device: Device, change: Delta, program: Program, clock: StageClock
 ) -> Generator[Waiting, None, Changed]:
-    """Change a few rows of a program, with symbols, and read them back by key in the same exchange.
+    """Change a few rows of a program, and read them back by key.
 
-    Raises Drifted.
+    The rows have symbols, and all is one exchange. Raises Drifted.
     """
     stamp = gap.stamp_of(program)
     changing = device.change(change, stamp)
@@ -395,7 +395,10 @@ def _change_rows(
 
 
 def _apply_change(device: Device, change: Delta, program: Program, clock: StageClock) -> None:
-    """Apply a change of any number of resolved rows, and read them back by cookie. Raises Drifted."""
+    """Apply a change of any number of resolved rows, and read them back by cookie.
+
+    Raises Drifted.
+    """
     stamp = gap.stamp_of(program)
     device.apply(change, stamp)
     clock.lap("wire")

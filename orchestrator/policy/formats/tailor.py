@@ -36,7 +36,7 @@ class Limit:
 
 @dataclass(slots=True)
 class ListWriter:
-    """A list that is written in a format, what that loses, and what is to be said of it."""
+    """A list being written in a format, its losses, and its notes."""
 
     acl: Acl
     losses: list[Loss] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Rules whose time is over: when the next one ends, what to announce, and the version without them."""
+"""Rules that end at a time: the next one, announcements, and the version without them."""
 
 from __future__ import annotations
 

@@ -25,9 +25,6 @@ FARTHEST_AHEAD = 1 << 32
 HIGHEST = 1 << 52
 """Where generations end: what lies above is left for what is counted on after them, and all of it is exact in JSON."""
 
-ONE_CHANGE = 2
-"""How far one change moves a generation: the intersection, and the policy itself."""
-
 
 def raise_above(tx: Transaction, domain: str, generation: int, held: int) -> int | None:
     """Move a domain's generation above a host's; return it, None if nothing moved.

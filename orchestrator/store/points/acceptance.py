@@ -12,11 +12,12 @@ from typing import Any
 from sqlalchemy import Row
 
 from orchestrator.errors import Conflict
-from orchestrator.store.backups.generations import ONE_CHANGE
 from orchestrator.store.points.records import PointReport
 from orchestrator.store.points.scope import Scope
 from orchestrator.wire.points import PointState
 
+_ONE_CHANGE = 2
+"""How far one change moves a generation: the intersection, and the policy itself."""
 _LONGEST_ERROR = 1024
 _ENFORCED = PointState.ENFORCED.value
 
@@ -75,7 +76,7 @@ def _within(row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, R
 
 def _unless_ahead(report: PointReport, now: int) -> PointReport:
     """Return a report, or a drifted one for a generation never published."""
-    if report.generation <= now + ONE_CHANGE:
+    if report.generation <= now + _ONE_CHANGE:
         return report
     error = (
         f"holds generation {report.generation}, and the domain has only come to {now}: if its database was put back to "
