@@ -338,7 +338,7 @@ def test_a_step_leaks_nothing_that_did_not_leak_before_it(
     target = replace(target, tenants=tuple(one if one == other else other for one, other in both))
     known = Comparisons()
     back = withheld([first, published], target, known, find_step(published, target, known))
-    middle = narrowed(target, back, highest_number=HIGHEST)
+    middle = narrow(target, back, highest_number=HIGHEST)
     leaking = tracked_leaks if tracked else leaks
     packets = (*SMALL, *map(answered, SMALL))
     for packet in leaking((first, middle), (first, target), packets):
