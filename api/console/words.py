@@ -77,8 +77,11 @@ def countdown(seconds: float) -> str:
 
 
 def moment(time: dt.datetime, zone: dt.tzinfo) -> str:
-    """A time in the viewer's zone: 2026-11-21 17:04:05."""
-    return f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+    """A time in the viewer's zone: 2026-11-21 17:04:05; in UTC where that would be the year 10000."""
+    try:
+        return f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+    except OverflowError:
+        return f"{time.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def list_names(names: Sequence[str], most: int = 4) -> str:

@@ -39,12 +39,12 @@ def read_time(text: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime:
     if len(words) > _LONGEST:
         raise BadInput(f"a time of {len(text)} characters cannot be read")
     try:
-        found = _find_time(words, now.astimezone(zone), zone)
+        meant = _find_time(words, now.astimezone(zone), zone)
+        found = None if meant is None else meant.astimezone(dt.UTC)
     except (OverflowError, ValueError):
         found = None
     if found is None:
         raise BadInput(f"'{text}' is not a time such as `in 2h`, `tomorrow 18:00`, 2030-01-31 or 2030-01-31T12:00:00Z")
-    found = found.astimezone(dt.UTC)
     if found <= now:
         raise BadInput(f"'{text}' is in the past: that is {found:%Y-%m-%d %H:%M} UTC, now it is {now:%Y-%m-%d %H:%M}")
     return found

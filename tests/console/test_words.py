@@ -81,3 +81,5 @@ def test_times_are_those_of_the_viewer() -> None:
     assert words.ago(None, NOON) == "never"
     assert words.moment(NOON, ZoneInfo("Europe/Berlin")) == "2026-07-01 14:00:00"
     assert words.moment(NOON, dt.UTC) == "2026-07-01 12:00:00"
+    last = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
+    assert words.moment(last, ZoneInfo("Europe/Berlin")) == "9999-12-31 23:59:59 UTC"

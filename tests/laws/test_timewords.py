@@ -69,6 +69,12 @@ def test_a_time_that_no_clock_shows_is_refused(said: str) -> None:
         read_time(said, dt.datetime(2027, 3, 27, 17, tzinfo=dt.UTC), BERLIN)
 
 
+@pytest.mark.parametrize("said", ["9999-12-31T23:59:59-14:00", "9999-12-31", "in 999999w"])
+def test_a_time_beyond_the_calendar_is_refused(said: str) -> None:
+    with pytest.raises(BadInput, match="is not a time such as"):
+        read_time(said, NOON, BERLIN)
+
+
 ZONES = [
     "Europe/Berlin",
     "America/Santiago",

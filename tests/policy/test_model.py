@@ -48,6 +48,22 @@ def test_a_wrong_rule_is_refused_with_its_field(fields: dict[str, object], place
     assert refusal.value.place == place
 
 
+@pytest.mark.parametrize(
+    ("written", "end"),
+    [
+        ("2030-01-31T12:00:00+05:30", "2030-01-31T06:30:00+00:00"),
+        ("2030-01-31T12:00:00-14:00", "2030-02-01T02:00:00+00:00"),
+        ("9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59.999999+00:00"),
+        ("0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00+00:00"),
+    ],
+)
+def test_an_end_is_kept_in_utc(written: str, end: str) -> None:
+    """Texts say UTC of it; a time beyond those that can be written is the last or the first one."""
+    ending = rule(expires=dt.datetime.fromisoformat(written))
+    assert ending.expires is not None
+    assert ending.expires.isoformat() == end
+
+
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "x" * 65, "a\n", "ä"])
 def test_a_name_fits_into_urls_files_and_shells(name: str) -> None:
     with pytest.raises(BadInput):

@@ -84,8 +84,8 @@ class Rule:
         for name in ("description", "owner"):
             if len(getattr(self, name)) > _LONGEST_TEXT:
                 raise BadInput(f"longer than {_LONGEST_TEXT} characters", place=name)
-        if self.expires is not None and self.expires.tzinfo is None:
-            raise BadInput("a time needs its zone, as in 2030-01-31T12:00:00Z", place="expires")
+        if self.expires is not None:
+            object.__setattr__(self, "expires", _in_utc(self.expires))
 
     def _check(self, field: MatchField, asked: Any) -> None:
         """Raise unless the rule may match this upper-layer field; put ranges in order."""
@@ -116,6 +116,20 @@ class Rule:
     def own_side(self) -> Addresses:
         """The addresses on the tenant's side: the destination of ingress, the source of egress."""
         return self.destination if self.direction is Direction.INGRESS else self.source
+
+
+def _in_utc(time: dt.datetime) -> dt.datetime:
+    """Return a time in UTC; beyond the calendar it is the calendar's first or last time.
+
+    Raises BadInput for a time without a zone.
+    """
+    if time.tzinfo is None:
+        raise BadInput("a time needs its zone, as in 2030-01-31T12:00:00Z", place="expires")
+    try:
+        return time.astimezone(dt.UTC)
+    except OverflowError:
+        nearest = dt.datetime.min if time.year == dt.MINYEAR else dt.datetime.max
+        return nearest.replace(tzinfo=dt.UTC)
 
 
 def with_sides(rule: Rule, sides: Mapping[str, Addresses]) -> Rule:
