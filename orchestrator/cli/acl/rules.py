@@ -169,7 +169,9 @@ def _seen_for(client: Client, tenant: str, rule: Rule) -> AclSeen:
     groups = dict(seen.acl.groups)
     for group, name in named.items():
         if name not in known:
-            raise NotFound(f"'{name}' is no address, and {tenant} has no endpoint of that name")
+            side = "source" if group in rule.source.groups else "destination"
+            told = f"'{name}' is no address, and {tenant} has no endpoint of that name"
+            raise NotFound(told, place=f"--{side}")
         groups[group] = AddressGroup(GroupName(group), tuple(map(Prefix.parse, known[name].prefixes)))
     return replace(seen, acl=replace(seen.acl, groups=groups))
 
