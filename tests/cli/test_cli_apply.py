@@ -370,6 +370,20 @@ def test_a_commit_that_breaks_an_expectation_needs_a_word_more(run: Run, tenant:
     assert "nothing is expected" in run("acl", "expectations", "show", tenant).err
 
 
+def test_an_expectation_that_is_broken_already_refuses_nothing(run: Run, tenant: str, tmp_path: Path) -> None:
+    """It is told when it is kept; a change that leaves it as it is does not break it."""
+    file = tmp_path / "kept"
+    file.write_text("everybody reaches 198.51.100.7:443\nnobody reaches 198.51.100.7:22 from 192.0.2.9\n")
+    kept = run("acl", "expectations", "set", tenant, str(file))
+    assert kept.out == f"{tenant}: 2 expectations, held from now on\n"
+    told = "1 expectation is broken by version 1 already: no change is refused for it until a version keeps it"
+    assert kept.err == f"{told} (aclflow acl test {tenant})\n"
+    more = tmp_path / "more.json"
+    more.write_text(listed(WEB, SSH, DNS))
+    applied = run("acl", "apply", tenant, str(more), "--yes")
+    assert (applied.code, "breaks the expectation" in applied.out) == (0, False), applied
+
+
 def test_expectations_of_a_colleague_are_not_dropped_without_a_word(
     run: Run, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

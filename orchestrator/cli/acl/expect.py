@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 from xml.etree import ElementTree
 
@@ -16,11 +17,11 @@ from orchestrator.cli.files import STDIN, File, LiveList, read_file, text_of, wh
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Judging, Reading, Url, taking
 from orchestrator.cli.terminal import at_work, remark, say, say_json, several
-from orchestrator.errors import BadInput
+from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.describe import judged_expectations
 from orchestrator.policy.expectations import Setting, judge
 from orchestrator.policy.expectationtext import Expectations, read_expectations
-from orchestrator.wire.expectations import JudgedExpectation
+from orchestrator.wire.expectations import JudgedExpectation, JudgedList
 
 _DROPS, _MOVED = "Drop these expectations?", "somebody changed the expectations meanwhile"
 
@@ -133,7 +134,17 @@ def keep(
         ask_to_drop(_dropped_lines(kept.text, text), _DROPS, yes=yes)
         with as_it_was_shown(_MOVED):
             client.keep_expectations(tenant, text, etag=kept.etag)
-    say(f"{tenant}: {several(count, 'expectation')}, held from now on")
+        say(f"{tenant}: {several(count, 'expectation')}, held from now on")
+        with suppress(AclflowError):  # they are kept, whatever becomes of this
+            _remark_broken(tenant, client.test_acl(tenant))
+
+
+def _remark_broken(tenant: str, found: JudgedList) -> None:
+    """Tell which part of kept expectations the current list breaks."""
+    if found.broken:
+        are, it = ("is", "it") if found.broken == 1 else ("are", "them")
+        told = f"{several(found.broken, 'expectation')} {are} broken by version {found.version} already"
+        remark(f"{told}: no change is refused for {it} until a version keeps {it} (aclflow acl test {tenant})")
 
 
 def _dropped_lines(kept: str, text: str) -> list[str]:

@@ -167,9 +167,11 @@ def _headline(client: Client, tenant: str, wanted: Acl, packets: Sequence[Json] 
 
 
 def _broken(client: Client, tenant: str, wanted: Acl) -> tuple[JudgedExpectation, ...]:
-    """Find expectations that another list would break; nothing where that cannot be told now."""
+    """Find expectations that the list keeps and another one would break; nothing where that cannot be told now."""
     with suppress(AclflowError):
-        return tuple(each for each in client.test_acl(tenant, wanted).expectations if not each.kept)
+        broken = [each for each in client.test_acl(tenant, wanted).expectations if not each.kept]
+        now = client.test_acl(tenant).expectations if broken else ()
+        return tuple(each for each in broken if any(one.kept for one in now if one.place == each.place))
     return ()
 
 
