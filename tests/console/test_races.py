@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from playwright.sync_api import expect
+
+from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.policy.model import RuleId
 
 from .conftest import Look
 
@@ -29,6 +34,47 @@ def test_somebody_else_was_faster(look: Look) -> None:
     expect(page.get_by_text("is committed")).to_be_visible()
     with look.town.client() as client:
         assert {"dns", "late"}.isdisjoint(rule.id for rule in client.rules("shop"))
+
+
+def test_a_review_does_not_show_what_others_did_as_taken_back(look: Look) -> None:
+    """A colleague wrote between the first edit and the review: the draft goes on top of that, and it is told."""
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_label("More for dns").click()
+    page.get_by_text("Delete", exact=True).click()
+    expect(page.get_by_text("1 change not committed")).to_be_visible()
+    with look.town.client() as client:
+        late = client.rule("shop", "late").rule
+        client.insert_rule("shop", replace(late, id=RuleId("theirs"), source=Addresses((Prefix.parse("203.0.113.8"),))))
+        version = client.acl("shop").version
+    page.get_by_role("button", name="Review and commit").click()
+    told = f"Somebody changed the list meanwhile: your changes are on top of version {version}."
+    expect(page.get_by_text(told)).to_be_visible()
+    expect(page.get_by_text("deletion of 'dns'")).to_be_visible()
+    expect(page.locator("[data-part=difference][aria-busy=false]")).to_be_visible()
+    expect(page.get_by_text("theirs")).to_have_count(0)
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("is committed")).to_be_visible()
+    with look.town.client() as client:
+        rules = [rule.id for rule in client.rules("shop")]
+    assert ("theirs" in rules, "dns" in rules) == (True, False)
+
+
+def test_a_review_says_that_others_changed_the_same_packets(look: Look) -> None:
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_label("Edit ssh-office").click()
+    page.get_by_label("Destination ports").fill("2222")
+    page.get_by_role("button", name="Keep in draft").click()
+    with look.town.client() as client:
+        client.delete_rule("shop", "ssh-office")
+    page.get_by_role("button", name="Review and commit").click()
+    expect(page.get_by_text("Somebody changed the same packets meanwhile: what follows")).to_be_visible()
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("rule 'ssh-office' was changed on both sides")).to_be_visible()
+    page.get_by_role("button", name="Leave my draft as it is").click()
 
 
 def test_two_people_changed_the_same_packets_and_nothing_typed_is_lost(look: Look) -> None:

@@ -18,7 +18,7 @@ from api.console.parts.desk import Desk
 from api.console.parts.differences import COSTS, Json, draw_cost, draw_difference, draw_headline, draw_traffic
 from api.console.parts.enforcing import Enforcing
 from api.console.parts.findings import draw_findings, severity_words
-from api.console.parts.lostrace import go_on_from_newest
+from api.console.parts.lostrace import go_on_from_current, go_on_from_newest
 from api.console.parts.pieces import empty, heading
 from api.console.parts.ruleform import error_text
 from api.console.parts.section import Section
@@ -49,6 +49,11 @@ _COUNTED = 500
 async def build(view: View) -> None:
     """Draw the page."""
     desk = await Desk.of(view)
+    moved = await go_on_from_current(desk) if desk.draft.edits else ""
+    if moved:
+        with ui.element("div").classes("banner").props("role=status"):
+            ui.icon("merge")
+            ui.label(moved)
     if not desk.draft.edits:
         with empty("There is nothing to commit: the draft is the list as it is."):
             ui.link("Back to the access list", path_of("acl", view.tenant))

@@ -54,6 +54,11 @@ class Desk:
         return cls(view, kept) if kept and kept.edits else None
 
     @property
+    def current(self) -> AclSeen:
+        """The list as it was when the page was opened."""
+        return self.view.session.bearer.lists[self.view.tenant]
+
+    @property
     def list_path(self) -> str:
         """The page that shows the list."""
         return path_of("acl", self.view.tenant)

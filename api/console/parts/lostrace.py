@@ -17,6 +17,24 @@ from orchestrator.errors import AclflowError
 _MOST_CONFLICTS = 12
 
 
+async def go_on_from_current(desk: Desk) -> str:
+    """Merge the draft with the list that the page was opened with.
+
+    Returns what was done in words. Where both sides touch the same packets, the draft stays as it is.
+    """
+    draft, seen = desk.draft, desk.current
+    if seen.etag == draft.base.etag:
+        return ""
+    rebased = await asyncio.to_thread(draft.onto, seen)
+    if isinstance(rebased, Draft):
+        desk.put(rebased)
+        return f"Somebody changed the list meanwhile: your changes are on top of version {seen.version}."
+    return (
+        "Somebody changed the same packets meanwhile: what follows is as if your draft took that back. Before anything"
+        " is committed you are asked whose rules win."
+    )
+
+
 async def go_on_from_newest(desk: Desk) -> None:
     """Merge the draft with the current list, or ask whose rules win.
 
