@@ -23,7 +23,7 @@ from orchestrator.cli.options import Judging, Reading
 from orchestrator.cli.terminal import complain, remark, several
 from orchestrator.errors import AclflowError, BadInput, Missing, NotExpressible, NotFound, TooLarge
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.formats.registry import decode, format_named, guess, read_all
+from orchestrator.policy.formats.registry import decode, format_named, guess, read_all, refuse_empty
 from orchestrator.policy.formats.registry import read as read_text
 from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Imported, Loss, TakenFrom
 from orchestrator.policy.model import Acl, ReturnTraffic
@@ -162,8 +162,7 @@ def _open_list(name: str, reading: Reading) -> tuple[str, str, str]:
     shown = "standard input" if name == STDIN else name
     text = decode(_bytes_of(name), name=shown, max_bytes=DEFAULT_OPTIONS.max_bytes)
     named = format_named(reading.format) if reading.format else None
-    if not text.strip():
-        raise BadInput('it is empty: a list without rules is written {"rules": []}', place=shown)
+    refuse_empty(text, shown)
     return shown, text, (named or guess(text, shown)).name
 
 

@@ -131,7 +131,8 @@ def test_the_version_that_a_draft_began_at_is_gone(look: Look, client: Client) -
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [
-        ("empty.json", b"", "empty"),
+        ("nothing.json", b"", "it is empty"),
+        ("nothing.txt", b" \n", "it is empty"),
         ("list.iptables", b"\x7fELF\x02\x01\x01\x00\x00\xff\xfe" * 50, ""),
         ("picture.png", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" * 40, ""),
         (

@@ -96,6 +96,6 @@ def test_a_search_takes_an_endpoint_as_a_trace_does(look: Look) -> None:
     expect(page.get_by_text("1 of 7 rules")).to_be_visible()
     expect(page.locator("tbody tr b")).to_have_text(["web-in"])
     page.get_by_label("Search rules").fill("web9:443")
-    expect(page.get_by_text("'web9' is no address, and no endpoint of the tenant")).to_be_visible()
+    expect(page.get_by_text("'web9' is no address, and no endpoint of the project")).to_be_visible()
     look.open("/project/shop/acl?q=web1:443")
     expect(page.locator("tbody tr b")).to_have_text(["web-in"])

@@ -81,7 +81,7 @@ class _AclPage:
         try:
             found = find(acl, self._search.value or "", self._owned, self._endpoints)
         except BadInput as error:
-            none = str(error)
+            none = words.for_owners(str(error))
         self._count.text = (
             words.of(len(acl.rules), "rule")
             if len(found) == len(acl.rules)

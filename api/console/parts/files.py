@@ -161,7 +161,9 @@ def _said(text: str) -> str:
 
 
 def _format_of(file: _File, chosen: str | None) -> registry.Format:
-    return registry.format_named(chosen) if chosen else registry.guess(file.text.decode(errors="replace"), file.name)
+    text = file.text.decode(errors="replace")
+    registry.refuse_empty(text, file.name)
+    return registry.format_named(chosen) if chosen else registry.guess(text, file.name)
 
 
 def _check_origin(imported: Imported, tenant: str) -> None:

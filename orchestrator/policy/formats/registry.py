@@ -318,11 +318,18 @@ _GZIP = b"\x1f\x8b"
 _UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 
 
+def refuse_empty(text: str, name: str) -> None:
+    """Raise BadInput for a text without a word: it may be a file that was not written to its end."""
+    if not text.strip():
+        raise BadInput('it is empty: a list without rules is written {"rules": []}', place=name)
+
+
 def guess(text: str, name: str) -> Format:
     """Return the format of a text by its content, else by its file's name.
 
-    Raises BadInput.
+    Raises BadInput, also for an empty text.
     """
+    refuse_empty(text, name)
     sight = sight_of(text)
     by_sight = next((found for found in _FORMATS if found.looks_like(sight)), None)
     by_name = next((found for found in _FORMATS if name.endswith(found.suffixes)), None)
