@@ -16,6 +16,7 @@ import typer.main
 from orchestrator.cli import streams
 from orchestrator.cli.exitcodes import ANSWER_IS_NO, DONE, EXIT_CODES, INTERRUPTED, NOT_THERE
 from orchestrator.cli.lazy import application
+from orchestrator.cli.shell import words_of_bash
 from orchestrator.cli.terminal import complain
 from orchestrator.cli.tree import TREE
 from orchestrator.errors import AclflowError
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        _command()(args=arguments, prog_name=TREE.name)
+        with words_of_bash():
+            _command()(args=arguments, prog_name=TREE.name)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else ANSWER_IS_NO if end.code else DONE
     except AclflowError as error:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import json
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -24,12 +26,36 @@ from orchestrator.cli import complete
 COMPLETING = "_ACLFLOW_COMPLETE"
 """In the environment while a shell asks for completion."""
 
+_LONE_SIGN = re.compile(r"\n@(?:\n|$)")
 _COMPLETERS = {each.__name__: each for each in complete.EVERY}
 
 
 def is_completing() -> bool:
     """Whether a shell asks, and no command will be run."""
     return COMPLETING in os.environ
+
+
+@contextlib.contextmanager
+def words_of_bash() -> Iterator[None]:
+    """Complete TENANT@VERSION as one word, and offer bash the part that it replaces.
+
+    Bash ends words at `@` (its COMP_WORDBREAKS): it asks about `shop`, `@` and `1`, a line each, and puts what is
+    offered behind the sign.
+    """
+    split = os.environ.get("COMP_WORDS", "") if os.environ.get(COMPLETING) == "complete_bash" else ""
+    words = _LONE_SIGN.sub("@", split)
+    if words == split:
+        yield
+        return
+    os.environ["COMP_WORDS"] = words
+    os.environ["COMP_CWORD"] = str(int(os.environ.get("COMP_CWORD", "0")) - split.count("\n") + words.count("\n"))
+    offered = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(offered):
+            yield
+    finally:
+        for line in offered.getvalue().splitlines():
+            typer.echo(line.rpartition("@")[2])
 
 
 def standing_for(target: str) -> Callable[..., None] | None:

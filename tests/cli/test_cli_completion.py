@@ -57,7 +57,8 @@ def completed(
     """What is offered for the last of the words."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ACLFLOW")}
     environment |= {"XDG_CACHE_HOME": str(cache), "_ACLFLOW_COMPLETE": f"complete_{shell}"}
-    environment |= {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_TYPER_COMPLETE_ARGS": words}
+    environment |= {"COMP_WORDS": words.replace(" ", "\n"), "COMP_CWORD": str(words.count(" "))}  # as the script does
+    environment |= {"_TYPER_COMPLETE_ARGS": words}
     environment |= {
         "ACLFLOW_URL": here.url if here else "http://127.0.0.1:1",
         "ACLFLOW_TOKEN": here.token if here else "none",
@@ -101,6 +102,13 @@ def test_names_come_from_the_service(town: Served, cache: Path) -> None:
         assert completed("aclflow acl diff blue@", cache, town) == ["blue@1", "blue@0"]
         assert completed("aclflow proposal show do", cache, town) == ["domain/pop1", "domain/pop2"]
         assert completed("aclflow domain approval set pop1 --add bl", cache, town) == ["black", "blue"]
+
+
+def test_bash_is_offered_what_follows_the_sign_that_ends_its_words(town: Served, cache: Path) -> None:
+    """Bash gives `blue@1` as three words, and replaces the last of them."""
+    assert completed("aclflow acl show blue @", cache, town) == ["1", "0"]
+    assert completed("aclflow acl diff blue @ 0 blue @ 1", cache, town) == ["1"]
+    assert completed("aclflow acl diff blue @ 0 bl", cache, town) == ["black", "blue"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
