@@ -77,7 +77,10 @@ def countdown(seconds: float) -> str:
 
 
 def moment(time: dt.datetime, zone: dt.tzinfo) -> str:
-    """A time in the viewer's zone: 2026-11-21 17:04:05; in UTC where that would be the year 10000."""
+    """A time in the viewer's zone: 2026-11-21 17:04:05.
+
+    It is in UTC, and says so, where that would be the year 10000.
+    """
     try:
         return f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"
     except OverflowError:

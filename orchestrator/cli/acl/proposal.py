@@ -167,7 +167,10 @@ def _headline(client: Client, tenant: str, wanted: Acl, packets: Sequence[Json] 
 
 
 def _broken(client: Client, tenant: str, wanted: Acl) -> tuple[JudgedExpectation, ...]:
-    """Find expectations that the list keeps and another one would break; nothing where that cannot be told now."""
+    """Find expectations that the list keeps and another one breaks.
+
+    Nothing where that cannot be told now.
+    """
     with suppress(AclflowError):
         broken = [each for each in client.test_acl(tenant, wanted).expectations if not each.kept]
         now = client.test_acl(tenant).expectations if broken else ()

@@ -319,7 +319,10 @@ _UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 
 
 def refuse_empty(text: str, name: str) -> None:
-    """Raise BadInput for a text without a word: it may be a file that was not written to its end."""
+    """Raise BadInput for a text without a word.
+
+    It may be of a file that was not written to its end.
+    """
     if not text.strip():
         raise BadInput('it is empty: a list without rules is written {"rules": []}', place=name)
 

@@ -119,9 +119,9 @@ class Rule:
 
 
 def _in_utc(time: dt.datetime) -> dt.datetime:
-    """Return a time in UTC; beyond the calendar it is the calendar's first or last time.
+    """Return a time in UTC.
 
-    Raises BadInput for a time without a zone.
+    Beyond the calendar it is the calendar's first or last time. Raises BadInput for a time without a zone.
     """
     if time.tzinfo is None:
         raise BadInput("a time needs its zone, as in 2030-01-31T12:00:00Z", place="expires")
