@@ -243,6 +243,14 @@ def the_list_as_it_was(look: Look) -> None:
         client.put_acl("shop", acl_from_json(SHOP))
 
 
+def draft_deletion(look: Look, rule: str) -> None:
+    """Delete a rule of the shop in a member's draft."""
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    look.page.get_by_label(f"More for {rule}").click()
+    look.page.get_by_text("Delete", exact=True).click()
+
+
 def discard(page: Page) -> None:
     """Forget the draft, and be sure of it."""
     page.get_by_role("button", name="Discard", exact=True).click()

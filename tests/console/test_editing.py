@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from orchestrator.policy.formats.native import acl_from_json
 
-from .conftest import Look, discard
+from .conftest import Look, discard, draft_deletion
 
 WHERE_COMMIT_WAS = """
 window.places = [];
@@ -27,10 +27,7 @@ pytestmark = pytest.mark.usefixtures("the_list_as_it_was")
 
 def test_nothing_is_changed_before_it_is_committed(look: Look) -> None:
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
-    page.get_by_label("More for web-in").click()
-    page.get_by_text("Delete", exact=True).click()
+    draft_deletion(look, "web-in")
     expect(page.get_by_text("1 change not committed")).to_be_visible()
     expect(page.get_by_text("web-in", exact=True)).to_have_count(0)
     with look.town.client() as client:
@@ -173,10 +170,7 @@ def test_commit_stays_where_it_is_while_a_review_is_drawn(look: Look, height: in
     """Somebody who presses it meanwhile does not miss it; `height` is a window that scrolls, or one that need not."""
     page = look.page
     page.set_viewport_size({"width": 1280, "height": height})
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
-    page.get_by_label("More for web-in").click()
-    page.get_by_text("Delete", exact=True).click()
+    draft_deletion(look, "web-in")
     page.add_init_script(WHERE_COMMIT_WAS)
     look.open("/project/shop/review")
     places = page.evaluate("window.places")
@@ -188,10 +182,7 @@ def test_commit_stays_where_it_is_while_a_review_is_drawn(look: Look, height: in
 
 def test_a_draft_is_not_thrown_away_by_a_slip(look: Look) -> None:
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
-    page.get_by_label("More for web-in").click()
-    page.get_by_text("Delete", exact=True).click()
+    draft_deletion(look, "web-in")
     page.get_by_role("button", name="Discard", exact=True).click()
     expect(page.get_by_text("1 change will be lost")).to_be_visible()
     page.get_by_role("button", name="Cancel").click()

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import RuleId
 
-from .conftest import Look
+from .conftest import Look, draft_deletion
 
 pytestmark = pytest.mark.usefixtures("the_list_as_it_was")
 
@@ -18,10 +18,7 @@ pytestmark = pytest.mark.usefixtures("the_list_as_it_was")
 def test_somebody_else_was_faster(look: Look) -> None:
     """What was edited goes on top of the newer list, to be looked at again."""
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
-    page.get_by_label("More for dns").click()
-    page.get_by_text("Delete", exact=True).click()
+    draft_deletion(look, "dns")
     page.get_by_role("button", name="Review and commit").click()
     expect(page.get_by_text("Newly denied")).to_be_visible()
     with look.town.client() as client:
@@ -39,10 +36,7 @@ def test_somebody_else_was_faster(look: Look) -> None:
 def test_a_review_does_not_show_what_others_did_as_taken_back(look: Look) -> None:
     """A colleague wrote between the first edit and the review: the draft goes on top of that, and it is told."""
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
-    page.get_by_label("More for dns").click()
-    page.get_by_text("Delete", exact=True).click()
+    draft_deletion(look, "dns")
     expect(page.get_by_text("1 change not committed")).to_be_visible()
     with look.town.client() as client:
         late = client.rule("shop", "late").rule

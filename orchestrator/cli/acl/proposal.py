@@ -174,7 +174,8 @@ def _broken(client: Client, tenant: str, wanted: Acl) -> tuple[JudgedExpectation
     with suppress(AclflowError):
         broken = [each for each in client.test_acl(tenant, wanted).expectations if not each.kept]
         now = client.test_acl(tenant).expectations if broken else ()
-        return tuple(each for each in broken if any(one.kept for one in now if one.place == each.place))
+        kept = {each.place for each in now if each.kept}
+        return tuple(each for each in broken if each.place in kept)
     return ()
 
 
