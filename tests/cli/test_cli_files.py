@@ -420,6 +420,19 @@ def test_a_security_group_says_at_an_endpoint_what_it_cannot_say_of_all(tmp_path
     assert aclflow("acl", "export", str(file), "-f", "aws-sg", *several).code == 2
 
 
+def test_rules_of_an_endpoints_file_are_numbered_as_in_the_whole_list(tmp_path: Path) -> None:
+    """Its shortened list has two rules; people look for them in the whole one."""
+    file, groups = tmp_path / "shop.json", tmp_path / "groups"
+    web, db, flags = SHOP["rules"]
+    file.write_text(json.dumps({**SHOP, "rules": [web, {**db, "log": True}, flags]}))
+    words = ("acl", "export", str(file), "-f", "aws-sg", "--endpoint", "db1=198.51.100.20", "-o", str(groups))
+    ended = aclflow(*words, "--approximate")
+    assert "aws-sg:3: permit left out" in ended.err
+    told = (groups / "db1.aws-sg.losses").read_text().splitlines()
+    assert told[1] == "rule 3, 'flags': permit left out (narrower): TCP flags are not looked at"
+    assert "note: rule 2: there is no log of single rules" in told
+
+
 def test_what_could_not_be_said_is_a_list_beside_the_file(tmp_path: Path) -> None:
     file, output = tmp_path / "shop.json", tmp_path / "shop.aws"
     first, *others = SHOP["rules"]

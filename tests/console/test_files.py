@@ -13,6 +13,7 @@ from command_line import aclflow
 from playwright.sync_api import FilePayload, expect
 
 from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.results import Effect
 from orchestrator.policy.model import Endpoint, TenantId
 
 from .conftest import Look, discard
@@ -130,7 +131,8 @@ def test_each_endpoint_gets_its_security_group(look: Look, tmp_path: Path, form:
         assert files[f"{name}.{form}.txt"] == (tmp_path / f"{name}.{form}").read_text(), told.err
         assert "443" in files[f"{name}.{form}.txt"] or name == "db1"
     beside = [text for name, text in files.items() if name.endswith(".losses")]
-    lost = sum(line.startswith("rule ") for text in beside for line in text.splitlines())
+    effects = tuple(f": {effect.value}: " for effect in Effect)
+    lost = sum(effect in line for text in beside for line in text.splitlines() for effect in effects)
     shown = look.page.get_by_role("dialog").get_by_text(re.compile(r"^\d+ places? cannot be said exactly"))
     if lost:
         expect(shown).to_contain_text(f"{lost} place")

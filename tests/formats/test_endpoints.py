@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,10 +12,11 @@ from strategies import OWN_POOL, acls, corner_packets_of
 
 from orchestrator.policy import oracle
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.formats.endpoints import list_of_endpoint
+from orchestrator.policy.formats.endpoints import list_of_endpoint, write_at_endpoints
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.formats.registry import write
-from orchestrator.policy.model import Acl, Direction, Packet, ReturnTraffic
+from orchestrator.policy.formats.results import account
+from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic
 
 WEB = (Prefix.parse("198.51.100.10/32"), Prefix.parse("2001:db8:100::10/128"))
 DB = (Prefix.parse("198.51.100.20/32"),)
@@ -67,3 +69,20 @@ def test_a_rule_for_one_ip_version_of_an_endpoint_stays_one() -> None:
 def test_a_rule_for_a_part_of_an_endpoint_keeps_its_addresses() -> None:
     found = list_of_endpoint(SHOP, (Prefix.parse("198.51.100.0/27"),))
     assert [str(rule.destination) for rule in found.rules][2] == "198.51.100.10/32"
+
+
+def test_an_export_at_an_endpoint_numbers_rules_as_the_whole_list_does() -> None:
+    rules = [replace(rule, tcp_flags=None, log=True, established=rule.id == "db") for rule in SHOP.rules]
+    listed = replace(SHOP, rules=tuple(rules), egress_default=Action.PERMIT)
+    found = write_at_endpoints(listed, "openstack-sg", {"db": DB})["db"]
+    assert [(loss.line, loss.text) for loss in found.losses] == [(4, "db")]
+    assert "rules 2, 4: there is no log of single rules" in [*map(str, found.notes)]
+    assert "rule 4, 'db': permit left out" in account("db", found)
+
+
+def test_what_an_export_loses_of_a_default_is_of_no_rule() -> None:
+    denied = replace(SHOP.rules[3], action=Action.DENY)
+    listed = replace(SHOP, rules=(*SHOP.rules[:3], denied), ingress_default=Action.PERMIT)
+    found = write_at_endpoints(listed, "kubernetes", {"db": DB})["db"]
+    assert {(loss.line, loss.text) for loss in found.losses} == {(0, "ingress.default")}
+    assert "\ningress.default: permit left out" in account("db", found)

@@ -122,4 +122,4 @@ def test_descriptions_are_cut_between_characters_to_what_iptables_keeps() -> Non
     exported = write(Acl((Rule(RuleId("a"), Action.PERMIT, description="ü" * 300),)), "iptables")
     comment = exported.text.split('"')[1]
     assert comment == f"[a] {'ü' * 125}"
-    assert exported.notes == ("rule 1: the description is cut to fit 255 bytes",)
+    assert [*map(str, exported.notes)] == ["rule 1: the description is cut to fit 255 bytes"]

@@ -143,7 +143,7 @@ def test_denies_are_taken_out_of_the_permits_of_a_group() -> None:
     exported = write(read(json.dumps(native), "native").acl, "openstack-sg")
     rules = json.loads(exported.text)["security_groups"][0]["security_group_rules"]
     assert [(rule["remote_ip_prefix"], rule["description"]) for rule in rules] == [("10.0.0.0/16", "[web]")]
-    assert "it only permits" in exported.notes[0]
+    assert "it only permits" in exported.notes[0].text
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_a_stateless_rule_is_written_or_a_note_says_that_it_is_not(name: str) ->
         assert not marked.notes
     else:
         assert marked.text == plain.text
-        assert any(note.startswith("rule 1: `stateless` is not written") for note in marked.notes), marked.notes
+        assert any(str(note).startswith("rule 1: `stateless` is not written") for note in marked.notes), marked.notes
 
 
 def test_an_account_counts_places() -> None:

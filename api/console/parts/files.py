@@ -18,9 +18,8 @@ from api.console.parts.dialog import dialog
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats import registry
-from orchestrator.policy.formats.endpoints import lists_of_endpoints
+from orchestrator.policy.formats.endpoints import write_at_endpoints
 from orchestrator.policy.formats.results import Exported, Imported, Interfaces, Options, TakenFrom, account
-from orchestrator.policy.model import Acl
 
 _LARGEST = 32 << 20
 _MOST_SHOWN = 200
@@ -203,7 +202,7 @@ def offer_export(desk: Desk) -> None:
                 except AclflowError as error:
                     ui.label(str(error)).classes("text-negative").props("role=alert")
                     return
-                _show_losses([*_exports_losses(desk.draft.acl, files)], "said")
+                _show_losses([*_exports_losses(files)], "said")
                 beside = [f"{name}{_LOSSES}" for name, each in files.items() if each.losses]
                 if beside:
                     ui.label(f"The archive says so beside the list, in {words.list_names(beside)}.").classes(
@@ -216,16 +215,15 @@ def offer_export(desk: Desk) -> None:
             ui.button("Download", icon="download", on_click=write).props("no-caps unelevated")
 
 
-def _exports_losses(acl: Acl, files: Mapping[str, Exported]) -> Iterator[str]:
+def _exports_losses(files: Mapping[str, Exported]) -> Iterator[str]:
     """Yield in words what each of several exported files could not express.
 
     A rule is named by its row on the page, and by its file where there are several.
     """
-    rows = {str(rule.id): number for number, rule in enumerate(acl.rules, 1)}
     for name, exported in files.items():
         where = f"{name}: " if len(files) > 1 else ""
         for loss in exported.losses:
-            rule = f"Rule {rows[loss.text]} ('{loss.text}')" if loss.text in rows else loss.text
+            rule = f"Rule {loss.line} ('{loss.text}')" if loss.line else loss.text
             yield f"{where}{rule}: {loss.effect.value}: {loss.reason}"
 
 
@@ -240,9 +238,12 @@ async def _endpoints(desk: Desk) -> Mapping[str, tuple[Prefix, ...]]:
 def _written(desk: Desk, form: str, endpoints: Mapping[str, tuple[Prefix, ...]]) -> Mapping[str, Exported]:
     """Write the draft in a format, whole or for each endpoint, by file name."""
     draft, tenant = desk.draft, desk.view.tenant
-    lists: Mapping[str, Acl] = lists_of_endpoints(draft.acl, endpoints) if endpoints else {tenant: draft.acl}
     origin = TakenFrom(tenant, draft.base.version)
-    return {f"{name}.{form}.txt": registry.write(acl, form, origin) for name, acl in lists.items()}
+    if endpoints:
+        written = write_at_endpoints(draft.acl, form, endpoints, origin)
+    else:
+        written = {tenant: registry.write(draft.acl, form, origin)}
+    return {f"{name}.{form}.txt": exported for name, exported in written.items()}
 
 
 def _download(tenant: str, form: str, files: Mapping[str, Exported]) -> None:

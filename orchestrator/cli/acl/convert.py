@@ -29,7 +29,7 @@ from orchestrator.cli.options import AsJson, Reading, Report, Url, addresses_of,
 from orchestrator.cli.terminal import remark, say, say_json, several
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.formats.endpoints import lists_of_endpoints
+from orchestrator.policy.formats.endpoints import write_at_endpoints
 from orchestrator.policy.formats.one_sided import FAR_SIDE_ONLY
 from orchestrator.policy.formats.registry import FORMATS, write
 from orchestrator.policy.formats.results import Exported, Loss, account
@@ -96,16 +96,17 @@ def export_list(
         _export_endpoints(read, acl, to, _endpoints_of(name, endpoint, url), output, approximate=approximate)
         return
     exported = write(acl, to, read.imported.taken_from)
+    notes = tuple(map(str, exported.notes))
     if report or as_json:
-        told = {"file": read.name, "format": to, "notes": list(exported.notes), "losses": _losses(exported.losses)}
+        told = {"file": read.name, "format": to, "notes": list(notes), "losses": _losses(exported.losses)}
         if as_json:
             say_json(told if report else {**told, "text": exported.text})
         else:
-            _say_account(f"{read.name} as {to}", exported.notes, exported.losses)
+            _say_account(f"{read.name} as {to}", notes, exported.losses)
         if exported.losses and not approximate:
             raise typer.Exit(ANSWER_IS_NO)
         return
-    for note in exported.notes:
+    for note in notes:
         remark(note)
     if any(loss.reason == FAR_SIDE_ONLY for loss in exported.losses):
         remark("with --endpoint NAME, or all, the list is written for one machine, whose own side needs no name")
@@ -155,9 +156,7 @@ def _export_endpoints(
     """
     if output is None and len(endpoints) > 1:
         raise BadInput("several endpoints make several files: name a folder for them", place="--output")
-    found = {
-        name: write(each, to, read.imported.taken_from) for name, each in lists_of_endpoints(acl, endpoints).items()
-    }
+    found = write_at_endpoints(acl, to, endpoints, read.imported.taken_from)
     refuse_losses(
         tuple(loss for exported in found.values() for loss in exported.losses),
         approximate,

@@ -17,6 +17,8 @@ from dataclasses import replace
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, everything
+from orchestrator.policy.formats.registry import write
+from orchestrator.policy.formats.results import Exported, TakenFrom
 from orchestrator.policy.model import Acl, Direction, Rule, families, members, spans_of
 from orchestrator.policy.protocols import only_family
 
@@ -62,9 +64,19 @@ def _with_sides(rule: Rule, near: Addresses, far: Addresses) -> Rule:
     return replace(rule, source=near, destination=far)
 
 
-def lists_of_endpoints(acl: Acl, endpoints: Mapping[str, tuple[Prefix, ...]]) -> Mapping[str, Acl]:
-    """The list of each endpoint by name."""
-    return {name: list_of_endpoint(acl, prefixes) for name, prefixes in endpoints.items()}
+def write_at_endpoints(
+    acl: Acl, form: str, endpoints: Mapping[str, tuple[Prefix, ...]], taken_from: TakenFrom | None = None
+) -> Mapping[str, Exported]:
+    """Write the list of each endpoint, by name; rules are numbered as in the whole list.
+
+    Raises BadInput.
+    """
+    numbers = {rule.id: number for number, rule in enumerate(acl.rules, 1)}
+    lists = {name: list_of_endpoint(acl, prefixes) for name, prefixes in endpoints.items()}
+    return {
+        name: write(each, form, taken_from).with_numbers([numbers[rule.id] for rule in each.rules])
+        for name, each in lists.items()
+    }
 
 
 def _far_side(rule: Rule) -> Addresses:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from orchestrator.policy.addresses import ANY
 from orchestrator.policy.formats.express import NO_PACKETS, prefixes_of
@@ -53,7 +52,7 @@ class Draft:
     limits: Sequence[Limit] = LIMITS
     only_permits: bool = True
     losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=partial(Notes, "rule"))
+    notes: Notes = field(default_factory=Notes)
 
     def rules(self, direction: Direction) -> Sequence[Rule]:
         """The rules of one direction, and a last one for what its default permits."""

@@ -14,10 +14,9 @@ that REJECT became deny), or what an option that the caller gave has changed.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
 
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Action, Direction
@@ -73,28 +72,57 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleNote:
+    """A note on some rules of a list that was written, or on all of it."""
+
+    text: str
+    rules: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{_of_lines(self.rules, 'rule')}{self.text}"
+
+
+@dataclass(frozen=True, slots=True)
 class Exported:
     """A list written as a foreign text.
 
     It means exactly the same as the list if `losses` is empty.
 
-    A loss' `line` is the number of the rule in the list, counted from 1, and its `text` the rule's id.
+    A loss' `line` is the number of the rule in the list, counted from 1, and its `text` the rule's id; 0 stands for a
+    default.
     """
 
     text: str
     losses: tuple[Loss, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[RuleNote, ...] = ()
 
     @property
     def exact(self) -> bool:
         return not self.losses
+
+    def with_numbers(self, numbers: Sequence[int]) -> Exported:
+        """Number the rules as the list that they were taken from.
+
+        Rule n is number `numbers[n - 1]` there.
+        """
+        renumbered = (0, *numbers)
+        return replace(
+            self,
+            losses=tuple(replace(loss, line=renumbered[loss.line]) for loss in self.losses),
+            notes=tuple(replace(note, rules=tuple(renumbered[each] for each in note.rules)) for note in self.notes),
+        )
+
+
+def rule_of(loss: Loss) -> str:
+    """Name the rule, or the default, that an export could not say exactly."""
+    return f"rule {loss.line}, '{loss.text}'" if loss.line else loss.text
 
 
 def account(title: str, exported: Exported) -> str:
     """Write a line for each loss and each note of an export."""
     places = f"{len(exported.losses)} place{'' if len(exported.losses) == 1 else 's'}"
     lines = [f"{title}: {places} could not be said exactly; less is permitted, more is denied"]
-    lines += [f"rule {loss.line}, '{loss.text}': {loss.effect.value}: {loss.reason}" for loss in exported.losses]
+    lines += [f"{rule_of(loss)}: {loss.effect.value}: {loss.reason}" for loss in exported.losses]
     lines += [f"note: {note}" for note in exported.notes]
     return "\n".join(lines) + "\n"
 
@@ -156,7 +184,6 @@ DEFAULT_OPTIONS = Options()
 class Notes:
     """Collects notes; lines, or rules of a list that is written, share a note."""
 
-    unit: Literal["line", "rule"] = "line"
     _lines: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, text: str, line: int | None = None) -> None:
@@ -165,10 +192,15 @@ class Notes:
             lines.append(line)
 
     def taken(self) -> tuple[str, ...]:
-        return tuple(f"{_of_lines(lines, self.unit)}{text}" for text, lines in self._lines.items())
+        """Return the notes on lines of a text that was read."""
+        return tuple(f"{_of_lines(lines, 'line')}{text}" for text, lines in self._lines.items())
+
+    def on_rules(self) -> tuple[RuleNote, ...]:
+        """Return the notes on rules of a list that was written."""
+        return tuple(RuleNote(text, tuple(sorted(set(rules)))) for text, rules in self._lines.items())
 
 
-def _of_lines(lines: list[int], unit: str) -> str:
+def _of_lines(lines: Sequence[int], unit: str) -> str:
     if not lines:
         return ""
     found = sorted(set(lines))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeVar
 
 from orchestrator.errors import TooLarge
@@ -40,7 +39,7 @@ class ListWriter:
 
     acl: Acl
     losses: list[Loss] = field(default_factory=list)
-    notes: Notes = field(default_factory=partial(Notes, "rule"))
+    notes: Notes = field(default_factory=Notes)
 
 
 EXPIRES = Limit(

@@ -87,7 +87,7 @@ class _Writer(ListWriter):
         }
         text = yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True)
         self.notes.add("the text holds a policy and its definitions: Aerleon wants it in both folders")
-        return Exported(text, tuple(self.losses), self.notes.taken())
+        return Exported(text, tuple(self.losses), self.notes.on_rules())
 
     def _filter(self, direction: Direction, rules: list[Rule]) -> dict[str, object]:
         default = Rule(RuleId(default_marker(direction)), self.acl.default(direction), direction)

@@ -79,7 +79,7 @@ def write_network_acl(acl: Acl) -> Exported:
 
 def _export_document(document: Json, draft: Draft) -> Exported:
     draft.notes.add(_WHOLE_PACKETS)
-    return Exported(json.dumps(document, indent=1) + "\n", tuple(draft.losses), draft.notes.taken())
+    return Exported(json.dumps(document, indent=1) + "\n", tuple(draft.losses), draft.notes.on_rules())
 
 
 def _permissions(rule: Rule, boxes: Sequence[Box], direction: Direction) -> Iterator[Json]:

@@ -80,7 +80,7 @@ class _Writer(ListWriter):
         rules = [body for direction in Direction for body in self._number_rules(kept, direction)]
         document = {"name": GROUP_NAME, "securityRules": rules}
         self.notes.add("Azure decides about later fragments as about the first one of their packet")
-        return Exported(json.dumps(document, indent=1) + "\n", tuple(self.losses), self.notes.taken())
+        return Exported(json.dumps(document, indent=1) + "\n", tuple(self.losses), self.notes.on_rules())
 
     def _number_rules(self, rules: list[Rule], direction: Direction) -> Iterator[dict[str, object]]:
         bodies = [

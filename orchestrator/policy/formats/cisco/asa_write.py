@@ -64,7 +64,7 @@ class _Writer(ListWriter):
                 continue
             add_lines(text, (f"access-list {name} {line}" for line in self._list(name, direction, rules)), name)
         self.notes.add("an ASA decides about later fragments as about the first one of their packet")
-        return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.taken())
+        return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.on_rules())
 
     def _list(self, name: str, direction: Direction, rules: Sequence[Rule]) -> Iterator[str]:
         for rule in (*rules, default_rule(self.acl, name, direction)):

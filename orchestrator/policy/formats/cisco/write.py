@@ -70,7 +70,7 @@ class _Writer(ListWriter):
                 continue
             family = Family.IPV6 if name.endswith("6") else Family.IPV4
             add_lines(text, self._list(name, direction, family, rules), name)
-        return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.taken())
+        return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.on_rules())
 
     def _list(self, name: str, direction: Direction, family: Family, rules: Sequence[Rule]) -> Iterator[str]:
         """The lines of one list, from its header to its default."""

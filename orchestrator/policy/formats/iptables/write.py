@@ -90,7 +90,7 @@ class _Writer(ListWriter):
             *(line for direction in Direction for line in lines[direction]),
             "COMMIT",
         ]
-        return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.taken())
+        return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.on_rules())
 
     @property
     def _name(self) -> str:

@@ -54,7 +54,7 @@ def write_kubernetes(acl: Acl) -> Exported:
     for direction in spoken:
         lines += [f"  {direction.value}:"] if found[direction] else [f"  {direction.value}: []"]
         lines += [f"  - {json.dumps(rule)}" for _, rule in found[direction]]
-    return Exported("\n".join(lines) + "\n", tuple(draft.losses), draft.notes.taken())
+    return Exported("\n".join(lines) + "\n", tuple(draft.losses), draft.notes.on_rules())
 
 
 def _rules(rule: Rule, boxes: Sequence[Box], direction: Direction, draft: Draft) -> Iterator[tuple[str, Json]]:

@@ -79,7 +79,7 @@ class _Writer(ListWriter):
             *({"add": {"chain": self._chain(direction)}} for direction in Direction if self._decides(direction)),
         ]
         lines = ",\n".join([*map(_text, commands), *rules])
-        return Exported(f'{{"nftables": [\n{lines}\n]}}\n', tuple(self.losses), self.notes.taken())
+        return Exported(f'{{"nftables": [\n{lines}\n]}}\n', tuple(self.losses), self.notes.on_rules())
 
     def _decides(self, direction: Direction) -> bool:
         """Return whether a direction needs a chain.

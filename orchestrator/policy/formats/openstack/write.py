@@ -152,4 +152,4 @@ def _description(rule: Rule) -> str:
 
 def _export_document(document: Json, draft: Draft) -> Exported:
     text = json.dumps(document, indent=1, ensure_ascii=False)
-    return Exported(text + "\n", tuple(draft.losses), draft.notes.taken())
+    return Exported(text + "\n", tuple(draft.losses), draft.notes.on_rules())
