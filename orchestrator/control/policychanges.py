@@ -5,7 +5,8 @@ packets. So most changes, which are of one direction, or of rules that do not me
 went or moved.
 
 Where connections are tracked, lists of one direction may leak together, for each end may be asked about the packet that
-this one answers. There changes are harmless that only open, or only close.
+this one answers. There changes are harmless that only open, or only close. Of a list with stateless rules no change is
+taken to be harmless, for a rule that comes may open to some packets what it closes to others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from orchestrator.policy.model import (
     find_replaced,
 )
 from orchestrator.policy.space import Box, boxes_of
+from orchestrator.policy.stateless import is_mixed
 
 _MOST_STEPS = 64
 _MOST_PAIRS = 4096
@@ -83,6 +85,8 @@ def compare_policies(old: Policy, new: Policy) -> Touched:
         is_tracked = ReturnTraffic.TRACKED in (old.return_traffic, new.return_traffic)
         return Touched(BOTH_WAYS, None, _BOTH_TURNS if is_tracked else None)
     if new.return_traffic is ReturnTraffic.TRACKED:
+        if old.operator != new.operator and (is_mixed(old) or is_mixed(new)):
+            return Touched(BOTH_WAYS, None, _BOTH_TURNS)
         return _compare_tracked(gone, come)
     pairs = [(olds[tenant.id], tenant) for tenant in come]
     others = [(was, now) for was, now in pairs if was.acl is not now.acl or was.prefixes != now.prefixes]
@@ -102,7 +106,7 @@ def _compare_tracked(gone: Sequence[Tenant], come: Sequence[Tenant]) -> Touched:
         if old.acl is new.acl and old.prefixes == new.prefixes:
             continue
         touched = _compare_lists(old, new)
-        if touched.rules is None:
+        if touched.rules is None or old.acl.has_stateless or new.acl.has_stateless:
             return Touched(BOTH_WAYS, None, _BOTH_TURNS)
         turns.update(_turns(old.acl, new.acl))
     return Touched(BOTH_WAYS, (), frozenset(turns)) if turns else NOTHING

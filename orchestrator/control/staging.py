@@ -35,10 +35,12 @@ import structlog
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
 from orchestrator.control.policychanges import BOTH_WAYS, NOTHING, Touched, compare_policies, could_leak
-from orchestrator.policy.intersection import Comparisons, find_step, withheld
+from orchestrator.policy.intersection import find_step, withheld
+from orchestrator.policy.listmoves import Comparisons
 from orchestrator.policy.model import Acl, Action, Direction, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.policy.narrowing import Narrowings, Withheld, narrow
 from orchestrator.policy.policystep import PolicyStep
+from orchestrator.policy.stateless import is_mixed
 from orchestrator.program.program import Program
 from orchestrator.store.points.records import HeldRecord
 from orchestrator.store.records import UNWRITTEN, PolicySnapshot
@@ -204,6 +206,8 @@ class Staging:
         if not self._is_alone and last.generation < newest.generation - unit.stride:
             return None
         if last.policy.return_traffic is not policy.return_traffic or last.policy.holds_replies:
+            return None
+        if is_mixed(last.policy) or is_mixed(policy):  # then a step holds back all that it opens, in any list
             return None
         memory = self._memories[domain]
         with memory.lock:

@@ -225,14 +225,16 @@ def check_rules(rules: Sequence[Rule], place: str) -> None:
             raise BadPolicy(text, place=f"{place}[{position}]")
 
 
-def narrow_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def narrow_rules(rules: tuple[Rule, ...], *, keep_stateless: bool = False) -> tuple[Rule, ...]:
     """Rules that a connection can be asked for, which permit nothing that these do not.
 
     Of those that it cannot be asked for, permits go, and denies look at less. The same object where all can be.
+    Stateless rules are asked for packets, and stay as they are where planes are to carry them out.
     """
     if all(_unfit(rule) is None for rule in rules):
         return rules
-    return tuple(found for rule in rules if (found := _narrow_rule(rule)) is not None)
+    kept = (rule if keep_stateless and rule.stateless else _narrow_rule(rule) for rule in rules)
+    return tuple(rule for rule in kept if rule is not None)
 
 
 def _narrow_rule(rule: Rule) -> Rule | None:

@@ -28,24 +28,24 @@ other end opened, about the packet that it answers. So what one egress list open
 close for its answer: pairs of lists of one direction are looked at as well, one of the two with its ends swapped.
 While a domain goes over to tracking, or from it, one end might let in what answers a packet that the other end has
 refused. So replies are held until all points follow; then what passes an end that tracks, its list permits by itself.
+
+Where stateless rules decide beside connections, a packet and its answer may be decided in different ways, and pairs
+tell too little. There a step that opens something and closes something first closes: all that it opens is held back, by
+stateless denies. Where it changes the operator's rules or the setting, too, all packets are.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count, islice, takewhile
-from operator import is_
+from itertools import islice
 from types import MappingProxyType
 
 from orchestrator.errors import TooLarge
-from orchestrator.policy.addresses import Family
-from orchestrator.policy.difference import count_combinations, count_parts, count_spans, find_moved, only_closes
+from orchestrator.policy.difference import count_combinations, count_spans
 from orchestrator.policy.formats.express import NO_PACKETS, matches_of
-from orchestrator.policy.listed import Listed
+from orchestrator.policy.listmoves import Comparisons, everything_of
 from orchestrator.policy.model import (
-    Acl,
     Action,
     Direction,
     Policy,
@@ -56,149 +56,15 @@ from orchestrator.policy.model import (
     TenantId,
     find_replaced,
 )
-from orchestrator.policy.narrowing import Withheld, is_laid
-from orchestrator.policy.neighbours import nearby
+from orchestrator.policy.narrowing import Withheld
 from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.policystep import Moves, PolicyStep, pair_lists
-from orchestrator.policy.rulelist import world
-from orchestrator.policy.space import ALL_BYTES, Box, boxes_of, everything, merge_boxes
+from orchestrator.policy.space import ALL_BYTES, Box, everything, merge_boxes
+from orchestrator.policy.stateless import is_mixed
 
 MOST_SPANS, MOST_RULES = 500_000, 1024
 """Spans that are compared to see what two tenants open and close for each other, and the rules that say it, each
 counted by its combinations of prefixes and ports; beyond, everything between the two is held back."""
-
-MOST_PARTS = 4_096
-"""So much is compared for one answer, in either direction: rules, each counted once and for its prefixes and ports."""
-MOST_KNOWN = 64
-"""So many comparisons of lists are remembered from one question to the next."""
-_MANY_HELD = 8
-"""Of more policies than so many, less is found out of each."""
-_MOST_STEPS = 64
-"""Lists that differ by so many rules are compared by these alone."""
-
-
-_StepOfLists = tuple[int, int, ReturnTraffic, ReturnTraffic, Direction]
-"""The identities of a list before and of a tenant after, with what is returned in either policy."""
-
-
-class Comparisons:
-    """Remembers what steps from a list to a tenant's open and close.
-
-    Many policies share most of their lists, and many questions. A list and a tenant are known by their identity, and
-    are kept as long as what was found of them. Not to be shared between threads without a lock.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[_StepOfLists, tuple[Acl, Moves]] = OrderedDict()
-        self._parts = 0
-        self._are_many = False
-
-    def begin(self, held: int) -> None:
-        """Begin an answer about so many held policies.
-
-        Once `MOST_PARTS` were compared for it, a look at the actions has to do.
-        """
-        self._parts = MOST_PARTS
-        self._are_many = held > _MANY_HELD
-        while len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
-
-    def moves(
-        self, old: Acl, old_returns: ReturnTraffic, new: Tenant, new_returns: ReturnTraffic, direction: Direction
-    ) -> Moves:
-        """Return what the step from a list to a tenant's opens and closes."""
-        step = id(old), id(new), old_returns, new_returns, direction
-        known = self._known.get(step)
-        if known is not None:
-            self._known.move_to_end(step)
-            return known[1]
-        few = _moves_of_few(old, new, direction, in_place=self._are_many) if old_returns is new_returns else None
-        if few is not None:
-            return few
-        before, after = nearby(_one_way(old, old_returns, direction), _one_way(new.acl, new_returns, direction))
-        moves = self._compare(before, after, new, direction)
-        self._known[step] = old, moves
-        return moves
-
-    def _compare(self, before: Acl, after: Acl, tenant: Tenant, direction: Direction) -> Moves:
-        self._parts -= count_parts(before) + count_parts(after)
-        if self._parts >= 0:
-            try:
-                found = find_moved(before, after, direction, tenant.prefixes)
-            except TooLarge:
-                pass
-            else:
-                return Moves(tenant, found.permitted, found.denied)
-        anything = _everything(tenant, direction)
-        opened = () if only_closes(before, after, direction) else anything
-        closed = () if only_closes(after, before, direction) else anything
-        return Moves(tenant, opened, closed)
-
-
-def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool) -> Moves | None:
-    """Return what a few rules that came or went may open and close.
-
-    This is a bound from above. None where more than a few rules differ.
-
-    A permit that comes opens no more than its packets, one that goes closes no more; a deny the other way around. The
-    held-back part of the old list, denies on top of it, opens: so a list follows its own intersection, however long it
-    is. Costs what differs. A rule that changed counts as one that went and one that came, which says more than changed:
-    it is taken so only if `in_place`.
-    """
-    if old.groups != new.acl.groups or any(old.default(way) is not new.acl.default(way) for way in Direction):
-        return None
-    gone, come = _laid_on(old.listed, new.acl.listed) or _find_replaced(old.listed, new.acl.listed) or (None, None)
-    if gone is None or come is None or (not in_place and {rule.id for rule in gone} & {rule.id for rule in come}):
-        return None
-    opened, closed = list[Rule](), list[Rule]()
-    for rules, opens, closes in ((come, opened, closed), (gone, closed, opened)):
-        for rule in rules:
-            (opens if rule.action is Action.PERMIT else closes).append(rule)
-    return Moves(new, *(_own_boxes(rules, new, direction) for rules in (opened, closed)))
-
-
-_Replaced = tuple[list[Rule], list[Rule]]
-"""The rules that went, and those that came."""
-
-
-def _laid_on(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
-    """Return the rules laid on top of a list that otherwise stays; else None.
-
-    There may be any number of them.
-    """
-    above = len(old.pieces) - len(new.pieces)
-    if above >= 0 and all(map(is_, old.pieces[above:], new.pieces)):
-        return [rule for piece in old.pieces[:above] for rule in piece], []
-    return None
-
-
-def _find_replaced(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
-    """Return the laid rules that went, and a few rules that changed; else None.
-
-    None where many changed, or rules change places. A list that was read from the store again has other objects: it is
-    compared by value.
-    """
-    laid = list(takewhile(lambda piece: all(map(is_laid, piece)), old.pieces))
-    gone, come = [rule for piece in laid for rule in piece], list[Rule]()
-    most = len(gone) + _MOST_STEPS
-    for part in Listed(old.pieces[len(laid) :]).apart(new):
-        mine, theirs = set(map(id, part.come)), set(map(id, part.gone))
-        gone += [rule for rule in part.gone if id(rule) not in mine]
-        come += [rule for rule in part.come if id(rule) not in theirs]
-        stayed = [id(rule) for rule in part.gone if id(rule) in mine]
-        if len(gone) + len(come) > most or stayed != [id(rule) for rule in part.come if id(rule) in theirs]:
-            above = len(old) - len(new)
-            return (list(old[:above]), []) if above >= 0 and old[above:] == new[:] else None
-    return gone, come
-
-
-def _own_boxes(rules: Iterable[Rule], tenant: Tenant, direction: Direction) -> tuple[Box, ...]:
-    """Return the packets of rules of a direction, where they are a tenant's."""
-    mine = _everything(tenant, direction)
-    boxes = (box for rule in rules if rule.direction is direction for box in boxes_of(rule, tenant.acl.groups))
-    both = (box.intersect(world) for box in boxes for world in mine if box.family is world.family)
-    return tuple(box for box in both if box is not None)
-
 
 _Opposed = tuple[Moves, Moves, tuple[Tenant, Tenant], Direction]
 """What opens, what closes, the sender and the receiver, and in which of the opening tenant's lists to deny."""
@@ -226,6 +92,13 @@ def withheld(
     held = tuple(held)
     known.begin(len(held))
     for policy in held:
+        if _is_mixed_step(policy, target):
+            if _changes_beside_lists(policy, target):
+                return _hold_everything(target)
+            for moves, direction in _all_opening(policy, target, known):
+                rules = _denying_alone(_denying_all(moves, direction))
+                found.setdefault((moves.tenant.id, direction), {}).update(dict.fromkeys(rules))
+            continue
         for opening, closing, ends, direction in _all_opposed(policy, target, known, step):
             rules = _meeting(opening.opened, closing.closed, ends, direction)
             found.setdefault((opening.tenant.id, direction), {}).update(dict.fromkeys(rules))
@@ -233,6 +106,41 @@ def withheld(
     by_tenant = {tenant: tuple(rule for key in order if key[0] == tenant for rule in found[key]) for tenant, _ in order}
     laid = MappingProxyType({tenant: rules for tenant, rules in by_tenant.items() if rules})
     return Withheld(laid, any(_answers_differently(policy, target) for policy in held))
+
+
+def _is_mixed_step(held: Policy, target: Policy) -> bool:
+    """Return whether stateless rules decide beside connections in what changes between two policies."""
+    if ReturnTraffic.TRACKED not in (held.return_traffic, target.return_traffic):
+        return False
+    if _changes_beside_lists(held, target):
+        return is_mixed(held) or is_mixed(target)
+    changed = find_replaced(held.tenants, target.tenants)
+    return any(tenant.acl.has_stateless for tenants in changed for tenant in tenants)
+
+
+def _changes_beside_lists(held: Policy, target: Policy) -> bool:
+    """Return whether the operator's rules differ, or the way in which replies are known."""
+    settings = [(each.return_traffic, each.holds_replies) for each in (held, target)]
+    return settings[0] != settings[1] or held.operator != target.operator
+
+
+def _hold_everything(target: Policy) -> Withheld:
+    """Hold back all packets of all tenants, but for those of which the operator decides."""
+    laid = {
+        tenant.id: _denying_alone(
+            rule for way in Direction for box in everything_of(tenant, way) for rule in _denying(box, way)
+        )
+        for tenant in target.tenants
+    }
+    return Withheld(MappingProxyType({tenant: rules for tenant, rules in laid.items() if rules}))
+
+
+def _all_opening(policy: Policy, target: Policy, known: Comparisons) -> list[tuple[Moves, Direction]]:
+    """Return what a step opens in each list; nothing where it closes nothing."""
+    moves = [(each, way) for way in Direction for each in _moves(policy, target, way, known)]
+    if not any(each.closed for each, _ in moves):
+        return []
+    return [(each, way) for each, way in moves if each.opened]
 
 
 def _answers_differently(held: Policy, target: Policy) -> bool:
@@ -261,7 +169,7 @@ def _all_opposed(policy: Policy, target: Policy, known: Comparisons, step: Polic
         for opening, direction in zip(moves, ways, strict=True):
             closing: Sequence[Moves] = opening
             if stops and any(each.opened for each in opening):
-                closing = [Moves(each, (), _everything(each, direction)) for each in target.tenants]
+                closing = [Moves(each, (), everything_of(each, direction)) for each in target.tenants]
             for some, others in pair_lists(opening, closing, (direction, direction), step):
                 yield from _opposed_answers(some, others, direction)
 
@@ -324,7 +232,7 @@ def _moves(
             if before.return_traffic is after.return_traffic and (old.acl is new.acl or old.acl == new.acl):
                 continue
             if not _opens_replies(before, after) and (old.acl is new.acl or old.acl == new.acl):
-                found.append(Moves(new, (), _everything(new, direction)))
+                found.append(Moves(new, (), everything_of(new, direction)))
                 continue
             moves = known.moves(old.acl, before.return_traffic, new, after.return_traffic, direction)
         else:
@@ -347,22 +255,8 @@ def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction
     tenant = new or old
     assert tenant is not None
     owned = tuple({*(old.prefixes if old else ()), *(new.prefixes if new else ())})
-    everything = _everything(replace(tenant, prefixes=owned), direction)
+    everything = everything_of(replace(tenant, prefixes=owned), direction)
     return Moves(tenant, everything if new else (), everything if old else ())
-
-
-def _everything(tenant: Tenant, direction: Direction) -> tuple[Box, ...]:
-    worlds = (world(family, direction, tenant.prefixes) for family in Family) if tenant.prefixes else ()
-    return tuple(box for box in worlds if box is not None)
-
-
-def _one_way(acl: Acl, returns: ReturnTraffic, direction: Direction) -> Acl:
-    """Return one direction of a list, with the domain's return traffic as a rule."""
-    rules = [rule for rule in acl.rules if rule.direction is direction]
-    taken = {rule.id for rule in rules}
-    free = (name for name in (RuleId(f"return-{place}") for place in count()) if name not in taken)
-    rules += [replace(rule, id=next(free)) for rule in return_rules(returns) if rule.direction is direction]
-    return replace(acl, rules=tuple(rules))
 
 
 def _meeting(
@@ -374,15 +268,31 @@ def _meeting(
     """
     if len(closed) * _spans(opened) + len(opened) * _spans(closed) <= MOST_SPANS:
         common = [one.intersect(other) for one in opened for other in closed]
-        try:
-            boxes = merge_boxes(box for box in common if box is not None)
-            if sum(map(count_combinations, boxes)) <= MOST_RULES:
-                rules = tuple(islice((rule for box in boxes for rule in _denying(box, direction)), MOST_RULES + 1))
-                if len(rules) <= MOST_RULES:
-                    return rules
-        except TooLarge:
-            pass
+        rules = _denying_few((box for box in common if box is not None), direction)
+        if rules is not None:
+            return rules
     return tuple(rule for box in _between(*ends) for rule in _denying(box, direction))
+
+
+def _denying_few(boxes: Iterable[Box], direction: Direction) -> tuple[Rule, ...] | None:
+    """Return rules that deny boxes; None if they are too many."""
+    try:
+        merged = merge_boxes(boxes)
+        if sum(map(count_combinations, merged)) <= MOST_RULES:
+            rules = tuple(islice((rule for box in merged for rule in _denying(box, direction)), MOST_RULES + 1))
+            if len(rules) <= MOST_RULES:
+                return rules
+    except TooLarge:
+        pass
+    return None
+
+
+def _denying_all(moves: Moves, direction: Direction) -> tuple[Rule, ...]:
+    """Return rules that deny all that opens in a list; where these are too many, all of its direction."""
+    few = _denying_few(moves.opened, direction) if _spans(moves.opened) <= MOST_SPANS else None
+    if few is not None:
+        return few
+    return tuple(rule for box in everything_of(moves.tenant, direction) for rule in _denying(box, direction))
 
 
 def _spans(boxes: Iterable[Box]) -> int:
@@ -393,13 +303,18 @@ def _between(sender: Tenant, receiver: Tenant) -> tuple[Box, ...]:
     """Every packet from one tenant to another."""
     ways = (
         one.intersect(other)
-        for one in _everything(sender, Direction.EGRESS)
-        for other in _everything(receiver, Direction.INGRESS)
+        for one in everything_of(sender, Direction.EGRESS)
+        for other in everything_of(receiver, Direction.INGRESS)
     )
     return tuple(box for box in ways if box is not None)
 
 
 # ---------------------------------------------------------------------------------------------- boxes as rules
+
+
+def _denying_alone(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return rules as stateless ones: they hold back packets of known connections, too."""
+    return tuple(replace(rule, stateless=True) for rule in rules)
 
 
 def _denying(box: Box, direction: Direction) -> Iterator[Rule]:

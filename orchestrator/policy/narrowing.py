@@ -40,7 +40,7 @@ class Narrowings:
     def __init__(self) -> None:
         self._known: dict[TenantId, tuple[Tenant, tuple[Rule, ...], int, Tenant]] = {}
         """What was narrowed, by which rules, their highest number, and the result."""
-        self._connections: dict[TenantId, tuple[Tenant, Tenant]] = {}
+        self._connections: dict[TenantId, tuple[Tenant, bool, Tenant]] = {}
 
     def after(self, tenants: Iterable[Tenant], held_back: Withheld, highest_number: int) -> tuple[Tenant, ...]:
         """Return tenants with what is held back; see `narrow`."""
@@ -58,15 +58,15 @@ class Narrowings:
             made.append(tenant)
         return tuple(made)
 
-    def of_connections(self, tenants: Iterable[Tenant]) -> tuple[Tenant, ...]:
-        """Return tenants whose rules can be asked of connections."""
+    def of_connections(self, tenants: Iterable[Tenant], *, keep_stateless: bool) -> tuple[Tenant, ...]:
+        """Return tenants whose rules can be asked of connections, or are stateless and stay."""
         before, self._connections = self._connections, {}
         for tenant in tenants:
             known = before.get(tenant.id)
-            if known is None or known[0] is not tenant:
-                known = tenant, _narrowed_to_connections(tenant)
+            if known is None or known[0] is not tenant or known[1] is not keep_stateless:
+                known = tenant, keep_stateless, _narrowed_to_connections(tenant, keep_stateless=keep_stateless)
             self._connections[tenant.id] = known
-        return tuple(known for _, known in self._connections.values())
+        return tuple(known for *_, known in self._connections.values())
 
 
 def narrow(policy: Policy, held_back: Withheld, *, highest_number: int, known: Narrowings | None = None) -> Policy:
@@ -79,17 +79,18 @@ def narrow(policy: Policy, held_back: Withheld, *, highest_number: int, known: N
     tracks = held_back.holds_replies or policy.return_traffic is ReturnTraffic.TRACKED
     if not tracks:
         return replace(policy, tenants=tenants)
+    keeps = policy.return_traffic is ReturnTraffic.TRACKED
     return replace(
         policy,
-        tenants=known.of_connections(tenants),
-        operator=narrow_rules(policy.operator),
+        tenants=known.of_connections(tenants, keep_stateless=keeps),
+        operator=narrow_rules(policy.operator, keep_stateless=keeps),
         return_traffic=ReturnTraffic.TRACKED,
         holds_replies=held_back.holds_replies,
     )
 
 
-def _narrowed_to_connections(tenant: Tenant) -> Tenant:
-    rules = narrow_rules(tenant.acl.rules)
+def _narrowed_to_connections(tenant: Tenant, *, keep_stateless: bool) -> Tenant:
+    rules = narrow_rules(tenant.acl.rules, keep_stateless=keep_stateless)
     return tenant if rules is tenant.acl.rules else replace(tenant, acl=replace(tenant.acl, rules=rules))
 
 

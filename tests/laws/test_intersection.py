@@ -25,11 +25,12 @@ from strategies import acls, policies
 from tracked_domain import SYN, trackable
 
 from orchestrator.errors import TooLarge
-from orchestrator.policy import difference, intersection
+from orchestrator.policy import difference, intersection, listmoves
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.formats.native import acl_from_json
-from orchestrator.policy.intersection import Comparisons, find_step, withheld
+from orchestrator.policy.intersection import find_step, withheld
+from orchestrator.policy.listmoves import Comparisons
 from orchestrator.policy.model import (
     Acl,
     Direction,
@@ -87,7 +88,7 @@ def test_prefixes_that_move_are_held_back_whole(before: Policy, after: Policy) -
 def test_too_large_a_difference_is_held_back_whole(before: Policy, other: Policy) -> None:
     after = alike(before, other)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "find_moved", too_large)
+        patch.setattr(listmoves, "find_moved", too_large)
         middle, _ = step(before, after)
         packets = packets_of(before, after, middle)
         assert not leaks((before, middle), (before, after), packets)
@@ -101,7 +102,7 @@ def test_too_large_a_difference_is_held_back_whole(before: Policy, other: Policy
 def test_lists_that_are_too_long_to_be_compared_leak_nothing(before: Policy, other: Policy) -> None:
     after = alike(before, other)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_PARTS", 0)
+        patch.setattr(listmoves, "MOST_PARTS", 0)
         middle, _ = step(before, after)
         packets = packets_of(before, after, middle)
         assert not leaks((before, middle), (before, after), packets)
@@ -122,7 +123,7 @@ def test_nor_while_others_write_beside_what_is_held_back(
     newest = alike(first, other)
     known, narrowings, held = Comparisons(), Narrowings(), [first]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "_MANY_HELD", many)
+        patch.setattr(listmoves, "MANY_HELD", many)
         for step_of in [None, *changes]:
             newest = newest if step_of is None else edited(newest, *step_of)
             back = withheld(held, newest, known)

@@ -20,9 +20,10 @@ from mixed_policies import (
 )
 from strategies import policies
 
-from orchestrator.policy import intersection
-from orchestrator.policy.intersection import Comparisons, withheld
+from orchestrator.policy import intersection, listmoves
+from orchestrator.policy.intersection import withheld
 from orchestrator.policy.listed import Listed
+from orchestrator.policy.listmoves import Comparisons
 from orchestrator.policy.model import (
     Acl,
     Direction,
@@ -52,8 +53,8 @@ def test_rules_that_move_from_one_end_to_the_other_one_write_after_the_other(
     packets = packets_of(closed, newest)
     known, narrowings = Comparisons(), Narrowings()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "_MANY_HELD", many)
-        patch.setattr(intersection, "find_moved", too_large)
+        patch.setattr(listmoves, "MANY_HELD", many)
+        patch.setattr(listmoves, "find_moved", too_large)
         back = withheld([closed, opened], newest, known)
         assert {rule.direction for rules in back.rules.values() for rule in rules} == {opening}
         middle = narrow(newest, back, highest_number=HIGHEST, known=narrowings)
@@ -73,7 +74,7 @@ def test_long_lists_that_turn_around_follow_their_own_intersection(base: Policy)
     before = policy_with(base, Acl((denies[0], turned[1], denies[2], turned[3])))
     after = policy_with(base, Acl((turned[0], denies[1], turned[2], denies[3])))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_PARTS", 0)
+        patch.setattr(listmoves, "MOST_PARTS", 0)
         middle, back = step(before, after)
         assert back
         assert not withheld([middle], after)
@@ -98,7 +99,7 @@ def test_a_tenant_keeps_nothing_back_by_what_it_calls_its_rules(base: Policy) ->
     after = policy_with(base, Acl(tuple(replace(rule, id=RuleId(f"withheld-{at}")) for at, rule in enumerate(denies))))
     back = Withheld({after.tenants[0].id: tuple(denies)})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_PARTS", 0)
+        patch.setattr(listmoves, "MOST_PARTS", 0)
         assert not withheld([narrow(after, back, highest_number=HIGHEST)], after)
 
 
@@ -139,7 +140,7 @@ def test_a_deny_that_moves_between_long_lists(base: Policy) -> None:
     before, after = policy_with(base, deny("egress", 80)), policy_with(base, deny("ingress", 80))
     packets = packets_of(before, after)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_PARTS", 0)
+        patch.setattr(listmoves, "MOST_PARTS", 0)
         assert not leaks((before, step(before, after)[0]), (before, after), packets)
 
 
@@ -148,7 +149,7 @@ def test_a_deny_that_moves_between_long_lists(base: Policy) -> None:
 def test_long_lists_that_only_open_are_not_held_back(base: Policy) -> None:
     closed, opened = policy_with(base, Acl()), policy_with(base, Acl(deny("ingress", 80).rules[1:]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_PARTS", 0)
+        patch.setattr(listmoves, "MOST_PARTS", 0)
         assert not withheld([closed], opened)
         assert not withheld([opened], closed)
 

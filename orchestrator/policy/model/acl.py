@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from orchestrator.policy.listed import Listed
 from orchestrator.policy.model.groups import AddressGroup, families, names_one_family, resolve
 from orchestrator.policy.model.rule import Action, Direction, Rule
 from orchestrator.policy.protocols import format_protocol, only_family
+
+_IS_STATELESS = attrgetter("stateless")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Acl:
     ingress_default: Action = Action.DENY
     egress_default: Action = Action.PERMIT
     _listed: Listed[Rule] = field(init=False, repr=False, compare=False)
+    has_stateless: bool = field(init=False, repr=False, compare=False)
+    """Whether a rule decides alone where connections are tracked; looked for at first use."""
 
     def __post_init__(self) -> None:
         seen: dict[str, int] = {}
@@ -65,6 +70,8 @@ class Acl:
                 made = tuple(object.__getattribute__(self, "_listed"))
             elif name == "_listed":
                 made = Listed.of(object.__getattribute__(self, "rules"))
+            elif name == "has_stateless":
+                made = any(map(_IS_STATELESS, self.listed))
             else:
                 raise AttributeError(name)
             object.__setattr__(self, name, made)
