@@ -11,6 +11,8 @@ Then of a rule that could go it is asked once more with the dead there: it may b
 
 from __future__ import annotations
 
+import datetime as dt
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +40,14 @@ from orchestrator.policy.rulelist import Row
 from orchestrator.policy.space import Box
 
 Told = Callable[[int], None]
+_NEVER_ENDS = dt.datetime.max.replace(tzinfo=dt.UTC)
+
+
+def end_of(rule: Rule) -> dt.datetime:
+    """When a rule ends; the end of all times if it stays."""
+    return rule.expires or _NEVER_ENDS
+
+
 Indices = npt.NDArray[np.int64]
 
 
@@ -45,7 +55,7 @@ Indices = npt.NDArray[np.int64]
 class Dead:
     """A rule that decides nothing, and the packets it would match.
 
-    `like`: an equal earlier rule; else `takers`: every rule that takes some of its packets, or None where these were
+    `like`: an equal earlier rule that does not end before it; else `takers`: every rule that takes some of its packets, or None where these were
     not found within the limits.
     """
 
@@ -209,13 +219,17 @@ class Anomalies:
         return [rule for _, rule in sorted(rules.items()) if not rule.id.startswith("_")]
 
     def _find_dead(self) -> Iterator[Dead]:
-        first_like: dict[tuple[object, ...], RuleId] = {}
+        alike: dict[tuple[object, ...], list[Rule]] = {}
         for rule in self._rules:
             here = self.places[rule.id]
-            like = first_like.setdefault((rule.action, *(_row(place).box for place in here)), rule.id)
+            earlier = alike.setdefault((rule.action, *(_row(place).box for place in here)), [])  # later ends last
+            place = bisect_left(earlier, end_of(rule), key=end_of)
+            like = earlier[place].id if place < len(earlier) else None
+            if like is None:
+                earlier.append(rule)
             if not self.speaks_of(rule.id):
                 continue
-            if like != rule.id:
+            if like is not None:
                 yield Dead(rule, _row(here[0]).box.witness(), like, (like,))
             elif all(place.version.state[place.row] == HELD for place in here):
                 yield Dead(rule, _row(here[0]).box.witness(), None, _name_rules(here, _deciders))

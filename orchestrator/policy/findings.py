@@ -2,7 +2,8 @@
 
     kind        said of a rule r                                              rules
     never       no packet can match it (an empty group, a contradiction)      r
-    duplicate   an earlier rule has the same packets and the same action      r, the first such rule
+    duplicate   an earlier rule has the same packets and the same action,     r, the first such rule
+                and does not end before r
     shadowed    earlier rules together take all its packets                   r, every rule that takes some
     redundant   it decides packets, but without it they would fare the same   r, later rules that suffice for that
     conflict    an earlier rule with the other action overlaps it in part,    the earlier, the later
@@ -12,6 +13,9 @@
     group       an address group names some addresses twice, or takes more    every rule that uses the group
                 prefixes than it needs
     undecided   the limits of work ended before a question was answered       r, and the rules it was about
+
+Rules count until they are taken out, so what a rule decides is said of now. Where rules that shadow another, or make it
+redundant, end before it does, the finding is a note and says when: from then on the rule decides.
 
 A rule is at most one of never, duplicate, shadowed and redundant, in this order. Redundancy and conflicts are judged on
 the list without its never, duplicate and shadowed rules, which decide nothing. But a redundant rule may go while they
@@ -48,7 +52,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.policy.addresses import Family, Prefix
-from orchestrator.policy.anomalies import Anomalies, Conflicts, Dead, Idle, Scope, Unknown
+from orchestrator.policy.anomalies import Anomalies, Conflicts, Dead, Idle, Scope, Unknown, end_of
 from orchestrator.policy.cover import DEFAULT_LIMITS, Limits
 from orchestrator.policy.model import Acl, Action, Direction, GroupName, Packet, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.rulelist import DEFAULT_ID, Row, rule_rows
@@ -108,6 +112,7 @@ _WEIGHTS: Mapping[Kind, Weight] = MappingProxyType(
 _CONTRADICTED = Weight(Severity.ERROR, "what it says does not happen: rules with the other action come first")
 _PERHAPS_CONTRADICTED = Weight(Severity.ERROR, "what it says may not happen: which rules take its packets is unknown")
 _PERMITTED_FIRST = Weight(Severity.WARNING, "packets that the later rule denies are permitted before")
+_FOR_NOW = Weight(Severity.NOTE, "it decides when rules before it have ended: keep it if that is meant")
 _WIDE_OUT = Weight(Severity.NOTE, "most lists let their own side reach everything")
 
 
@@ -352,10 +357,11 @@ def _among_rules(acl: Acl, direction: Direction, anomalies: Anomalies) -> Iterat
     for rule in acl.rules:
         if rule.direction is direction and rule.id not in anomalies.places and anomalies.speaks_of(rule.id):
             yield Finding(Kind.NEVER, (rule.id,), None, why_never(rule, acl), _WEIGHTS[Kind.NEVER])
-    actions = {rule.id: rule.action for rule in acl.rules}
+    rules = {rule.id: rule for rule in acl.rules}
     for dead in anomalies.dead:
-        yield _dead(dead, actions)
-    yield from map(_redundant, anomalies.idle())
+        yield _dead(dead, rules)
+    for idle in anomalies.idle():
+        yield _redundant(idle, rules)
     for unknown in anomalies.unknown():
         yield _report_undecided(unknown)
 
@@ -388,7 +394,15 @@ def _said(
         yield Finding(kind, rules, remark.witness, remark.text, weight or _WEIGHTS[kind])
 
 
-def _dead(dead: Dead, actions: Mapping[RuleId, Action]) -> Finding:
+def _first_to_end(rule: Rule, others: Iterable[RuleId], rules: Mapping[RuleId, Rule]) -> str:
+    """Say which of some rules ends first, and when; nothing if none ends before the rule."""
+    ending = min((rules[name] for name in others if name in rules), key=end_of, default=rule)
+    if end_of(ending) >= end_of(rule):
+        return ""
+    return f", until '{ending.id}' ends on {end_of(ending).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _dead(dead: Dead, rules: Mapping[RuleId, Rule]) -> Finding:
     name = dead.rule.id
     if dead.like is not None:
         text = f"'{name}' says the same as '{dead.like}' before it"
@@ -397,17 +411,20 @@ def _dead(dead: Dead, actions: Mapping[RuleId, Action]) -> Finding:
         text = f"'{name}' never decides a packet: rules before it take all; which ones was not found within the limits"
         return Finding(Kind.SHADOWED, (name,), dead.witness, text, _PERHAPS_CONTRADICTED)
     take = "take" if len(dead.takers) > 1 else "takes"
-    text = f"'{name}' never decides a packet: {_list_names(dead.takers)} before it {take} all"
-    contradicted = any(actions[taker] is not dead.rule.action for taker in dead.takers)
-    weight = _CONTRADICTED if contradicted else _WEIGHTS[Kind.SHADOWED]
+    until = _first_to_end(dead.rule, dead.takers, rules)
+    text = f"'{name}' {'' if until else 'never '}decides {'no' if until else 'a'} packet: {_list_names(dead.takers)} "
+    text += f"before it {take} all{until}"
+    contradicted = any(rules[taker].action is not dead.rule.action for taker in dead.takers)
+    weight = _FOR_NOW if until else _CONTRADICTED if contradicted else _WEIGHTS[Kind.SHADOWED]
     return Finding(Kind.SHADOWED, (name, *dead.takers), dead.witness, text, weight)
 
 
-def _redundant(idle: Idle) -> Finding:
+def _redundant(idle: Idle, listed: Mapping[RuleId, Rule]) -> Finding:
     does = "permitted" if idle.rule.action is Action.PERMIT else "denied"
     by = "others" if idle.heirs is None else _list_names(idle.heirs)
     rules = tuple(name for name in idle.heirs or () if name != DEFAULT_ID)
-    text = f"without '{idle.rule.id}' its packets are {does} all the same, by {by}"
+    until = _first_to_end(idle.rule, rules, listed)
+    text = f"without '{idle.rule.id}' its packets are {does} all the same, by {by}{until}"
     return Finding(Kind.REDUNDANT, (idle.rule.id, *rules), idle.witness, text, _WEIGHTS[Kind.REDUNDANT])
 
 

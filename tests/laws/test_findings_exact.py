@@ -19,7 +19,7 @@ from strategies import OWNED, acls, packet_kinds
 from orchestrator.policy import cover, oracle
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
 from orchestrator.policy.cover import Limits
-from orchestrator.policy.findings import Checks, Finding, Kind, check
+from orchestrator.policy.findings import Checks, Finding, Kind, Severity, check
 from orchestrator.policy.formats.registry import read
 from orchestrator.policy.formats.results import Options
 from orchestrator.policy.model import (
@@ -41,6 +41,8 @@ from orchestrator.policy.suspects import Wide
 from orchestrator.policy.tcpflags import FlagMatch
 
 MOST_KINDS = 8_000
+NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+TOMORROW = NOW + dt.timedelta(days=1)
 STRUCTURAL = (Kind.NEVER, Kind.DUPLICATE, Kind.SHADOWED, Kind.REDUNDANT)
 
 
@@ -289,6 +291,46 @@ def test_rules_are_named_in_the_order_of_the_list_whatever_their_ip_version() ->
     both_versions = Rule(RuleId("both"), PERMIT, protocol=UDP)
     ipv6 = Rule(RuleId("v6"), PERMIT, source=prefix("2001:db8::/32"))
     assert ("shadowed", ("both", "v6", "all")) in kinds_of(ipv6, Rule(RuleId("all"), PERMIT), both_versions)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "kind", "severity"),
+    [
+        (None, None, "duplicate", Severity.WARNING),
+        (None, TOMORROW, "duplicate", Severity.WARNING),
+        (TOMORROW, TOMORROW, "duplicate", Severity.WARNING),
+        (TOMORROW, None, "shadowed", Severity.NOTE),
+        (TOMORROW, TOMORROW + dt.timedelta(days=1), "shadowed", Severity.NOTE),
+    ],
+)
+def test_a_rule_is_a_duplicate_of_one_that_does_not_end_before_it(
+    earlier: dt.datetime | None, later: dt.datetime | None, kind: str, severity: Severity
+) -> None:
+    web = tcp("web", PERMIT, 80, 80)
+    rules = replace(web, expires=earlier), replace(web, id=RuleId("again"), expires=later)
+    (found,) = check(Acl(rules), Checks(now=NOW))
+    assert (found.kind.value, found.rules, found.severity) == (kind, ("again", "web"), severity)
+    assert ("until 'web' ends on 2026-01-02 12:00 UTC" in found.explanation) is (severity is Severity.NOTE)
+
+
+def test_of_several_equal_rules_the_first_that_lasts_is_named() -> None:
+    web = tcp("web", PERMIT, 80, 80)
+    others = [replace(web, id=RuleId(name), expires=end) for name, end in (("b", None), ("c", TOMORROW), ("d", None))]
+    found = check(Acl((replace(web, expires=TOMORROW), *others)))
+    assert [(each.kind.value, each.rules) for each in found] == [
+        ("shadowed", ("b", "web")),
+        ("duplicate", ("c", "web")),
+        ("duplicate", ("d", "b")),
+    ]
+
+
+def test_what_ends_before_a_rule_shadows_it_or_spares_it_until_then() -> None:
+    closed = replace(tcp("closed", DENY, 0, 65535), expires=TOMORROW)
+    (shadowed,) = check(Acl((closed, tcp("web", PERMIT, 80, 80)))).of([Kind.SHADOWED])
+    assert (shadowed.severity, "decides no packet" in shadowed.explanation) == (Severity.NOTE, True)
+    opened = replace(tcp("all", PERMIT, 0, 1000), expires=TOMORROW)
+    (redundant,) = check(Acl((tcp("web", PERMIT, 80, 80), opened))).of([Kind.REDUNDANT])
+    assert redundant.explanation.endswith(", by 'all', until 'all' ends on 2026-01-02 12:00 UTC")
 
 
 def test_packets_that_earlier_rules_decide_do_not_keep_a_rule_from_being_redundant() -> None:
