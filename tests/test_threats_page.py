@@ -37,6 +37,38 @@ def test_each_test_that_is_named_exists() -> None:
     assert not named - DEFINED
 
 
+TESTS = {
+    str(path.relative_to(ROOT / "tests")): set(re.findall(r"^ *def (test_\w+)", path.read_text(encoding="utf-8"), re.M))
+    for path in (ROOT / "tests").rglob("*.py")
+}
+
+
+def test_each_test_is_in_the_file_that_is_named_with_it() -> None:
+    """Where a cell names files, one of them has or takes up each test of the cell."""
+    for row in ROWS:
+        named = NAMED.findall(cells(row)[3])
+        files = [name for name in named if name.endswith(".py")]
+        assert all(name in TESTS for name in files), row
+        found = {test for name in files for test in TESTS[name]}
+        functions = {name for name in named if name.startswith("test_") and not name.endswith(".py")}
+        assert not files or functions <= found, (row, functions - found)
+
+
+SOURCES = "\n".join(
+    path.read_text(encoding="utf-8")
+    for pattern in ("orchestrator/**/*.py", "orchestrator/**/*.h", "api/**/*.py", "heat-templates/*.cloud-config")
+    for path in ROOT.glob(pattern)
+)
+
+
+def test_each_mechanism_that_is_named_exists() -> None:
+    """A class, function or setting that a mechanism names is a word of the code."""
+    for row in ROWS:
+        for name in re.findall(r"`([A-Za-z_][\w.]*)`", cells(row)[2]):
+            if not name.endswith((".py", ".h", ".json")):
+                assert all(re.search(rf"{word}\b", SOURCES) for word in name.split(".")), (name, row)
+
+
 def test_each_path_that_is_named_exists() -> None:
     paths = {name for name in NAMED.findall(PAGE) if re.fullmatch(r"[\w./-]+\.(py|h|c|md|cloud-config)", name)}
     assert len(paths) > 20

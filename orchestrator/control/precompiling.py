@@ -26,7 +26,7 @@ import structlog
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.estimate import Estimate
 from orchestrator.compile.host import compile_host
-from orchestrator.control.workbench import OutOfTime, ProcessEnded, Work, Worker
+from orchestrator.control.workbench import MEMORY_MIB, OutOfMemory, OutOfTime, ProcessEnded, Work, Worker
 from orchestrator.errors import Busy, NotFound, TooLarge, TooOften
 from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.policy.numbers import RuleNumbers
@@ -93,10 +93,18 @@ class Precompiler:
     It is for changes that may bring `long_flows` flow entries or more.
     """
 
-    def __init__(self, limit_s: float = LIMIT_S, *, long_flows: int = LONG_FLOWS, processes: int = _PROCESSES) -> None:
+    def __init__(
+        self,
+        limit_s: float = LIMIT_S,
+        *,
+        long_flows: int = LONG_FLOWS,
+        processes: int = _PROCESSES,
+        memory_mib: int = MEMORY_MIB,
+    ) -> None:
         self.long_flows = long_flows
         self._limit_s = limit_s
-        self._workers = [Worker(f"list {number}") for number in range(processes)]
+        self._memory_mib = memory_mib
+        self._workers = [Worker(f"list {number}", memory_mib) for number in range(processes)]
         self._free = threading.BoundedSemaphore(processes)
         self._lock = threading.Lock()
         self._turns: dict[str, _Turn] = {}
@@ -111,8 +119,8 @@ class Precompiler:
     def try_list(self, long: LongList) -> None:
         """Compile and prove a list in a process, unless that was done.
 
-        Raises TooLarge when that takes too long, what compiling and proving raise, Busy when no process is free in that
-        time or it ended twice, TooOften when several of the tenant's wait already.
+        Raises TooLarge when that takes too long or too much memory, what compiling and proving raise, Busy when no
+        process is free in that time or it ended twice, TooOften when several of the tenant's wait already.
         """
         with self._turn_of(long.tenant):
             if self.was_in_time(long):
@@ -173,6 +181,13 @@ class Precompiler:
                 "operator raise the setting list_limit_s",
                 place=f"tenants[{long.tenant}].acl",
             ) from None
+        except OutOfMemory:
+            log.warning("a long list was not compiled in its memory", tenant=long.tenant)
+            raise TooLarge(
+                f"compiling and proving the list of '{long.tenant}' took more than {self._memory_mib} MiB and was "
+                "ended; nothing was changed. Name fewer prefixes and ports in its rules, or split it among tenants",
+                place=f"tenants[{long.tenant}].acl",
+            ) from None
         except ProcessEnded:
             raise Busy(
                 f"the process that compiled the list of '{long.tenant}' ended twice; nothing was changed. Is there too "
@@ -185,7 +200,7 @@ class Precompiler:
     def _outcome(self, work: Work) -> object:
         """Return the result of the work, which is done again if its process ends.
 
-        The second process is a new one. Raises OutOfTime and ProcessEnded.
+        The second process is a new one. Raises OutOfTime, OutOfMemory and ProcessEnded.
         """
         worker = next(each for each in self._workers if each.take(0))
         try:

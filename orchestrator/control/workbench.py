@@ -3,7 +3,7 @@
 Findings, differences and costs of a list can take seconds, and minutes with lists made for it. Here it neither holds up
 the service's other threads nor outlives the caller's patience: the process is killed and, for the next piece of work,
 started anew. There are two, one piece at a time each: a question for a list's costs, which takes longest, holds up
-nobody who asks for findings of another.
+nobody who asks for findings of another. A process that takes more than `MEMORY_MIB` is refused the rest, and ended.
 
 Lists get there in their native form, which takes a tenth of what pickling their rules one by one does, and only once:
 the questions about a list come together, and a list that both ends have is called by its number.
@@ -17,6 +17,7 @@ import gc
 import io
 import multiprocessing
 import pickle
+import resource
 import signal
 import threading
 import time
@@ -40,6 +41,9 @@ T = TypeVar("T")
 _LISTS = 3
 """So many lists are kept as they were read: one as it is, one as it was, one that somebody tries."""
 
+MEMORY_MIB = 4096
+"""A process takes no more of its own: sixteen times what it takes for the slowest lists that pass the ceiling."""
+
 _IDLE_S = 5.0
 """When nothing was asked for so long, there is time to collect garbage: longer than somebody who looks at a page takes
 to ask for the next one."""
@@ -61,6 +65,10 @@ class OutOfTime(TooLarge):
     """The process was killed: its time was over."""
 
 
+class OutOfMemory(TooLarge):
+    """The work needed more memory than its process may take."""
+
+
 class ProcessEnded(AclflowError):
     """The process ended by itself."""
 
@@ -77,8 +85,8 @@ class Work:
 class Workbench:
     """Two processes, each started when first needed. Safe to share between threads."""
 
-    def __init__(self) -> None:
-        self._judge, self._other = Worker("judge"), Worker("workbench")
+    def __init__(self, memory_mib: int = MEMORY_MIB) -> None:
+        self._judge, self._other = Worker("judge", memory_mib), Worker("workbench", memory_mib)
 
     def run(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """Return the value of a module's function with picklable arguments; raise its errors.
@@ -120,8 +128,9 @@ class Worker:
     The thread that has taken it gives it one piece of work, which leaves it free again.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, memory_mib: int = MEMORY_MIB) -> None:
         self._name = name
+        self._memory_mib = memory_mib
         self._turn = threading.Lock()
         self._process: SpawnProcess | None = None
         self._channel: Connection | None = None
@@ -135,7 +144,7 @@ class Worker:
     def do(self, work: Work, deadline: float) -> Any:
         """Return the result: a value, or an error that was raised.
 
-        Raises OutOfTime and ProcessEnded.
+        Raises OutOfTime, OutOfMemory and ProcessEnded.
         """
         try:
             return self._outcome(work, deadline)
@@ -166,20 +175,24 @@ class Worker:
             channel.close()
 
     def _outcome(self, work: Work, deadline: float) -> Any:
+        """Return what the process answers; raise its OutOfMemory, for it is ended then."""
         channel = self._open()
         try:
             channel.send_bytes(self._sent.packed(work))
             if not channel.poll(max(0.0, deadline - time.monotonic())):
                 raise OutOfTime("this takes too long here; a command on your own machine has all the time it needs")
-            return channel.recv()
+            outcome = channel.recv()
         except (EOFError, OSError) as error:
             raise ProcessEnded("the process that looks at lists has ended: is there too little memory?") from error
+        if isinstance(outcome, OutOfMemory):
+            raise outcome
+        return outcome
 
     def _open(self) -> Connection:
         if self._channel is None or self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
             self._channel, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs,), name=self._name, daemon=True)
+            process = context.Process(target=_serve, args=(theirs, self._memory_mib), name=self._name, daemon=True)
             process.start()
             self._process = process
             self._sent = _Sent()
@@ -242,8 +255,9 @@ class _Received:
         return self.lists[number]
 
 
-def _serve(channel: Connection) -> None:
+def _serve(channel: Connection, memory_mib: int) -> None:
     """Run the process: take work, return values and errors, until the other end closes."""
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_mib << 20, memory_mib << 20))
     gc.disable()  # it would walk over every rule while somebody waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's interrupt is for the service, which ends this process
     received = _Received()
@@ -256,6 +270,10 @@ def _serve(channel: Connection) -> None:
             return
         try:
             outcome = work.function(*work.arguments, **work.named)
+        except MemoryError:
+            outcome = OutOfMemory(
+                f"this takes more than {memory_mib} MiB of memory here; a command on your own machine may have more"
+            )
         except Exception as error:  # noqa: BLE001  # it is raised again at the other end
             outcome = error
         channel.send(outcome)

@@ -20,6 +20,7 @@ from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.precompiling import LongList, Precompiler
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.workbench import MEMORY_MIB
 from orchestrator.errors import Busy, NotEquivalent, TooLarge, TooOften
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
@@ -33,8 +34,8 @@ LONG = 200
 class Counting(Precompiler):
     """Says which lists it was asked to try."""
 
-    def __init__(self, limit_s: float = PATIENCE_S) -> None:
-        super().__init__(limit_s, long_flows=LONG)
+    def __init__(self, limit_s: float = PATIENCE_S, *, memory_mib: int = MEMORY_MIB) -> None:
+        super().__init__(limit_s, long_flows=LONG, memory_mib=memory_mib)
         self.tried: list[LongList] = []
 
     def try_list(self, long: LongList) -> None:
@@ -202,6 +203,25 @@ def test_a_list_that_takes_too_long_is_ended_and_changes_nothing(
         assert world.digest == before
         until(lambda: not processes())
         world.put("red", of_rules(2))
+        assert world.version("red") == 1
+
+
+def take_a_gib(tenant: str, acl: Acl, returns: ReturnTraffic) -> int:
+    return len(bytearray(1 << 30))
+
+
+def test_a_list_that_takes_too_much_memory_is_ended_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path / "store.db", Counting(memory_mib=1024)) as world:
+        before = world.digest
+        with monkeypatch.context() as patched:
+            patched.setattr(precompiling, "compile_and_prove", take_a_gib)
+            with pytest.raises(TooLarge, match="more than 1024 MiB and was ended; nothing was changed") as caught:
+                world.put("red", of_rules(LONG))
+        assert caught.value.place == "tenants[red].acl"
+        assert (world.version("red"), world.digest) == (0, before)
+        world.put("red", of_rules(LONG))
         assert world.version("red") == 1
 
 

@@ -78,6 +78,22 @@ def test_what_takes_too_long_is_ended(bench: Workbench) -> None:
     assert bench.run(PATIENCE_S, abs, -3) == 3
 
 
+def take(mib: int) -> int:
+    return len(bytearray(mib << 20))
+
+
+def test_what_takes_too_much_memory_is_ended() -> None:
+    small = Workbench(memory_mib=512)
+    try:
+        first = small.judge(PATIENCE_S, os.getpid)
+        with pytest.raises(TooLarge, match="more than 512 MiB of memory"):
+            small.judge(PATIENCE_S, take, 512)
+        assert small.judge(PATIENCE_S, take, 16) == 16 << 20
+        assert small.judge(PATIENCE_S, os.getpid) != first, "what it held is gone with it"
+    finally:
+        small.close()
+
+
 def test_a_process_that_dies_is_replaced(bench: Workbench) -> None:
     with pytest.raises(AclflowError, match="has ended"):
         bench.run(PATIENCE_S, die)
