@@ -55,8 +55,8 @@ Indices = npt.NDArray[np.int64]
 class Dead:
     """A rule that decides nothing, and the packets it would match.
 
-    `like`: an equal earlier rule that does not end before it; else `takers`: every rule that takes some of its packets, or None where these were
-    not found within the limits.
+    `like`: an equal earlier rule that does not end before it; else `takers`: every rule that takes some of its packets,
+    or None where these were not found within the limits.
     """
 
     rule: Rule
