@@ -89,22 +89,27 @@ class Validity:
 
 
 def validity_of(services: Services, bearer: str) -> Validity:
-    """Return the check of a token, for a stream that its bearer asked for."""
-    return Validity(
-        lambda: services.control.read(lambda unit: unit.tokens.check(bearer)), min(services.heartbeat_s, CHECK_EVERY_S)
-    )
+    """Return the check of a token, for a stream that its bearer asked for.
+
+    A caller with a certificate bears no token and stays valid: its connection is cut (`api/secure.py`).
+    """
+
+    def check() -> None:
+        if bearer:
+            services.control.read(lambda unit: unit.tokens.check(bearer))
+
+    return Validity(check, min(services.heartbeat_s, CHECK_EVERY_S))
 
 
 async def follow_until_revoked(bodies: AsyncIterator[bytes], services: Services, bearer: str) -> AsyncIterator[bytes]:
     """Pass programs on until their reader's token is valid no more.
 
-    The token is looked up after each was sent, so that no program waits for that. A caller with a certificate bears no
-    token: its connection is cut (`api/secure.py`).
+    The token is looked up after each was sent, so that no program waits for that.
     """
-    validity = validity_of(services, bearer) if bearer else None
+    validity = validity_of(services, bearer)
     async for body in bodies:
         yield body
-        if validity is not None and not await validity.holds():
+        if not await validity.holds():
             return
 
 

@@ -160,13 +160,13 @@ async def watch_program(
     rows when only the generation moved. 204 when nothing newer came within `wait` seconds; 401 when the caller's token
     was revoked meanwhile.
     """
-    validity = validity_of(services, bearer) if bearer else None
+    validity = validity_of(services, bearer)
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     wait_s = min(wait, services.watch_limit_s)
     found = await services.control.watch(
         look.domain, look.held, wait_s, stored_generation=stored, tier=look.tier, server=look.server
     )
-    if validity is not None and not await validity.holds():
+    if not await validity.holds():
         raise Unauthenticated("the token is not valid any more")
     if found is None:
         return Response(status_code=204)

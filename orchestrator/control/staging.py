@@ -193,7 +193,7 @@ class Staging:
     def _latest_step(
         self, unit: Unit, domain: str, newest: PolicySnapshot, hosts: Sequence[HeldRecord]
     ) -> PolicyStep | None:
-        """Return the step from the program that was published last, where only that is left to be decided.
+        """Return the step from the last published program, if only that is undecided.
 
         None where hosts may hold what they could not when that was decided, or other services may have published since.
         """

@@ -218,7 +218,7 @@ def _pair_opposed(egress: Iterable[Moves], ingress: Iterable[Moves]) -> Iterator
 def _moves(
     before: Policy, after: Policy, direction: Direction, known: Comparisons, step: PolicyStep | None = None
 ) -> list[Moves]:
-    """Return the packets that are opened and closed, by tenant whose lists differ and whom `step` concerns."""
+    """Return the packets that `step` opens and closes, by tenant whose lists differ."""
     gone, come = before.tenants, after.tenants
     if before.return_traffic is after.return_traffic:
         gone, come = map(tuple, find_replaced(gone, come))
@@ -288,7 +288,7 @@ def _denying_few(boxes: Iterable[Box], direction: Direction) -> tuple[Rule, ...]
 
 
 def _denying_all(moves: Moves, direction: Direction) -> tuple[Rule, ...]:
-    """Return rules that deny all that opens in a list; where these are too many, all of its direction."""
+    """Return rules that deny what opens in a list, or all of its direction."""
     few = _denying_few(moves.opened, direction) if _spans(moves.opened) <= MOST_SPANS else None
     if few is not None:
         return few

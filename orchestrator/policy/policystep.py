@@ -79,9 +79,10 @@ class PolicyStep:
 def pair_lists(
     one: Sequence[Moves], other: Sequence[Moves], ways: Sequence[Direction], step: PolicyStep | None
 ) -> Iterator[tuple[Sequence[Moves], Sequence[Moves]]]:
-    """Yield what is to be paired, each of the first with each of the second; `ways` are their directions.
+    """Yield the pairs to compare, each of the first with each of the second.
 
-    With a step, those are pairs of a changed tenant with one that its changed packets reach.
+    `ways` are the directions of the first and of the second. With a step, those are pairs of a changed tenant with one
+    that its changed packets reach.
     """
     if step is None:
         yield one, other

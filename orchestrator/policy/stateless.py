@@ -44,7 +44,7 @@ def view_rules(rules: tuple[Rule, ...]) -> list[Rule]:
 
 
 def view_of_alone(acl: Acl, action: Action) -> Acl:
-    """Return a list that permits the packets to which stateless rules alone do one action, and denies all others."""
+    """Return a list that permits just the packets which stateless rules alone decide so."""
     rules = tuple(
         replace(
             rule, action=Action.PERMIT if rule.stateless and rule.action is action else Action.DENY, stateless=False

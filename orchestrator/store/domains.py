@@ -112,7 +112,7 @@ class Domains(Sites):
         self._tx.write(delete(domains).where(domains.c.id == domain))
 
     def _refuse_owners(self, domain: str) -> None:
-        """Name the first of what a domain still has, with the command that ends it. Raises Conflict."""
+        """Raise Conflict with the first of what a domain still has, and its command."""
         for what, owner, name, is_meant, command in _OWNED:
             left = select(name).where(owner == domain, is_meant).order_by(name).limit(1)
             found = self._tx.read(left).scalar_one_or_none()

@@ -104,5 +104,5 @@ class Enforced:
         return self.state == "enforced"
 
     def describe_done(self) -> str:
-        """Say where a generation that is done is in force: nowhere yet, in a domain without hosts."""
+        """Say where a finished generation is in force; a domain may have no hosts."""
         return "in force on every host" + ("" if self.hosts else " (the domain has none yet)")

@@ -124,7 +124,7 @@ def _name(tenant: Tenant) -> str:
 
 
 def _give_keyboard(drawer: ui.left_drawer, menu: ui.button) -> None:
-    """Give the keyboard to a menu that lies over the page, and Escape takes it back."""
+    """Give the keyboard to a menu over the page; Escape takes it back."""
     lies_over = "window.innerWidth <= 900"
     drawer.on("show", js_handler=f"() => {{ if ({lies_over}) document.querySelector('.side nav a').focus(); }}")
     drawer.on(
