@@ -51,8 +51,9 @@ def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain,
     """Make a security domain."""
 
     def work(unit: Unit) -> Reply:
-        record = unit.domains.create(body.id, return_traffic=ReturnTraffic(body.return_traffic))
-        log_event(unit, caller, "domain.created", record.id, {"return_traffic": body.return_traffic})
+        setting = ReturnTraffic(body.return_traffic)
+        record = unit.domains.create(body.id, return_traffic=setting, path_mtu_rate=body.path_mtu_rate)
+        log_event(unit, caller, "domain.created", record.id, body.model_dump(exclude={"id"}))
         return reply(
             _domain(unit, record),
             generation=record.generation,
@@ -74,12 +75,13 @@ def get_domain(_: DomainReader, services: ServicesDep, domain: NamePath) -> Resp
 def change_domain(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, body: DomainChange, condition: ConditionDep
 ) -> Response:
-    """Say how replies get back in."""
+    """Say how replies get back in, and how many messages about path MTU."""
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.domains.get(domain).version))
-        record = unit.domains.set_return_traffic(domain, ReturnTraffic(body.return_traffic))
-        log_event(unit, caller, "domain.changed", domain, {"return_traffic": body.return_traffic})
+        setting = ReturnTraffic(body.return_traffic) if body.return_traffic is not None else None
+        record = unit.domains.set_return_traffic(domain, setting, path_mtu_rate=body.path_mtu_rate)
+        log_event(unit, caller, "domain.changed", domain, body.said())
         return reply(_domain(unit, record), generation=record.generation, tag=etag(record.version))
 
     return answer_write(services.control.carry_out(work, domain=domain))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from api.schemas.acl import RuleDocument
 from api.schemas.common import BIGGEST, Incoming, Name, Outgoing, PrefixText, read_prefixes
-from orchestrator.policy.model import Endpoint, TenantId
+from orchestrator.policy.model import HIGHEST_PATH_MTU_RATE, PATH_MTU_RATE, Endpoint, TenantId
 from orchestrator.store.records import HostRecord
-from orchestrator.wire.domains import RETURN_TRAFFIC, ReturnTrafficWord
+from orchestrator.wire.domains import PATH_MTU_LIMIT, RETURN_TRAFFIC, ReturnTrafficWord
 
 Interface = Annotated[str, Field(min_length=1, max_length=15, description="an interface's name")]
 DatapathId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="16 hexadecimal digits")]
+PathMtuRate = Annotated[int, Field(ge=1, le=HIGHEST_PATH_MTU_RATE, description=PATH_MTU_LIMIT)]
 Mac = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$", examples=["0a:00:00:00:00:01"])]
 
 
@@ -22,12 +23,27 @@ class NewDomain(Incoming):
 
     id: Name
     return_traffic: ReturnTrafficWord = Field("established", description=RETURN_TRAFFIC)
+    path_mtu_rate: PathMtuRate = PATH_MTU_RATE
 
 
 class DomainChange(Incoming):
-    """A change of a domain."""
+    """A change of a domain: at least one setting.
 
-    return_traffic: ReturnTrafficWord = Field(description=RETURN_TRAFFIC)
+    What is not said stays as it is.
+    """
+
+    return_traffic: ReturnTrafficWord | None = Field(None, description=RETURN_TRAFFIC)
+    path_mtu_rate: PathMtuRate | None = None
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> DomainChange:
+        if not self.said():
+            raise ValueError("say `return_traffic`, `path_mtu_rate` or both")
+        return self
+
+    def said(self) -> dict[str, str | int]:
+        """Return the settings that it speaks of."""
+        return self.model_dump(exclude_none=True)
 
 
 class Raise(Incoming):

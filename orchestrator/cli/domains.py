@@ -17,7 +17,8 @@ from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.cli.terminal import remark, say
 from orchestrator.client import Host
 from orchestrator.errors import BadInput
-from orchestrator.policy.model import Endpoint, ReturnTraffic, TenantId
+from orchestrator.policy.model import HIGHEST_PATH_MTU_RATE, PATH_MTU_RATE, Endpoint, ReturnTraffic, TenantId
+from orchestrator.wire.domains import Domain
 
 EndpointName = Annotated[
     str, typer.Argument(metavar="ENDPOINT", help="The endpoint's name.", autocompletion=complete.endpoints)
@@ -39,39 +40,65 @@ def _setting(word: str) -> ReturnTraffic:
         raise BadInput(f"'{word}' is none of {', '.join(_SETTINGS)}", place="--established") from None
 
 
-Established = Annotated[
-    str,
+def _returns_text(domain: Domain) -> str:
+    limit = f" (at most {domain.path_mtu_rate} messages a second and tenant)"
+    return domain.return_traffic + (limit if domain.return_traffic == ReturnTraffic.PATH_MTU.value else "")
+
+
+_RETURN_TRAFFIC = typer.Option(
+    "--established",
+    "--return-traffic",
+    metavar="established|path-mtu|tracked|explicit",
+    help="How replies come back in: `established` (or `ack`), TCP segments that look like replies; `path-mtu`, the "
+    "same, and from anybody to any endpoint ICMP errors that say which size of packet a path takes, forged ones "
+    "among them, up to --path-mtu-rate; `tracked`, as packets of a connection that the lists permit; "
+    "`explicit`, by rules alone.",
+    autocompletion=lambda: ["established", "path-mtu", "tracked", "explicit"],
+)
+Established = Annotated[str, _RETURN_TRAFFIC]
+
+PathMtuRate = Annotated[
+    int | None,
     typer.Option(
-        "--established",
-        "--return-traffic",
-        metavar="established|path-mtu|tracked|explicit",
-        help="How replies come back in: `established` (or `ack`), TCP segments that look like replies; `path-mtu`, the "
-        "same, and from anybody to any endpoint at most 100 ICMP errors a second and tenant that say which size of "
-        "packet a path takes, forged ones among them; `tracked`, as packets of a connection that the lists permit; "
-        "`explicit`, by rules alone.",
-        autocompletion=lambda: ["established", "path-mtu", "tracked", "explicit"],
+        "--path-mtu-rate",
+        metavar=f"1..{HIGHEST_PATH_MTU_RATE}",
+        min=1,
+        max=HIGHEST_PATH_MTU_RATE,
+        help="Under `path-mtu`: how many of these ICMP errors a switch or firewall lets through a second to each "
+        f"tenant ({PATH_MTU_RATE} in a new domain).",
     ),
 ]
 
 
 @taking
-def create(domain: DomainName, return_traffic: Established = "established", url: Url = None) -> None:
+def create(
+    domain: DomainName, return_traffic: Established = "established", path_mtu_rate: PathMtuRate = None, url: Url = None
+) -> None:
     """Make a domain."""
     with service(url) as client:
-        made = client.create_domain(domain, return_traffic=_setting(return_traffic))
-    say(f"domain {made.id}, return traffic {made.return_traffic}")
+        setting = _setting(return_traffic)
+        made = client.create_domain(domain, return_traffic=setting, path_mtu_rate=path_mtu_rate)
+    say(f"domain {made.id}, return traffic {_returns_text(made)}")
 
 
 @taking
-def configure(domain: DomainName, return_traffic: Established, url: Url = None) -> None:
-    """Set how a domain lets replies in.
+def configure(
+    domain: DomainName,
+    return_traffic: Annotated[str | None, _RETURN_TRAFFIC] = None,
+    path_mtu_rate: PathMtuRate = None,
+    url: Url = None,
+) -> None:
+    """Set how a domain lets replies in; what is not given stays.
 
     Replies stop while its hosts go over to tracking connections, or from it. Connections that were there before are
     not known then, and are cut.
     """
+    if return_traffic is None and path_mtu_rate is None:
+        raise BadInput("say --return-traffic, --path-mtu-rate or both")
     with service(url) as client:
-        changed = client.set_return_traffic(domain, _setting(return_traffic))
-    say(f"domain {changed.id}, return traffic {changed.return_traffic}, from generation {changed.generation} on")
+        setting = _setting(return_traffic) if return_traffic is not None else None
+        changed = client.set_return_traffic(domain, setting, path_mtu_rate=path_mtu_rate)
+    say(f"domain {changed.id}, return traffic {_returns_text(changed)}, from generation {changed.generation} on")
     if changed.untracked:
         remark(f"replies are let in by ACK alone at: {', '.join(changed.untracked)}")
 
@@ -102,7 +129,7 @@ def show(domain: DomainName, report: Report, url: Url = None) -> None:
     }
     late = {each.host: each.word + (f": {each.error}" if each.error else "") for each in state.laggards}
     untracked = [Line(f"replies are let in by ACK alone at: {', '.join(seen.untracked)}")] if seen.untracked else []
-    heading = f"domain {seen.id}, return traffic {seen.return_traffic}, generation {seen.generation}"
+    heading = f"domain {seen.id}, return traffic {_returns_text(seen)}, generation {seen.generation}"
     host_rows = [(one.name, f"{one.datapath_id:016x}", one.uplink, late.get(one.name, "in force")) for one in hosts]
     last_seen = [f"{one.last_seen:%Y-%m-%d %H:%M:%S}" if one.last_seen else "never" for one in enforcers]
     enforcer_rows = [(one.name, one.kind, one.epoch, at) for one, at in zip(enforcers, last_seen, strict=True)]

@@ -62,15 +62,27 @@ class DomainCalls:
         return self._service.read_document(Domain, domain_path(domain))
 
     def create_domain(
-        self, domain: str, *, return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED, key: str | None = None
+        self,
+        domain: str,
+        *,
+        return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED,
+        path_mtu_rate: int | None = None,
+        key: str | None = None,
     ) -> Domain:
         """Raises Conflict."""
-        body = {"id": domain, "return_traffic": return_traffic.value}
+        body = {"id": domain, **_returns_body(return_traffic, path_mtu_rate)}
         return document_of(Domain, self._service.write("POST", "/v1/domains", body=body, headers=once_header(key)))
 
-    def set_return_traffic(self, domain: str, setting: ReturnTraffic, *, etag: str = ANY_VERSION) -> Domain:
-        """Raises NotFound, Stale."""
-        body = {"return_traffic": setting.value}
+    def set_return_traffic(
+        self,
+        domain: str,
+        setting: ReturnTraffic | None = None,
+        *,
+        path_mtu_rate: int | None = None,
+        etag: str = ANY_VERSION,
+    ) -> Domain:
+        """Change what is given, and leave the rest. Raises NotFound, Stale."""
+        body = _returns_body(setting, path_mtu_rate)
         return document_of(Domain, self._service.write("PATCH", domain_path(domain), body=body, etag=etag))
 
     def raise_domain(self, domain: str, above: int) -> int:
@@ -152,3 +164,9 @@ class DomainCalls:
             held_s=timeout_s,
         )
         return document_of(Enforced, response)
+
+
+def _returns_body(setting: ReturnTraffic | None, path_mtu_rate: int | None) -> dict[str, str | int]:
+    """Return what is given, as a body says it."""
+    body: dict[str, str | int] = {} if setting is None else {"return_traffic": setting.value}
+    return body if path_mtu_rate is None else {**body, "path_mtu_rate": path_mtu_rate}

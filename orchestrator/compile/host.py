@@ -23,7 +23,7 @@ from orchestrator.compile.lifting.lifted import Lifted
 from orchestrator.compile.lifting.lifts import Lift
 from orchestrator.compile.lists.exchange import RowChange, together
 from orchestrator.compile.lists.lists import operator_rows
-from orchestrator.compile.openflow.meters import meter_row
+from orchestrator.compile.openflow.meters import meter_row, path_mtu_meter_row
 from orchestrator.compile.openflow.symbols import UPLINK_SYMBOL
 from orchestrator.compile.pipelines.sites import Sites
 from orchestrator.compile.pipelines.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
@@ -169,7 +169,7 @@ class CompileCache:
     def _touched_tenants(self, policy: Policy) -> tuple[list[Tenant], Sequence[Tenant]]:
         """Return the tenants that went, and those that are not the same objects as before."""
         before = self._policy
-        if policy.return_traffic is before.return_traffic:
+        if _returns_of(policy) == _returns_of(before):
             left, come = find_replaced(before.tenants, policy.tenants)
         else:
             left, come = before.tenants, policy.tenants
@@ -260,20 +260,28 @@ class _Lists:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ends:
-    """The inputs of the ends of a tenant's lists."""
+    """The inputs of the ends of a tenant's lists.
+
+    They include the meter of its messages about path MTU.
+    """
 
     tenant: Tenant
+    path_mtu_rate: int | None
+    """None: the domain lets no such messages in."""
 
     def is_same(self, other: _Source) -> bool:
         """Whether the rows would be the same."""
         return isinstance(other, _Ends) and self._content == other._content
 
     @property
-    def _content(self) -> tuple[int, Action, Action]:
-        return self.tenant.number, self.tenant.acl.ingress_default, self.tenant.acl.egress_default
+    def _content(self) -> tuple[int, Action, Action, int | None]:
+        acl = self.tenant.acl
+        return self.tenant.number, acl.ingress_default, acl.egress_default, self.path_mtu_rate
 
     def compile_part(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
-        return _Part(self, FlowTable.of(default_rows(self.tenant)))
+        rate = self.path_mtu_rate
+        meters = [] if rate is None else [path_mtu_meter_row(self.tenant.number, rate)]
+        return _Part(self, FlowTable.of([*default_rows(self.tenant), *meters]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -380,10 +388,17 @@ def _sources(
 ) -> Iterator[tuple[_Name, _Source]]:
     """Everybody's, and those of some tenants. `tracking`: how connections are tracked, if they are."""
     yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers, tracking)
+    returns, path_mtu_rate = _returns_of(policy)
     for tenant in tenants:
-        yield (_Lists, tenant.id), _Lists(tenant, policy.return_traffic)
-        yield (_Ends, tenant.id), _Ends(tenant)
+        yield (_Lists, tenant.id), _Lists(tenant, returns)
+        yield (_Ends, tenant.id), _Ends(tenant, path_mtu_rate)
         yield (_Places, tenant.id), _places(tenant.id, tenant.number, sites)
+
+
+def _returns_of(policy: Policy) -> tuple[ReturnTraffic, int | None]:
+    """Return how replies come in, and the rate of messages about path MTU where these do."""
+    returns = policy.return_traffic
+    return returns, policy.path_mtu_rate if returns is ReturnTraffic.PATH_MTU else None
 
 
 def _places(tenant: str, number: int, sites: Sites) -> _Places:

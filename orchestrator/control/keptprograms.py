@@ -80,7 +80,7 @@ def digest_code() -> str:
 def marks_of(policy: Policy, lists: Mapping[str, str]) -> Marks:
     """Return the marks of a policy's tenants, whose lists are named by `lists` (`Domains.list_marks`)."""
     sites = Sites.of(policy)
-    common = f"{policy.return_traffic} {policy.log_limit}"
+    common = f"{policy.return_traffic} {policy.path_mtu_rate} {policy.log_limit}"
     marks = {}
     for tenant in policy.tenants:
         endpoints = sites.of_tenant(tenant.id)

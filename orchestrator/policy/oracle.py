@@ -45,11 +45,10 @@ PATH_MTU_RULES = (
 )
 """What path MTU discovery needs: fragmentation needed (RFC 792, 1191), and packet too big (RFC 4443, 8201).
 
-They stand beside `RETURN_RULES` under `ReturnTraffic.PATH_MTU`, in ingress lists alone. Switches let through at most
-`PATH_MTU_RATE` packets of them a second for each tenant; this page says that a packet passes which is among these.
+They stand beside `RETURN_RULES` under `ReturnTraffic.PATH_MTU`, in ingress lists alone. Switches and firewalls let
+through at most `Policy.path_mtu_rate` packets of them a second for each tenant; this page says that a packet passes
+which is among these.
 """
-PATH_MTU_RATE = 100
-"""A router sends one such message a second to each sender (Linux: `icmp_ratelimit`), so this serves many at once."""
 
 _LAST_RULES = {
     ReturnTraffic.ESTABLISHED: RETURN_RULES,

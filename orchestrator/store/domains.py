@@ -18,7 +18,17 @@ from sqlalchemy import Row, delete, func, insert, select, true, update
 from orchestrator.errors import ApprovalNeeded, BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import rule_from_json
-from orchestrator.policy.model import Acl, Endpoint, Policy, ReturnTraffic, Rule, Tenant, TenantId, check_name
+from orchestrator.policy.model import (
+    PATH_MTU_RATE,
+    Acl,
+    Endpoint,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    Tenant,
+    TenantId,
+    check_name,
+)
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.backups.generations import raise_above
 from orchestrator.store.packetlog import limit_of
@@ -54,7 +64,13 @@ class Domains(Sites):
 
     # ------------------------------------------------------------------------------------------------ domains
 
-    def create(self, domain: str, *, return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> DomainRecord:
+    def create(
+        self,
+        domain: str,
+        *,
+        return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED,
+        path_mtu_rate: int = PATH_MTU_RATE,
+    ) -> DomainRecord:
         """Raises Conflict, BadInput.
 
         Generations and epochs begin above those of all domains that were deleted, for a switch may still hold the
@@ -67,6 +83,7 @@ class Domains(Sites):
             insert(domains).values(
                 id=domain,
                 return_traffic=return_traffic.value,
+                path_mtu_rate=path_mtu_rate,
                 generation=self._tx.highest("generation") + 1,
                 epoch=self._tx.highest("epoch"),
                 version=1,
@@ -122,16 +139,26 @@ class Domains(Sites):
         self._tx.known_pops.drop(domain)
 
     def set_return_traffic(
-        self, domain: str, setting: ReturnTraffic, *, expected_version: int | None = None
+        self,
+        domain: str,
+        setting: ReturnTraffic | None = None,
+        *,
+        path_mtu_rate: int | None = None,
+        expected_version: int | None = None,
     ) -> DomainRecord:
-        """Raises NotFound, Stale."""
+        """Change what is given, and leave the rest. Raises NotFound, Stale."""
         row = self._tx.domain(domain)
         expect(expected_version, row.version)
-        if setting.value != row.return_traffic:
+        changes: dict[str, str | int] = {}
+        if setting is not None and setting.value != row.return_traffic:
+            since = self._tx.generations.get(domain, row.generation + self._tx.stride)
+            changes |= {"return_traffic": setting.value, "returns_since": since}
+        if path_mtu_rate is not None and path_mtu_rate != row.path_mtu_rate:
+            changes["path_mtu_rate"] = path_mtu_rate
+        if changes:
             _refuse_marked(row)
             changed = update(domains).where(domains.c.id == domain)
-            since = self._tx.generations.get(domain, row.generation + self._tx.stride)
-            self._tx.write(changed.values(return_traffic=setting.value, returns_since=since, version=row.version + 1))
+            self._tx.write(changed.values(version=row.version + 1, **changes))
             self._tx.bump(domain)
         return self.get(domain)
 
@@ -243,6 +270,7 @@ class Domains(Sites):
             return_traffic=ReturnTraffic(row.return_traffic),
             endpoints=tuple(sorted((each.endpoint for each in self.endpoints(domain)), key=lambda each: each.name)),
             log_limit=limit_of(self._tx, domain),
+            path_mtu_rate=row.path_mtu_rate,
         )
 
     def _policy_tenants(self, domain: str) -> tuple[Tenant, ...]:
@@ -332,5 +360,10 @@ def _check_lasting(rules: Sequence[Rule]) -> None:
 
 def _domain_record(row: Row[Any]) -> DomainRecord:
     return DomainRecord(
-        row.id, ReturnTraffic(row.return_traffic), row.generation, row.version, from_micros(row.created)
+        row.id,
+        ReturnTraffic(row.return_traffic),
+        row.path_mtu_rate,
+        row.generation,
+        row.version,
+        from_micros(row.created),
     )

@@ -159,6 +159,7 @@ class DomainRecord:
 
     id: str
     return_traffic: ReturnTraffic
+    path_mtu_rate: int
     generation: int
     version: int
     created: dt.datetime

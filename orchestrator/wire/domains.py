@@ -11,8 +11,12 @@ ReturnTrafficWord = Literal["established", "explicit", "path-mtu", "tracked"]
 
 RETURN_TRAFFIC = (
     "how replies come back in. `established`: TCP segments that look like replies. `path-mtu`: the same, and from "
-    "anybody to any endpoint at most 100 ICMP errors a second and tenant that say which size of packet a path takes, "
-    "forged ones among them. `tracked`: packets of a connection that the lists permit. `explicit`: what rules permit"
+    "anybody to any endpoint ICMP errors that say which size of packet a path takes, forged ones among them, up to "
+    "`path_mtu_rate`. `tracked`: packets of a connection that the lists permit. `explicit`: what rules permit"
+)
+
+PATH_MTU_LIMIT = (
+    "under `path-mtu`: a switch or firewall lets through at most so many of these ICMP errors a second to each tenant"
 )
 
 
@@ -22,6 +26,7 @@ class Domain:
 
     id: str
     return_traffic: ReturnTrafficWord = described(RETURN_TRAFFIC)
+    path_mtu_rate: int = described(PATH_MTU_LIMIT)
     untracked: tuple[str, ...] = described("kinds of enforcement points that stay at `established` where it is tracked")
     generation: int
     version: int

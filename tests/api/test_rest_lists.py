@@ -381,6 +381,17 @@ def test_a_key_that_stands_twice_is_refused_wherever_json_is_taken(
     assert admin.acl(tenant).acl == before
 
 
+@pytest.mark.parametrize("rate", [0, 10_001, "7"])
+def test_a_rate_of_messages_about_path_mtu_that_no_switch_keeps_is_refused(
+    admin: Client, http: httpx.Client, rate: object
+) -> None:
+    admin.create_domain(f"rate-{rate}", path_mtu_rate=7)
+    for body, place in (({"path_mtu_rate": rate}, "path_mtu_rate"), ({}, "body")):
+        answer = http.patch(f"/v1/domains/rate-{rate}", json=body, headers={"If-Match": "*"})
+        assert (answer.status_code, answer.json()["place"]) == (400, place), answer.text
+    assert admin.domain(f"rate-{rate}").path_mtu_rate == 7
+
+
 def test_a_stateless_rule_is_taken_where_nothing_is_tracked_and_refused_by_name_elsewhere(admin: Client) -> None:
     admin.create_domain("alone")
     admin.create_tenant("alone-shop", domain="alone", prefixes=[Prefix.parse("10.250.0.0/16")])

@@ -60,6 +60,19 @@ def test_a_domain_is_set_to_track_connections(run: Run, tenant: str) -> None:
     assert (wrong.code, "'one-way' is none of ack," in wrong.err) == (2, True)
 
 
+def test_a_domain_is_set_to_a_rate_of_messages_about_path_mtu(run: Run, tenant: str) -> None:
+    domain = f"d-{tenant}"
+    said = run("domain", "set", domain, "--return-traffic", "path-mtu", "--path-mtu-rate", "7")
+    assert "return traffic path-mtu (at most 7 messages a second and tenant)" in said.out, said.err
+    assert "at most 8 messages" in run("domain", "set", domain, "--path-mtu-rate", "8").out
+    assert "at most 8 messages" in run("domain", "show", domain).out
+    assert "messages" not in run("domain", "set", domain, "--return-traffic", "established").out
+    beyond = run("domain", "set", domain, "--path-mtu-rate", "10001")
+    assert (beyond.code, "--path-mtu-rate" in beyond.err) == (2, True)
+    empty = run("domain", "set", domain)
+    assert (empty.code, "say --return-traffic, --path-mtu-rate or both" in empty.err) == (2, True)
+
+
 # ------------------------------------------------------------------------------------------------------- tenants' rules
 
 

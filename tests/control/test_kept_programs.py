@@ -207,10 +207,10 @@ class Service:
         self.store.close()
 
 
-def filled(url: str, folder: Path, first_port: int = 80) -> None:
+def filled(url: str, folder: Path, first_port: int = 80, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> None:
     """A domain of three tenants, with its program kept."""
     service = Service(url, folder)
-    service.control.write(lambda unit: unit.domains.create("d0"))
+    service.control.write(lambda unit: unit.domains.create("d0", return_traffic=returns))
     for number in range(3):
         name, owned = f"t{number}", Prefix.parse(f"10.{number}.0.0/16")
         service.control.write(lambda unit, n=name, p=owned: unit.tenants.create(n, name="", domain="d0", prefixes=[p]))  # type: ignore[misc]
@@ -252,6 +252,16 @@ def test_a_start_compiles_lists_that_changed_since(store_url: str, tmp_path: Pat
     program = service.start()
     assert encode_program(program) == encode_program(service.scratch())
     assert service.count("aclflow_compile_seconds_count") == 0
+    service.close()
+
+
+def test_a_start_follows_a_rate_of_messages_about_path_mtu_that_changed_since(store_url: str, tmp_path: Path) -> None:
+    filled(store_url, tmp_path / "kept", returns=ReturnTraffic.PATH_MTU)
+    other = Service(store_url, tmp_path / "elsewhere")
+    other.control.write(lambda unit: unit.domains.set_return_traffic("d0", path_mtu_rate=7))
+    other.close()
+    service = Service(store_url, tmp_path / "kept")
+    assert encode_program(service.start()) == encode_program(service.scratch())
     service.close()
 
 

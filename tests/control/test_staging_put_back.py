@@ -124,6 +124,7 @@ def test_a_store_that_comes_to_this_schema_in_the_middle_of_two_steps_stays_ther
             "ALTER TABLE events DROP COLUMN ring;"
             "ALTER TABLE acl_versions DROP COLUMN author_name; DROP INDEX acl_rules_ended_id;"
             "DROP TABLE proposals; ALTER TABLE domains DROP COLUMN two_persons;"
+            "ALTER TABLE domains DROP COLUMN path_mtu_rate;"
             "ALTER TABLE tenants DROP COLUMN two_persons;"
             "ALTER TABLE tenants DROP COLUMN quota_streams; ALTER TABLE tenants DROP COLUMN quota_analysis;"
             "ALTER TABLE tokens DROP COLUMN person; ALTER TABLE tokens DROP COLUMN maker;"

@@ -106,7 +106,7 @@ def modules(service: Served, tmp_path: Path) -> Modules:
 def test_domain_prefixes_and_list_are_checked_written_and_left_alone(modules: Modules, admin: Client) -> None:
     dns = {"id": "dns", "action": "permit", "protocol": "udp", "destination": "192.0.2.53", "destination_ports": 53}
     story = (
-        ("aclflow_domain", {"name": "one", "operator_rules": [dns]}),
+        ("aclflow_domain", {"name": "one", "operator_rules": [dns], "path_mtu_rate": 7}),
         ("aclflow_prefix", {"tenant": "shop", "domain": "one", "prefixes": ["198.51.100.0/24", "2001:db8:1::/48"]}),
         (
             "aclflow_acl",

@@ -54,6 +54,8 @@ def test_the_generation_moves_once_a_unit_and_with_every_change(store: Store) ->
         (lambda unit: unit.domains.set_operator_rules("pop", [DNS]), 0),
         (lambda unit: unit.domains.set_return_traffic("pop", ReturnTraffic.EXPLICIT), 1),
         (lambda unit: unit.domains.set_return_traffic("pop", ReturnTraffic.EXPLICIT), 0),
+        (lambda unit: unit.domains.set_return_traffic("pop", path_mtu_rate=7), 1),
+        (lambda unit: unit.domains.set_return_traffic("pop", ReturnTraffic.EXPLICIT, path_mtu_rate=7), 0),
         (lambda unit: unit.domains.add_host("pop", host), 1),
         (lambda unit: unit.domains.bump_generation("pop"), 1),
         (lambda unit: (unit.domains.bump_generation("pop"), unit.domains.bump_generation("pop")), 1),
@@ -77,7 +79,7 @@ def test_the_policy_is_everything_at_one_generation(store: Store) -> None:
         unit.domains.put_endpoint("pop", endpoint("web", "2001:db8:1::1", "10.1.0.1"))
         unit.domains.put_endpoint("pop", endpoint("db", "10.2.0.1", tenant="red"))
         unit.domains.set_operator_rules("pop", [NTP, DNS])
-        unit.domains.set_return_traffic("pop", ReturnTraffic.EXPLICIT)
+        unit.domains.set_return_traffic("pop", ReturnTraffic.EXPLICIT, path_mtu_rate=7)
     with store.read() as unit:
         snapshot = unit.domains.policy("pop")
         blue, red = snapshot.policy.tenants
@@ -86,6 +88,7 @@ def test_the_policy_is_everything_at_one_generation(store: Store) -> None:
         assert dict(blue.rule_numbers) == dict(unit.acls.current("blue").numbers)
         assert blue.number == unit.tenants.get("blue").number
         assert (red.id, red.prefixes, red.acl) == ("red", (prefix("10.2.0.0/16"),), acl())
+        assert (snapshot.policy.return_traffic, snapshot.policy.path_mtu_rate) == (ReturnTraffic.EXPLICIT, 7)
         assert snapshot.policy.operator == (NTP, DNS)
         assert set(snapshot.policy.operator_numbers) == {"dns", "ntp"}
         assert snapshot.policy.return_traffic is ReturnTraffic.EXPLICIT

@@ -18,11 +18,15 @@ options:
   return_traffic:
     description:
       - How replies come back in, where V(tracked) is as packets of a connection that the lists permit, and
-        V(path-mtu) as V(established) with at most 100 ICMP errors a second and tenant that say which size of packet a
-        path takes, from anybody. Left out, a
-        new domain has V(established), and one that is there keeps what it has.
+        V(path-mtu) as V(established) with ICMP errors that say which size of packet a path takes, from anybody, up to
+        O(path_mtu_rate). Left out, a new domain has V(established), and one that is there keeps what it has.
     type: str
     choices: [established, explicit, path-mtu, tracked]
+  path_mtu_rate:
+    description:
+      - How many ICMP errors of V(path-mtu) a switch or firewall lets through a second to each tenant, 1 to 10000. Left
+        out, a new domain has 100, and one that is there keeps what it has.
+    type: int
   operator_rules:
     description:
       - The rules above all tenants, in order, each as in the native JSON of lists. Left out, they stay as they are.
@@ -95,6 +99,9 @@ def set_rules(api, name, rules, etag):
     return {"changed": written["changed"]}
 
 
+_SETTINGS = ("return_traffic", "path_mtu_rate")
+
+
 def main():
     """Run the module."""
     module = AnsibleModule(
@@ -103,6 +110,7 @@ def main():
             **APPROVAL,
             name={"type": "str", "required": True},
             return_traffic={"type": "str", "choices": ["established", "explicit", "path-mtu", "tracked"]},
+            path_mtu_rate={"type": "int"},
             operator_rules={"type": "list", "elements": "dict"},
             state={"type": "str", "choices": ["present", "absent"], "default": "present"},
         ),
@@ -124,11 +132,15 @@ def present(module, api):
     where = path("domains", name)
     there, tag = api.find(where)
     before, rules_tag = {}, None
+    rate = module.params["path_mtu_rate"]
     if there is not None:
-        before = {"return_traffic": there["return_traffic"]}
+        before = {key: there[key] for key in _SETTINGS}
         if rules is not None:
             before["operator_rules"], rules_tag = rules_of(api, name)
     after = {"return_traffic": setting or before.get("return_traffic", "established")}
+    if rate is not None or there is not None:
+        after["path_mtu_rate"] = rate if rate is not None else before["path_mtu_rate"]
+    settings = {key: after[key] for key in _SETTINGS if key in after}
     if rules is not None:
         after["operator_rules"] = [plain(rule) for rule in rules]
         if there is not None:
@@ -137,10 +149,10 @@ def present(module, api):
     def change():
         changed, proposed = False, {}
         if there is None:
-            api.write("POST", "/v1/domains", {"id": name, "return_traffic": after["return_traffic"]})
+            api.write("POST", "/v1/domains", dict(settings, id=name))
             changed = True
-        elif after["return_traffic"] != before["return_traffic"]:
-            api.write("PATCH", where, {"return_traffic": after["return_traffic"]}, tag)
+        elif any(before[key] != value for key, value in settings.items()):
+            api.write("PATCH", where, settings, tag)
             changed = True
         if rules is not None and before.get("operator_rules") != after["operator_rules"]:
             etag = rules_tag or rules_of(api, name)[1]

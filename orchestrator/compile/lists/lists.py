@@ -36,7 +36,6 @@ from orchestrator.compile.openflow.encoder import (
 )
 from orchestrator.compile.openflow.fewrules import Atom, matches_of
 from orchestrator.compile.openflow.instructions import DROP, instructions, limiting, set_field
-from orchestrator.compile.openflow.meters import path_mtu_meter_row
 from orchestrator.compile.pipelines.host import (
     DESTINATION_TENANT,
     HIGHEST_RULE_PRIORITY,
@@ -327,5 +326,3 @@ def _return_rows(tenant: int, returns: ReturnTraffic) -> Iterator[FlowTable]:
                 cookie = base + (part[mine] << np.uint64(NUMBER_BITS))
                 used = limited_stage(stage, tenant) if is_limited else stage
                 yield rule_flows(table.take(mine), used, priority, cookie)
-    if part.any():
-        yield FlowTable.of([path_mtu_meter_row(tenant)])

@@ -16,7 +16,6 @@ from orchestrator.compile.openflow.encoder import meter_of, path_mtu_meter_of
 from orchestrator.compile.openflow.oxm import REGISTERS, Term
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.policy.loglimit import LogLimit
-from orchestrator.policy.oracle import PATH_MTU_RATE
 from orchestrator.program.flows import Flow
 from orchestrator.program.program import Tier
 
@@ -37,9 +36,9 @@ def meter_row(tenant: int, limit: LogLimit) -> Flow:
     return _declare(Meter(meter_of(tenant), limit.rate, limit.burst), tenant)
 
 
-def path_mtu_meter_row(tenant: int) -> Flow:
+def path_mtu_meter_row(tenant: int, rate: int) -> Flow:
     """The row that declares the meter of a tenant's messages about path MTU."""
-    return _declare(Meter(path_mtu_meter_of(tenant), PATH_MTU_RATE, PATH_MTU_RATE), tenant)
+    return _declare(Meter(path_mtu_meter_of(tenant), rate, rate), tenant)
 
 
 def _declare(meter: Meter, tenant: int) -> Flow:

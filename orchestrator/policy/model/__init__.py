@@ -22,10 +22,20 @@ from orchestrator.policy.model.acl import Acl, trusted_acl
 from orchestrator.policy.model.groups import AddressGroup, families, members, resolve, spans_of
 from orchestrator.policy.model.names import RETURN_RULE_ID, GroupName, RuleId, TenantId, check_name
 from orchestrator.policy.model.packet import Packet
-from orchestrator.policy.model.policy import Endpoint, Policy, ReturnTraffic, Tenant, find_replaced
+from orchestrator.policy.model.policy import (
+    HIGHEST_PATH_MTU_RATE,
+    PATH_MTU_RATE,
+    Endpoint,
+    Policy,
+    ReturnTraffic,
+    Tenant,
+    find_replaced,
+)
 from orchestrator.policy.model.rule import SIDES, Action, Direction, Rule, with_sides
 
 __all__ = [
+    "HIGHEST_PATH_MTU_RATE",
+    "PATH_MTU_RATE",
     "RETURN_RULE_ID",
     "SIDES",
     "Acl",

@@ -33,6 +33,11 @@ class ReturnTraffic(enum.Enum):
     """As packets of a connection that the lists permit; nothing else comes in (`policy/connections.py`)."""
 
 
+PATH_MTU_RATE = 100
+"""A router sends one such message a second to each sender (Linux: `icmp_ratelimit`), so this serves many at once."""
+HIGHEST_PATH_MTU_RATE = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """A project of the cloud: what it owns and what it permits.
@@ -72,6 +77,8 @@ class Policy:
     return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED
     endpoints: tuple[Endpoint, ...] = ()
     log_limit: LogLimit = USUAL
+    path_mtu_rate: int = PATH_MTU_RATE
+    """Under `PATH_MTU`: a switch or firewall lets through at most so many of these messages a second and tenant."""
     holds_replies: bool = False
     """Where connections are tracked: no replies pass, nor ICMP errors or later fragments, until all hosts have followed
     from or to another setting (`policy/intersection.py`)."""

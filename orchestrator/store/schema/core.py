@@ -58,7 +58,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0028"
+HEAD = "0029"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -98,6 +98,7 @@ domains = Table(
     Column("behind", COUNT, nullable=False, server_default="0"),
     Column("returns_since", COUNT, nullable=False, server_default="0"),
     Column("two_persons", COUNT, nullable=False, server_default="0"),
+    Column("path_mtu_rate", COUNT, nullable=False, server_default="100"),
     sqlite_with_rowid=False,
 )
 
