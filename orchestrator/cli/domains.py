@@ -64,7 +64,7 @@ PathMtuRate = Annotated[
         metavar=f"1..{HIGHEST_PATH_MTU_RATE}",
         min=1,
         max=HIGHEST_PATH_MTU_RATE,
-        help="Under `path-mtu`: how many of these ICMP errors a switch or firewall lets through a second to each "
+        help="Under `path-mtu`: how many of these ICMP errors a switch lets through a second to each "
         f"tenant ({PATH_MTU_RATE} in a new domain).",
     ),
 ]
