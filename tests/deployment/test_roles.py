@@ -71,5 +71,6 @@ def test_every_command_that_a_role_calls_can_be_called() -> None:
 
 
 def test_a_role_asks_the_store_itself_only_for_what_works_without_the_service() -> None:
-    local = {("db", "upgrade"), ("db", "token"), ("certificates", "init"), ("certificates", "console")}
+    local = {("db", "upgrade"), ("db", "token"), ("certificates", "init"), ("certificates", "rotate"),
+             ("certificates", "console")}  # fmt: skip
     assert {tuple(words[:2]) for by, words in _called() if by == "aclflow_as_service"} <= local
