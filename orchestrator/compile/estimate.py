@@ -69,9 +69,16 @@ class _Piece:
 
     @classmethod
     def of(cls, rules: tuple[Rule, ...]) -> _Piece:
-        naming = tuple([rule for rule in rules if rule.source.groups or rule.destination.groups])
-        plain = rules if not naming else [rule for rule in rules if not (rule.source.groups or rule.destination.groups)]
-        return cls(rules, _sum(plain, {}), naming)
+        naming = tuple([rule for rule in rules if _names_groups(rule)])
+        return cls(rules, _sum_plain(rules), naming)
+
+    def after(self, rules: tuple[Rule, ...]) -> _Piece:
+        """Return the piece that has taken this one's place, at the cost of the rules that differ."""
+        before, now = {id(rule) for rule in self.rules}, {id(rule) for rule in rules}
+        left = _sum_plain([rule for rule in self.rules if id(rule) not in now])
+        come = _sum_plain([rule for rule in rules if id(rule) not in before])
+        bounds = Bounds(*(was - less + more for was, less, more in zip(self.bounds, left, come, strict=True)))
+        return _Piece(rules, bounds, tuple([rule for rule in rules if _names_groups(rule)]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +105,13 @@ class Estimate:
         """Of another version of the list."""
         if acl is self.acl:
             return self
-        pieces = {id(rules): self._pieces.get(id(rules)) or _Piece.of(rules) for rules in acl.listed.pieces}
+        now = {id(rules): rules for rules in acl.listed.pieces}
+        gone, come = self._pieces.keys() - now.keys(), now.keys() - self._pieces.keys()
+        if len(gone) == len(come) == 1:
+            made = {key: self._pieces[left].after(now[key]) for left, key in zip(gone, come, strict=True)}
+        else:
+            made = {key: _Piece.of(now[key]) for key in come}
+        pieces = {key: made.get(key) or self._pieces[key] for key in now}
         return Estimate(acl, _of_pieces(acl, pieces), self._most_fresh(acl, pieces), pieces)
 
     def _most_fresh(self, acl: Acl, pieces: Mapping[int, _Piece]) -> int:
@@ -133,6 +146,15 @@ def widest_rule(acl: Acl) -> tuple[int, Bounds]:
     found = [rule_bounds(rule, acl.groups) for rule in acl.rules]
     place = max(range(len(found)), key=lambda each: found[each].most)
     return place, found[place]
+
+
+def _names_groups(rule: Rule) -> bool:
+    return bool(rule.source.groups or rule.destination.groups)
+
+
+def _sum_plain(rules: Iterable[Rule]) -> Bounds:
+    """Sum the bounds of the rules without groups."""
+    return _sum([rule for rule in rules if not _names_groups(rule)], {})
 
 
 def _sum(rules: Iterable[Rule], groups: Groups) -> Bounds:

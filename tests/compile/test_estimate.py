@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import acls
 
+from orchestrator.compile import estimate
 from orchestrator.compile.conjunctions.grouped import TenantList
-from orchestrator.compile.estimate import ENDS, Estimate, rule_bounds, widest_rule
+from orchestrator.compile.estimate import ENDS, Bounds, Estimate, Groups, rule_bounds, widest_rule
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import (
     Acl,
@@ -92,6 +94,43 @@ def test_the_next_version_is_estimated_as_from_scratch(lists: list[Acl], data: s
         now = trusted_acl(rest, acl.groups, acl.ingress_default, acl.egress_default)
         known = known.after(now)
         assert known.bounds == Estimate.of(now).bounds
+
+
+@given(st.lists(wide_rules("r"), min_size=2, max_size=12), st.data())
+@settings(max_examples=40)
+def test_a_list_edited_rule_by_rule_is_estimated_as_from_scratch(wide: list[Rule], data: st.DataObject) -> None:
+    """Every edit takes a rule out, puts one in, or puts one in another's place, with an address group or without."""
+    group = AddressGroup("web", (Prefix.parse("192.0.2.0/24"), Prefix.parse("198.51.100.0/24")))
+    first, *others = [replace(rule, id=RuleId(f"r{place}")) for place, rule in enumerate(wide)]
+    known = Estimate.of(Acl((first,), {"web": group}))
+    for rule in others:
+        listed = known.acl.listed
+        if len(listed) and data.draw(st.booleans()):
+            listed = listed.without(data.draw(st.integers(0, len(listed) - 1)))
+        if data.draw(st.booleans()):
+            come = replace(rule, source=Addresses((), ("web",))) if data.draw(st.booleans()) else rule
+            listed = listed.with_one(data.draw(st.integers(0, len(listed))), come)
+        now = trusted_acl(listed, known.acl.groups, *_DEFAULTS)
+        known = known.after(now)
+        assert known.bounds == Estimate.of(now).bounds
+
+
+def test_an_edit_of_a_long_list_looks_at_the_edited_rules_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Rule] = []
+
+    def counted(rule: Rule, groups: Groups) -> Bounds:
+        looked.append(rule)
+        return rule_bounds(rule, groups)
+
+    rules = [
+        Rule(RuleId(f"r{n}"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(n, n),)) for n in range(90)
+    ]
+    known = Estimate.of(Acl(tuple(rules)))
+    other = replace(rules[40], destination_ports=(PortRange(7, 9),))
+    listed = known.acl.listed.without(40).with_one(40, other)
+    monkeypatch.setattr(estimate, "rule_bounds", counted)
+    known.after(trusted_acl(listed, {}, *_DEFAULTS))
+    assert {rule.id for rule in looked} == {"r40"}
 
 
 def test_what_is_new_in_the_next_version_is_told() -> None:
