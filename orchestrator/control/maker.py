@@ -246,8 +246,11 @@ class Maker:
                 snapshot = unit.domains.policy(domain)
                 if program is not None and program.generation >= snapshot.generation:
                     return
+                others = None
                 is_open = unit.intersections.is_open(domain, snapshot.generation)
                 now = self._staging.following(unit, domain, snapshot)
+                if not is_open and (program is None or program.generation < now.generation):
+                    others = self._tiers.compile(unit, domain, snapshot)  # here: each transaction costs about as much
             if is_open:
                 snapshot, now = self._decided(domain)
         except NotFound:
@@ -255,8 +258,9 @@ class Maker:
             return
         if program is None or program.generation < now.generation:
             self._admission.learn(domain, snapshot.policy)
-            with self._store.read() as unit:
-                others = self._tiers.compile(unit, domain, snapshot)
+            if others is None:
+                with self._store.read() as unit:
+                    others = self._tiers.compile(unit, domain, snapshot)
             compiled = self._compiler.compile(domain, now, is_intersection=now is not snapshot)
             self.publish(domain, Step(snapshot.generation, now, compiled, others))
 

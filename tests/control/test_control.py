@@ -15,11 +15,16 @@ from patience import PATIENCE_S, until
 
 from orchestrator.compile.host import CompileCache
 from orchestrator.control import compiler as compiler_module
+from orchestrator.control.ceilings import Admission, Ceilings
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.idlehosts import IdleHosts
+from orchestrator.control.maker import Maker
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Held, Publisher
+from orchestrator.control.staging import Staging
+from orchestrator.control.tiers import Tiers
 from orchestrator.errors import Busy, NotFound, TooLarge, Unreachable
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import EVERY_IPV4
@@ -262,6 +267,30 @@ def test_the_latest_goal_wins(plant: Plant, neighbour: Store, monkeypatch: pytes
     go_on.set()
     until(lambda: plant.program().generation == first + 4)
     assert compiled == [first, first + 4]
+
+
+def test_catching_up_with_another_process_takes_one_transaction(
+    plant: Plant, neighbour: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that follows what others write does so at each of their commits."""
+    begun: list[int] = []
+    real = plant.store.read
+
+    def counted() -> AbstractContextManager[Unit]:
+        begun.append(threading.get_ident())
+        return real()
+
+    publisher, admission = Publisher(), Admission(Ceilings())
+    maker = Maker(plant.store, Compiler(plant.metrics), publisher, Tiers(), Staging(), IdleHosts(), admission)
+    maker.catch_up("pop")
+    with neighbour.write() as unit:
+        generation = put(ports(80))(unit).generation
+    monkeypatch.setattr(plant.store, "read", counted)
+    maker.catch_up("pop")
+    program = publisher.program("pop")
+    assert program is not None
+    assert program.generation == generation
+    assert begun.count(threading.get_ident()) == 1
 
 
 def test_one_domain_that_does_not_compile_does_not_hold_up_others(
