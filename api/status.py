@@ -9,11 +9,9 @@ from orchestrator.store.points.records import Laggard
 from orchestrator.store.records import DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState
-from orchestrator.wire.status import Concern, ConcernWord, Status
+from orchestrator.wire.status import Concern, ConcernWord, Status, is_near
 
 _MOST = 10_000
-_NEAR = 0.9
-"""A quota of which so much is used is near its end."""
 _ENDS_SOON = dt.timedelta(days=14)
 _WORST_FIRST = ("refused", "drifted", "disconnected", "silent", "uncompiled", "behind", "certificate", "quota")
 _KINDS: dict[PointState, ConcernWord] = {
@@ -108,7 +106,7 @@ def _of_quota(unit: Unit, tenant: TenantRecord, flows_of: FlowsOf) -> Iterator[C
         ("flow entries", flows, limits.flows),
     )
     for what, number, limit in used:
-        if number is not None and limit is not None and number >= _NEAR * limit:
+        if number is not None and limit is not None and is_near(number, limit):
             yield Concern(
                 kind="quota",
                 domain=tenant.domain,

@@ -55,7 +55,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else ANSWER_IS_NO if end.code else DONE
     except AclflowError as error:
-        complain(str(error))
+        complain(_in_our_words(str(error)))
         return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -69,6 +69,11 @@ def _run(arguments: Sequence[str] | None) -> int:
             streams.flush(sys.stdout)
         return NOT_THERE
     return DONE
+
+
+def _in_our_words(text: str) -> str:
+    """Name an option where the service names the parameter of a request that does the same."""
+    return text.replace("`despite_expectations`", "`--despite-expectations`")
 
 
 def _reason(error: Exception) -> str:

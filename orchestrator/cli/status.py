@@ -15,8 +15,8 @@ from orchestrator.cli.terminal import remark, say
 def status(shown: Shown, url: Url = None) -> None:
     """Show problems of the whole service, and the commands that help.
 
-    They are hosts that are behind, silent, drifted or refused, and quotas and certificates that come to their end. Ends
-    with 1 if there is anything. For operators.
+    They are hosts that are behind, silent, drifted or refused, quotas with 80 % used or one left, and certificates that
+    end soon. Ends with 1 if there is anything. For operators.
     """
     with service(url) as client:
         found = client.status()

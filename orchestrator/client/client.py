@@ -212,8 +212,7 @@ class Client(
         (also where it breaks an expectation), TooLarge, Stale, and Conflict while another change waits.
         """
         path = f"{tenant_path(tenant)}/acl"
-        despite_word = "true" if despite else None
-        query = {"comment": comment or None, "despite_expectations": despite_word, "confirm": confirm_s}
+        query = {**_edit_query(comment, despite=despite), "confirm": confirm_s}
         return written(self._service.write("PUT", path, body=_document(acl), etag=etag, query=query))
 
     def confirm_acl(self, tenant: str) -> Written:
@@ -292,20 +291,23 @@ class Client(
         after: str | None = None,
         key: str | None = None,
         comment: str = "",
+        despite: bool = False,
     ) -> Written:
         """Put a new rule at a place, at the end when none is named.
 
         Raises Conflict when the list has that id.
         """
-        query = {"position": position, "before": before, "after": after, "comment": comment or None}
+        query = {"position": position, "before": before, "after": after, **_edit_query(comment, despite=despite)}
         path = f"{tenant_path(tenant)}/acl/rules"
         return written(
             self._service.write("POST", path, body=rule_to_json(rule), query=query, headers=once_header(key))
         )
 
-    def put_rule(self, tenant: str, rule: Rule, *, etag: str = ANY_VERSION, comment: str = "") -> Written:
+    def put_rule(
+        self, tenant: str, rule: Rule, *, etag: str = ANY_VERSION, comment: str = "", despite: bool = False
+    ) -> Written:
         """Change the rule of that id where it stands. Raises NotFound, Stale."""
-        path, query = rule_path(tenant, rule.id), {"comment": comment or None}
+        path, query = rule_path(tenant, rule.id), _edit_query(comment, despite=despite)
         return written(self._service.write("PUT", path, body=rule_to_json(rule), etag=etag, query=query))
 
     def move_rule(
@@ -318,17 +320,20 @@ class Client(
         after: str | None = None,
         etag: str = ANY_VERSION,
         comment: str = "",
+        despite: bool = False,
     ) -> Written:
         """Put a rule at another place, at the end when none is named.
 
         Raises NotFound, Stale.
         """
-        query = {"position": position, "before": before, "after": after, "comment": comment or None}
+        query = {"position": position, "before": before, "after": after, **_edit_query(comment, despite=despite)}
         return written(self._service.write("PUT", f"{rule_path(tenant, rule)}/place", query=query, etag=etag))
 
-    def delete_rule(self, tenant: str, rule: str, *, etag: str = ANY_VERSION, comment: str = "") -> Written:
+    def delete_rule(
+        self, tenant: str, rule: str, *, etag: str = ANY_VERSION, comment: str = "", despite: bool = False
+    ) -> Written:
         """Raises NotFound, Stale."""
-        query = {"comment": comment or None}
+        query = _edit_query(comment, despite=despite)
         return written(self._service.write("DELETE", rule_path(tenant, rule), etag=etag, query=query))
 
     # ---------------------------------------------------------------------------------------------------------- events
@@ -352,6 +357,11 @@ class Client(
         Unauthenticated, and Unreachable when the service does not answer at the beginning.
         """
         return follow_events(lambda headers: self._service.stream("/v1/events", {"tenant": tenant}, headers), after)
+
+
+def _edit_query(comment: str, *, despite: bool) -> dict[str, str | None]:
+    """Return the query of a change of a list."""
+    return {"comment": comment or None, "despite_expectations": "true" if despite else None}
 
 
 def _seen(response: Answer) -> AclSeen:

@@ -3,7 +3,8 @@
 A question is words, and a rule is found when it meets all of them. An address with a port asks what decides the packets
 that open a connection to it: rules for `any` are found only where no rule before them takes all such packets. A word
 that is an address, a prefix, a protocol or a port asks whether the rule can match such packets, so rules for `any` are
-found too; every other word must stand in the rule's id, its description, its owner or the names of its groups.
+found too. A service's bare name (`ms-sql`) finds rules for its port and rules that say it. Every other word must stand
+in the rule's id, its description, its owner or the names of its groups.
 
     word                      finds rules that
     ------------------------  -----------------------------------------------------------------
@@ -29,7 +30,7 @@ from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import TCP, WITH_PORTS, parse_protocol
 from orchestrator.policy.rulelist import Row, RuleList
-from orchestrator.policy.services import parse_ports
+from orchestrator.policy.services import PORTS, parse_ports
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, WHOLE, Box, boxes_of
 from orchestrator.policy.spans import Span
 from orchestrator.policy.tcpflags import TcpFlag
@@ -166,6 +167,9 @@ def _test(word: str) -> _Test:
     if word[0] == "#" and word[1:].isascii() and word[1:].isdigit():
         place = int(word[1:])
         return lambda index, _, __: index + 1 == place
+    if word in PORTS:
+        of_port = _port_test(f":{word}")
+        return lambda index, rule, groups: of_port(index, rule, groups) or _says(rule, word)
     for reader in (_port_test, _address_test, _protocol_test):
         try:
             return reader(word)

@@ -8,6 +8,14 @@ from typing import Literal
 from orchestrator.wire.common import described, document
 
 ConcernWord = Literal["behind", "silent", "drifted", "refused", "disconnected", "uncompiled", "quota", "certificate"]
+NEAR_A_QUOTA = "80 % of it used, or one left"
+"""When a tenant is told to be near a quota."""
+_NEAR = 0.8
+
+
+def is_near(used: int, limit: int) -> bool:
+    """Return whether a quota is nearly used up: an unused one is not."""
+    return used >= min(_NEAR * limit, max(limit - 1, 1))
 
 
 @document(kw_only=True)

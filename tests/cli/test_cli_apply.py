@@ -325,6 +325,17 @@ def test_a_person_is_asked_and_may_say_no(service: Served, run: Run, tenant: str
     assert rules_of(run, tenant) == ["web", "ssh"]
 
 
+def test_who_leaves_at_a_question_is_told_that_nothing_was_changed(service: Served, run: Run, tenant: str) -> None:
+    """The end of input (Ctrl-D) and Ctrl-C end alike there: with the code of an interrupted command."""
+    terminal = Terminal(service, "acl", "rule", "delete", tenant, "web")
+    terminal.read_until("[y/N]")
+    terminal.type("\x04")
+    terminal.read_until("nothing was changed")
+    assert terminal.end() == 130
+    assert "Aborted" not in terminal.seen
+    assert rules_of(run, tenant) == ["web", "ssh"]
+
+
 @pytest.mark.parametrize("form", ["native", "cisco"])
 def test_a_plan_that_is_confirmed_after_the_list_moved_is_refused(
     service: Served, run: Run, tenant: str, tmp_path: Path, form: str
@@ -362,6 +373,16 @@ def test_a_commit_that_breaks_an_expectation_needs_a_word_more(run: Run, tenant:
     assert (refused.code, "it breaks the expectation" in refused.err) == (1, True), refused
     assert "198.51.100.7:22 syn would get permit by rule 'ssh'" in refused.err
     assert run("acl", "versions", tenant, "--json").json()[0]["version"] == 1
+    assert "or write it with `--despite-expectations`" in refused.err
+    again = run("acl", "rule", "set", tenant, "ssh", "-s", "any", "--yes")
+    assert (again.code, "`--despite-expectations`" in again.err) == (1, True), again
+    for words in (
+        ("set", tenant, "ssh", "-s", "any"),
+        ("add", tenant, "wide", "--permit", "-p", "tcp", "-s", "any", "-d", "any", "--port", "22"),
+        ("move", tenant, "wide", "--before", "web"),
+        ("delete", tenant, "web"),
+    ):
+        assert run("acl", "rule", *words, "--yes", "--no-wait", "--despite-expectations").code == 0, words
     assert run("acl", "apply", tenant, str(wide), "--yes", "--despite-expectations").code == 0
     assert run("acl", "test", tenant).code == 1
     unasked = run("acl", "expectations", "delete", tenant)

@@ -17,7 +17,7 @@ from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError
-from orchestrator.wire.status import Concern, Status
+from orchestrator.wire.status import NEAR_A_QUOTA, Concern, Status
 
 _LIVE_S = 2.0
 _TIERS_LIVE_S = 5.0
@@ -103,6 +103,7 @@ class _Home:
     def _draw_concerns(self, concerns: Sequence[Concern]) -> None:
         if not concerns:
             empty("All is in force: no host is behind, no enforcement point silent, no quota nearly used up.")
+        ui.label(f"A tenant is near a quota with {NEAR_A_QUOTA}.").classes("small quiet")
         for each in concerns:
             with ui.column().classes("panel"), ui.row().classes("w-full items-center gap-3"):
                 ui.label(each.kind).classes(f"chip {_LOOKS.get(each.kind, 'info')}")

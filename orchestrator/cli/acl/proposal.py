@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.acl.diff import say_change
-from orchestrator.cli.exitcodes import ANSWER_IS_NO
-from orchestrator.cli.terminal import at_work, complain, say, say_json
+from orchestrator.cli.exitcodes import ANSWER_IS_NO, INTERRUPTED
+from orchestrator.cli.terminal import at_work, complain, remark, say, say_json
 from orchestrator.client import AclSeen, Client
 from orchestrator.client.records import Json
 from orchestrator.errors import AclflowError, BadInput, NotFound, Stale
@@ -68,7 +68,14 @@ def is_sure(question: str, *, yes: bool, others: str = "") -> bool:
     """
     if not (yes or (sys.stdin.isatty() and sys.stderr.isatty())):
         raise BadInput(f"nobody can be asked without a terminal: --yes carries it out{others}")
-    return yes or typer.confirm(question, err=True)
+    if yes:
+        return True
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        remark("")
+        complain("nothing was changed")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def end_unless(agreed: bool) -> None:

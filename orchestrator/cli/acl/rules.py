@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.acl.proposal import Asking, is_agreed, propose
-from orchestrator.cli.acl.service import Waiting, follow, say_rules
+from orchestrator.cli.acl.service import Despite, Waiting, follow, say_rules
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, taking
@@ -38,6 +38,7 @@ class Carrying:
 
     waiting: Waiting
     asking: Asking
+    despite: Despite = False
     url: Url = None
     as_json: AsJson = False
 
@@ -91,7 +92,11 @@ def add(tenant: TenantName, rule: RuleName, said: RuleOptions, place: PlaceOptio
         index = place.index(names) if place.is_said else _suggested_index(seen, new)
         wanted = [*seen.acl.rules[:index], new, *seen.acl.rules[index:]]
         before = names[index] if index < len(names) else None
-        edit = Edit(seen, wanted, lambda: client.insert_rule(tenant, new, before=before, comment=how.asking.message))
+        edit = Edit(
+            seen,
+            wanted,
+            lambda: client.insert_rule(tenant, new, before=before, comment=how.asking.message, despite=how.despite),
+        )
         _carry_out(client, tenant, edit, how)
 
 
@@ -108,7 +113,7 @@ def set_up(tenant: TenantName, rule: RuleName, said: RuleOptions, how: Carrying)
         edit = Edit(
             seen,
             [new if each.id == new.id else each for each in seen.acl.rules],
-            lambda: client.put_rule(tenant, new, etag=etag, comment=how.asking.message),
+            lambda: client.put_rule(tenant, new, etag=etag, comment=how.asking.message, despite=how.despite),
         )
         _carry_out(client, tenant, edit, how)
 
@@ -126,7 +131,9 @@ def move(tenant: TenantName, rule: RuleName, place: PlaceOptions, how: Carrying)
         edit = Edit(
             seen,
             [*others[:index], moved, *others[index:]],
-            lambda: client.move_rule(tenant, rule, before=before, etag=etag, comment=how.asking.message),
+            lambda: client.move_rule(
+                tenant, rule, before=before, etag=etag, comment=how.asking.message, despite=how.despite
+            ),
         )
         _carry_out(client, tenant, edit, how)
 
@@ -139,7 +146,7 @@ def delete(tenant: TenantName, rule: RuleName, how: Carrying) -> None:
         edit = Edit(
             seen,
             [each for each in seen.acl.rules if each.id != old.id],
-            lambda: client.delete_rule(tenant, rule, etag=etag, comment=how.asking.message),
+            lambda: client.delete_rule(tenant, rule, etag=etag, comment=how.asking.message, despite=how.despite),
         )
         _carry_out(client, tenant, edit, how)
 

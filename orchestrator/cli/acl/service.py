@@ -54,6 +54,11 @@ class Waiting:
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="How long to wait, in seconds.")] = 30.0
 
 
+Despite = Annotated[
+    bool, typer.Option("--despite-expectations", help="Write it although it breaks what is expected of the list.")
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Writing:
     """Conditions of a write: its base, and what it may break."""
@@ -64,9 +69,7 @@ class Writing:
             "--base-version", min=0, help="The version that FILE was edited from.", autocompletion=complete.versions
         ),
     ] = None
-    despite: Annotated[
-        bool, typer.Option("--despite-expectations", help="Write it although it breaks what is expected of the list.")
-    ] = False
+    despite: Despite = False
     confirm: Annotated[
         str | None,
         typer.Option("--confirm", metavar="TIME", help="Take it back after 30s, 5m or 2h unless it is confirmed."),
