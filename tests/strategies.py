@@ -170,14 +170,18 @@ def acls(
     own: Sequence[Prefix] = OWN_POOL,
     far: Sequence[Prefix] = FAR_POOL,
     with_groups: bool = True,
+    marked: bool = False,
 ) -> Acl:
     """A valid list of up to `max_rules` rules, called r0, r1, ... On the tenant's side rules name only addresses of
-    `own` (and the group `ours`), so `check_ownership(acl, OWNED)` accepts it."""
+    `own` (and the group `ours`), so `check_ownership(acl, OWNED)` accepts it. With `marked`, some are
+    stateless."""
     groups = draw(address_groups()) if with_groups else {}
     kept = [
         draw(_listed_rule(f"r{index}", own, far, with_groups))
         for index in range(draw(st.integers(min_rules, max_rules)))
     ]
+    if marked:
+        kept = [replace(rule, stateless=draw(st.integers(0, 2)) == 0) for rule in kept]
     return Acl(
         rules=tuple(kept),
         groups=groups,

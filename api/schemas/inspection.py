@@ -11,7 +11,7 @@ from api.schemas.common import Incoming, Line, Name, Outgoing
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family, format_address, parse_address
 from orchestrator.policy.describe import box_json, box_text
-from orchestrator.policy.difference import Change, Difference
+from orchestrator.policy.difference import Change, Difference, Fate
 from orchestrator.policy.findings import Finding, Subject
 from orchestrator.policy.model import Packet, Rule
 from orchestrator.policy.oracle import Step
@@ -193,7 +193,9 @@ class ChangeBody(Outgoing):
     """
 
     direction: DirectionWord
-    becomes: ActionWord
+    becomes: Fate = Field(
+        description="`stateless`: decided by a stateless rule, by their connections no more; `tracked`: the reverse"
+    )
     before: list[str]
     after: list[str]
     packets: dict[str, object] = Field(description="an axis that holds every value is null")
@@ -203,7 +205,7 @@ class ChangeBody(Outgoing):
     witness: PacketBody
 
     @classmethod
-    def of(cls, change: Change, becomes: ActionWord) -> ChangeBody:
+    def of(cls, change: Change, becomes: Fate) -> ChangeBody:
         return cls(
             direction=change.direction.value,
             becomes=becomes,
@@ -218,8 +220,7 @@ class ChangeBody(Outgoing):
 
     @classmethod
     def all_of(cls, difference: Difference) -> list[ChangeBody]:
-        permitted = [cls.of(change, "permit") for change in difference.permitted]
-        return permitted + [cls.of(change, "deny") for change in difference.denied]
+        return [cls.of(change, fate) for fate, changes in difference.by_fate for change in changes]
 
 
 class ToldBody(Outgoing):

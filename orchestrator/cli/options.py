@@ -201,7 +201,6 @@ class Judging:
         ReturnTraffic | None,
         typer.Option(
             "--return-traffic",
-            callback=refuse_tracked,
             help="How the domain lets replies in. Of a TENANT its domain says it; a file is judged by itself.",
         ),
     ] = None

@@ -22,6 +22,8 @@ from orchestrator.wire.common import Approvals, Proposal
 
 _DOMAIN = "domain/"
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
+_FATES = {"permit": "permits", "deny": "denies", "stateless": "decides alone", "tracked": "decides by connections"}
+"""What a change does with packets of its own."""
 _MOST_SHOWN = 40
 _SHORT = 8
 """Digits of a proposal's id that a table shows; so many that tell it from the others are enough."""
@@ -211,7 +213,7 @@ def _say_changes(changes: Json) -> None:
     if changes["packets"] is None:
         say("  the packets are too different to tell")
     for each in (changes["packets"] or [])[:_MOST_SHOWN]:
-        say(f"  {each['becomes']}s {each['direction']} {each['summary']}")
+        say(f"  {_FATES[each['becomes']]} {each['direction']} {each['summary']}")
     for each in changes["left"][:_MOST_SHOWN]:
         was = "denied" if each["becomes"] == "permit" else "permitted"
         say(f"  no longer {was} for every tenant: {each['direction']} {each['summary']}")

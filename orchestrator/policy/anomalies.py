@@ -5,7 +5,8 @@
                                        └──▶ cover: crossings ──▶ redundant rules, conflicts
 
 Rules, not rows: a rule that matches in both IP versions is dead if it is in both, and lies in another if it does in
-both. The rows of dead rules are left out of the second half, the dead rows of other rules are not (see `findings`).
+both. Where connections are tracked, a stateless rule does something else than one of the same action that is not.
+The rows of dead rules are left out of the second half, the dead rows of other rules are not (see `findings`).
 Then of a rule that could go it is asked once more with the dead there: it may be what holds one down.
 """
 
@@ -49,6 +50,9 @@ def end_of(rule: Rule) -> dt.datetime:
 
 
 Indices = npt.NDArray[np.int64]
+
+_PERMITS = 1
+"""The bit of a row's answer that says whether packets pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ class Version:
     def __init__(self, rows: Sequence[Row], limits: Limits) -> None:
         self.rows = rows
         self.cover = Cover([row.box for row in rows], limits)
-        self.permits: Bytes = np.array([row.permit for row in rows], np.uint8)
+        self.answers: Bytes = np.array([row.answer for row in rows], np.uint8)
         self.listed = np.array([not row.id.startswith("_") for row in rows], np.bool_)
         self.positions: Indices = np.array([row.position for row in rows], np.int64)
         self.state: Bytes = np.zeros(len(rows), np.uint8)
@@ -154,18 +158,18 @@ class Version:
     def leave_out(self, row: int) -> None:
         """The row is a dead rule's."""
         self.counts[row] = 0
-        self._dead_answers.add(int(self.permits[row]))
+        self._dead_answers.add(int(self.answers[row]))
 
     def wakes(self, row: int) -> bool | None:
         """Return whether a dead rule would decide otherwise without this row, which crosses none.
 
         None: undecided.
         """
-        if self.state[row] == HELD or not self._dead_answers - {int(self.permits[row])}:
+        if self.state[row] == HELD or not self._dead_answers - {int(self.answers[row])}:
             return False
         before_and_after: Bytes = np.full(len(self.rows), 3, np.uint8)
         before_and_after[row] = 1
-        found = self.cover.changes(self.permits, before_and_after, row)
+        found = self.cover.changes(self.answers, before_and_after, row)
         return None if found is None else bool(found)
 
     def packet(self, row: int) -> Packet:
@@ -222,7 +226,7 @@ class Anomalies:
         alike: dict[tuple[object, ...], list[Rule]] = {}
         for rule in self._rules:
             here = self.places[rule.id]
-            earlier = alike.setdefault((rule.action, *(_row(place).box for place in here)), [])  # later ends last
+            earlier = alike.setdefault((_answer(here), *(_row(place).box for place in here)), [])  # later ends last
             place = bisect_left(earlier, end_of(rule), key=end_of)
             like = earlier[place].id if place < len(earlier) else None
             if like is None:
@@ -251,7 +255,7 @@ class Anomalies:
         """Keep one IP version's new conflicts and undecided pairs."""
         alone = np.array([len(self.places[row.id]) == 1 for row in version.rows], np.uint8)
         seen = np.concatenate([np.zeros(0, np.int64), *(each.earlier << 32 | each.later for each in self.conflicts)])
-        parts = version.cover.crossings(version.permits, version.counts, alone, version.matters, self._progress())
+        parts = version.cover.crossings(version.answers, version.counts, alone, version.matters, self._progress())
         for part in parts:
             chosen = self._of_rules(version, part)
             undecided = (part.flags.take(chosen) & UNKNOWN) > 0
@@ -268,8 +272,9 @@ class Anomalies:
         self._done += len(version.rows)
 
     def _of_rules(self, version: Version, crossings: Crossings) -> npt.NDArray[np.intp]:
-        """The crossings between two rules of the list of which neither lies in the other."""
+        """The crossings between two rules of the list with other actions of which neither lies in the other."""
         keep = version.listed[crossings.earlier] & version.listed[crossings.later]
+        keep &= (version.answers[crossings.earlier] ^ version.answers[crossings.later]) & _PERMITS > 0
         if self._scope is not None:
             judged = np.array([self.speaks_of(row.id) for row in version.rows], np.bool_)
             keep &= judged[crossings.earlier] | judged[crossings.later]
@@ -326,7 +331,7 @@ def _conflicts(version: Version, crossings: Crossings, chosen: npt.NDArray[np.in
         version.positions[earlier],
         version.positions[crossings.later.take(chosen)],
         crossings.points.take(chosen, axis=0),
-        version.permits[earlier].view(np.bool_),
+        (version.answers[earlier] & _PERMITS).view(np.bool_),
     )
 
 
@@ -341,6 +346,11 @@ def _undecided_rules(version: Version, crossings: Crossings, chosen: npt.NDArray
 def _counts(here: Sequence[Place]) -> bool:
     """Whether a rule was not found dead."""
     return all(place.version.counts[place.row] for place in here)
+
+
+def _answer(here: Sequence[Place]) -> int:
+    """Return what a rule does to its packets, the same in both IP versions."""
+    return _row(here[0]).answer
 
 
 def _row(place: Place) -> Row:
@@ -358,7 +368,7 @@ def _deciders(place: Place) -> list[int] | None:
 def _heirs(place: Place) -> list[int] | None:
     if place.version.state[place.row] == HELD:
         return []
-    return place.version.cover.heirs(place.version.permits, place.version.counts, place.row)
+    return place.version.cover.heirs(place.version.answers, place.version.counts, place.row)
 
 
 def _name_rules(here: Sequence[Place], ask: Callable[[Place], list[int] | None]) -> tuple[RuleId, ...] | None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -49,6 +50,10 @@ MOST_MOVED = 1_024
 _BEFORE, _AFTER = 1, 2
 
 
+Fate = Literal["permit", "deny", "stateless", "tracked"]
+"""What becomes of packets; the last two with the same action, decided by their connections before or after alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """Packets whose verdict changes, with the deciding rules before and after.
@@ -73,14 +78,27 @@ class Change:
 class Difference:
     """All packets that a change permits, and all that it denies.
 
-    Within each tuple no packet is in two changes.
+    Where connections are tracked: also those of the same action that stateless rules decide after the change alone
+    (`stateless`), or before it alone (`tracked`). No packet is in two changes.
     """
 
     permitted: tuple[Change, ...]
     denied: tuple[Change, ...]
+    stateless: tuple[Change, ...] = ()
+    tracked: tuple[Change, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.permitted or self.denied)
+        return any(changes for _, changes in self.by_fate)
+
+    @property
+    def by_fate(self) -> tuple[tuple[Fate, tuple[Change, ...]], ...]:
+        """The changes by what becomes of their packets."""
+        return (
+            ("permit", self.permitted),
+            ("deny", self.denied),
+            ("stateless", self.stateless),
+            ("tracked", self.tracked),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +139,7 @@ def difference(
 
     Raises TooLarge where the answer would be a book, or was not found within the limits of work.
     """
-    permitted: list[Change] = []
-    denied: list[Change] = []
+    found: dict[Fate, list[Change]] = {fate: [] for fate in get_args(Fate)}
     before, after = nearby(before, after)
     for direction in Direction:
         olds = rule_rows(before, direction, own=own, returns=returns)
@@ -131,9 +148,9 @@ def difference(
             if family in olds and family in news:
                 both = _Both(_once(olds[family]), _once(news[family]), limits)
                 regions = both.regions() if both.changed else []
-                permitted += _describe_regions((each for each in regions if each.opens), direction)
-                denied += _describe_regions((each for each in regions if not each.opens), direction)
-    return Difference(tuple(permitted), tuple(denied))
+                for fate in found:
+                    found[fate] += _describe_regions((each for each in regions if each.fate == fate), direction)
+    return Difference(*(tuple(changes) for changes in found.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +200,11 @@ class _Region:
     witness: Packet
 
     @property
-    def opens(self) -> bool:
-        return self.after.permit
+    def fate(self) -> Fate:
+        """Return what becomes of the packets."""
+        if self.after.permit is not self.before.permit:
+            return "permit" if self.after.permit else "deny"
+        return "stateless" if self.after.stateless else "tracked"
 
 
 class _Both:
@@ -197,7 +217,7 @@ class _Both:
             self._of: Bytes = np.array(
                 [bool(one) * _BEFORE + bool(other) * _AFTER for one, other in self._rows], np.uint8
             )
-            self._permits: Bytes = np.array([_either(row).permit for row in self._rows], np.uint8)
+            self._answers: Bytes = np.array([_either(row).answer for row in self._rows], np.uint8)
             self._cover = Cover([_either(row).box for row in self._rows], limits)
             self._cuts = MOST_CUTS
 
@@ -225,7 +245,7 @@ class _Both:
         """Return the pairs of rows that decide a packet differently. Raises TooLarge beyond `most`."""
         switches: list[Switch] = []
         for number in self.changed:
-            found = self._cover.changes(self._permits, self._of, number)
+            found = self._cover.changes(self._answers, self._of, number)
             if found is None or len(switches) + len(found) > most:
                 raise TooLarge(
                     "the two lists differ in too many separate regions of packet space: compare smaller changes"
@@ -292,7 +312,7 @@ def _one_order(old: Sequence[Row], new: Sequence[Row]) -> Iterator[tuple[Row | N
     """Yield all rows of two lists in order, common ones side by side."""
     done_old = done_new = 0
     standins = StandIns()
-    kept = common(*([(standins.of_box(row.box), row.permit) for row in rows] for rows in (old, new)))
+    kept = common(*([(standins.of_box(row.box), row.answer) for row in rows] for rows in (old, new)))
     for in_old, in_new in (*kept, (len(old), len(new))):
         yield from ((row, None) for row in old[done_old:in_old])
         yield from ((None, row) for row in new[done_new:in_new])

@@ -25,7 +25,7 @@ again.
 
 Each finding has a severity, with the reason for it (`_WEIGHTS` and the functions below):
 
-    error       the list does not do what a rule of it says: a rule shadowed by one with the other action
+    error       the list does not do what a rule of it says: a rule shadowed by one with the other action or mark
     warning     a rule decides nothing, or lets in more than it seems: look at it
     note        ordinary: a deny before a permit, a rule that could go, a wide permit of egress
 
@@ -110,6 +110,7 @@ _WEIGHTS: Mapping[Kind, Weight] = MappingProxyType(
     }
 )
 _CONTRADICTED = Weight(Severity.ERROR, "what it says does not happen: rules with the other action come first")
+_OTHER_MARK = Weight(Severity.ERROR, "what it says does not happen: rules before it are stateless, or only it is")
 _PERHAPS_CONTRADICTED = Weight(Severity.ERROR, "what it says may not happen: which rules take its packets is unknown")
 _PERMITTED_FIRST = Weight(Severity.WARNING, "packets that the later rule denies are permitted before")
 _FOR_NOW = Weight(Severity.NOTE, "it decides when rules before it have ended: keep it if that is meant")
@@ -339,7 +340,7 @@ def check(
     for direction, versions in rows.items():
         anomalies = Anomalies(versions, checks.limits, progress.more, scope)
         progress.done += _work(versions)
-        found += _among_rules(acl, direction, anomalies)
+        found += _among_rules(acl, direction, anomalies, checks.returns)
         found += _on_their_own(acl, direction, anomalies, checks)
         if len(rows) == 1:  # places among these are places in the list
             conflicts += anomalies.conflicts
@@ -352,14 +353,14 @@ def check(
     return Findings(tuple(places), placed, conflicts)
 
 
-def _among_rules(acl: Acl, direction: Direction, anomalies: Anomalies) -> Iterator[Finding]:
+def _among_rules(acl: Acl, direction: Direction, anomalies: Anomalies, returns: ReturnTraffic) -> Iterator[Finding]:
     """Yield findings that follow from other rules, except conflicts."""
     for rule in acl.rules:
         if rule.direction is direction and rule.id not in anomalies.places and anomalies.speaks_of(rule.id):
             yield Finding(Kind.NEVER, (rule.id,), None, why_never(rule, acl), _WEIGHTS[Kind.NEVER])
     rules = {rule.id: rule for rule in acl.rules}
     for dead in anomalies.dead:
-        yield _dead(dead, rules)
+        yield _dead(dead, rules, tracked=returns is ReturnTraffic.TRACKED)
     for idle in anomalies.idle():
         yield _redundant(idle, rules)
     for unknown in anomalies.unknown():
@@ -402,7 +403,7 @@ def _first_to_end(rule: Rule, others: Iterable[RuleId], rules: Mapping[RuleId, R
     return f", until '{ending.id}' ends on {end_of(ending).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _dead(dead: Dead, rules: Mapping[RuleId, Rule]) -> Finding:
+def _dead(dead: Dead, rules: Mapping[RuleId, Rule], *, tracked: bool) -> Finding:
     name = dead.rule.id
     if dead.like is not None:
         text = f"'{name}' says the same as '{dead.like}' before it"
@@ -414,8 +415,9 @@ def _dead(dead: Dead, rules: Mapping[RuleId, Rule]) -> Finding:
     until = _first_to_end(dead.rule, dead.takers, rules)
     text = f"'{name}' {'' if until else 'never '}decides {'no' if until else 'a'} packet: {_list_names(dead.takers)} "
     text += f"before it {take} all{until}"
-    contradicted = any(rules[taker].action is not dead.rule.action for taker in dead.takers)
-    weight = _FOR_NOW if until else _CONTRADICTED if contradicted else _WEIGHTS[Kind.SHADOWED]
+    actions, marks = ({getattr(rules[name], what) for name in dead.takers} for what in ("action", "stateless"))
+    otherwise = _OTHER_MARK if tracked and marks - {dead.rule.stateless} else _WEIGHTS[Kind.SHADOWED]
+    weight = _FOR_NOW if until else _CONTRADICTED if actions - {dead.rule.action} else otherwise
     return Finding(Kind.SHADOWED, (name, *dead.takers), dead.witness, text, weight)
 
 
@@ -444,8 +446,5 @@ def _list_names(names: Sequence[RuleId]) -> str:
 
 def soon_over(acl: Acl, checks: Checks, lead: dt.timedelta) -> tuple[Rule, ...]:
     """The rules that expire within `lead`."""
-    now = checks.now
-    if now is None:
-        return ()
     ends = ((rule, rule.expires) for rule in acl.rules if rule.expires is not None)
-    return tuple(rule for rule, end in ends if dt.timedelta() < end - now <= lead)
+    return tuple(rule for rule, end in ends if checks.now and dt.timedelta() < end - checks.now <= lead)

@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import Any
 
 from orchestrator.policy.addresses import Family, Prefix, parse_address
+from orchestrator.policy.describe import name_decider
 
 Json = Mapping[str, Any]
 
@@ -52,6 +53,13 @@ UNCHANGED = Sentence("nothing changes: the list is the same already", Danger.NON
 """Said of a list that is given as it is."""
 
 
+_MARKS = {
+    "stateless": "decides packets without a look at their connections, whose answers need rules of their own",
+    "tracked": "decides packets by their connections, as it did not before",
+}
+"""What is said of packets with the same action that stateless rules decide after a change, and before it."""
+
+
 def headline(
     changes: Sequence[Json] | None,
     *,
@@ -73,6 +81,7 @@ def headline(
     found = [
         *_tell_opened([change for change in changes if change["becomes"] == "permit"], own),
         *_tell_closed([change for change in changes if change["becomes"] == "deny"], kept, packets or {}),
+        *_tell_marks(changes),
     ]
     found.sort(key=lambda sentence: (-sentence.danger, -sentence.breadth))
     more = len(found) - _MOST_SENTENCES
@@ -86,6 +95,15 @@ def counts_wanted(changes: Sequence[Json] | None) -> tuple[str, ...]:
     """Return the rules that permitted packets which are denied now: `headline` shows their counts."""
     named = (rule for change in changes or () if change["becomes"] == "deny" for rule in change["before"])
     return tuple(dict.fromkeys(rule for rule in named if rule not in _DEFAULTS))
+
+
+def _tell_marks(changes: Sequence[Json]) -> Iterator[Sentence]:
+    """Yield a sentence on packets that stateless rules decide from then on, and on those that they decide no more."""
+    for becomes, text in _MARKS.items():
+        marked = [change for change in changes if change["becomes"] == becomes]
+        if marked:
+            names = dict.fromkeys(name for change in marked for name in change["after"])
+            yield Sentence(f"{text}: {_few([*map(name_decider, names)])}", Danger.SOME)
 
 
 # ------------------------------------------------------------------------------------------------- what is opened

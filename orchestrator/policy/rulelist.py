@@ -45,13 +45,20 @@ _FEW = 24
 class Row:
     """One line: which packets, and whether they may pass. `rule` is None for the default.
 
-    `position` orders the rules of a direction, the same in both IP versions.
+    `position` orders the rules of a direction, the same in both IP versions. `stateless`: where connections are
+    tracked, it decides beside them.
     """
 
     box: Box
     permit: bool
     rule: Rule | None
     position: int
+    stateless: bool = False
+
+    @property
+    def answer(self) -> int:
+        """What it does to its packets: bit 0 says whether they pass, bit 1 whether it is stateless."""
+        return self.permit | self.stateless << 1
 
     @property
     def id(self) -> RuleId:
@@ -210,8 +217,9 @@ def rule_rows(
 
     `own` are the tenant's prefixes: with them `any` on the tenant's own side means these addresses, and a version in
     which the tenant has none gets no list. Without them it means all addresses. A rule that can match nothing in a
-    version has no row there.
+    version has no row there. `returns`: with TRACKED, rows of stateless rules are marked.
     """
+    marked = returns is ReturnTraffic.TRACKED
     rules = [rule for rule in acl.rules if rule.direction is direction]
     rules += [rule for rule in return_rules(returns) if rule.direction is direction]
     rows: dict[Family, list[Row]] = {}
@@ -221,7 +229,8 @@ def rule_rows(
         for box in boxes_of(rule, acl.groups):
             inside = owned[box.family].of(box) if box.family in owned else None
             if inside is not None:
-                rows.setdefault(box.family, []).append(Row(inside, rule.action is Action.PERMIT, rule, position))
+                row = Row(inside, rule.action is Action.PERMIT, rule, position, marked and rule.stateless)
+                rows.setdefault(box.family, []).append(row)
     permit = acl.default(direction) is Action.PERMIT
     return {
         family: (*rows.get(family, ()), Row(whole, permit, None, len(rules)))

@@ -263,6 +263,30 @@ def test_a_difference_shows_packets_and_rules(files: Path) -> None:
     assert change["witness"]["destination_port"] == 81
 
 
+def test_a_difference_shows_what_a_stateless_rule_decides_alone_where_connections_are_tracked(files: Path) -> None:
+    marked = json.loads((files / "wider.json").read_text())
+    marked["rules"][0]["stateless"] = True
+    two = "acl", "diff", str(files / "wider.json"), "-"
+    tracked = "--return-traffic", "tracked"
+    ended = aclflow(*two, *tracked, stdin=json.dumps(marked))
+    assert ended.code == 1
+    line = "~ ingress: tcp any IPv4 > 198.51.100.0/24, to port 80-90  (web before, web after), stateless from then on\n"
+    assert ended.out == line
+    told = aclflow(*two, *tracked, "--json", stdin=json.dumps(marked)).json()
+    assert {fate: len(changes) for fate, changes in told.items()} == {
+        "permitted": 0, "denied": 0, "stateless": 1, "tracked": 0,
+    }  # fmt: skip
+    assert aclflow(*two, stdin=json.dumps(marked)).code == 0, "elsewhere the mark has no effect"
+
+
+def test_a_stateless_rule_is_no_duplicate_of_another_where_connections_are_tracked(files: Path) -> None:
+    (web,) = json.loads((files / "wider.json").read_text())["rules"]
+    two = json.dumps({"rules": [web, {**web, "id": "alone", "stateless": True}]})
+    assert aclflow("acl", "check", "-", "--json", stdin=two).json()["findings"][0]["kind"] == "duplicate"
+    tracked = aclflow("acl", "check", "-", "--return-traffic", "tracked", "--json", stdin=two)
+    assert [(each["kind"], each["severity"]) for each in tracked.json()["findings"]] == [("shadowed", "error")]
+
+
 def test_trace_names_the_rule_and_ends_with_the_answer(files: Path) -> None:
     to_web = ("--source", "192.0.2.1", "--destination", "198.51.100.9", "--port")
     permitted = aclflow("acl", "trace", str(files / "clean.json"), *to_web, "80")
@@ -446,7 +470,9 @@ def test_what_could_not_be_said_is_a_list_beside_the_file(tmp_path: Path) -> Non
     assert "note: rule 1: there is no log of single rules" in told
 
 
-@pytest.mark.parametrize("command", [("trace", "--source", "192.0.2.1", "--destination", "198.51.100.7"), ("check",)])
+@pytest.mark.parametrize(
+    "command", [("trace", "--source", "192.0.2.1", "--destination", "198.51.100.7"), ("test", "--expect", "none")]
+)
 def test_connections_are_not_judged_yet(tmp_path: Path, command: tuple[str, ...]) -> None:
     """A list that is asked packet by packet says nothing of connections, so the question is refused."""
     file = tmp_path / "list.json"

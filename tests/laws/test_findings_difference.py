@@ -27,10 +27,10 @@ MOST_KINDS = 8_000
 @st.composite
 def edits(draw: DrawFn, max_rules: int) -> tuple[Acl, Acl]:
     """A list and another that shares most of it: rules taken out, moved, turned round or added; or defaults changed."""
-    before = draw(acls(max_rules, min_rules=1, with_groups=False))
+    before = draw(acls(max_rules, min_rules=1, with_groups=False, marked=True))
     rules = list(before.rules)
     for _ in range(draw(st.integers(0, 3))):
-        what = draw(st.sampled_from(("remove", "swap", "turn", "add", "defaults")))
+        what = draw(st.sampled_from(("remove", "swap", "turn", "add", "mark", "defaults")))
         place = draw(st.integers(0, max(len(rules) - 1, 0)))
         if what == "add":
             more = draw(acls(1, min_rules=1, with_groups=False)).rules
@@ -41,6 +41,8 @@ def edits(draw: DrawFn, max_rules: int) -> tuple[Acl, Acl]:
             del rules[place]
         elif rules and what == "swap":
             rules.append(rules.pop(place))
+        elif rules and what == "mark":
+            rules[place] = replace(rules[place], stateless=not rules[place].stateless)
         elif rules:
             turned = Action.DENY if rules[place].action is Action.PERMIT else Action.PERMIT
             rules[place] = replace(rules[place], action=turned)
@@ -58,31 +60,45 @@ def judge(before: Acl, after: Acl, kinds: list[Packet], own: tuple[Prefix, ...],
     for direction in Direction:
         permitted = [change for change in found.permitted if change.direction is direction]
         denied = [change for change in found.denied if change.direction is direction]
+        marked = [
+            [change for change in changes if change.direction is direction]
+            for changes in (found.stateless, found.tracked)
+        ]
         deciders: dict[int, tuple[set[RuleId], set[RuleId]]] = {}
         for packet in kinds:
             old = oracle.ask(before, packet, direction, returns)
             new = oracle.ask(after, packet, direction, returns)
-            now_in = [change for change in permitted if says(change, packet, before, after)]
-            now_out = [change for change in denied if says(change, packet, before, after)]
+            now_in = [change for change in permitted if says(change, packet, before, after, returns)]
+            now_out = [change for change in denied if says(change, packet, before, after, returns)]
             changes = old.action is not new.action and in_world(packet, direction, own)
             assert len(now_in) == (changes and new.action is Action.PERMIT)
             assert len(now_out) == (changes and new.action is Action.DENY)
-            for change in now_in + now_out:
+            were, are = (
+                returns is ReturnTraffic.TRACKED and is_stateless(*each) for each in ((before, old), (after, new))
+            )
+            remarked = [[each for each in some if says(each, packet, before, after, returns)] for some in marked]
+            expected = were is not are and not changes and in_world(packet, direction, own)
+            assert [len(some) for some in remarked] == [expected and are, expected and were]
+            for change in now_in + now_out + remarked[0] + remarked[1]:
                 sides = deciders.setdefault(id(change), (set(), set()))
                 sides[0].add(old.rule or DEFAULT_ID)
                 sides[1].add(new.rule or DEFAULT_ID)
-        for change in (*permitted, *denied):
-            assert says(change, change.witness, before, after)
+        for change in (*permitted, *denied, *marked[0], *marked[1]):
+            assert says(change, change.witness, before, after, returns)
             assert_deciders(change, deciders.get(id(change)), whole=len(kinds) > 500)
 
 
-def says(change: Change, packet: Packet, before: Acl, after: Acl) -> bool:
+def is_stateless(acl: Acl, step: oracle.Step) -> bool:
+    return any(rule.id == step.rule and rule.stateless for rule in acl.rules)
+
+
+def says(change: Change, packet: Packet, before: Acl, after: Acl, returns: ReturnTraffic) -> bool:
     """Whether a change speaks of a packet."""
     less = ((before, change.less_before), (after, change.less_after))
     return change.box.holds(packet) and not any(
         oracle.matches(rule, packet, acl.groups)
         for acl, names in less
-        for rule in (*acl.rules, *oracle.RETURN_RULES, *oracle.PATH_MTU_RULES)
+        for rule in (*acl.rules, *oracle.return_rules(returns))
         if rule.id in names
     )
 
@@ -181,6 +197,17 @@ def test_a_change_that_opens_everything_is_one_box_in_each_ip_version() -> None:
     found = difference(Acl(), Acl((Rule(RuleId("any"), PERMIT),)))
     assert len(found.permitted) == 2
     assert all(change.before == (DEFAULT_ID,) and change.after == ("any",) for change in found.permitted)
+
+
+def test_a_rule_that_gets_its_mark_is_told_where_connections_are_tracked() -> None:
+    plain = Acl((rule("web", PERMIT, TCP, PortRange(80, 80)),))
+    marked = Acl((replace(plain.rules[0], stateless=True),))
+    found = difference(plain, marked, returns=ReturnTraffic.TRACKED)
+    assert [(change.before, change.after) for change in found.stateless] == [(("web",), ("web",))]
+    assert (found.permitted, found.denied, found.tracked) == ((), (), ())
+    back = difference(marked, plain, returns=ReturnTraffic.TRACKED)
+    assert (back.tracked, back.stateless) == (found.stateless, ())
+    assert not difference(plain, marked), "where nothing is tracked the mark has no effect"
 
 
 def test_lists_with_nothing_in_common_are_refused_instead_of_printed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,11 @@ class Line:
     id: RuleId
     action: Action
     packets: int
+    stateless: bool = False
+
+    @property
+    def does(self) -> tuple[Action, bool]:
+        return self.action, self.stateless
 
 
 class Judge:
@@ -63,7 +68,8 @@ class Judge:
         assume(len(kinds) <= MOST_KINDS)
         self.kinds = [packet for packet in kinds if not checks.own or is_own(packet, direction, checks)]
         listed = [rule for rule in acl.rules if rule.direction is direction]
-        self.lines = [Line(rule.id, rule.action, self.matched(rule, acl)) for rule in listed]
+        marks = checks.returns is ReturnTraffic.TRACKED
+        self.lines = [Line(rule.id, rule.action, self.matched(rule, acl), marks and rule.stateless) for rule in listed]
         self.ends = [Line(DEFAULT_ID, acl.default(direction), (1 << len(self.kinds)) - 1)]
         returns = [rule for rule in oracle.return_rules(checks.returns) if rule.direction is direction]
         self.ends[:0] = [Line(RETURN_RULE_ID, rule.action, self.matched(rule, acl)) for rule in returns]
@@ -77,17 +83,17 @@ class Judge:
         alive = [line for line in self.lines if line.id not in dead]
         place = next(index for index, line in enumerate(alive) if line.id == named[0])
         later = alive[place + 1 :] + self.ends[:-1]
-        kept = [line for line in later if line.id in named or line.action is not alive[place].action]
+        kept = [line for line in later if line.id in named or line.does != alive[place].does]
         decides = dict(shares(alive))[named[0]]
-        fewer = permitted(alive[:place] + kept + self.ends[-1:])
-        return not (permitted(alive + self.ends) ^ fewer) & decides
+        fewer = fates(alive[:place] + kept + self.ends[-1:])
+        return not any((one ^ other) & decides for one, other in zip(fates(alive + self.ends), fewer, strict=True))
 
     def expected(self) -> set[tuple[Kind, tuple[RuleId, ...]]]:
         found: set[tuple[Kind, tuple[RuleId, ...]]] = set()
         alive: list[Line] = []
         seen = 0
         for index, line in enumerate(self.lines):
-            like = [o for o in self.lines[:index] if (o.packets, o.action) == (line.packets, line.action)]
+            like = [o for o in self.lines[:index] if (o.packets, o.does) == (line.packets, line.does)]
             if not line.packets:
                 found.add((Kind.NEVER, (line.id,)))
             elif like:
@@ -100,8 +106,7 @@ class Judge:
             seen |= line.packets
         for line in alive:
             if all(
-                permitted([*lines, *self.ends])
-                == permitted([*(other for other in lines if other is not line), *self.ends])
+                fates([*lines, *self.ends]) == fates([*(other for other in lines if other is not line), *self.ends])
                 for lines in (alive, self.lines)
             ):
                 found.add((Kind.REDUNDANT, (line.id,)))
@@ -135,9 +140,12 @@ def shares(lines: list[Line]) -> list[tuple[RuleId, int]]:
     return found
 
 
-def permitted(lines: list[Line]) -> int:
-    by_id = {line.id: line.action for line in lines}
-    return union(share for name, share in shares(lines) if by_id[name] is Action.PERMIT)
+def fates(lines: list[Line]) -> tuple[int, int]:
+    """The packets that pass, and those that stateless rules decide."""
+    by_id = {line.id: line for line in lines}
+    decided = [(by_id[name], share) for name, share in shares(lines)]
+    permitted = union(share for line, share in decided if line.action is Action.PERMIT)
+    return permitted, union(share for line, share in decided if line.stateless)
 
 
 def comparable(finding: Finding) -> tuple[Kind, tuple[RuleId, ...]]:
@@ -154,7 +162,7 @@ check_settings = st.builds(
 
 
 @settings(max_examples=100, deadline=None)
-@given(acls(4, min_rules=2), check_settings)
+@given(acls(4, min_rules=2, marked=True), check_settings)
 def test_findings_are_the_oracles(acl: Acl, checks: Checks) -> None:
     found = [finding for finding in check(acl, checks) if finding.kind is not Kind.GROUP]
     judges = {direction: Judge(acl, direction, checks) for direction in Direction}
@@ -214,7 +222,7 @@ def test_rules_that_say_the_same_take_no_work() -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(acls(7, min_rules=4, with_groups=False), check_settings)
+@given(acls(7, min_rules=4, with_groups=False, marked=True), check_settings)
 def test_every_witness_witnesses(acl: Acl, checks: Checks) -> None:
     by_id = {rule.id: rule for rule in acl.rules}
     found = check(acl, checks)
@@ -359,6 +367,22 @@ def test_an_explicit_last_deny_is_not_redundant_where_return_traffic_would_pass(
     acl = Acl((Rule(RuleId("no"), DENY, protocol=TCP),))
     assert [finding.kind for finding in check(acl)] == [Kind.REDUNDANT]
     assert not check(acl, Checks(returns=ReturnTraffic.ESTABLISHED))
+
+
+def test_a_stateless_rule_does_not_say_the_same_as_one_that_is_not_where_connections_are_tracked() -> None:
+    stateless = replace(tcp("alone", PERMIT, 80, 80), stateless=True)
+    acl, again = (Acl((rule, stateless)) for rule in (tcp("web", PERMIT, 80, 80), replace(stateless, id="web")))
+    (finding,) = check(acl, Checks(returns=ReturnTraffic.TRACKED))
+    assert (finding.kind, finding.severity) == (Kind.SHADOWED, Severity.ERROR)
+    assert finding.weight.reason.endswith("rules before it are stateless, or only it is")
+    for same in (check(acl), check(again, Checks(returns=ReturnTraffic.TRACKED))):
+        assert [each.kind for each in same] == [Kind.DUPLICATE]
+
+
+def test_a_stateless_deny_before_a_default_that_denies_is_not_redundant_where_connections_are_tracked() -> None:
+    acl = Acl((replace(tcp("no", DENY, 23, 23), stateless=True),))
+    assert [each.kind for each in check(acl)] == [Kind.REDUNDANT]
+    assert not check(acl, Checks(returns=ReturnTraffic.TRACKED))
 
 
 def test_an_exception_before_a_general_rule_is_no_conflict_but_a_partial_overlap_is() -> None:

@@ -101,6 +101,16 @@ def test_a_rule_that_stays_is_narrowed() -> None:
     ]
 
 
+def test_a_rule_that_becomes_stateless_is_told_where_connections_are_tracked() -> None:
+    tracked, marked = ReturnTraffic.TRACKED, {**WEB, "stateless": True}
+    found = headline(changes([WEB], [marked], tracked), own=OWN)
+    text = "decides packets without a look at their connections, whose answers need rules of their own: web"
+    assert [(sentence.text, sentence.danger) for sentence in found] == [(text, Danger.SOME)]
+    found = headline(changes([marked], [WEB], tracked), own=OWN)
+    assert [sentence.text for sentence in found] == ["decides packets by their connections, as it did not before: web"]
+    assert said([WEB], [marked])[0][1] is Danger.NONE
+
+
 def test_the_worst_comes_first_and_the_rest_is_counted() -> None:
     rules = [{**WEB, "id": f"r{port}", "destination_ports": port, "source": f"192.0.2.{port}"} for port in range(1, 8)]
     found = said([], [*rules, {**WEB, "id": "all", "destination_ports": "any"}])

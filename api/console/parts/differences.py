@@ -25,6 +25,13 @@ COSTS: tuple[Part, ...] = ("cost", "firewall")
 """The parts that a cost comes in: without a firewall's share, and with it."""
 MOST_SHOWN = 25
 _MOST_PEERS = 5
+_FATES = {
+    "permit": ("Newly permitted", "add_circle"),
+    "deny": ("Newly denied", "remove_circle"),
+    "stateless": ("Decided as before, but by a stateless rule", "change_circle"),
+    "tracked": ("Decided as before, but by connections", "change_circle"),
+}
+"""What becomes of packets: the heading over them, and an icon."""
 _DANGERS = {
     Danger.HIGH: ("text-negative", "warning"),
     Danger.SOME: ("text-warning", "info"),
@@ -33,14 +40,14 @@ _DANGERS = {
 
 
 def draw_difference(changes: Sequence[Json] | None) -> None:
-    """Draw newly permitted and newly denied packets, with the rules that decide."""
+    """Draw the packets that fare otherwise, with the rules that decide."""
     if changes is None:
         ui.label("The two lists have next to nothing in common: everything may fare otherwise.").classes("chip warn")
         return
     if not changes:
         empty("No packet fares otherwise. Only words or places of rules change.")
         return
-    for becomes, title in (("permit", "Newly permitted"), ("deny", "Newly denied")):
+    for becomes, (title, _) in _FATES.items():
         some = [change for change in changes if change["becomes"] == becomes]
         if not some:
             continue
@@ -68,7 +75,7 @@ def draw_headline(sentences: Sequence[Sentence]) -> None:
 
 def _draw_change(change: Json, becomes: str) -> None:
     with ui.row().classes("w-full items-start gap-2 no-wrap"):
-        ui.icon("add_circle" if becomes == "permit" else "remove_circle").classes("quiet").props("aria-hidden=true")
+        ui.icon(_FATES[becomes][1]).classes("quiet").props("aria-hidden=true")
         with ui.column().classes("gap-0 grow"):
             ui.label(f"{change['direction']}: {change['summary']}").classes("mono")
             less = tuple(dict.fromkeys((*change["less_before"], *change["less_after"])))

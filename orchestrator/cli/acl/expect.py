@@ -15,7 +15,7 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import STDIN, File, LiveList, read_file, text_of, whole, write_output
 from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import AsJson, Judging, Reading, Url, taking
+from orchestrator.cli.options import AsJson, Judging, Reading, Url, refuse_tracked, taking
 from orchestrator.cli.terminal import at_work, remark, say, say_json, several
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.describe import judged_expectations
@@ -55,6 +55,7 @@ def hold_list(
     operator's rules; without --expect it takes what the tenant keeps. Ends with 1 if an expectation is broken, 2 if a
     file cannot be read.
     """
+    refuse_tracked(judging.return_traffic)
     live = LiveList.named(name)
     if tenant is not None or (live is not None and live.version is None):
         _hold_live(name, tenant, live, reading, expected or (), junit, as_json=as_json)
