@@ -229,12 +229,17 @@ def end_of(text: str, option: str) -> dt.datetime:
 
 
 def local_zone() -> dt.tzinfo:
-    """The zone of this machine, which TZ or the system names; UTC where neither does."""
-    with contextlib.suppress(OSError, ValueError, ZoneInfoNotFoundError):
-        if name := os.environ.get("TZ", "").removeprefix(":"):
+    """The zone of this machine, which TZ or the system names; UTC where neither does.
+
+    Raises BadInput for a TZ that is not known: a time would be taken for another.
+    """
+    if name := os.environ.get("TZ", "").removeprefix(":"):
+        try:
             return ZoneInfo(name)
-        with Path("/etc/localtime").open("rb") as file:
-            return ZoneInfo.from_file(file)
+        except (OSError, ValueError, ZoneInfoNotFoundError):
+            raise BadInput(f"TZ is '{name}', which is no known time zone: write a name such as UTC") from None
+    with contextlib.suppress(OSError, ValueError), Path("/etc/localtime").open("rb") as file:
+        return ZoneInfo.from_file(file)
     return dt.UTC
 
 

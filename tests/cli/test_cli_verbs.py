@@ -13,7 +13,9 @@ import pytest
 from command_line import Ended, aclflow
 from served import Served
 
+from orchestrator.cli.options import end_of
 from orchestrator.client import Client
+from orchestrator.errors import BadInput
 from orchestrator.policy.formats.native import rule_from_json
 
 WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination": "198.51.100.7", "destination_ports": 443}
@@ -440,3 +442,10 @@ def test_a_search_finds_what_decides(run: Run, tenant: str) -> None:
     assert found("198.51.100.8:443") == ["block", "rest"]
     assert found("deny", "198.51.100.8:443") == ["block", "rest"]
     assert found("nothing-of-that") == []
+
+
+def test_a_time_zone_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time would be taken for another, by hours."""
+    monkeypatch.setenv("TZ", "Europe/Nowhere")
+    with pytest.raises(BadInput, match="'Europe/Nowhere', which is no known time zone"):
+        end_of("2090-01-31 12:00", "--ends")
