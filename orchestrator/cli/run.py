@@ -72,7 +72,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _in_our_words(text: str) -> str:
-    """Name an option where the service names the parameter of a request that does the same."""
+    """Name the option of a parameter that the service names."""
     return text.replace("`despite_expectations`", "`--despite-expectations`")
 
 

@@ -73,7 +73,7 @@ class _Piece:
         return cls(rules, _sum_plain(rules), naming)
 
     def after(self, rules: tuple[Rule, ...]) -> _Piece:
-        """Return the piece that has taken this one's place, at the cost of the rules that differ."""
+        """Bound the piece that took this one's place, by its differing rules."""
         before, now = {id(rule) for rule in self.rules}, {id(rule) for rule in rules}
         left = _sum_plain([rule for rule in self.rules if id(rule) not in now])
         come = _sum_plain([rule for rule in rules if id(rule) not in before])

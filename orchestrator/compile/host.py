@@ -396,7 +396,7 @@ def _sources(
 
 
 def _returns_of(policy: Policy) -> tuple[ReturnTraffic, int | None]:
-    """Return how replies come in, and the rate of messages about path MTU where these do."""
+    """Return how replies come in, and the rate of path MTU messages."""
     returns = policy.return_traffic
     return returns, policy.path_mtu_rate if returns is ReturnTraffic.PATH_MTU else None
 

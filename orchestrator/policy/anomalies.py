@@ -272,7 +272,7 @@ class Anomalies:
         self._done += len(version.rows)
 
     def _of_rules(self, version: Version, crossings: Crossings) -> npt.NDArray[np.intp]:
-        """The crossings between two rules of the list with other actions of which neither lies in the other."""
+        """Return crossings of rules with other actions, neither of which lies in the other."""
         keep = version.listed[crossings.earlier] & version.listed[crossings.later]
         keep &= (version.answers[crossings.earlier] ^ version.answers[crossings.later]) & _PERMITS > 0
         if self._scope is not None:

@@ -396,7 +396,7 @@ def _said(
 
 
 def _first_to_end(rule: Rule, others: Iterable[RuleId], rules: Mapping[RuleId, Rule]) -> str:
-    """Say which of some rules ends first, and when; nothing if none ends before the rule."""
+    """Say which rule ends first, and when, if any ends before this one."""
     ending = min((rules[name] for name in others if name in rules), key=end_of, default=rule)
     if end_of(ending) >= end_of(rule):
         return ""

@@ -98,7 +98,7 @@ def counts_wanted(changes: Sequence[Json] | None) -> tuple[str, ...]:
 
 
 def _tell_marks(changes: Sequence[Json]) -> Iterator[Sentence]:
-    """Yield a sentence on packets that stateless rules decide from then on, and on those that they decide no more."""
+    """Yield sentences on packets that stateless rules begin or cease to decide."""
     for becomes, text in _MARKS.items():
         marked = [change for change in changes if change["becomes"] == becomes]
         if marked:

@@ -57,7 +57,7 @@ class Row:
 
     @property
     def answer(self) -> int:
-        """What it does to its packets: bit 0 says whether they pass, bit 1 whether it is stateless."""
+        """Its answer to packets: bit 0 permits them, bit 1 does so without state."""
         return self.permit | self.stateless << 1
 
     @property

@@ -67,7 +67,7 @@ def _with_sides(rule: Rule, near: Addresses, far: Addresses) -> Rule:
 def write_at_endpoints(
     acl: Acl, form: str, endpoints: Mapping[str, tuple[Prefix, ...]], taken_from: TakenFrom | None = None
 ) -> Mapping[str, Exported]:
-    """Write the list of each endpoint, by name; rules are numbered as in the whole list.
+    """Write each endpoint's list, by name; rules are numbered as in the whole.
 
     Raises BadInput.
     """

@@ -73,7 +73,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class RuleNote:
-    """A note on some rules of a list that was written, or on all of it."""
+    """A note on some or all rules of a list that was written."""
 
     text: str
     rules: tuple[int, ...] = ()
