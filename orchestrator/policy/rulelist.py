@@ -57,7 +57,7 @@ class Row:
 
     @property
     def answer(self) -> int:
-        """Its answer to packets: bit 0 permits them, bit 1 does so without state."""
+        """Its answer to packets: bit 0 of a permit, bit 1 of a stateless rule."""
         return self.permit | self.stateless << 1
 
     @property

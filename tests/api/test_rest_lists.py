@@ -123,7 +123,7 @@ BAD_LISTS = [
     ({"rules": [{**SSH, "destination": "203.0.113.0/24"}]}, BadPolicy, "rules[0].destination"),
     ({"rules": [{**SSH, "direction": "egress", "source": "203.0.113.9"}]}, BadPolicy, "rules[0].source"),
     ({"rules": [{**SSH, "source": "@nobody"}]}, BadPolicy, "rules[0].source"),
-    ({"rules": [{**SSH, "source": "2001:db8::/32", "destination": "10.1.0.0/24"}]}, BadPolicy, "rules[0]"),
+    ({"rules": [{**SSH, "source": "2001:db8::/32", "destination": "10.1.0.0/24"}]}, BadPolicy, "rules[0].destination"),
     ({"rules": [{**SSH, "id": "_mine"}]}, BadPolicy, "rules[0].id"),
     ({"groups": {"g": {"prefixes": ["x"]}}, "rules": []}, BadInput, "groups.g.prefixes[0]"),
     ({"rule": []}, BadInput, None),

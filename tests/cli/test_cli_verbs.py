@@ -283,11 +283,11 @@ def test_two_operators_at_once_lose_nothing(
 def test_a_rule_that_can_match_nothing_is_named_by_its_id(run: Run, tenant: str) -> None:
     mixed = ("-s", "2001:db8::1", "-d", "198.51.100.10", "--yes")
     added = run("acl", "rule", "add", tenant, "odd", "--permit", *mixed)
-    assert (added.code, "rule 'odd': can never match" in added.err) == (1, True)
+    assert (added.code, "rule 'odd', destination: can never match" in added.err) == (1, True)
     changed = run("acl", "rule", "set", tenant, "web", *mixed)
-    assert (changed.code, "rule 'web': can never match" in changed.err) == (1, True)
+    assert (changed.code, "rule 'web', destination: can never match" in changed.err) == (1, True)
     everywhere = run("operator-rule", "add", f"d-{tenant}", "wide", "--permit", *mixed)
-    assert (everywhere.code, "rule 'wide': can never match" in everywhere.err) == (1, True)
+    assert (everywhere.code, "rule 'wide', destination: can never match" in everywhere.err) == (1, True)
 
 
 # ------------------------------------------------------------------------------------------------------- names of lists

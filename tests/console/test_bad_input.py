@@ -18,6 +18,7 @@ from .conftest import SHOP, Look
 
 LONG = "x" * 10_000
 ARABIC = "قاعدة لشبكة المكتب"
+TURNED = "deny \u202etimrep\u202c all"
 CONTROL = "one\x00two\x1b[31m\nthree"
 NEW = {
     "id": "theirs", "action": "permit", "protocol": "tcp", "source": "203.0.113.8/32",
@@ -196,3 +197,19 @@ def test_a_comment_that_no_store_keeps_changes_nothing(look: Look, client: Clien
     comment.fill("")
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
+
+
+def test_characters_that_turn_text_round_are_seen_as_escapes(look: Look, client: Client) -> None:
+    """They are seen where a rule and its version are shown; the field to edit has what was written."""
+    page, seen = look.page, r"deny \u202etimrep\u202c all"
+    acl = client.acl("shop").acl
+    turned = replace(acl.rules[0], description=TURNED)
+    client.put_acl("shop", replace(acl, rules=(turned, *acl.rules[1:])), comment=TURNED)
+    look.open("/project/shop/acl")
+    expect(page.locator("tbody tr", has_text="ssh-contractors").get_by_text(seen)).to_be_visible()
+    page.get_by_label("Edit ssh-contractors", exact=True).click()
+    expect(page.get_by_role("dialog").get_by_label("Description")).to_have_value(TURNED)
+    page.keyboard.press("Escape")
+    look.open("/project/shop/history")
+    expect(page.get_by_text(seen).first).to_be_visible()
+    assert "\u202e" not in page.locator("body").inner_text()

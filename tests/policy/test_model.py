@@ -76,8 +76,8 @@ def test_a_name_fits_into_urls_files_and_shells(name: str) -> None:
         ([rule("a"), rule("b"), rule("a")], "rules[2].id"),
         ([rule("_return")], "rules[0].id"),
         ([rule("a", source=Addresses(groups=("nobody",)))], "rules[0].source"),
-        ([rule("a", source=at("10.0.0.0/8"), destination=at("2001:db8::/32"))], "rules[0]"),
-        ([rule("a", protocol=58, source=at("10.0.0.0/8"))], "rules[0]"),
+        ([rule("a", source=at("10.0.0.0/8"), destination=at("2001:db8::/32"))], "rules[0].destination"),
+        ([rule("a", protocol=58, source=at("10.0.0.0/8"))], "rules[0].protocol"),
     ],
 )
 def test_a_wrong_list_is_refused_with_the_rule(rules: list[Rule], place: str) -> None:

@@ -36,6 +36,7 @@ class Way:
             self.button = ui.button(verb, on_click=self._try).props(f"no-caps unelevated {colour}")
 
     async def _try(self) -> None:
+        self._wrong.set_visibility(False)
         self.button.props("loading")
         try:
             await self._act()

@@ -32,6 +32,7 @@ _CHANGE_THEME = """() => {
 }"""
 _HEAD = """
 <link rel="stylesheet" href="/console-static/console.css">
+<script src="/console-static/steering.js"></script>
 <script>document.documentElement.lang = "en";</script>
 """
 

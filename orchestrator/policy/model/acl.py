@@ -53,7 +53,8 @@ class Acl:
         if rule.source.groups or rule.destination.groups:
             return  # a group may be empty for a while: such a rule matches nothing
         if not families(rule, self.groups):
-            raise BadPolicy(f"can never match: {_family_clash(rule)}", place=place)
+            field, reason = _family_clash(rule)
+            raise BadPolicy(f"can never match: {reason}", place=f"{place}.{field}")
 
     @property
     def listed(self) -> Listed[Rule]:
@@ -107,7 +108,8 @@ def trusted_acl(
     return acl
 
 
-def _family_clash(rule: Rule) -> str:
+def _family_clash(rule: Rule) -> tuple[str, str]:
+    """Return the field that is of another IP version than the others, and the reason."""
     if only_family(rule.protocol) is not None and rule.protocol is not None:
-        return f"{format_protocol(rule.protocol)} belongs to the other IP version than its addresses"
-    return "its source and its destination are of different IP versions"
+        return "protocol", f"{format_protocol(rule.protocol)} belongs to the other IP version than its addresses"
+    return "destination", "its source and its destination are of different IP versions"
