@@ -73,8 +73,12 @@ class Comparisons:
             return known[1]
         mixed = new_returns is ReturnTraffic.TRACKED and (old.has_stateless or new.acl.has_stateless)
         few = None
-        if old_returns is new_returns and not mixed:
-            few = _moves_of_few(old, new, direction, in_place=self._are_many)
+        if old_returns is new_returns:
+            few = (
+                _moves_of_held_back(old, new, direction)
+                if mixed
+                else _moves_of_few(old, new, direction, in_place=self._are_many)
+            )
         if few is not None:
             return few
         before, after = nearby(_one_way(old, old_returns, direction), _one_way(new.acl, new_returns, direction))
@@ -120,7 +124,7 @@ def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool
     is. Costs what differs. A rule that changed counts as one that went and one that came, which says more than changed:
     it is taken so only if `in_place`.
     """
-    if old.groups != new.acl.groups or any(old.default(way) is not new.acl.default(way) for way in Direction):
+    if not _agree_beside_rules(old, new.acl):
         return None
     gone, come = _laid_on(old.listed, new.acl.listed) or _find_replaced(old.listed, new.acl.listed) or (None, None)
     if gone is None or come is None or (not in_place and {rule.id for rule in gone} & {rule.id for rule in come}):
@@ -130,6 +134,25 @@ def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool
         for rule in rules:
             (opens if rule.action is Action.PERMIT else closes).append(rule)
     return Moves(new, *(_own_boxes(rules, new, direction) for rules in (opened, closed)))
+
+
+def _moves_of_held_back(old: Acl, new: Tenant, direction: Direction) -> Moves | None:
+    """Return what opens where stateless denies on top of a list go; None for other steps.
+
+    Such a step closes nothing, in any view of the list: so a list follows its own intersection, however long it is.
+    """
+    above = len(old.listed) - len(new.acl.listed)
+    if above < 0 or not _agree_beside_rules(old, new.acl):
+        return None
+    laid = old.rules[:above]
+    if not all(rule.stateless and rule.action is Action.DENY for rule in laid) or old.rules[above:] != new.acl.rules:
+        return None
+    return Moves(new, everything_of(new, direction) if any(each.direction is direction for each in laid) else (), ())
+
+
+def _agree_beside_rules(one: Acl, other: Acl) -> bool:
+    """Return whether two lists have the same groups and defaults."""
+    return one.groups == other.groups and all(one.default(way) is other.default(way) for way in Direction)
 
 
 _Replaced = tuple[list[Rule], list[Rule]]

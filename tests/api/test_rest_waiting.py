@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import httpx
@@ -12,7 +13,7 @@ from patience import PATIENCE_S
 from served import Served
 
 from orchestrator.client import Client, Held, Host, PointReport
-from orchestrator.errors import NotFound, Unreachable
+from orchestrator.errors import Busy, NotFound, Unreachable
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.program.delta import Delta, apply
@@ -39,11 +40,12 @@ class Enforcer:
     def run(self) -> None:
         while not self.stopping:
             held = Held(self.received[-1].digest, self.received[-1].generation) if self.received else None
-            for answer in self.client.follow_program(self.domain, held, lasts_s=2.0):
-                if self.stopping:
-                    return
-                if answer is not None:
-                    self.take(answer)
+            with suppress(Busy):  # the program is being compiled
+                for answer in self.client.follow_program(self.domain, held, lasts_s=2.0):
+                    if self.stopping:
+                        return
+                    if answer is not None:
+                        self.take(answer)
 
     def take(self, answer: Program | Delta) -> None:
         program = answer if isinstance(answer, Program) else apply(self.received[-1], answer)

@@ -7,14 +7,14 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from chromium import COMPLETE, chromium, keep_picture
 from patience import PATIENCE_S, until
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Error, Page
 
 from orchestrator import bootstrap
 from orchestrator.client import Client
@@ -197,6 +197,14 @@ class Look:
             if not self.was_cut_off():
                 return
 
+    def leave(self) -> None:
+        """Leave the console; a page that is just then going elsewhere is left once it is there."""
+        for _ in range(RETRIES):
+            with suppress(Error):
+                self.page.goto("about:blank")
+                return
+        self.page.goto("about:blank")
+
     def was_cut_off(self) -> bool:
         """Whether the browser dropped its connections, as it does where interfaces come and go; forgets that."""
         ours = [said for said in self.complaints if CUT_OFF not in said]
@@ -226,7 +234,7 @@ def look(town: Town, browser: Browser) -> Iterator[Look]:
     page.on("pageerror", lambda error: look.complaints.append(str(error)))
     page.on("request", lambda request: _check_is_ours(look, request.url))
     yield look
-    page.goto("about:blank")
+    look.leave()
     assert look.complaints == []
 
 

@@ -266,3 +266,15 @@ def test_what_passes_before_and_after_passes_meanwhile() -> None:
     assert [(each.stateless, each.destination_ports) for each in back.rules[TenantId("t2")]] == [(True, WEB)]
     assert passes(middle, middle, packet(protocol=UDP))
     assert not withheld([before], policy((), (stays, closes, opens))), "what only opens needs no second step"
+
+
+def test_a_list_follows_its_own_intersection_however_long_it_is() -> None:
+    """A deny of one ICMP code leaves hundreds of boxes to hold back: more than are compared one by one."""
+    no_code = rule("no-code", EG, Action.DENY, protocol=ICMP, icmp_type=3, icmp_code=4, stateless=True)
+    later = rule("later", EG, fragments=True, stateless=True)
+    before = policy((no_code, later, SHUT), ())
+    after = policy((no_code, replace(later, fragments=False, stateless=False), SHUT), ())
+    middle, back = step(before, after)
+    assert len(back.rules[TenantId("t1")]) > 500
+    assert not withheld([middle], after)
+    assert not leaks((middle, after), (before, after), sample(random.Random(1), before, after))
