@@ -27,10 +27,7 @@ class NewDomain(Incoming):
 
 
 class DomainChange(Incoming):
-    """A change of a domain: at least one setting.
-
-    What is not said stays as it is.
-    """
+    """A change of a domain: at least one setting. Others stay as they are."""
 
     return_traffic: ReturnTrafficWord | None = Field(None, description=RETURN_TRAFFIC)
     path_mtu_rate: PathMtuRate | None = None

@@ -137,15 +137,15 @@ def _moves_of_few(old: Acl, new: Tenant, direction: Direction, *, in_place: bool
 
 
 def _moves_of_held_back(old: Acl, new: Tenant, direction: Direction) -> Moves | None:
-    """Return what opens where stateless denies on top of a list go; None for other steps.
+    """Return what opens where stateless denies on top of a list go; else None.
 
     Such a step closes nothing, in any view of the list: so a list follows its own intersection, however long it is.
     """
-    above = len(old.listed) - len(new.acl.listed)
-    if above < 0 or not _agree_beside_rules(old, new.acl):
+    found = _laid_by_value(old.listed, new.acl.listed) if _agree_beside_rules(old, new.acl) else None
+    if found is None:
         return None
-    laid = old.rules[:above]
-    if not all(rule.stateless and rule.action is Action.DENY for rule in laid) or old.rules[above:] != new.acl.rules:
+    laid, _ = found
+    if not all(rule.stateless and rule.action is Action.DENY for rule in laid):
         return None
     return Moves(new, everything_of(new, direction) if any(each.direction is direction for each in laid) else (), ())
 
@@ -170,6 +170,12 @@ def _laid_on(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
     return None
 
 
+def _laid_by_value(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
+    """Return the rules laid on top of a list whose other rules are equal; else None."""
+    above = len(old) - len(new)
+    return (list(old[:above]), []) if above >= 0 and old[above:] == new[:] else None
+
+
 def _find_replaced(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
     """Return the laid rules that went, and a few rules that changed; else None.
 
@@ -185,8 +191,7 @@ def _find_replaced(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
         come += [rule for rule in part.come if id(rule) not in theirs]
         stayed = [id(rule) for rule in part.gone if id(rule) in mine]
         if len(gone) + len(come) > most or stayed != [id(rule) for rule in part.come if id(rule) in theirs]:
-            above = len(old) - len(new)
-            return (list(old[:above]), []) if above >= 0 and old[above:] == new[:] else None
+            return _laid_by_value(old, new)
     return gone, come
 
 
