@@ -1,7 +1,8 @@
 """Bringing a database to this program's schema.
 
-A migration runs in one transaction with the writer's lock held, on both databases: a crash in the middle leaves the
-schema as it was, and of two processes that open a fresh database one makes the tables.
+A fresh database gets the declared tables, an older one the migrations that it lacks; both lead to the same schema. That
+happens in one transaction with the writer's lock held, on both databases: a crash in the middle leaves the schema as it
+was, and of two processes that open a fresh database one makes the tables.
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.util.exc import CommandError
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Column, Connection, Engine, MetaData, PrimaryKeyConstraint, String, Table, inspect, text
 
 from orchestrator.errors import Missing
-from orchestrator.store.schema.core import HEAD
+from orchestrator.store.schema.core import HEAD, metadata
 from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool
 from orchestrator.store.sql.faults import translate_faults
 
 _SCRIPTS = Path(__file__).with_name("migrations")
 VERSION_TABLE = "alembic_version"
+_VERSIONS = Table(
+    VERSION_TABLE,
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""As Alembic would make it."""
 _BUSY_TIMEOUT_S = 30.0
 
 
@@ -41,8 +46,7 @@ def upgrade(url: str) -> Upgrade:
     try:
         with translate_faults(), engine.connect() as connection:
             begin_writing(connection)
-            before = revision(connection)
-            run(connection)
+            before = _complete(connection)
             connection.commit()
     finally:
         engine.dispose()
@@ -57,11 +61,23 @@ def prepare(engine: Engine) -> None:
     if found is None:
         with translate_faults(), engine.connect() as connection:
             begin_writing(connection)
-            run(connection)  # does nothing where another process was faster
+            _complete(connection)  # does nothing where another process was faster
             connection.commit()
         return
     if found != HEAD:
         raise Missing(f"the store has schema {found}, this program needs {HEAD}: run `aclflow db upgrade`")
+
+
+def _complete(connection: Connection) -> str | None:
+    """Make the tables of a fresh database, or run what an older one lacks; return the revision before."""
+    before = revision(connection)
+    if before is None:
+        metadata.create_all(connection, checkfirst=False)
+        _VERSIONS.create(connection, checkfirst=True)
+        connection.execute(_VERSIONS.insert().values(version_num=HEAD))
+    elif before != HEAD:
+        run(connection)
+    return before
 
 
 def revision(connection: Connection) -> str | None:
@@ -83,6 +99,10 @@ def run(connection: Connection, to: str = "head") -> None:
 
     Raises Missing for a database of a newer program.
     """
+    from alembic import command  # noqa: PLC0415 -- a fifth of a second that most starts spare
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.util.exc import CommandError  # noqa: PLC0415
+
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from store.conftest import DATABASES
 from store.postgres_cluster import Cluster
 
@@ -21,15 +21,13 @@ from orchestrator.errors import Busy, Missing
 from orchestrator.store import StoreSettings, migrate, open_store
 from orchestrator.store.schema.core import HEAD, metadata
 
-SQLITE_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE tbl_name <> 'alembic_version'"
+SQLITE_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 POSTGRES_OBJECTS = (
     """SELECT table_name, column_name, data_type, is_nullable, column_default, collation_name, ordinal_position
-       FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'alembic_version'""",
+       FROM information_schema.columns WHERE table_schema = 'public'""",
     """SELECT rel.relname, con.conname, pg_get_constraintdef(con.oid) FROM pg_constraint con
-       JOIN pg_class rel ON rel.oid = con.conrelid WHERE rel.relname <> 'alembic_version'
-       AND con.connamespace = 'public'::regnamespace""",
-    """SELECT tablename, indexname, indexdef FROM pg_indexes
-       WHERE schemaname = 'public' AND tablename <> 'alembic_version'""",
+       JOIN pg_class rel ON rel.oid = con.conrelid WHERE con.connamespace = 'public'::regnamespace""",
+    "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
 )
 
 
@@ -67,15 +65,26 @@ def bare(address: str) -> Engine:
     return create_engine(address)
 
 
-def test_migrations_lead_to_the_declared_tables(empty_addresses: tuple[str, str]) -> None:
-    migrated, declared = empty_addresses
-    done = migrate.upgrade(migrated)
+def contents(connection: Connection) -> dict[str, list[tuple[object, ...]]]:
+    """The rows of all tables that have any."""
+    tables = inspect(connection).get_table_names()
+    rows = {table: [*map(tuple, connection.execute(text(f"SELECT * FROM {table}")))] for table in tables}
+    return {table: found for table, found in rows.items() if found}
+
+
+def test_migrations_lead_to_the_tables_of_a_fresh_database(empty_addresses: tuple[str, str]) -> None:
+    """All of them, from the first one on; they leave no row but the revision."""
+    migrated, fresh = empty_addresses
+    done = migrate.upgrade(fresh)
     assert (done.before, done.after) == (None, HEAD)
-    assert migrate.upgrade(migrated).before == HEAD
-    engines = bare(migrated), bare(declared)
-    metadata.create_all(engines[1])
+    assert migrate.upgrade(fresh).before == HEAD
+    engines = bare(migrated), bare(fresh)
+    with engines[0].begin() as connection:
+        migrate.run(connection, "0001")
+    assert migrate.upgrade(migrated) == migrate.Upgrade("0001", HEAD)
     with engines[0].connect() as one, engines[1].connect() as two:
         found, wanted = objects(one), objects(two)
+        assert contents(one) == contents(two) == {migrate.VERSION_TABLE: [(HEAD,)]}
     assert found == wanted
     assert len(found[0]) > len(metadata.tables)
     assert any("prefixes_exclusive" in repr(row) for part in found for row in part)
