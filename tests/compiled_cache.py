@@ -1,14 +1,15 @@
 """A policy compiled for a flow cache, and the law that it must obey.
 
 The law: what the cache decides of a packet, the oracle decides too, and the cache counts it for whom the packet filter
-would have counted it; all else it leaves alone, and so it does what a rule that logs decides.
+would have counted it; all else it leaves alone, and so it does what a rule that logs decides, and
+what the packet filter limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compiled_filter import carried, counted_under, logs
+from compiled_filter import carried, counted_under, limits, logs
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filters.cacherows import CacheRow, Verdict
@@ -43,3 +44,4 @@ def check(policy: Policy, rows: Sequence[CacheRow], packets: Iterable[Packet]) -
             found = row.verdict is Verdict.PERMIT, [in_words(cookie) for cookie in row.counts]
             assert found == (decision.permitted, counted_under(policy, decision)), packet
             assert not any(logs(policy, step) for step in decision.steps), packet
+            assert not limits(decision, packet), packet

@@ -28,6 +28,40 @@ def carried(packet: Packet) -> bool:
     return packet.family is Family.IPV4 or packet.protocol not in NO_PACKETS[Family.IPV6]
 
 
+def check_spent_limits(policy: Policy, packets: Iterable[Packet] | None = None) -> int:
+    """The law while no limit lets anything through: messages about path MTU alone are denied.
+
+    Returns how many these are.
+    """
+    nftables = nft_ruleset(nftables_script(policy))
+    nftables.spent = True
+    try:
+        tables = {family: iptables_table(text) for family, text in iptables_texts(policy).items()}
+    except NotExpressible:
+        tables = {}
+    for table in tables.values():
+        table.spent = True
+    denied = 0
+    for packet in filter(carried, policy_packets(policy) if packets is None else packets):
+        decision = decide(policy, packet)
+        limited = limits(decision, packet)
+        denied += limited
+        wanted = decision.permitted and not limited, counted_under(policy, decision)
+        for filtering in (nftables, tables.get(packet.family)):
+            if filtering is not None:
+                journey = filtering.send(packet)
+                assert (journey.accepted, journey.comments) == wanted, f"{packet}: {decision}"
+    return denied
+
+
+def limits(decision: Decision, packet: Packet) -> bool:
+    """Whether a packet is a message about path MTU that return traffic permits."""
+    last = decision.steps[-1] if decision.steps else None
+    if last is None or (last.rule, last.direction) != (RETURN_RULE_ID, Direction.INGRESS):
+        return False
+    return any(matches(rule, packet, {}) for rule in PATH_MTU_RULES)
+
+
 def check_nftables(policy: Policy, packets: Iterable[Packet] | None = None) -> None:
     ruleset = nft_ruleset(nftables_script(policy))
     for packet in filter(carried, policy_packets(policy) if packets is None else packets):

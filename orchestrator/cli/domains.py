@@ -64,8 +64,8 @@ PathMtuRate = Annotated[
         metavar=f"1..{HIGHEST_PATH_MTU_RATE}",
         min=1,
         max=HIGHEST_PATH_MTU_RATE,
-        help="Under `path-mtu`: how many of these ICMP errors a switch lets through a second to each "
-        f"tenant ({PATH_MTU_RATE} in a new domain).",
+        help="Under `path-mtu`: how many of these ICMP errors a switch or firewall VNF lets through a second "
+        f"to each tenant ({PATH_MTU_RATE} in a new domain).",
     ),
 ]
 

@@ -45,9 +45,9 @@ PATH_MTU_RULES = (
 )
 """What path MTU discovery needs: fragmentation needed (RFC 792, 1191), and packet too big (RFC 4443, 8201).
 
-They stand beside `RETURN_RULES` under `ReturnTraffic.PATH_MTU`, in ingress lists alone. Switches let through at most
-`Policy.path_mtu_rate` packets of them a second for each tenant; this page says that a packet passes which is among
-these.
+They stand beside `RETURN_RULES` under `ReturnTraffic.PATH_MTU`, in ingress lists alone. Switches and firewall VNFs
+let through at most `Policy.path_mtu_rate` packets of them a second for each tenant; this page says that a packet passes
+which is among these.
 """
 
 _LAST_RULES = {

@@ -15,7 +15,10 @@ RETURN_TRAFFIC = (
     "`path_mtu_rate`. `tracked`: packets of a connection that the lists permit. `explicit`: what rules permit"
 )
 
-PATH_MTU_LIMIT = "under `path-mtu`: a switch lets through at most so many of these ICMP errors a second to each tenant"
+PATH_MTU_LIMIT = (
+    "under `path-mtu`: a switch or firewall VNF lets through at most so many of these ICMP errors a second "
+    "to each tenant"
+)
 
 
 @document(kw_only=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from compiled_cache import check, every_rule, first, in_words
-from compiled_filter import carried
+from compiled_filter import carried, counted_under
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import policies
 
+from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filters import flowcache
 from orchestrator.compile.filters.cacherows import FLOWCACHE, CacheRow, Verdict, cache_table, read_table
+from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.flowcache import CacheEntry, FlowCache, flow_cache, prove
 from orchestrator.compile.filters.rows import Filter, Plane, filter_program
 from orchestrator.errors import BadInput
@@ -20,12 +23,24 @@ from orchestrator.placement.hoist import NotTheSame
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
 from orchestrator.policy.corners import policy_packets
-from orchestrator.policy.model import Acl, Action, Packet, Policy, ReturnTraffic, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.model import (
+    Acl,
+    Action,
+    Direction,
+    Packet,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    RuleId,
+    Tenant,
+    TenantId,
+)
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.ports import PortRange
-from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.policy.protocols import ICMP, TCP, UDP
 from orchestrator.policy.spans import Span
 from orchestrator.program.delta import between
+from orchestrator.program.program import Tier
 
 laws = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -144,6 +159,30 @@ def test_where_too_many_tenants_send_only_what_nobody_sends_is_decided() -> None
     assert first(found.rows, between).verdict in Verdict
     assert first(found.rows, outside).verdict is Verdict.PERMIT
     check(policy, found.rows, policy_packets(policy))
+
+
+def test_messages_about_path_mtu_are_left_to_the_filter_which_limits_them() -> None:
+    """A lifted rule of the sender's would decide them together with the receiver's return traffic."""
+    pinging = Rule(RuleId("icmp"), Action.PERMIT, Direction.EGRESS, protocol=ICMP)
+    shop = one_tenant(pinging).tenants[0]
+    bank = Tenant(TenantId("bank"), 8, (Prefix.parse("203.0.113.0/24"),), Acl(), {})
+    policy = Policy((shop, bank), return_traffic=ReturnTraffic.PATH_MTU)
+    found = flow_cache(policy, [LiftedRule(TenantId("shop"), RuleId("icmp"))])
+    message = Packet(Family.IPV4, 0xC6336401, 0xCB007101, ICMP, icmp_type=3, icmp_code=4)
+    assert decide(policy, message).permitted
+    limited = next(each for each in found.entries if each.box.holds(message))
+    assert limited.verdict is Verdict.DEFER
+    check(policy, found.rows, policy_packets(policy))
+    planted = replace(limited, verdict=Verdict.PERMIT, counts=tuple(_cookies(policy, message)))
+    with pytest.raises(NotTheSame):
+        prove(policy, [planted if each is limited else each for each in found.entries])
+
+
+def _cookies(policy: Policy, packet: Packet) -> Iterator[int]:
+    for text in counted_under(policy, decide(policy, packet)):
+        owner = read_comment(text)
+        assert owner is not None
+        yield Cookie(Tier.SERVER, *owner).pack()
 
 
 @pytest.mark.parametrize("plant", ["verdict", "count", "wider", "order"])

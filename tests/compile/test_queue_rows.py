@@ -96,6 +96,8 @@ BAD = {
     "an address of the other IP version": ("ingress_1 rule 3", ("order 1 permit", "source 2001:db8::1")),
     "no fragments": ("ingress_1 rule 3", ("order 1 permit", "fragments none")),
     "a measure that is none": ("ingress_1 rule 3", ("order 1 permit log 0 20",)),
+    "a limit that permits nothing": ("ingress_1 rule 3", ("order 1 permit limit 0",)),
+    "a limit too high": ("ingress_1 rule 3", ("order 1 permit limit 10001",)),
     "a rule of iptables": ("ingress_1 rule 3", ("-j nowhere",)),
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import pytest
@@ -30,7 +30,18 @@ from orchestrator.enforce.drivers.nftables.scripts import NAMES
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.corners import policy_packets
-from orchestrator.policy.model import Acl, Action, Direction, Packet, Policy, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.model import (
+    Acl,
+    Action,
+    Direction,
+    Packet,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    RuleId,
+    Tenant,
+    TenantId,
+)
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP
@@ -116,6 +127,7 @@ POLICIES = {
     "empty lists": policy((), ()),
     "without a tenant": Policy(policy().tenants[:1], (DNS,), {"dns": 1}),
     "no tenants": Policy(),
+    "messages about path MTU": replace(policy(), return_traffic=ReturnTraffic.PATH_MTU, path_mtu_rate=5),
 }
 
 

@@ -24,8 +24,8 @@ options:
     choices: [established, explicit, path-mtu, tracked]
   path_mtu_rate:
     description:
-      - How many ICMP errors of V(path-mtu) a switch lets through a second to each tenant, 1 to 10000. Left
-        out, a new domain has 100, and one that is there keeps what it has.
+      - How many ICMP errors of V(path-mtu) a switch or firewall VNF lets through a second to each tenant, 1 to
+        10000. Left out, a new domain has 100, and one that is there keeps what it has.
     type: int
   operator_rules:
     description:

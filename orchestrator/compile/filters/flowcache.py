@@ -11,7 +11,8 @@ treat alike, with whom the packet filter would have counted them for:
 
 The entries of one rule are a block: they decide every packet that the block holds, so blocks may stand in any order.
 Where lists would meet in too many ways, their packets are deferred: an entry takes them out of the cache's hands. So it
-does with packets that a rule with `log` decides, which the packet filter reports.
+does with packets that a rule with `log` decides, which the packet filter reports, and with messages about path MTU that
+return traffic permits, which the packet filter limits.
 
 `prove` goes the other way: it takes what each entry really decides and asks every list for its deciders.
 """
@@ -29,6 +30,7 @@ from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.express import ESTABLISHED_SET
 from orchestrator.policy.model import RETURN_RULE_ID, Action, Direction, Policy, Tenant, TenantId
+from orchestrator.policy.oracle import PATH_MTU_RULES
 from orchestrator.policy.protocols import SCTP, TCP, UDP
 from orchestrator.policy.rulelist import Row, RuleList, rule_lists, world
 from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, boxes_of, everything, remaining
@@ -236,11 +238,9 @@ class _Lists:
         rows = self.of(receiver, Direction.INGRESS, box.family)
         shares = parts(rows, box, most_entries=MOST_PARTS) or ()
         return [
-            CacheEntry(
-                share.box,
-                _verdict(rows.rows[share.row]),
-                (*counts, self.cookie(receiver, Direction.INGRESS, rows.rows[share.row])),
-            )
+            CacheEntry(share.box, Verdict.DEFER)
+            if _is_limited(row := rows.rows[share.row])
+            else CacheEntry(share.box, _verdict(row), (*counts, self.cookie(receiver, Direction.INGRESS, row)))
             for share in shares
         ]
 
@@ -306,7 +306,7 @@ def _prove(lists: _Lists, entries: Sequence[CacheEntry]) -> None:
 def _decide_box(lists: _Lists, box: Box) -> tuple[Verdict, tuple[int, ...]] | None:
     """Return the one verdict of a box's packets.
 
-    None where they have several, or one that nobody decides.
+    None where they have several, one that nobody decides, or one that depends on how many there are.
     """
     operator = _only_row(lists.operator[box.family], box)
     if operator is None:
@@ -321,12 +321,17 @@ def _decide_box(lists: _Lists, box: Box) -> tuple[Verdict, tuple[int, ...]] | No
     for (tenant,), direction in zip(ends, (Direction.EGRESS, Direction.INGRESS), strict=True):
         if tenant is not None:
             row = _only_row(lists.of(tenant, direction, box.family), box)
-            if row is None:
+            if row is None or _is_limited(row):
                 return None
             counts, verdict = (*counts, lists.cookie(tenant, direction, row)), _verdict(row)
             if verdict is Verdict.DENY:
                 break
     return verdict, counts
+
+
+def _is_limited(row: Row) -> bool:
+    """Whether a row permits so many packets a second."""
+    return row.rule in PATH_MTU_RULES
 
 
 def _only_row(rows: RuleList, box: Box) -> Row | None:

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.compile.filters import logs as filterlogs
+from orchestrator.compile.filters import limits as filterlimits
 from orchestrator.compile.filters import tracking
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
+from orchestrator.compile.filters.limits import Limits
 from orchestrator.compile.filters.lists import WORLDS, FilterList, Line, Stage, World, filter_lists
 from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
-from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action, Policy, ReturnTraffic
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
@@ -58,22 +58,23 @@ def iptables_chains(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, .
 
     Raises as `iptables_texts`.
     """
-    lists = filter_lists(policy)
+    lists, limits = filter_lists(policy), Limits.of_policy(policy)
     if policy.return_traffic is ReturnTraffic.TRACKED:
-        return {family: _tracked_chains(lists, family, policy.log_limit) for family in Family}
-    return {family: _chains(lists, family, policy.log_limit) for family in Family}
+        return {family: _tracked_chains(lists, family, limits) for family in Family}
+    return {family: _chains(lists, family, limits) for family in Family}
 
 
 def iptables_lines(lists: Sequence[FilterList]) -> int:
     """Count the lines of lists for both IP versions.
 
-    A line a match, one more where it logs, and one for each default.
+    A line a match, one more where it logs or is limited, and one for each default.
     """
     found = 0
     for each in lists:
         for world in WORLDS:
-            rules = each.rows(world).rules
-            found += len(rules) + int((rules.log == 1).sum()) + (each.default is not None)
+            rows = each.rows(world)
+            found += len(rows.rules) + int((rows.rules.log == 1).sum()) + int(rows.limited.sum())
+            found += each.default is not None
     return found
 
 
@@ -103,28 +104,28 @@ def _text(family: Family, chains: Mapping[str, tuple[str, ...]]) -> str:
     return "\n".join([*_HEADS[family], *declared, *rules, "COMMIT", ""])
 
 
-def _chains(lists: Sequence[FilterList], family: Family, limit: LogLimit) -> Mapping[str, tuple[str, ...]]:
+def _chains(lists: Sequence[FilterList], family: Family, limits: Limits) -> Mapping[str, tuple[str, ...]]:
     chains: dict[str, tuple[str, ...]] = {FORWARD: (*_by_leg(lists, family), *_FIRST_RULES[family])}
     for world in (World(family, later=False), World(family, later=True)):
-        chains["later" if world.later else "whole"] = tuple(_way(lists, world, limit))
+        chains["later" if world.later else "whole"] = tuple(_way(lists, world, limits))
         for each in lists:
             if each.stage is not Stage.OPERATOR:
-                chains[_chain(each, world)] = tuple(_list_rules(each.rows(world), world, limit))
+                chains[_chain(each, world)] = tuple(_list_rules(each.rows(world), world, limits))
     return chains
 
 
-def _tracked_chains(lists: Sequence[FilterList], family: Family, limit: LogLimit) -> Mapping[str, tuple[str, ...]]:
+def _tracked_chains(lists: Sequence[FilterList], family: Family, limits: Limits) -> Mapping[str, tuple[str, ...]]:
     """Return the chains where connections are tracked: nothing comes back from `later`, so it drops."""
     world = World(family, later=False)
     owned: dict[int, list[Prefix]] = {}
     for each, prefix in _owned_prefixes(lists, Stage.EGRESS, family):
         owned.setdefault(each.tenant, []).append(prefix)
     chains: dict[str, tuple[str, ...]] = {FORWARD: (*_by_leg(lists, family), *_FIRST_RULES[family]), "later": ()}
-    chains["whole"] = (*_HEADERS[family], *tracking.iptables_rules(), *_way(lists, world, limit, first=True))
+    chains["whole"] = (*_HEADERS[family], *tracking.iptables_rules(), *_way(lists, world, limits, first=True))
     chains |= tracking.iptables_chains(family, owned)
     for each in lists:
         if each.stage is not Stage.OPERATOR:
-            chains[each.name] = tuple(_list_rules(each.rows(world), world, limit, first=True))
+            chains[each.name] = tuple(_list_rules(each.rows(world), world, limits, first=True))
     return chains
 
 
@@ -146,14 +147,14 @@ def _chain(each: FilterList, world: World) -> str:
     return f"{each.name}_later" if world.later else each.name
 
 
-def _way(lists: Sequence[FilterList], world: World, limit: LogLimit, *, first: bool = False) -> Iterator[str]:
+def _way(lists: Sequence[FilterList], world: World, limits: Limits, *, first: bool = False) -> Iterator[str]:
     """Yield a packet's path: operator rules, the lists of its addresses, then accept."""
     owned = {stage: list(_owned_prefixes(lists, stage, world.family)) for stage in (Stage.EGRESS, Stage.INGRESS)}
     if not (world.later or first):
         yield from _HEADERS[world.family]
     for each in lists:
         if each.stage is Stage.OPERATOR:
-            yield from _list_rules(each.rows(world), world, limit, first=first)
+            yield from _list_rules(each.rows(world), world, limits, first=first)
     for stage, option in ((Stage.EGRESS, "-s"), (Stage.INGRESS, "-d")):
         for each, prefix in owned[stage]:
             yield _rule(*_owner(option, prefix, first=first), f"-j {_chain(each, world)}")
@@ -177,13 +178,17 @@ def _owned_prefixes(lists: Sequence[FilterList], stage: Stage, family: Family) -
             yield from ((each, prefix) for prefix in each.prefixes if prefix.family is family)
 
 
-def _list_rules(each: FilterList, world: World, limit: LogLimit, *, first: bool = False) -> Iterator[str]:
+def _list_rules(each: FilterList, world: World, limits: Limits, *, first: bool = False) -> Iterator[str]:
     permit, deny = _TARGETS[each.stage]
     for line in each.lines():
         matches = tuple(_matches_of_first(line) if first else _matches(line, world.family))
         target = permit if line.permit else deny
         if line.log:
-            yield _rule(*matches, filterlogs.iptables_words(each.tenant, limit, line.comment))
+            yield _rule(*matches, filterlimits.iptables_report(each.tenant, limits.log, line.comment))
+        if line.limited:
+            measure = filterlimits.iptables_messages(each.tenant, limits.path_mtu_rate)
+            yield _rule(*matches, measure, _comment(line.comment), f"-j {permit}")
+            target = deny
         yield _rule(*matches, _comment(line.comment), f"-j {target}")
     if each.default is not None:
         target = permit if each.default is Action.PERMIT else deny

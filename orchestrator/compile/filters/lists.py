@@ -60,7 +60,8 @@ WORLDS = tuple(World(family, later) for family in Family for later in (False, Tr
 class Line(NamedTuple):
     """One row: its match, its verdict, its counter's comment, and whether it logs.
 
-    Numbers below zero match everything, as does a flag mask of zero; port ranges are (lowest, highest).
+    Numbers below zero match everything, as does a flag mask of zero; port ranges are (lowest, highest). A row that is
+    `limited` permits so many packets a second, and denies those beyond.
     """
 
     source: Prefix
@@ -75,6 +76,7 @@ class Line(NamedTuple):
     permit: bool
     comment: str
     log: bool = False
+    limited: bool = False
 
     @property
     def slots(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -128,6 +130,11 @@ class FilterList:
         """The comment under which the list's default counts."""
         return comment(Kind.EGRESS_DEFAULT if self.stage is Stage.EGRESS else Kind.INGRESS_DEFAULT, self.tenant)
 
+    @property
+    def limited(self) -> npt.NDArray[np.bool_]:
+        """Whether each row admits messages about path MTU as return traffic."""
+        return np.asarray((self.kind == Kind.INGRESS_RETURN) & (self.rules.icmp_type >= 0))
+
     def lines(self) -> Iterator[Line]:
         """Every row in order."""
         rules = self.rules
@@ -141,6 +148,7 @@ class FilterList:
             (rules.action == PERMIT).tolist(),
             (comment(Kind(kind), n) for kind, n in zip(self.kind.tolist(), rules.number.tolist(), strict=True)),
             (rules.log == 1).tolist(),
+            self.limited.tolist(),
         )
         return map(Line._make, zip(*columns, strict=True))
 

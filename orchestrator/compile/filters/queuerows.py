@@ -3,7 +3,8 @@
     ingress_7 rule 17     the list and whom the row counts for: the object's name
     order 4 permit log 10 20
                           which of two rows decides, and what; whether packets are reported: so many a second, and after
-                          a silence, of the list's tenant together. Then the sets of the fields that it looks at
+                          a silence, of the list's tenant together. `limit 100` in its place: so many a second pass,
+                          and as many after a silence. Then the sets of the fields that it looks at
     source 10.0.0.0-10.255.255.255,192.0.2.1
     protocols 6
     destination_ports 22,8000-8999
@@ -40,7 +41,7 @@ from orchestrator.policy.addresses import Family, format_address
 from orchestrator.policy.fields import FIELDS, MatchField
 from orchestrator.policy.fields import Kind as FieldKind
 from orchestrator.policy.loglimit import LogLimit
-from orchestrator.policy.model import Action, AddressGroup, Direction, Policy, Rule, Tenant
+from orchestrator.policy.model import HIGHEST_PATH_MTU_RATE, Action, AddressGroup, Direction, Policy, Rule, Tenant
 from orchestrator.policy.oracle import PATH_MTU_RULES
 from orchestrator.policy.rulelist import Row, rule_rows
 from orchestrator.policy.space import LATER, WHOLE, Box, boxes_of, full_set
@@ -65,7 +66,8 @@ _FRAGMENTS = {WHOLE: "whole", LATER: "later"}
 class QueueRow:
     """A classifier row: when it is asked, its matches, verdict and counted rule.
 
-    `tenant` is the number of the list's tenant, 0 for the operator's; `log` the measure of reports of a row that logs.
+    `tenant` is the number of the list's tenant, 0 for the operator's; `log` the measure of reports of a row that logs,
+    `limit` how many packets a second a row permits that is limited.
     """
 
     stage: Stage
@@ -75,6 +77,7 @@ class QueueRow:
     box: Box
     comment: str
     log: LogLimit | None = None
+    limit: int | None = None
 
     @property
     def name(self) -> str:
@@ -135,7 +138,8 @@ def _tenant_rows(tenant: Tenant, policy: Policy) -> Iterator[QueueRow]:
             for row in rows:
                 level, said = _place(row, direction, tenant, order)
                 log = policy.log_limit if row.rule is not None and row.rule.log else None
-                yield QueueRow(stage, tenant.number, level, row.permit, row.box, said, log)
+                limit = policy.path_mtu_rate if level == PATH_MTU_ORDER else None
+                yield QueueRow(stage, tenant.number, level, row.permit, row.box, said, log, limit)
 
 
 def _place(row: Row, direction: Direction, tenant: Tenant, order: Mapping[int, int]) -> tuple[int, str]:
@@ -169,7 +173,8 @@ def _orders(
 def write_row(row: QueueRow) -> tuple[str, ...]:
     """Write a row as lines: order and verdict, then each field that it matches."""
     log = f" log {row.log.rate} {row.log.burst}" if row.log else ""
-    return (f"order {row.order} {'permit' if row.permit else 'deny'}{log}", *_box_lines(row.box))
+    limit = f" limit {row.limit}" if row.limit else ""
+    return (f"order {row.order} {'permit' if row.permit else 'deny'}{log}{limit}", *_box_lines(row.box))
 
 
 def read_row(family: Family, name: str, lines: Sequence[str]) -> QueueRow:
@@ -183,6 +188,9 @@ def read_row(family: Family, name: str, lines: Sequence[str]) -> QueueRow:
         raise BadInput("this names no list and whom a row of it counts for", place=name)
     if head is None or int(head[1]) > DEFAULT_ORDER:
         raise BadInput("a row begins with its order, and whether it permits or denies", place=name)
+    limit = int(head[5]) if head[5] else None
+    if limit is not None and not 1 <= limit <= HIGHEST_PATH_MTU_RATE:
+        raise BadInput(f"a row permits 1..{HIGHEST_PATH_MTU_RATE} packets a second, not {limit}", place=name)
     try:
         box = _box(family, tuple(lines[1:]))
         log = LogLimit(int(head[3]), int(head[4])) if head[3] else None
@@ -191,7 +199,7 @@ def read_row(family: Family, name: str, lines: Sequence[str]) -> QueueRow:
     except (ValueError, OSError):
         raise BadInput("a row's fields cannot be read", place=name) from None
     stage, tenant, said = listed
-    return QueueRow(stage, tenant, int(head[1]), head[2] == "permit", box, said, log)
+    return QueueRow(stage, tenant, int(head[1]), head[2] == "permit", box, said, log, limit)
 
 
 def read_name(name: str) -> tuple[Stage, int, str] | None:
@@ -203,7 +211,7 @@ def read_name(name: str) -> tuple[Stage, int, str] | None:
 
 
 _NAME = re.compile(rf"(operator|egress|ingress)(?:_(\d{{1,19}}))? ([a-z-]+ \d{{1,19}})(?:{_SECOND})?\Z")
-_HEAD = re.compile(r"order (\d{1,10}) (permit|deny)(?: log (\d{1,5}) (\d{1,5}))?\Z")
+_HEAD = re.compile(r"order (\d{1,10}) (permit|deny)(?: log (\d{1,5}) (\d{1,5}))?(?: limit (\d{1,5}))?\Z")
 _FIELDS = {field.axis: field for field in FIELDS}
 
 

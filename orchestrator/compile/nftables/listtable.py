@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from orchestrator.compile.filters.limits import Limits, limit_text, messages_measure, reports_measure
 from orchestrator.compile.filters.lists import FilterList, Stage, World
 from orchestrator.compile.nftables.plan import Plan
 from orchestrator.compile.nftables.space import Space
 from orchestrator.compile.nftables.words import ICMP_NAME
 from orchestrator.compile.nftables.write import Declarations, PlanWriter
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action
 
 LATER = {Family.IPV4: "ip frag-off & 0x1fff != 0", Family.IPV6: "frag frag-off != 0"}
@@ -34,11 +34,11 @@ class ListTable:
     """
 
     def __init__(
-        self, family: Family, lists: Sequence[FilterList], planned: Planned, limit: LogLimit, *, first: bool = False
+        self, family: Family, lists: Sequence[FilterList], planned: Planned, limits: Limits, *, first: bool = False
     ) -> None:
         self.first = first
         self.family = family
-        self.limit = limit
+        self.limits = limits
         self.planned = planned
         self.operator = [each for each in lists if each.stage is Stage.OPERATOR]
         self.tenants = [each for each in lists if each.stage is not Stage.OPERATOR and self.prefixes(each)]
@@ -59,7 +59,11 @@ class ListTable:
         space = Space.of(tuple(each.rows(world).lines()), world.family)
         name = world_name(each.name + suffix, world)
         if not suffix and any(line.log for line in space.lines):
-            self.declared.measure(each.tenant, self.limit)
+            log = self.limits.log
+            self.declared.limit(reports_measure(each.tenant), limit_text(log.rate, log.burst))
+        if any(line.limited for line in space.lines):
+            rate = self.limits.path_mtu_rate
+            self.declared.limit(messages_measure(each.tenant), limit_text(rate, rate))
         writer = PlanWriter(self.declared, name, space, each.tenant, counted=not suffix, first=self.first)
         rules = [*first, *writer.rules(self.planned(space))]
         if each.default is not None:

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 
 from orchestrator.compile.filters import tracking
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
+from orchestrator.compile.filters.limits import Limits
 from orchestrator.compile.filters.lists import Stage, World, filter_lists
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan, plan_by_address
@@ -51,10 +52,10 @@ def nftables_objects(policy: Policy, planned: Planned = plan) -> Mapping[Family,
 
     Raises TooLarge and BadPolicy as `filter_lists` does.
     """
-    lists = filter_lists(policy)
+    lists, limits = filter_lists(policy), Limits.of_policy(policy)
     first = policy.return_traffic is ReturnTraffic.TRACKED
     way = plan_by_address if first else planned
-    return {family: _Table(family, lists, way, policy.log_limit, first=first).written() for family in Family}
+    return {family: _Table(family, lists, way, limits, first=first).written() for family in Family}
 
 
 def whole_table(family: Family, objects: Objects, name: str = TABLE) -> list[str]:

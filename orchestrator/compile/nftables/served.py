@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.filters.comments import comment
 from orchestrator.compile.filters.legs import OUTSIDE
+from orchestrator.compile.filters.limits import Limits
 from orchestrator.compile.filters.lists import FilterList, World
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan
@@ -59,7 +60,7 @@ def frame_objects(
     `lists` are ingress lists of the tenants served.
     """
     asked = _silent(operator, *lists)
-    return {family: _Frame(family, asked, plan, limit).written(directory, misdirect) for family in Family}
+    return {family: _Frame(family, asked, plan, Limits(limit)).written(directory, misdirect) for family in Family}
 
 
 def tenant_objects(
@@ -67,7 +68,7 @@ def tenant_objects(
 ) -> Mapping[Family, Objects]:
     """Return both tables' declarations for one tenant, from its ingress list without pairs."""
     asked = _silent(operator, ingress)
-    return {family: _Part(family, asked, planned, limit).written() for family in Family}
+    return {family: _Part(family, asked, planned, Limits(limit)).written() for family in Family}
 
 
 def _silent(*lists: FilterList) -> tuple[FilterList, ...]:

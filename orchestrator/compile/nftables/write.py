@@ -3,7 +3,7 @@
 A chain holds the rules of its plan in order. A part that several ways lead to is one chain, which `jump` leads to and
 which returns where nothing in it matched; a way that ends at a single row with nothing left to look at carries the
 verdict in the map itself. Every verdict has a counter beside it and the row's comment; that of a row that logs leads
-through a chain that reports the packet first.
+through a chain that reports the packet first, and that of a limited row to a chain that denies what is too much.
 
 The name of a part follows from what it holds, which names the parts that it leads to in turn. So a changed rule makes a
 few parts anew, on the way from the list to the rule, and leaves all others as they are, by name and content.
@@ -15,14 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from orchestrator.compile.filters import logs as filterlogs
+from orchestrator.compile.filters import limits as filterlimits
 from orchestrator.compile.filters.lists import Line
 from orchestrator.compile.nftables import words
 from orchestrator.compile.nftables.plan import Cut, Plan, Rules, Sequence, Table
 from orchestrator.compile.nftables.space import Axis, Space
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.loglimit import LogLimit
 
 _NAME_BYTES = 8
 """How much of a digest is a name's. Two parts that shared one would be noticed, and the list refused."""
@@ -50,9 +49,9 @@ class Declarations:
         """A set of intervals."""
         self._block(f"set {name}", [f"typeof {' . '.join(fields)}", "flags interval", *_elements(elements)])
 
-    def measure(self, tenant: int, limit: LogLimit) -> None:
-        """Declare the limit of a tenant's log reports."""
-        self._block(f"limit {filterlogs.measure(tenant)}", [filterlogs.limit_text(limit)])
+    def limit(self, name: str, text: str) -> None:
+        """Declare a limit."""
+        self._block(f"limit {name}", [text])
 
     def chain(self, name: str, rules: Iterable[str]) -> None:
         self._block(f"chain {name}", rules)
@@ -186,9 +185,12 @@ class PlanWriter:
 
     def _verdict(self, line: Line) -> str:
         verdict = "accept" if line.permit else "drop"
-        if not (line.log and self.counted):
+        if line.limited:
+            rules = filterlimits.nftables_messages(self.tenant)
+        elif line.log and self.counted:
+            rules = [filterlimits.nftables_report(self.tenant, line.comment), verdict]
+        else:
             return verdict
-        rules = [filterlogs.nftables_rule(self.tenant, line.comment), verdict]
         name = self._name_part("l", rules)
         self.declarations.chain(name, rules)
         return f"goto {name}"

@@ -78,7 +78,7 @@ class Policy:
     endpoints: tuple[Endpoint, ...] = ()
     log_limit: LogLimit = USUAL
     path_mtu_rate: int = PATH_MTU_RATE
-    """Under `PATH_MTU`: a switch lets through at most so many of these messages a second and tenant."""
+    """Under `PATH_MTU`: a switch or firewall VNF lets through at most so many of these messages a second and tenant."""
     holds_replies: bool = False
     """Where connections are tracked: no replies pass, nor ICMP errors or later fragments, until all hosts have followed
     from or to another setting (`policy/intersection.py`)."""

@@ -19,7 +19,7 @@ import structlog
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filters.comments import read_comment
-from orchestrator.compile.filters.logs import GROUP, OCTETS
+from orchestrator.compile.filters.limits import GROUP, OCTETS
 from orchestrator.enforce.drivers.nftables.netlink import attribute, attributes, number, replies
 from orchestrator.enforce.drivers.openflow import headers
 from orchestrator.errors import Missing

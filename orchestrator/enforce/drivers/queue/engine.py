@@ -29,6 +29,7 @@ import structlog
 from orchestrator.classify.devices.guarded import GuardedSearch
 from orchestrator.classify.overlay import MakeSearch
 from orchestrator.classify.search import Search
+from orchestrator.enforce.drivers.queue.buckets import Buckets
 from orchestrator.enforce.drivers.queue.lists import Judged, Lists
 from orchestrator.enforce.drivers.queue.machine import ACCEPT, DROP, QUEUE, Batch, Batching, Machine, PacketQueue
 from orchestrator.enforce.drivers.queue.reports import Reports
@@ -77,6 +78,7 @@ class Engine:
         """
         self._machine, self.setup = machine, setup
         self.reports = Reports()
+        self.buckets = Buckets()
         self._lists = Lists.empty()
         self._in_use: dict[int, Lists] = {}
         self._turn = threading.Condition()
@@ -216,7 +218,7 @@ class _Worker(threading.Thread):
             verdicts = np.full(len(batch.ids), DROP, np.uint32)
             judged = None
             try:
-                judged = lists.judge(batch.packets)
+                judged = lists.limit(lists.judge(batch.packets), self._engine.buckets)
                 verdicts[judged.permitted] = self._engine.setup.permit
                 self._count(judged, batch, len(lists.permits))
             except Exception as error:  # noqa: BLE001 -- whatever it is, the packets must be answered

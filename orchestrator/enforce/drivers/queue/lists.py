@@ -5,7 +5,8 @@
                      └──── each row that was found counts the packet ─────────────────┘
 
 As the oracle says: an operator's row decides alone; else the sender's list must permit the packet and the receiver's,
-too, and a packet of neither is dropped. Packets that could not be read are dropped, and no row counts them.
+too, and a packet of neither is dropped. Packets that could not be read are dropped, and no row counts them. Of
+those that a limited row permits so many a second pass, and the others are dropped; the row counts them all.
 
 `Lists` is a value. A change makes other lists beside it, and one reference changes; a batch that has begun is judged by
 the lists it began with, wholly.
@@ -30,6 +31,7 @@ from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.lists import Stage
 from orchestrator.compile.filters.queuerows import QueueRow
 from orchestrator.enforce.driver import Stamp
+from orchestrator.enforce.drivers.queue.buckets import Buckets
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.program.program import Tier
@@ -60,6 +62,13 @@ class Logged(NamedTuple):
     limit: LogLimit
 
 
+class Limited(NamedTuple):
+    """A row that permits so many packets of a tenant a second."""
+
+    tenant: int
+    rate: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:
     """Rows of both IP versions, and the program that they are of."""
@@ -70,6 +79,8 @@ class Lists:
     stamp: Stamp | None
     logs: Mapping[int, Logged] = field(default_factory=dict)
     """Rows whose packets are reported, by number."""
+    limits: Mapping[int, Limited] = field(default_factory=dict)
+    """Rows that are limited, by number."""
     serial: int = 0
     """Grows with every change; lists that were built anew keep it, for they decide alike."""
 
@@ -96,10 +107,14 @@ class Lists:
         permits[list(added)] = [row.permit for row in added.values()]
         logs = {number: logged for number, logged in self.logs.items() if number not in removed}
         logs |= {number: logged for number, row in added.items() if (logged := _log_settings(row)) is not None}
+        limits = {number: limited for number, limited in self.limits.items() if number not in removed}
+        limits |= {number: Limited(row.tenant, row.limit) for number, row in added.items() if row.limit is not None}
         rows = dict(self.rows)
         for place, (gone, new) in _by_place(removed, added).items():
             rows[place] = rows[place].exchange_rows(gone, new)
-        return Lists(MappingProxyType(rows), permits, stamp, MappingProxyType(logs), self.serial + 1)
+        return Lists(
+            MappingProxyType(rows), permits, stamp, MappingProxyType(logs), MappingProxyType(limits), self.serial + 1
+        )
 
     def rebuilt(self, searching: MakeSearch = Search) -> Lists:
         """The same lists, built anew."""
@@ -127,6 +142,18 @@ class Lists:
                 permitted[mine] = passes
                 counted += [(numbers, mine[which]) for numbers, which in found]
         return Judged(permitted, tuple(counted), len(packets) - int(np.count_nonzero(is_read)))
+
+    def limit(self, judged: Judged, buckets: Buckets) -> Judged:
+        """Deny what limited rows permit beyond their tenants' buckets."""
+        if not self.limits:
+            return judged
+        permitted = judged.permitted.copy()
+        for rows, packets in judged.counted:
+            for number in self.limits.keys() & set(rows.tolist()):
+                mine = packets[rows == number]
+                tenant, rate = self.limits[number]
+                permitted[mine[buckets.take(tenant, len(mine), rate=rate, burst=rate) :]] = False
+        return replace(judged, permitted=permitted)
 
     def _judge(self, packets: Packets, family: Family) -> tuple[Bools, list[tuple[I32, npt.NDArray[np.intp]]]]:
         """Decide one IP version's packets: a mask of those that pass, and the rows found.

@@ -128,9 +128,11 @@ class QueueTool:
         packets, byte_counts = self.engine.counts().tolist()
         for (of, name), number in self._numbers.items():
             counted = number < len(packets)
+            listed = read_name(name)
+            assert listed is not None  # `write` takes no other
             yield Count(
                 f"{self._life} {of} {name}",
-                name.partition(" ")[2],
+                listed[2],
                 packets[number] if counted else 0,
                 byte_counts[number] if counted else 0,
             )

@@ -27,7 +27,7 @@ _OF_FIRST = {
 }  # fmt: skip
 """Options about the packet that opened the connection, by how nftables calls what they ask for."""
 LIMITS = ("--hashlimit-upto", "--hashlimit-burst", "--hashlimit-name")
-"""Options that say how often a packet is reported; here every one is."""
+"""Options that say how often a line holds: always, or never while the table's limits are spent."""
 REPORTS = ("--nflog-prefix", "--nflog-group", "--nflog-size")
 QUEUES = ("--queue-num", "--queue-balance", "--queue-bypass")
 """Options of the target NFQUEUE; the last has no value."""
@@ -60,6 +60,7 @@ class Journey:
     queues: Queues | None = None
     """Where it waits for a verdict, if it does."""
     seen: Seen = NOTHING_SEEN
+    spent: bool = False
 
 
 class Queues(NamedTuple):
@@ -72,10 +73,14 @@ class Queues(NamedTuple):
 
 @dataclass(slots=True)
 class Table:
-    """A filter table: the base chains' policies, and the rules of every chain."""
+    """A filter table: the base chains' policies, and the rules of every chain.
+
+    While its limits are `spent` they let nothing through.
+    """
 
     policies: dict[str, str]
     chains: dict[str, list[Rule]]
+    spent: bool = False
 
     @classmethod
     def fresh(cls) -> Table:
@@ -97,7 +102,7 @@ class Table:
         `hidden_protocol`: the protocol that a later IPv6 fragment names. `seen`: its connection, where these are
         tracked.
         """
-        journey = Journey(came_by=came_by, seen=seen)
+        journey = Journey(came_by=came_by, seen=seen, spent=self.spent)
         verdict = self._walk("FORWARD", packet, hidden_protocol, journey, size) or self.policies["FORWARD"]
         journey.accepted = verdict == "ACCEPT"
         return journey
@@ -135,6 +140,7 @@ class _Line:
         self._words = iter(words)
         self._came_by = journey.came_by
         self._seen = journey.seen
+        self._spent = journey.spent
         self._packet = packet
         six_later = packet.family is Family.IPV6 and packet.later_fragment
         self._protocol = hidden if six_later else packet.protocol
@@ -162,7 +168,7 @@ class _Line:
         if word in LIMITS or word in REPORTS or word in QUEUES:
             value = "" if word == QUEUES[-1] else next(self._words)
             self.prefix = value if word == "--nflog-prefix" else self.prefix
-            return None
+            return False if word in LIMITS and self._spent else None
         if word in ("-m", "-f", "--fragfirst"):
             return self._fragment(word)
         if word in ("-s", "-d", "-i"):

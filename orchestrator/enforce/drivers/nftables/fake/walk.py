@@ -59,11 +59,13 @@ class Ruleset:
 
     A packet must be accepted by every chain at the hook.
 
-    `ways` are the interfaces by which packets with some marks are routed; others go elsewhere.
+    `ways` are the interfaces by which packets with some marks are routed; others go elsewhere. Limits let everything
+    through, or nothing while they are `spent`.
     """
 
     tables: dict[tuple[Family, str], Table] = field(default_factory=dict)
     ways: dict[int, str] = field(default_factory=dict)
+    spent: bool = False
 
     def send(
         self,
@@ -88,7 +90,7 @@ class Ruleset:
             if family is packet.family and chain.hook is not None
         ]
         for _, _, policy, table, chain in sorted(hooked, key=lambda each: (_HOOKS.index(each[0]), each[1])):
-            walk = _Walk(table, packet, hidden_protocol, size, journey, self.ways, seen)
+            walk = _Walk(table, packet, hidden_protocol, size, journey, self.ways, seen, self.spent)
             if (walk.chain(chain, 0) or policy) == "drop":
                 return journey
         journey.accepted = True
@@ -104,6 +106,7 @@ class _Walk:
     journey: Journey
     ways: Mapping[int, str]
     seen: Seen
+    spent: bool
 
     def chain(self, chain: Chain, depth: int) -> str | None:
         """The final verdict, or None if the chain ends or returns without one."""
@@ -164,10 +167,12 @@ class _Walk:
     def _statement(self, words: list[str]) -> int:
         """Execute a rule's leading statement; return its word count.
 
-        0 if it matches or decides instead. A limit lets everything through here.
+        0 if it matches or decides instead.
         """
         if words[:2] == ["limit", "name"]:
             self.table.set(words[2])
+            if self.spent:
+                raise _Break
             return 3
         if words[:2] == ["log", "prefix"]:
             self.journey.reported.append(words[2])
