@@ -23,9 +23,6 @@ from orchestrator.lab.popswitch import FROM_CLIENTS
 from orchestrator.lab.spec import ClientSpec, EndpointSpec, FirewallSpec, PopSpec
 from orchestrator.policy.addresses import Family, Prefix, format_mac
 
-GATEWAY_IPV4 = "169.254.1.1"
-GATEWAY_IPV6 = "fe80::1"
-
 _ADVERTISE = 1
 _ELSEWHERE_PRIORITY = 500
 _PREFIX_PRIORITY = 1000

@@ -17,10 +17,9 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
-from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_MAC
 from orchestrator.errors import Missing, NotFound, Refused
 from orchestrator.lab import namespaces, network
-from orchestrator.lab.edge import GATEWAY_IPV4
 from orchestrator.lab.spec import LEFT, RIGHT
 from orchestrator.policy.addresses import format_mac
 

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6, GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.errors import Conflict, Unreachable
 from orchestrator.lab.pop import Lab
@@ -30,7 +30,7 @@ _PATIENCE_S = 30.0
 _SETTLED = 20
 """So many answers in a row, and the endpoint is where it is."""
 _BROADCAST = (1 << 48) - 1
-_ASKED = {Family.IPV4: parse_address("169.254.1.1")[1], Family.IPV6: parse_address("fe80::1")[1]}
+_ASKED = {Family.IPV4: parse_address(GATEWAY_IPV4)[1], Family.IPV6: parse_address(GATEWAY_IPV6)[1]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from functools import partial
 from pyroute2 import IPRoute, netns
 from pyroute2.ethtool.ioctl import IoctlEthtool
 
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.errors import Busy
 from orchestrator.lab import namespaces
-from orchestrator.lab.edge import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.spec import ClientSpec, EndpointSpec, PopSpec
 from orchestrator.policy.addresses import Family, format_address, format_mac

@@ -17,9 +17,8 @@ from functools import partial
 
 from pyroute2 import IPRoute, netns
 
-from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6, GATEWAY_MAC
 from orchestrator.lab import namespaces, network
-from orchestrator.lab.edge import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import Management
 from orchestrator.lab.spec import LEFT, RIGHT, PopSpec

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from deployment.image import run
 from deployment.machines import Machines
 
-from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_MAC
 from orchestrator.lab import namespaces, network
-from orchestrator.lab.edge import GATEWAY_IPV4
 from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.processes import Process, stop
 from orchestrator.policy.addresses import format_mac

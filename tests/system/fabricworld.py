@@ -26,10 +26,10 @@ from enforce.real_switch import SocketLink
 from patience import until
 
 from orchestrator.compile.host import compile_host
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.lab import namespaces, network
-from orchestrator.lab.edge import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.processes import alive, stop

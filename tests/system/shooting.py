@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_IPV6, GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab import specfile
 from orchestrator.lab.expect import landing
@@ -26,7 +26,7 @@ EVERYBODY_MAC = 0xFFFFFFFFFFFF
 MANY_MAC = 0x333300000001
 BRIDGES_MAC = 0x0180C200000E
 ALL_NODES = Prefix.parse("ff02::1").network
-GATEWAY = Prefix.parse("fe80::1").network
+GATEWAY = Prefix.parse(GATEWAY_IPV6).network
 EVERYBODY = ("alice", "mallory", "web1", "db1", "bank1", "bank2")
 POP = specfile.load()
 MAC = {node.name: node.mac for node in POP.nodes}

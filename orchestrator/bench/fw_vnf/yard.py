@@ -28,7 +28,7 @@ from orchestrator.bench.traffic.addresses import OWNED, SERVER_ADDRESS, THROUGHP
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.iperf import received_frames
 from orchestrator.bench.traffic.servers import until_listening
-from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_MAC
 from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
 from orchestrator.compile.spread import Member, Side, Spread, spread_program
 from orchestrator.enforce import gap
@@ -37,7 +37,6 @@ from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Refused, Unreachable
 from orchestrator.lab import namespaces, network, processes
-from orchestrator.lab.edge import GATEWAY_IPV4
 from orchestrator.lab.forwarders import Forwarder
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import INTERFACE

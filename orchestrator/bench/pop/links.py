@@ -25,6 +25,7 @@ from pyroute2.netlink.rtnl.ifinfmsg import IFF_MULTICAST, IFF_UP
 
 from orchestrator.bench.pop.grid import IPV4
 from orchestrator.compile.edge import Way
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab import namespaces, processes
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import INTERFACE, descriptor, without_offloads
@@ -38,7 +39,7 @@ OUTSIDE, EDGE, WAN = "outside", "edge", "wan"
 OUT, UPLINK, BACK, SERVICE, INSIDE, REHOME = "out", "uplink", "back", "service", "inside", "rehome"
 SENDER_MAC, EDGE_MAC = 0x0AAC1F010001, 0x0AAC1F010002
 _WAN_MAC, _SERVICE_MAC, _REHOME_MAC = 0x0AAC1F020000, 0x0AAC1F030000, 0x0AAC1F040000
-_NEXT_HOPS = {socket.AF_INET: ("0.0.0.0/0", "169.254.1.1"), socket.AF_INET6: ("::/0", "fe80::1")}
+_NEXT_HOPS = {socket.AF_INET: ("0.0.0.0/0", GATEWAY_IPV4), socket.AF_INET6: ("::/0", GATEWAY_IPV6)}
 """Where everything goes, by IP version: a gateway that has no address but a neighbour's entry."""
 _NO_DETECTION = 2
 """An address that is used at once (IFA_F_NODAD)."""

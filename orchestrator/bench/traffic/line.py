@@ -20,7 +20,7 @@ from typing import TypeVar
 from pyroute2 import IPRoute
 
 from orchestrator.bench.traffic.addresses import CLIENT_MAC, EXCLUDED, NEXT_HOP_MAC, SERVER_ADDRESS, SERVER_MAC, Clients
-from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_MAC
 from orchestrator.errors import Missing, Refused
 from orchestrator.lab import namespaces, processes
 from orchestrator.lab.layout import MARK, Layout
@@ -35,7 +35,7 @@ LEFT, RIGHT = "left", "right"
 """The middle's interfaces."""
 
 _ROLES = (CLIENT, MIDDLE, SERVER)
-_NEXT_HOP, _CLIENT_HOP = "169.254.1.1", "169.254.1.2"
+_CLIENT_HOP = "169.254.1.2"
 _PATIENCE_S = 180
 _LOCAL_TABLE = 255
 """The kernel's own table of addresses that are here."""
@@ -169,8 +169,8 @@ def _configure_end(routes: IPRoute, next_hop_mac: int, address: str) -> None:
     for each in (_index(routes, "lo"), index):
         routes.link("set", index=each, state="up")
     routes.addr("add", index=index, address=address, prefixlen=32)
-    _fixed_neighbour(routes, _NEXT_HOP, next_hop_mac, index)
-    routes.route("add", dst="0.0.0.0/0", gateway=_NEXT_HOP, oif=index, flags=["onlink"])
+    _fixed_neighbour(routes, GATEWAY_IPV4, next_hop_mac, index)
+    routes.route("add", dst="0.0.0.0/0", gateway=GATEWAY_IPV4, oif=index, flags=["onlink"])
 
 
 def _fixed_neighbour(routes: IPRoute, address: str, mac: int, index: int) -> None:

@@ -14,6 +14,8 @@ from orchestrator.compile.openflow.oxm import REGISTERS, Field
 
 GATEWAY_MAC = 0x0AAC1F000001
 """The virtual router's address, the same on every switch: endpoints send to it, the edge addresses hosts by it."""
+GATEWAY_IPV4, GATEWAY_IPV6 = "169.254.1.1", "fe80::1"
+"""The virtual router as routes name it: the default routes of endpoints, and those of a host's kernel to its switch."""
 
 SERVICES_PORT = "svc0"
 """The internal port of a host's switch behind which the host answers what its endpoints need to come up."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.compile.filters.legs import check_interface
-from orchestrator.compile.pipelines.host import SERVICES_PORT
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6, SERVICES_PORT
 from orchestrator.enforce.drivers.filters.command import Run, run
 from orchestrator.enforce.guardtable import GuardTable, set_of_names
 from orchestrator.enforce.services.wanted import RESOLVER
@@ -31,7 +31,7 @@ ROUTE_PROTOCOL = 172
 FRR takes 186 to 198 for its own, and ignores or removes routes that bear them."""
 ROUTE_METRIC = 10
 """Before routes of the same prefix that a routing daemon learned from the fabric (BIRD 32, FRR 20)."""
-NEXT_HOPS = {Family.IPV4: "169.254.1.1", Family.IPV6: "fe80::1"}
+NEXT_HOPS = {Family.IPV4: GATEWAY_IPV4, Family.IPV6: GATEWAY_IPV6}
 """The gateway as the kernel's routes name it; nobody else may have these addresses at the port."""
 
 
