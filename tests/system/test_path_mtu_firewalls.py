@@ -184,12 +184,12 @@ def test_a_flood_of_such_messages_is_bounded(bench: Bench, family: Family) -> No
     assert_holds(bench, wanted)
     ours, theirs = message(family, SHOP[family]), message(family, BANK[family])
     web = replace(ours, protocol=TCP, icmp_type=0, icmp_code=0, source_port=40_000, destination_port=80)
+    until(lambda: bench.forward([ours]) == [True])
     began = time.monotonic()
-    assert bench.forward([ours]) == [True]
     came = sum(bench.forward([ours] * FLOOD))
     seconds = time.monotonic() - began
     assert came <= RATE * (seconds + 2), f"{came} in {seconds:.1f} s"
-    assert bench.forward([theirs, web]) == [True, True], "a flood takes nothing from another tenant, or from its own"
+    until(lambda: all(bench.forward([*[ours] * FLOOD, theirs, web])[-2:]), what=lambda: "a flood takes from others")
     until(lambda: bench.forward([ours]) == [True])
 
 
