@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from chromium import COMPLETE, chromium, keep_picture
 from patience import PATIENCE_S, until
-from playwright.sync_api import Browser, Error, Page
+from playwright.sync_api import Browser, BrowserContext, Error, Page
 
 from orchestrator import bootstrap
 from orchestrator.client import Client
@@ -178,6 +179,23 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+def new_window(browser: Browser) -> BrowserContext:
+    """What one person looks through; it loads once what every page is made with.
+
+    It is left to the browser, which ends all of its contexts at once: Chromium sometimes never answers the command that
+    ends one alone.
+    """
+    window = browser.new_context(viewport={"width": 1280, "height": 800}, timezone_id="Europe/Berlin")
+    window.set_default_timeout(PATIENCE_S * 1000)
+    return window
+
+
+@pytest.fixture(scope="module")
+def window(browser: Browser) -> BrowserContext:
+    """The window of a module's tests, one after the other."""
+    return new_window(browser)
+
+
 @dataclass
 class Look:
     """A browser window on the console, and what went wrong in it."""
@@ -186,9 +204,14 @@ class Look:
     town: Town
     complaints: list[str] = field(default_factory=list)
 
-    def sign_in(self, token: str) -> None:
-        self.page.goto(f"{self.town.console}/login#token={token}")
+    def sign_in(self, token: str, path: str = "") -> None:
+        """Sign in on the sign-in page, which leads on to a page; without a path that is home, as it is being drawn."""
+        self.page.goto(f"{self.town.console}/login?{urlencode({'next': path or '/'})}#token={token}")
         self.page.wait_for_url(lambda url: "/login" not in url)
+        if path:
+            self.page.wait_for_selector(COMPLETE)
+            if self.was_cut_off():
+                self.open(path)
 
     def open(self, path: str) -> None:
         for _ in range(RETRIES):
@@ -220,15 +243,15 @@ class Look:
 
 
 @pytest.fixture
-def look(town: Town, browser: Browser) -> Iterator[Look]:
-    """A window that is 1280 by 800; every complaint of the browser, and every request to elsewhere, fails the test.
+def look(town: Town, window: BrowserContext) -> Iterator[Look]:
+    """A page that is 1280 by 800, of a browser that knows nothing of earlier ones.
 
-    Its context is left to the browser, which ends all of them at once: Chromium sometimes never answers the command
-    that ends one alone.
+    Every complaint of the browser, and every request to elsewhere, fails the test.
     """
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, timezone_id="Europe/Berlin")
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_S * 1000)
+    window.clear_cookies()
+    page = window.new_page()
+    kept = {"origin": town.console, "storageTypes": "local_storage"}
+    window.new_cdp_session(page).send("Storage.clearDataForOrigin", kept)
     look = Look(page, town)
     page.on("console", lambda said: look.complaints.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: look.complaints.append(str(error)))
@@ -253,8 +276,7 @@ def the_list_as_it_was(look: Look) -> None:
 
 def draft_deletion(look: Look, rule: str) -> None:
     """Delete a rule of the shop in a member's draft."""
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     look.page.get_by_label(f"More for {rule}").click()
     look.page.get_by_text("Delete", exact=True).click()
 

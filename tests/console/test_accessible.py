@@ -61,8 +61,7 @@ def test_dialogs_can_be_read_by_everybody(look: Look) -> None:
 
 
 def test_dialogs_of_a_tenant_can_be_read_by_everybody(look: Look) -> None:
-    look.sign_in(look.town.admin)
-    look.open("/identity/tenants")
+    look.sign_in(look.town.admin, "/identity/tenants")
     for button in ("Edit bank", "Delete bank"):
         look.page.get_by_role("button", name=button).press("Enter")
         expect(look.page.get_by_role("dialog")).to_be_visible()

@@ -48,8 +48,7 @@ def test_who_asks_about_an_own_address_learns_that_pretending_is_another_matter(
 
 def test_an_operator_need_not_know_whose_an_address_is(look: Look) -> None:
     page = look.page
-    look.sign_in(look.town.admin)
-    look.open("/identity/tenants")
+    look.sign_in(look.town.admin, "/identity/tenants")
     page.get_by_label("From address").fill("192.0.2.70")
     page.get_by_label("To address").fill("198.51.100.20")
     page.get_by_label("To port").fill("23")
@@ -59,8 +58,7 @@ def test_an_operator_need_not_know_whose_an_address_is(look: Look) -> None:
 
 
 def test_rules_are_searched_by_what_they_touch(look: Look) -> None:
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     look.page.get_by_label("Search rules").fill("udp 198.51.100.53:53 permit")
     expect(look.page.get_by_text("1 of 7 rules")).to_be_visible()
     expect(look.page.locator("tbody tr")).to_have_count(1)
@@ -71,8 +69,7 @@ def test_rules_are_searched_by_what_they_touch(look: Look) -> None:
 def test_a_search_for_a_connection_finds_what_decides_that(look: Look) -> None:
     """Not every rule with `any`: those that no packet reaches, and those of the other direction, are not it."""
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     for asked, decide in {
         "198.51.100.17:443": ["web-in"],
         "198.51.100.17:https": ["web-in"],
@@ -87,8 +84,7 @@ def test_a_search_for_a_connection_finds_what_decides_that(look: Look) -> None:
 
 
 def test_hits_are_paged_and_unused_rules_are_told(look: Look) -> None:
-    look.sign_in(look.town.member)
-    look.open("/project/shop/hits")
+    look.sign_in(look.town.member, "/project/shop/hits")
     expect(look.page.get_by_text("1-7 of 7")).to_be_visible()
     look.page.get_by_label("Show", exact=True).click()
     look.page.get_by_role("option", name="unused for a day").click()

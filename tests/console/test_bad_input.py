@@ -31,8 +31,7 @@ def client(look: Look) -> Iterator[Client]:
     """A member of the project, at whose list the browser looks."""
     with look.town.client(look.town.member) as client:
         client.put_acl("shop", acl_from_json(SHOP))
-        look.sign_in(look.town.member)
-        look.open("/project/shop/acl")
+        look.sign_in(look.town.member, "/project/shop/acl")
         yield client
 
 
@@ -113,8 +112,7 @@ def test_the_version_that_a_draft_began_at_is_gone(look: Look, client: Client) -
         admin.create_tenant("stand", domain="pop", prefixes=[])
         try:
             admin.put_acl("stand", acl_from_json({"rules": [{"id": "all", "action": "deny"}]}))
-            look.sign_in(look.town.admin)
-            look.open("/project/stand/acl")
+            look.sign_in(look.town.admin, "/project/stand/acl")
             edit_description(page, "all", "typed with care")
             page.get_by_role("button", name="Review and commit").click()
             page.wait_for_selector("[data-part=cost][aria-busy=false]")  # else what is not read yet finds no tenant

@@ -82,8 +82,7 @@ def cluster(look: Look, town: Town, members: Members) -> Locator:
     """The cluster's part of the page, where all is well."""
     for number in NUMBERS:
         members.says[number] = well(number)
-    look.sign_in(town.admin)
-    look.open("/admin/firewalls")
+    look.sign_in(town.admin, "/admin/firewalls")
     return look.page.locator("[data-part=cluster]:visible")
 
 

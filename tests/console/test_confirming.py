@@ -112,8 +112,7 @@ def test_a_change_that_nobody_keeps_goes_back_by_itself(look: Look, member: Clie
 
 def test_a_reader_sees_the_count_down_and_cannot_settle_it(look: Look, member: Client) -> None:
     member.put_acl("shop", acl_from_json({**SHOP, "rules": []}), confirm_s=300)
-    look.sign_in(look.town.reader)
-    look.open("/project/shop")
+    look.sign_in(look.town.reader, "/project/shop")
     expect(banner(look.page)).to_contain_text("unless it is kept")
     for name in ("Keep", "Revert now"):
         expect(banner(look.page).get_by_role("button", name=name, exact=True)).to_be_hidden()

@@ -85,8 +85,7 @@ def test_an_unused_rule_says_since_when_nothing_met_it(look: Look, counting: Cou
     counting.decides(1200)
     new = acl_from_json({"rules": [{**RULES[0], "id": "new", "source": "192.0.2.9/32"}]}).rules[0]
     counting.admin.insert_rule("shop", new)
-    look.sign_in(look.town.member)
-    look.open("/project/shop/hits")
+    look.sign_in(look.town.member, "/project/shop/hits")
     page.get_by_label("Show", exact=True).click()
     page.get_by_role("option", name="unused for a day").click()
     expect(page.get_by_text("1 rule of 3; 1 rule not watched for so long")).to_be_visible()
@@ -102,8 +101,7 @@ def test_a_review_says_first_what_traffic_a_change_closes(look: Look, counting: 
     """A rule that decided packets today is dangerous to delete, red; one that nothing met is not."""
     page = look.page
     counting.decides(34)
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     for rule, says, danger in (
         ("mail", "Closes rule 'mail', which decided no packet in the last 24 hours.", "text-warning"),
         ("web", "Closes rule 'web', which decided 1,234 packets in the last 24 hours.", "text-negative"),
@@ -121,8 +119,7 @@ def test_a_review_says_first_what_traffic_a_change_closes(look: Look, counting: 
 def test_counts_say_from_when_they_are_and_outlive_a_rule_that_comes_back(look: Look, counting: Counting) -> None:
     """A member wipes the list and takes the version before back: the rule goes on counting where it was."""
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/hits")
+    look.sign_in(look.town.member, "/project/shop/hits")
     expect(counted(page, "web")).to_have_text("1\u202f234")
     since = f"counted since {said_in_berlin(counting.since)}"
     expect(page.get_by_text(f"1 rule of 2 decided nothing so far; {since}")).to_be_visible()
@@ -145,8 +142,7 @@ def test_counts_say_from_when_they_are_and_outlive_a_rule_that_comes_back(look: 
 
 def test_counts_that_move_close_no_menu_and_take_nothing_that_is_typed(look: Look, counting: Counting) -> None:
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     shown = page.locator("tbody tr", has_text="web").locator(".counted")
     expect(shown).not_to_be_empty()
     before = shown.inner_text()

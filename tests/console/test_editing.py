@@ -38,8 +38,7 @@ def test_nothing_is_changed_before_it_is_committed(look: Look) -> None:
 
 def test_a_rule_is_dragged_to_another_place(look: Look) -> None:
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_text("ping", exact=True).drag_to(page.get_by_text("ssh-contractors", exact=True))
     expect(page.get_by_text("1 change not committed; the last: move of 'ping'")).to_be_visible()
     expect(page.locator("tbody tr").first).to_contain_text("ping")
@@ -48,8 +47,7 @@ def test_a_rule_is_dragged_to_another_place(look: Look) -> None:
 
 def test_a_wrong_value_is_told_at_its_field_and_nothing_is_lost(look: Look) -> None:
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_label("Edit ssh-office").click()
     page.get_by_label("Destination ports").fill("2x")
     page.get_by_role("button", name="Keep in draft").click()
@@ -64,8 +62,7 @@ def test_a_wrong_value_is_told_at_its_field_and_nothing_is_lost(look: Look) -> N
 def test_a_new_rule_says_nothing_until_somebody_does(look: Look) -> None:
     """A new rule opens nothing by itself; errors are said at their fields, and the form stays with what was typed."""
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_role("button", name="New rule").click()
     keep = page.get_by_role("button", name="Keep in draft")
     page.get_by_label("Name").fill("dns")
@@ -108,8 +105,7 @@ def test_what_edits_a_rule_stays_in_the_window_beside_long_addresses(look: Look)
     }  # fmt: skip
     with look.town.client() as client:
         client.put_acl("shop", acl_from_json({"rules": [rule]}))
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     more = page.get_by_label("More for a_rule")
     shown, table = more.bounding_box(), page.locator(".rules .q-table__middle").bounding_box()
     assert shown is not None
@@ -120,8 +116,7 @@ def test_what_edits_a_rule_stays_in_the_window_beside_long_addresses(look: Look)
 def test_a_rule_ends_and_names_ports_as_people_say_it(look: Look) -> None:
     """In the zone of the one who types; a time in the past is refused at its field."""
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_label("Edit ssh-office").click()
     page.get_by_label("Destination ports").fill("ssh, 2222")
     page.get_by_label("Ends").fill("2020-01-01")
@@ -142,8 +137,7 @@ def test_a_rule_ends_and_names_ports_as_people_say_it(look: Look) -> None:
 def test_a_review_says_first_what_is_dangerous(look: Look) -> None:
     """Permit any any: the review says in a sentence what that is; the history keeps what it was for."""
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_role("button", name="New rule").click()
     for label, value in {"Name": "all", "Source": "any", "Destination": "any"}.items():
         page.get_by_label(label, exact=True).fill(value)
@@ -194,8 +188,7 @@ def test_a_draft_is_not_thrown_away_by_a_slip(look: Look) -> None:
 
 def test_a_cell_is_edited_where_it_stands(look: Look) -> None:
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_label("Edit source of ping").click()
     field = page.get_by_label("source of ping", exact=True)
     field.fill("192.0.2.0/33")

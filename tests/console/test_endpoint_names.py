@@ -24,8 +24,7 @@ def admin(look: Look) -> Iterator[Client]:
     with look.town.client() as client:
         client.put_acl("shop", acl_from_json(SHOP))
         client.put_endpoint("pop", WEB1)
-        look.sign_in(look.town.member)
-        look.open("/project/shop/acl")
+        look.sign_in(look.town.member, "/project/shop/acl")
         yield client
         client.put_acl("shop", acl_from_json(SHOP))
         client.remove_endpoint("pop", "web1")

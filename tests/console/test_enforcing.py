@@ -51,8 +51,7 @@ def points(town: Town) -> Iterator[Points]:
 
 def commit(look: Look, token: str) -> Locator:
     """Begin with one rule, take it away in the browser, and commit that: the dialog that waits."""
-    look.sign_in(token)
-    look.open(f"/project/{TENANT}/acl")
+    look.sign_in(token, f"/project/{TENANT}/acl")
     page = look.page
     page.get_by_label("More for web").click()
     page.get_by_text("Delete", exact=True).click()

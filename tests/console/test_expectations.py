@@ -37,8 +37,7 @@ def open_ssh(look: Look) -> None:
 def test_a_commit_that_breaks_an_expectation_takes_a_tick_more(look: Look) -> None:
     """Write a sentence, keep it, open what it forbids, see the packet in the review, and commit despite it."""
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/expectations")
+    look.sign_in(look.town.member, "/project/shop/expectations")
     page.get_by_label("Expectations").fill("nobody knows")
     page.get_by_role("button", name="Keep").click()
     expect(page.get_by_role("alert")).to_contain_text("line 1: 'nobody knows' is no expectation")
@@ -80,8 +79,7 @@ def test_a_draft_is_looked_at_by_somebody_else(look: Look) -> None:
     page.get_by_role("link", name="Open it").click()
     expect(page.get_by_text("ssh for a partner")).to_be_visible()
     path = page.url.removeprefix(look.town.console)
-    look.sign_in(look.town.admin)
-    look.open(path)
+    look.sign_in(look.town.admin, path)
     expect(page.get_by_text("ingress: tcp 203.0.113.9 > 198.51.100.20, to port 22")).to_be_visible()
     look.picture("shared-draft")
     page.get_by_role("button", name="Go on from it").click()
@@ -97,8 +95,7 @@ def test_a_draft_is_looked_at_by_somebody_else(look: Look) -> None:
 def test_two_people_write_expectations_and_nothing_is_lost(look: Look) -> None:
     """Keep shows first what somebody else keeps meanwhile; the text that was typed stays."""
     page, mine = look.page, "everybody reaches 198.51.100.53:53"
-    look.sign_in(look.town.member)
-    look.open("/project/shop/expectations")
+    look.sign_in(look.town.member, "/project/shop/expectations")
     with look.town.client(look.town.member) as client:
         client.keep_expectations("shop", NOBODY)
         page.get_by_label("Expectations").fill(mine)
@@ -120,8 +117,7 @@ def test_two_people_write_expectations_and_nothing_is_lost(look: Look) -> None:
 
 def test_a_test_that_takes_long_says_so_and_is_asked_once(look: Look) -> None:
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/expectations")
+    look.sign_in(look.town.member, "/project/shop/expectations")
     page.get_by_label("Expectations").fill(NOBODY)
     button = page.get_by_role("button", name="Test the list")
     look.town.service.send_signal(signal.SIGSTOP)

@@ -30,8 +30,7 @@ def test_a_file_is_imported_into_the_draft_with_what_it_loses(look: Look) -> Non
         "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -d 198.51.100.0/24 -p tcp --dport 8080 -j ACCEPT\n"
         "-A FORWARD -m quota --quota 7 -j ACCEPT\nCOMMIT\n"
     )
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_role("button", name="Import").click()
     page.set_input_files(
         "input[type=file]", [{"name": "fw.iptables", "mimeType": "text/plain", "buffer": text.encode()}]
@@ -52,8 +51,7 @@ def test_the_question_by_which_interface_is_answered_in_the_browser(look: Look) 
         "-A FORWARD -i eth0 -m state --state ESTABLISHED -j ACCEPT\nCOMMIT\n"
     )
     counted = aclflow("acl", "import", "-", stdin=text).err.count("permit left out")
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_role("button", name="Import").click()
     page.set_input_files(
         "input[type=file]", [{"name": "fw.iptables", "mimeType": "text/plain", "buffer": text.encode()}]
@@ -70,8 +68,7 @@ def test_the_question_by_which_interface_is_answered_in_the_browser(look: Look) 
 def test_a_configuration_with_several_lists_asks_which(look: Look) -> None:
     """A router's: the dialog asks as `--list` does, and says so in its own words."""
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_role("button", name="Import").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Lists to read")).to_be_hidden()
@@ -160,8 +157,7 @@ def test_what_a_format_cannot_say_is_a_list_beside_the_file(look: Look) -> None:
 def test_a_project_whose_last_machine_has_just_gone_learns_what_is_missing(look: Look) -> None:
     page = look.page
     web1 = Endpoint("web1", TenantId("shop"), "tap17", 0x0A0011, (Prefix.parse("198.51.100.17/32"),))
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_role("button", name="Export").click()
     page.get_by_role("checkbox", name="One file for each endpoint").click()
     with look.town.client() as client:
@@ -179,8 +175,7 @@ def test_what_the_service_would_refuse_is_said_by_row_and_field(look: Look) -> N
     foreign = {"id": "mail", "action": "permit", "destination": ["198.51.100.3/32", "203.0.113.9/32"]}
     rules = [{"id": name, "action": "permit", "destination": "198.51.100.2/32"} for name in ("web", "dns")]
     text = json.dumps({"rules": [*rules, foreign]})
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_role("button", name="Import").click()
     page.set_input_files("input[type=file]", [{"name": "a.json", "mimeType": "text/plain", "buffer": text.encode()}])
     page.get_by_role("button", name="Put into the draft").click()

@@ -72,8 +72,7 @@ def ring(look: Look) -> Iterator[Ring]:
             ring = Ring(look, admin, enforcer, enrolment.enforcer)
             for host in HOSTS:
                 ring.report(host, "enforced")
-            look.sign_in(look.town.admin)
-            look.open("/admin")
+            look.sign_in(look.town.admin, "/admin")
             yield ring
         for host in admin.hosts(DOMAIN):
             admin.remove_host(DOMAIN, host.name)
@@ -142,8 +141,7 @@ def ending(look: Look) -> Page:
     with store.write() as unit:
         unit.certificates.keep(issued)
     store.close()
-    look.sign_in(look.town.admin)
-    look.open("/admin")
+    look.sign_in(look.town.admin, "/admin")
     return look.page
 
 

@@ -91,8 +91,7 @@ def test_signing_in_and_going_to_a_page(look: Look) -> None:
 
 def test_a_rule_is_moved_edited_and_committed(look: Look) -> None:
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     tab_to(page, "Place 2 of ssh-office")
     page.keyboard.press("ArrowUp")
     expect(page.get_by_text("1 change not committed; the last: move of 'ssh-office'")).to_be_visible()
@@ -142,8 +141,7 @@ def test_a_rule_is_moved_edited_and_committed(look: Look) -> None:
     ],
 )
 def test_what_a_dialog_asks_first_has_the_keyboard(look: Look, path: str, opens: str, field: str) -> None:
-    look.sign_in(look.town.admin)
-    look.open(path)
+    look.sign_in(look.town.admin, path)
     look.page.get_by_role("button", name=opens).press("Enter")
     expect(look.page.get_by_role("dialog").get_by_label(field, exact=True)).to_be_focused()
     look.page.keyboard.press("Escape")
@@ -154,8 +152,7 @@ def test_what_a_dialog_asks_first_has_the_keyboard(look: Look, path: str, opens:
 def test_the_menu_of_a_narrow_window_has_the_keyboard_until_escape(look: Look) -> None:
     page = look.page
     page.set_viewport_size({"width": 390, "height": 844})
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_role("button", name="Show or hide the menu").press("Enter")
     look.has_focus("Overview")
     page.keyboard.press("Escape")

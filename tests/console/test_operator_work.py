@@ -26,8 +26,7 @@ PAGE = "/admin/operator-rules"
 @pytest.fixture
 def page(look: Look) -> Iterator[Page]:
     """An operator at the rules of a domain that has none."""
-    look.sign_in(look.town.admin)
-    look.open(PAGE)
+    look.sign_in(look.town.admin, PAGE)
     yield look.page
     with look.town.client() as client:
         client.set_operator_rules("pop", [])
@@ -115,8 +114,7 @@ def kiosk(look: Look) -> Iterator[Page]:
     with look.town.client() as client:
         client.create_tenant("kiosk", domain="pop", name="Kiosk", prefixes=[Prefix.parse("192.0.2.240/28")])
         client.put_acl("kiosk", acl_from_json({"rules": [KIOSK]}))
-    look.sign_in(look.town.admin)
-    look.open("/identity/tenants")
+    look.sign_in(look.town.admin, "/identity/tenants")
     yield look.page
     with look.town.client() as client:
         if "kiosk" in [each.id for each in client.tenants()]:
@@ -232,8 +230,7 @@ def test_the_home_says_where_packets_of_a_tenant_are_decided(look: Look, page: P
 def test_hosts_come_and_go_from_the_page(look: Look) -> None:
     """One whose switch is configured, and a machine, whose steps are told as they are taken."""
     page = look.page
-    look.sign_in(look.town.admin)
-    look.open("/admin/domains")
+    look.sign_in(look.town.admin, "/admin/domains")
     page.get_by_role("button", name="Bring in a host").click()
     page.get_by_role("button", name="A switch that is configured already").click()
     page.get_by_label("Name").fill("host7")
@@ -262,8 +259,7 @@ def test_hosts_come_and_go_from_the_page(look: Look) -> None:
 
 def test_a_domain_goes_only_when_it_is_empty_and_its_id_was_typed(look: Look) -> None:
     page = look.page
-    look.sign_in(look.town.admin)
-    look.open("/admin/domains")
+    look.sign_in(look.town.admin, "/admin/domains")
     page.get_by_role("button", name="New domain").click()
     page.get_by_label("Name").fill("attic")
     page.get_by_role("button", name="Create").click()
@@ -288,8 +284,7 @@ def test_a_domain_goes_only_when_it_is_empty_and_its_id_was_typed(look: Look) ->
 
 def test_a_token_is_made_shown_once_and_revoked(look: Look) -> None:
     """A bearer works with it until it is revoked, and is shut out then."""
-    look.sign_in(look.town.admin)
-    look.open("/identity/tokens")
+    look.sign_in(look.town.admin, "/identity/tokens")
     page = look.page
     page.get_by_role("button", name="New token").click()
     page.get_by_label("What it is for").fill("nightly audit")
@@ -315,8 +310,7 @@ def test_an_open_page_of_a_revoked_token_goes_by_itself(look: Look) -> None:
     """Nobody clicks: what is shown goes, and no other page of the session opens."""
     with look.town.client() as client:
         record, secret = client.create_token("reader", tenant="shop")
-        look.sign_in(secret)
-        look.open("/project/shop/acl")
+        look.sign_in(secret, "/project/shop/acl")
         expect(look.page.get_by_text("ssh-office")).to_be_visible()
         client.revoke_token(record.id)
     look.page.wait_for_url(lambda url: "/login" in url)

@@ -16,15 +16,13 @@ pytestmark = pytest.mark.usefixtures("the_list_as_it_was")
 
 @pytest.mark.parametrize("path", PLACES)
 def test_every_page_shows_what_it_is_for(look: Look, path: str) -> None:
-    look.sign_in(look.town.admin)
-    look.open(path)
+    look.sign_in(look.town.admin, path)
     expect(look.page.get_by_text(PLACES[path]).first).to_be_visible()
     expect(look.page.locator("h1")).to_be_visible()
 
 
 def test_the_longest_menu_fits_its_window(look: Look) -> None:
-    look.sign_in(look.town.admin)
-    look.open("/project/shop")
+    look.sign_in(look.town.admin, "/project/shop")
     for entry in look.page.locator(".side a.entry").all():
         expect(entry).to_be_in_viewport(ratio=1)
 
@@ -74,8 +72,7 @@ def test_a_member_sees_nothing_of_another_project_nor_of_the_operator(look: Look
 
 
 def test_a_reader_is_offered_no_change(look: Look) -> None:
-    look.sign_in(look.town.reader)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.reader, "/project/shop/acl")
     expect(look.page.get_by_text("ssh-office")).to_be_visible()
     for name in ("New rule", "Import", "Edit ssh-office"):
         expect(look.page.get_by_role("button", name=name)).to_have_count(0)
@@ -98,8 +95,7 @@ def test_whoever_looks_sees_whether_the_list_is_in_force(look: Look) -> None:
 
 
 def test_a_lost_service_is_told_and_comes_back_by_itself(look: Look) -> None:
-    look.sign_in(look.town.member)
-    look.open("/project/shop")
+    look.sign_in(look.town.member, "/project/shop")
     look.town.stop_service()
     banner = look.page.get_by_role("alert").filter(has_text="does not answer")
     try:
@@ -147,8 +143,7 @@ def test_signing_out_forgets_the_token(look: Look) -> None:
 def test_times_are_shown_in_the_zone_of_who_looks(look: Look) -> None:
     with look.town.client() as client:
         created = next(client.acl_versions("shop")).created
-    look.sign_in(look.town.member)
-    look.open("/project/shop/history")
+    look.sign_in(look.town.member, "/project/shop/history")
     hour = (created.hour + (2 if 4 <= created.month <= 9 else 1)) % 24
     if created.month in (3, 10):
         pytest.skip("the clocks change in this month")

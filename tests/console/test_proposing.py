@@ -81,8 +81,7 @@ def rules(look: Look) -> list[str]:
 
 def test_a_commit_of_a_marked_list_is_proposed(look: Look, bob: str, marked: Client) -> None:
     page = look.page
-    look.sign_in(bob)
-    look.open("/project/shop/acl")
+    look.sign_in(bob, "/project/shop/acl")
     remove_dns(page)
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_role("dialog").get_by_text("nothing has changed yet")).to_be_visible()
@@ -97,8 +96,7 @@ def test_a_commit_of_a_marked_list_is_proposed(look: Look, bob: str, marked: Cli
 def test_an_approver_sees_what_would_change_and_approves_it(look: Look, bob: str, carol: str) -> None:
     page = look.page
     made = propose(look, bob, "the name server moves")
-    look.sign_in(carol)
-    look.open("/project/shop")
+    look.sign_in(carol, "/project/shop")
     page.get_by_role("link", name="Approvals").click()
     shown = panel(look, made)
     for text in ("by bob (member ", "the name server moves", "Closes rule 'dns'", "Newly denied", "198.51.100.53"):
@@ -115,8 +113,7 @@ def test_an_approver_sees_what_would_change_and_approves_it(look: Look, bob: str
 
 def test_the_author_sees_without_a_reload_that_and_why_it_was_rejected(look: Look, bob: str, carol: str) -> None:
     made = propose(look, bob)
-    look.sign_in(bob)
-    look.open("/project/shop/approvals")
+    look.sign_in(bob, "/project/shop/approvals")
     expect(panel(look, made)).to_contain_text("waits")
     with look.town.client(carol) as client:
         client.reject_proposal(_ABOUT, made, reason="not before Monday")
@@ -129,8 +126,7 @@ def test_the_author_sees_without_a_reload_that_and_why_it_was_rejected(look: Loo
 def test_it_is_rejected_with_a_reason_and_withdrawn_by_its_author(look: Look, bob: str, carol: str) -> None:
     page = look.page
     first, second = propose(look, bob), propose(look, carol)
-    look.sign_in(carol)
-    look.open("/project/shop/approvals")
+    look.sign_in(carol, "/project/shop/approvals")
     panel(look, first).get_by_role("button", name="Reject").click()
     page.get_by_label("Why? Its author reads it.").fill("too early")
     page.get_by_role("dialog").get_by_role("button", name="Reject").click()
@@ -143,8 +139,7 @@ def test_it_is_rejected_with_a_reason_and_withdrawn_by_its_author(look: Look, bo
 
 def test_one_that_was_overtaken_cannot_be_approved(look: Look, bob: str, carol: str) -> None:
     first, second = propose(look, bob), propose(look, bob)
-    look.sign_in(carol)
-    look.open("/project/shop/approvals")
+    look.sign_in(carol, "/project/shop/approvals")
     expect(panel(look, second)).to_contain_text("Newly denied")
     with look.town.client(carol) as client:
         client.approve_proposal(_ABOUT, first)
@@ -154,8 +149,7 @@ def test_one_that_was_overtaken_cannot_be_approved(look: Look, bob: str, carol: 
 
 def test_a_reader_looks_and_decides_nothing(look: Look, bob: str) -> None:
     made = propose(look, bob)
-    look.sign_in(look.town.reader)
-    look.open("/project/shop/approvals")
+    look.sign_in(look.town.reader, "/project/shop/approvals")
     expect(panel(look, made)).to_contain_text("by bob")
     expect(panel(look, made).get_by_role("button")).to_have_count(0)
 
@@ -166,8 +160,7 @@ def test_the_maker_of_the_authors_token_is_refused_and_told_why(look: Look) -> N
     with look.town.client() as client:
         _, dave = client.create_token("member", tenant="shop", person="dave")
     made = propose(look, dave)
-    look.sign_in(look.town.admin)
-    look.open("/project/shop/approvals")
+    look.sign_in(look.town.admin, "/project/shop/approvals")
     panel(look, made).get_by_role("button", name="Approve").click()
     page.get_by_role("button", name="Approve it").click()
     expect(page.get_by_text("another person must approve it").last).to_be_visible()
@@ -181,8 +174,7 @@ def test_an_operator_sees_marks_lists_that_wait_and_approves_operator_rules(look
     with look.town.client() as client:
         asked = client.set_operator_rules("pop", _WITHOUT_DNS.rules[-1:]).proposal
     assert asked is not None
-    look.sign_in(ann)
-    look.open("/admin/approvals")
+    look.sign_in(ann, "/admin/approvals")
     expect(
         page.get_by_text("Another person must approve changes of: the operator rules and the lists of shop.")
     ).to_be_visible()

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from command_line import aclflow
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError
@@ -21,7 +21,7 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
 from orchestrator.policy.model import GroupName
 
-from .conftest import SHOP, Look
+from .conftest import SHOP, Look, Town, new_window
 
 OLD = "everybody reaches 198.51.100.53:53/udp"
 WAYS = ("command line", "REST", "browser")
@@ -36,12 +36,12 @@ class Person:
 
     word: str
     address: str
-    look: Look
+    town: Town
+    window: BrowserContext
     client: Client
     token: str
     patch: pytest.MonkeyPatch
     on_exit: ExitStack
-    opened: list[Page] = field(default_factory=list)
 
     def run(self, verb: str, meanwhile: Meanwhile, *words: str, stdin: str = "") -> str:
         """Call a command; `meanwhile` happens after everything was shown and before `verb` writes. What it said."""
@@ -53,20 +53,16 @@ class Person:
             return real(client, *arguments, **named)
 
         self.patch.setattr(Client, verb, late)
-        service = {"ACLFLOW_URL": self.look.town.url, "ACLFLOW_TOKEN": self.token}
+        service = {"ACLFLOW_URL": self.town.url, "ACLFLOW_TOKEN": self.token}
         ended = aclflow(*words, stdin=stdin, environment=service)
         return ended.out + ended.err
 
     def page(self, path: str) -> Page:
         """A page of the console, in a window of their own."""
-        if not self.opened:
-            context = self.on_exit.enter_context(self.look.page.context.browser.new_context())  # type: ignore[union-attr]
-            page = context.new_page()
-            page.goto(f"{self.look.town.console}/login#token={self.token}")
-            page.wait_for_url(lambda url: "/login" not in url)
-            self.opened.append(page)
-        self.opened[0].goto(self.look.town.console + path)
-        return self.opened[0]
+        self.window.clear_cookies()
+        look = Look(self.on_exit.enter_context(closing(self.window.new_page())), self.town)
+        look.sign_in(self.token, path)
+        return look.page
 
     def commit(self, page: Page, meanwhile: Meanwhile) -> str:
         """Review and commit a draft; where somebody was faster, look again, or leave it. What the page said."""
@@ -208,17 +204,26 @@ FOUND: dict[str, Callable[[Client], object]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def windows(browser: Browser) -> tuple[BrowserContext, BrowserContext]:
+    """Mine and a colleague's."""
+    return new_window(browser), new_window(browser)
+
+
 @pytest.fixture
-def two(look: Look, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Person, Person]]:
+def two(
+    town: Town, windows: tuple[BrowserContext, BrowserContext], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Person, Person]]:
     """Me and a colleague, before things as they were."""
     with ExitStack() as ending:
         people = []
-        for word, address in (("mine", "203.0.113.7"), ("theirs", "203.0.113.8")):
-            with look.town.client() as admin:
+        whose = (("mine", "203.0.113.7"), ("theirs", "203.0.113.8"))
+        for (word, address), window in zip(whose, windows, strict=True):
+            with town.client() as admin:
                 made, token = admin.create_token("admin", description=word)
-            client = ending.enter_context(look.town.client(token))
-            people.append(Person(word, address, look, client, token, monkeypatch, ending))
-            ending.callback(_revoke, look, made.id)
+            client = ending.enter_context(town.client(token))
+            people.append(Person(word, address, town, window, client, token, monkeypatch, ending))
+            ending.callback(_revoke, town, made.id)
         me = people[0].client
         me.put_acl("shop", acl_from_json(SHOP))
         me.keep_expectations("shop", OLD)
@@ -229,8 +234,8 @@ def two(look: Look, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Person, P
             me.remove_waiver("shop", waiver.id)
 
 
-def _revoke(look: Look, token: str) -> None:
-    with look.town.client() as admin:
+def _revoke(town: Town, token: str) -> None:
+    with town.client() as admin:
         admin.revoke_token(token)
 
 

@@ -57,8 +57,7 @@ def test_a_review_does_not_show_what_others_did_as_taken_back(look: Look) -> Non
 
 def test_a_review_says_that_others_changed_the_same_packets(look: Look) -> None:
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_label("Edit ssh-office").click()
     page.get_by_label("Destination ports").fill("2222")
     page.get_by_role("button", name="Keep in draft").click()
@@ -74,8 +73,7 @@ def test_a_review_says_that_others_changed_the_same_packets(look: Look) -> None:
 def test_two_people_changed_the_same_packets_and_nothing_typed_is_lost(look: Look) -> None:
     """One says which rules win; until then the draft is as it was, with what was said about it."""
     page = look.page
-    look.sign_in(look.town.member)
-    look.open("/project/shop/acl")
+    look.sign_in(look.town.member, "/project/shop/acl")
     page.get_by_label("Edit ssh-office").click()
     page.get_by_label("Destination ports").fill("2222")
     page.get_by_role("button", name="Keep in draft").click()
@@ -138,8 +136,7 @@ def test_an_older_version_is_taken_back(look: Look) -> None:
     with look.town.client() as client:
         version = next(client.acl_versions("shop")).version
         client.delete_rule("shop", "web-in")
-    look.sign_in(look.town.member)
-    look.open("/project/shop/history")
+    look.sign_in(look.town.member, "/project/shop/history")
     panel = page.locator(".panel", has_text=f"Version {version}").first
     panel.get_by_role("button", name="Roll back to it").click()
     expect(page.get_by_text(f"the whole list, from version {version}")).to_be_visible()
