@@ -10,6 +10,9 @@ TIME   ?= 300
 STORE  ?= sqlite
 ONLY   ?=
 
+# Modules are compiled once and kept, whatever the environment says: tests and the lab start hundreds of Pythons.
+export PYTHONDONTWRITEBYTECODE :=
+
 # What the machine must have: the switch, compilers for the fast parts and for what runs in the kernel, and what the tests
 # ask (a database, certificates, the kernel's own packet filter).
 DEBIAN := ca-certificates clang gcc iproute2 iptables iputils-ping libbpf-dev libc6-dev libjemalloc2 nftables openssl \
