@@ -51,8 +51,8 @@ announcement:
 test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) $(ROUTING) $(SERVING) age chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(more-packages)
-	$(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
-	$(BIN)/pytest -m "system and not long" --dist loadfile --tx "2*popen//python=tests/isolated-python"
+	tests/run-twice -m "not system and not long" -n 2 --dist loadfile
+	tests/run-twice -m "system and not long" --dist loadfile --tx "2*popen//python=tests/isolated-python"
 
 ansible: .venv-ansible/.ready  ## Ansible with the collection aclflow.cloud, in an environment of its own
 
