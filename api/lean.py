@@ -27,9 +27,33 @@ from fastapi.security import APIKeyHeader
 from starlette.types import Receive, Scope, Send
 
 from api.threads import in_thread
+from orchestrator.errors import BadInput
+from orchestrator.policy.formats.assemble import shown
 
 
-class Lean(APIRoute):
+class Strict(APIRoute):
+    """A route that refuses query parameters that it does not have."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **described: Any) -> None:
+        super().__init__(path, endpoint, **described)
+        self._query = frozenset(_query_names(self.dependant))
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As FastAPI's."""
+        self.refuse_unknown(scope)
+        await super().handle(scope, receive, send)
+
+    def refuse_unknown(self, scope: Scope) -> None:
+        """Raise BadInput for an unknown query parameter: left aside, the answer would be to another question."""
+        if not scope["query_string"] or scope["method"] not in (self.methods or ()):
+            return
+        unknown = next((name for name in Request(scope).query_params if name not in self._query), None)
+        if unknown is not None:
+            known = f"there are {', '.join(sorted(self._query))}" if self._query else "there are none here"
+            raise BadInput(f"no such query parameter: {known}", place=f"query.{shown(unknown)}")
+
+
+class Lean(Strict):
     """A route that answers by a plan, where that can be made."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **described: Any) -> None:
@@ -38,6 +62,7 @@ class Lean(APIRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As FastAPI's. Exceptions are answered by the application's handlers, as there."""
+        self.refuse_unknown(scope)
         if self._plan is not None and scope["method"] in (self.methods or ()):
             values = _looked_up(self._plan, Request(scope, receive, send))
             if values is not None:
@@ -79,6 +104,13 @@ _Plan = list[_Call]
 
 class _Unknown(Exception):
     """Something is asked for that a plan has no way for."""
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    """Yield the query parameters of a route and of its dependencies."""
+    yield from (field.alias for field in dependant.query_params)
+    for each in dependant.dependencies:
+        yield from _query_names(each)
 
 
 def _answers_itself(endpoint: Callable[..., Any]) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from orchestrator.errors import BadInput
+from orchestrator.wire.common import Page
 
 Key = TypeVar("Key", bound=str)
+Item = TypeVar("Item")
 
 
 def page_after(names: Sequence[Key], limit: int, marker: str | None) -> tuple[Sequence[Key], Key | None]:
@@ -24,3 +26,12 @@ def page_after(names: Sequence[Key], limit: int, marker: str | None) -> tuple[Se
             raise BadInput(f"'{marker}' is not there any more: begin anew", place="query.marker") from None
     end = start + limit
     return names[start:end], names[end - 1] if end < len(names) else None
+
+
+def page_of(found: Mapping[str, Item], limit: int, marker: str | None) -> Page[Item]:
+    """Return a page of what was found by name, or by another key, in its order.
+
+    Raises BadInput as `page_after`.
+    """
+    names, following = page_after(list(found), limit, marker)
+    return Page(tuple(found[name] for name in names), following)

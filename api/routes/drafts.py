@@ -11,6 +11,8 @@ from api.answers import answer, answer_write, etag, reply
 from api.auth import TenantReader, TenantWriter
 from api.context import (
     ConditionDep,
+    Limit,
+    NameMarker,
     NamePath,
     OnceDep,
     RawBody,
@@ -21,6 +23,8 @@ from api.context import (
     seen_from,
     takes,
 )
+from api.lean import Strict
+from api.paging import page_of
 from api.schemas.drafts import ExpectationsPut, NewDraft, TestBody
 from orchestrator.control import expecting
 from orchestrator.policy.expectationtext import Expectations, read_expectations
@@ -33,7 +37,7 @@ from orchestrator.wire.expectations import JudgedExpectation, JudgedList, KeptEx
 
 DraftPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
-router = APIRouter(prefix="/v1/tenants/{tenant}", tags=["access lists"])
+router = APIRouter(prefix="/v1/tenants/{tenant}", tags=["access lists"], route_class=Strict)
 
 
 @router.get("/acl/expectations", response_model=KeptExpectations)
@@ -111,10 +115,12 @@ def _test_draft(services: ServicesDep, tenant: str, body: TestBody) -> JudgedLis
 
 
 @router.get("/acl/drafts", response_model=Page[SharedDraft])
-def list_drafts(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+def list_drafts(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
     """The drafts that are shared with the tenant's members, newest first."""
     found = services.control.read(lambda unit: unit.drafts.list(tenant))
-    return answer(Page(tuple(found), None))
+    return answer(page_of({each.id: each for each in found}, limit, marker))
 
 
 @router.post("/acl/drafts", status_code=201, response_model=SharedDraft, openapi_extra=takes(NewDraft))

@@ -31,7 +31,7 @@ from api.context import (
 )
 from api.lean import Lean
 from api.limits import SmallBody
-from api.paging import page_after
+from api.paging import page_of
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
 from api.streams import follow_until_revoked, stream, validity_of
@@ -114,8 +114,7 @@ def list_enforcers(
 ) -> Response:
     """The domain's enforcement points, by name."""
     found = {record.name: record for record in services.control.read(lambda unit: unit.enforcers.list(domain))}
-    names, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(found[name] for name in names), following))
+    return answer(page_of(found, limit, marker))
 
 
 @router.get("/domains/{domain}/enforcers/{enforcer}", response_model=Enforcer)

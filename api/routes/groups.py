@@ -30,7 +30,8 @@ from api.context import (
     takes,
 )
 from api.inspection import written_list
-from api.paging import page_after
+from api.lean import Strict
+from api.paging import page_after, page_of
 from api.proposing import PROPOSED, change_list
 from api.schemas.acl import GroupDocument
 from api.schemas.common import read_prefix
@@ -45,7 +46,7 @@ from orchestrator.wire.common import Page
 from orchestrator.wire.costs import WrittenList
 from orchestrator.wire.tenants import Group
 
-router = APIRouter(prefix="/v1/tenants/{tenant}/acl/groups", tags=["address groups"])
+router = APIRouter(prefix="/v1/tenants/{tenant}/acl/groups", tags=["address groups"], route_class=Strict)
 
 MemberMarker = Annotated[str | None, Query(max_length=49, description="the last member of the page before")]
 MemberPath = Annotated[str, Path(max_length=49, examples=["192.0.2.0/24"])]
@@ -62,8 +63,7 @@ def list_groups(
         return found, unit.acls.version(tenant)
 
     found, version = services.control.read(work)
-    names, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(found[name] for name in names), following), tag=etag(version))
+    return answer(page_of(found, limit, marker), tag=etag(version))
 
 
 @router.get("/{group}", response_model=Group)

@@ -8,7 +8,7 @@ from api.answers import answer, answer_write, etag, reply
 from api.auth import Administrator, DomainReader
 from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, ServicesDep, log_event
 from api.limits import SmallBody
-from api.paging import page_after
+from api.paging import page_of
 from api.schemas.domains import Host
 from api.schemas.pops import (
     ChosenBody,
@@ -251,5 +251,4 @@ def list_edges(
         return {each.name: Host.of(each) for each in unit.pops.edges(domain)}
 
     found = services.control.read(work)
-    names, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(found[name] for name in names), following))
+    return answer(page_of(found, limit, marker))

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Path, Response
 
 from api.answers import answer, answer_write, etag
 from api.auth import Administrator, TenantReader, TenantWriter
-from api.context import ConditionDep, NamePath, OnceDep, Services, ServicesDep
+from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep
 from api.limits import SmallBody
+from api.paging import page_of
 from api.proposing import approve, refuse, rules_of, set_approvals
 from api.schemas.inspection import ChangeBody
 from api.schemas.proposals import ApprovalsPut, ProposedChanges, ProposedRule, Rejection
@@ -41,13 +42,15 @@ def _of_tenant(unit: Unit, tenant: str) -> Scope:
 
 
 @router.get("", response_model=Page[Proposal])
-def list_proposals(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+def list_proposals(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
     """Return the proposals about a tenant's list, newest first.
 
     Of those that were decided, they are the newest 100.
     """
     found = services.control.read(lambda unit: unit.proposals.list(_of_tenant(unit, tenant)))
-    return answer(Page(tuple(found), None))
+    return answer(page_of({each.id: each for each in found}, limit, marker))
 
 
 @router.get("/{proposal}", response_model=Proposal)
@@ -143,9 +146,12 @@ def put_approvals(
 
 
 @domains.get("/proposals", response_model=Page[Proposal])
-def list_domain_proposals(_: Administrator, services: ServicesDep, domain: NamePath) -> Response:
+def list_domain_proposals(
+    _: Administrator, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
     """The proposals about a domain's operator rules and approvals, newest first."""
-    return answer(Page(tuple(services.control.read(lambda unit: unit.proposals.list(Scope(domain)))), None))
+    found = services.control.read(lambda unit: unit.proposals.list(Scope(domain)))
+    return answer(page_of({each.id: each for each in found}, limit, marker))
 
 
 @domains.get("/proposals/{proposal}", response_model=Proposal)
@@ -234,16 +240,17 @@ def _list_changes(services: Services, tenant: str, proposal: str) -> ProposedCha
 
 
 def _domain_changes(services: Services, domain: str, proposal: str) -> ProposedChanges:
-    def read(unit: Unit) -> tuple[Acl, KeptProposal]:
-        return Acl(unit.domains.operator_rules(domain).rules), unit.proposals.open(Scope(domain), proposal)
+    def read(unit: Unit) -> tuple[Acl, KeptProposal, ReturnTraffic]:
+        current, returns = Acl(unit.domains.operator_rules(domain).rules), unit.domains.get(domain).return_traffic
+        return current, unit.proposals.open(Scope(domain), proposal), returns
 
-    current, found = services.control.read(read)
+    current, found, returns = services.control.read(read)
     if found.seen.kind == "approvals":
         return ProposedChanges(approvals=orjson.loads(found.body), packets=[])
     proposed = Acl(tuple(rules_of(found.body)))
     rules = [ProposedRule.of(each) for each in list_changes(current, proposed).rules]
     try:
-        packets = services.workbench.run(services.review_limit_s, operator_difference, current, proposed)
+        packets = services.workbench.run(services.review_limit_s, operator_difference, current, proposed, returns)
     except TooLarge:
         return ProposedChanges(rules=rules)
     return ProposedChanges(

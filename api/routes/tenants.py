@@ -12,6 +12,7 @@ from api.answers import answer, answer_write, etag, reply
 from api.auth import Caller, TenantCreator, TenantOwner, TenantReader, is_admin, only_tenant
 from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep, log_event
 from api.limits import SmallBody
+from api.paging import page_of
 from api.schemas.common import read_prefix, read_prefixes
 from api.schemas.cost import QuotaPut
 from api.schemas.tenants import NewPrefix, NewTenant, NewTenants, Prefixes, TenantChange
@@ -210,7 +211,9 @@ def remove_prefix(
 
 
 @router.get("/{tenant}/endpoints", response_model=Page[OwnEndpoint])
-def list_own_endpoints(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+def list_own_endpoints(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
     """The tenant's endpoints with their addresses, by name; not where they are."""
 
     def work(unit: Unit) -> tuple[OwnEndpoint, ...]:
@@ -218,7 +221,7 @@ def list_own_endpoints(_: TenantReader, services: ServicesDep, tenant: NamePath)
         mine = sorted((each.endpoint for each in records if each.endpoint.tenant == tenant), key=lambda each: each.name)
         return tuple(OwnEndpoint(each.name, tuple(map(str, each.prefixes))) for each in mine)
 
-    return answer(Page(services.control.read(work), None))
+    return answer(page_of({each.name: each for each in services.control.read(work)}, limit, marker))
 
 
 # ---------------------------------------------------------------------------------------------------- quotas

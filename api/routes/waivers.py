@@ -6,8 +6,9 @@ from fastapi import APIRouter, Response
 
 from api.answers import answer, answer_write, etag, reply
 from api.auth import TenantReader, TenantWriter
-from api.context import ConditionDep, NamePath, NumberPath, OnceDep, ServicesDep, author, log_event
+from api.context import ConditionDep, Limit, NameMarker, NamePath, NumberPath, OnceDep, ServicesDep, author, log_event
 from api.limits import SmallBody
+from api.paging import page_of
 from api.schemas.inspection import WaiverRequest
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
@@ -18,9 +19,12 @@ router = APIRouter(prefix="/v1/tenants/{tenant}/acl/waivers", tags=["waivers"], 
 
 
 @router.get("", response_model=Page[Waiver])
-def list_waivers(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+def list_waivers(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
     """All waivers, oldest first; those whose time is over, too: they waive nothing any more."""
-    return answer(Page(services.control.read(lambda unit: unit.waivers.list(tenant)), None))
+    found = services.control.read(lambda unit: unit.waivers.list(tenant))
+    return answer(page_of({str(each.id): each for each in found}, limit, marker))
 
 
 @router.post("", status_code=201, response_model=AddedWaiver)

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import lean
-from api.lean import Lean
+from api.lean import Lean, Strict
 from api.routes import enforcers, rules
+from orchestrator.errors import BadInput
 
 Bounded = Annotated[int, Path(ge=0, le=9)]
 
@@ -61,6 +62,7 @@ def application(route_class: type[APIRoute]) -> FastAPI:
     app = FastAPI()
     app.include_router(router)
 
+    @app.exception_handler(BadInput)
     @app.exception_handler(LookupError)
     async def missing(_: Request, error: Exception) -> Response:
         return Response(str(error), 404)
@@ -68,7 +70,7 @@ def application(route_class: type[APIRoute]) -> FastAPI:
     return app
 
 
-THEIRS, OURS = application(APIRoute), application(Lean)
+THEIRS, OURS = application(Strict), application(Lean)
 words = st.sampled_from(["", "a", "abcd", "1", "0", "-1", "10", "true", "maybe", "\u00e9", "1.5"])
 queries = st.lists(st.tuples(st.sampled_from(["flag", "word", "must", "other"]), words), max_size=4)
 headers = st.lists(

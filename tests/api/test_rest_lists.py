@@ -406,3 +406,27 @@ def test_a_stateless_rule_is_taken_where_nothing_is_tracked_and_refused_by_name_
     with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
         admin.put_rule("alone-shop", rule_from_json(marked))
     assert not any(rule.stateless for rule in admin.acl("alone-shop").acl.rules)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "named"),
+    [
+        ("GET", "/v1/tenants/shop/acl?version=1", "version"),
+        ("GET", "/v1/tenants/shop/acl/rules?find=web&sort=id", "sort"),
+        ("PUT", "/v1/tenants/shop/acl/rules/web?positon=3", "positon"),
+        ("GET", "/v1/tenants?limt=1", "limt"),
+        ("GET", "/v1/events?Limit=1", "Limit"),
+    ],
+)
+def test_a_query_parameter_that_a_route_does_not_have_is_refused(
+    http: httpx.Client, method: str, path: str, named: str
+) -> None:
+    """Left aside in silence, the answer would be to another question."""
+    answer = http.request(method, path, json=SSH if method == "PUT" else None)
+    assert (answer.status_code, answer.json()["place"]) == (400, f"query.{named}"), answer.text
+    assert answer.json()["detail"].startswith("no such query parameter: there ")
+
+
+def test_pages_of_monitors_take_any_query(http: httpx.Client) -> None:
+    assert http.get("/healthz?probe=1").status_code == 200
+    assert http.get("/metrics?collect=all").status_code == 200
