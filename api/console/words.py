@@ -9,6 +9,9 @@ from collections.abc import Sequence
 _STEPS = (("day", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _TENANT = re.compile(r"'[^']*'(?!\w)|\b([Tt])enant")
 """A name in quotes, or the word; what a name is called stays."""
+DESPITE = "Commit it although it breaks what is expected"
+"""What an owner ticks in a review; the parameter `despite_expectations` of the service."""
+_DESPITE = "write it with `despite_expectations`"
 _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -44,9 +47,13 @@ def share(of_one: float) -> str:
 
 
 def for_owners(text: str) -> str:
-    """Say project where the service says tenant: the word of those whose list it is."""
+    """Say project where the service says tenant, and a box of the review where it names a parameter.
+
+    Project is the word of those whose list it is.
+    """
     return _TENANT.sub(
-        lambda found: found[0] if found[1] is None else "Project" if found[1] == "T" else "project", text
+        lambda found: found[0] if found[1] is None else "Project" if found[1] == "T" else "project",
+        text.replace(_DESPITE, f"tick “{DESPITE}” in the review"),
     )
 
 

@@ -21,8 +21,8 @@ from orchestrator.cli.terminal import remark, say
 from orchestrator.errors import BadInput, Conflict, NotFound, Stale
 from orchestrator.policy.describe import box_text
 from orchestrator.policy.endpointnames import reference_text
-from orchestrator.policy.model import Acl, Rule
-from orchestrator.policy.operatorchanges import compare_operator_rules
+from orchestrator.policy.model import Acl, ReturnTraffic, Rule
+from orchestrator.policy.operatorchanges import OperatorChanges, compare_operator_rules
 from orchestrator.policy.rulechanges import list_changes
 from orchestrator.policy.ruletext import rule_text
 
@@ -144,8 +144,10 @@ def _change(
         asking.check()
         if asking.message:
             remark("the operator's rules have no history: the message is not kept")
+        returns = ReturnTraffic(client.domain(domain).return_traffic)
         with naming_rules(wanted):
-            is_agreed = _is_agreed(domain, seen.rules, wanted, asking)
+            compared = compare_operator_rules(Acl(seen.rules), Acl(wanted), returns)
+            is_agreed = _is_agreed(domain, seen.rules, wanted, compared, asking)
         if not is_agreed:
             return
         written = None
@@ -189,12 +191,11 @@ def _of(rules: Sequence[Rule], name: str) -> Rule | None:
     return next((each for each in rules if each.id == name), None)
 
 
-def _is_agreed(domain: str, before: Rules, after: Rules, asking: Asking) -> bool:
+def _is_agreed(domain: str, before: Rules, after: Rules, compared: OperatorChanges, asking: Asking) -> bool:
     """Show the edit, ask, and return whether to carry it out.
 
     Ends with 1 where the answer is no.
     """
-    compared = compare_operator_rules(Acl(before), Acl(after))
     say(f"{domain}, for every tenant:", bold=True)
     say_headline(compared.says({rule.id for rule in after}))
     say("rules:", bold=True)

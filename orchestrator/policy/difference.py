@@ -19,7 +19,7 @@ box, and the rules whose packets are to be left out of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -139,6 +139,19 @@ def difference(
 
     Raises TooLarge where the answer would be a book, or was not found within the limits of work.
     """
+    return _compare(before, after, lambda _: True, own=own, returns=returns, limits=limits)
+
+
+def _compare(
+    before: Acl,
+    after: Acl,
+    is_told: Callable[[_Region], bool],
+    *,
+    own: Sequence[Prefix] = (),
+    returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Difference:
+    """Compare two lists, and tell some of the regions that differ."""
     found: dict[Fate, list[Change]] = {fate: [] for fate in get_args(Fate)}
     before, after = nearby(before, after)
     for direction in Direction:
@@ -147,7 +160,7 @@ def difference(
         for family in Family:
             if family in olds and family in news:
                 both = _Both(_once(olds[family]), _once(news[family]), limits)
-                regions = both.regions() if both.changed else []
+                regions = [region for region in both.regions() if is_told(region)] if both.changed else []
                 for fate in found:
                     found[fate] += _describe_regions((each for each in regions if each.fate == fate), direction)
     return Difference(*(tuple(changes) for changes in found.values()))
@@ -157,23 +170,33 @@ def difference(
 class OperatorDifference:
     """Packets that operator rules decide otherwise, whatever the lists of tenants say.
 
-    `decided`: the operator permits or denies them from then on. `left`: what it permitted before (`denied`), or denied
-    (`permitted`), and then leaves to the lists, or decides the other way.
+    `decided`: the operator permits or denies them from then on, or decides them as before and another way in regard to
+    their connections (`stateless`, `tracked`). `left`: what it permitted before (`denied`), or denied (`permitted`),
+    and then leaves to the lists, or decides the other way.
     """
 
     decided: Difference
     left: Difference
 
 
-def operator_difference(before: Acl, after: Acl) -> OperatorDifference:
-    """Compare operator rules with both defaults: all else denied, all else permitted. Raises TooLarge."""
+def operator_difference(before: Acl, after: Acl, returns: ReturnTraffic = ReturnTraffic.EXPLICIT) -> OperatorDifference:
+    """Compare operator rules with both defaults: all else denied, all else permitted.
+
+    The marks of rules count where the domain's `returns` is TRACKED. Raises TooLarge.
+    """
+    marks = returns if returns is ReturnTraffic.TRACKED else ReturnTraffic.EXPLICIT
     closed, opened = (
-        [Acl(acl.rules, ingress_default=default, egress_default=default) for acl in (before, after)]
+        tuple(Acl(acl.rules, ingress_default=default, egress_default=default) for acl in (before, after))
         for default in (Action.DENY, Action.PERMIT)
     )
-    permits, denies = difference(*closed), difference(*opened)
-    decided = Difference(permits.permitted, denies.denied)
+    permits, denies = (_compare(old, new, _is_decided_by_rules, returns=marks) for old, new in (closed, opened))
+    decided = Difference(permits.permitted, denies.denied, permits.stateless, permits.tracked)
     return OperatorDifference(decided, Difference(denies.permitted, permits.denied))
+
+
+def _is_decided_by_rules(region: _Region) -> bool:
+    """Return whether a region's verdict changes, or rules decide it in both lists: a default is no operator's rule."""
+    return region.before.permit is not region.after.permit or None not in (region.before.rule, region.after.rule)
 
 
 def _once(rows: Iterable[Row]) -> list[Row]:

@@ -55,6 +55,7 @@ def test_shares(of_one: float, text: str) -> None:
         ("is not among the tenant's own prefixes", "is not among the project's own prefixes"),
         ("Tenants of 'a tenant'", "Projects of 'a tenant'"),
         ("nothing", "nothing"),
+        ("or write it with `despite_expectations`", f"or tick “{words.DESPITE}” in the review"),
     ],
 )
 def test_owners_read_project(said: str, shown: str) -> None:

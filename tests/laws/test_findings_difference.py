@@ -15,7 +15,7 @@ from orchestrator.policy import difference as difference_module
 from orchestrator.policy import oracle
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.cover import Limits
-from orchestrator.policy.difference import Change, difference
+from orchestrator.policy.difference import Change, Difference, difference, operator_difference
 from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import TCP, UDP
@@ -140,6 +140,62 @@ def test_a_difference_is_exact_on_every_kind_of_packet(
 @pytest.mark.usefixtures("told")
 def test_a_difference_of_longer_lists_is_exact_at_their_corners(two: tuple[Acl, Acl], returns: ReturnTraffic) -> None:
     judge(*two, list(corner_packets_of(*two))[:500], (), returns)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edits(5), return_traffic)
+@pytest.mark.usefixtures("told")
+def test_what_operators_decide_otherwise_is_exact(two: tuple[Acl, Acl], returns: ReturnTraffic) -> None:
+    """Each packet is told once for what decides it from now on, and once for what decides it no more."""
+    before, after = (Acl(acl.rules) for acl in two)
+    found = operator_difference(before, after, returns)
+    for direction in Direction:
+        for packet in list(corner_packets_of(before, after))[:500]:
+            was, now = (oracle.first_match(acl.rules, packet, direction, {}) for acl in (before, after))
+            remarked = was and now and was.stateless is not now.stateless and returns is ReturnTraffic.TRACKED
+            stays = was and now and was.action is now.action
+            expected = {
+                "decided": None
+                if not now
+                else now.action.value
+                if not stays
+                else _MARKS[now.stateless]
+                if remarked
+                else None,
+                "left": was.action.value if was and not stays else None,
+            }
+            told = {
+                "decided": _fates(found.decided, packet, direction, before, after),
+                "left": [_UNDONE[fate] for fate in _fates(found.left, packet, direction, before, after)],
+            }
+            assert told == {which: [fate] if fate else [] for which, fate in expected.items()}
+
+
+def test_an_operators_mark_counts_between_rules_and_not_at_a_default() -> None:
+    tracked = ReturnTraffic.TRACKED
+    for action in Action:
+        plain = rule("one", action, UDP)
+        marked = replace(plain, stateless=True)
+        found = operator_difference(Acl((plain,)), Acl((marked,)), tracked)
+        assert [len(changes) for _, changes in found.decided.by_fate] == [0, 0, 1, 0]
+        assert not found.left
+        assert not operator_difference(Acl((plain,)), Acl((marked,)), ReturnTraffic.ESTABLISHED).decided
+        gone = operator_difference(Acl((marked,)), Acl(()), tracked)
+        assert not gone.decided
+        assert sum(len(changes) for _, changes in gone.left.by_fate) == 1
+
+
+_MARKS = {True: "stateless", False: "tracked"}
+_UNDONE = {"permit": "deny", "deny": "permit"}
+
+
+def _fates(found: Difference, packet: Packet, direction: Direction, before: Acl, after: Acl) -> list[str]:
+    return [
+        fate
+        for fate, changes in found.by_fate
+        for change in changes
+        if change.direction is direction and says(change, packet, before, after, ReturnTraffic.EXPLICIT)
+    ]
 
 
 @settings(max_examples=30, deadline=None)

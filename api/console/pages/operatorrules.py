@@ -26,6 +26,7 @@ from api.console.parts.view import View
 from orchestrator.errors import AclflowError, Stale
 from orchestrator.policy.describe import box_text
 from orchestrator.policy.difference import Change
+from orchestrator.policy.model import ReturnTraffic
 from orchestrator.policy.operatorchanges import compare_operator_rules
 from orchestrator.policy.rulechanges import RuleChange, list_changes
 from orchestrator.policy.ruletext import rule_text
@@ -114,7 +115,9 @@ class _ReviewPage:
         draft = self._desk.draft
         tenants = await self._view.read("every tenant", lambda client: list(client.tenants()), fresh_s=2)
         number = sum(each.domain == self._desk.domain for each in tenants)
-        found = await asyncio.to_thread(compare_operator_rules, draft.base.acl, draft.acl)
+        domains = await self._view.read("domains", lambda client: list(client.domains()), fresh_s=2)
+        returns = next(ReturnTraffic(each.return_traffic) for each in domains if each.id == self._desk.domain)
+        found = await asyncio.to_thread(compare_operator_rules, draft.base.acl, draft.acl, returns)
         self._says.clear()
         with self._says:
             draw_headline(found.says({rule.id for rule in draft.acl.rules}))

@@ -183,7 +183,7 @@ class _ReviewPage:
         with self._expected.fill():
             draw_outcomes(found.expectations)
             if found.broken:
-                self._despite = ui.checkbox("Commit it although it breaks what is expected").props("color=negative")
+                self._despite = ui.checkbox(words.DESPITE).props("color=negative")
 
     async def _headline(self, changes: Sequence[Json] | None) -> tuple[Sentence, ...]:
         """Say the change in sentences, with the counts of rules that lose packets."""
