@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import signal
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 from chromium import COMPLETE, chromium, keep_picture
+from command_line import ForkedCommand
 from patience import PATIENCE_S, until
 from playwright.sync_api import Browser, BrowserContext, Error, Page
 
@@ -94,31 +94,29 @@ class Town:
     admin: str
     member: str
     reader: str
-    service: subprocess.Popen[bytes] = field(repr=False)
+    service: ForkedCommand = field(repr=False)
 
     def client(self, token: str | None = None) -> Client:
         return Client(self.url, token or self.admin)
 
     def stop_service(self) -> None:
         self.service.kill()
-        self.service.wait()
 
     def start_service(self) -> None:
         self.service = _serve(self.directory, self.url)
 
 
-def _serve(directory: Path, url: str) -> subprocess.Popen[bytes]:
+def _serve(directory: Path, url: str) -> ForkedCommand:
     environment = {**os.environ, "ACLFLOW_STATE_DIR": str(directory), "ACLFLOW_LOG_LEVEL": "error"}
-    command = [sys.executable, "-m", "orchestrator.cli", "serve", "--port", url.rpartition(":")[2]]
-    process = subprocess.Popen(command, env=environment)
+    process = ForkedCommand("serve", "--port", url.rpartition(":")[2], environment=environment)
     with Client(url, "nobody") as client:
         _until(client.is_ready, process)
     return process
 
 
-def _until(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+def _until(ready: Callable[[], bool], process: ForkedCommand) -> None:
     def is_so() -> bool:
-        assert process.poll() is None, "it has ended"
+        assert process.ended is None, "it has ended"
         return ready()
 
     until(is_so, what=lambda: "it is not ready in time")
@@ -136,14 +134,13 @@ def _answers(url: str) -> bool:
 def _console(url: str, options: Sequence[str]) -> Iterator[str]:
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ACLFLOW_", "PYTEST_"))}
-    command = [sys.executable, "-m", "orchestrator.cli", "console", "--url", url, "--port", str(port), *options]
-    process = subprocess.Popen(command, env=environment)
+    process = ForkedCommand("console", "--url", url, "--port", str(port), *options, environment=environment)
     here = f"http://127.0.0.1:{port}"
     try:
         _until(lambda: _answers(here), process)
         yield here
     finally:
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_S)
 
 
