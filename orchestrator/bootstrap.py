@@ -39,12 +39,13 @@ _HERE = "machine"
 """How one is named who works on the store itself, on the service's machine."""
 
 
-def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_now) -> Service:
+def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] | None = None) -> Service:
     """Wire a service. It is started by its application's lifespan. Raises what `open_store` raises."""
-    return wire_service(_open(settings, clock), settings, clock)
+    store = _open(settings, clock)
+    return wire_service(store, settings, clock or store.now)
 
 
-def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Store:
+def _open(settings: Settings, clock: Callable[[], dt.datetime] | None = None) -> Store:
     make_state_dir(settings)
     history = HistorySettings(
         moments_s=settings.history_moments_s,

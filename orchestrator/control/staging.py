@@ -44,6 +44,7 @@ from orchestrator.policy.stateless import is_mixed
 from orchestrator.program.program import Program
 from orchestrator.store.points.records import HeldRecord
 from orchestrator.store.records import UNWRITTEN, PolicySnapshot
+from orchestrator.store.sql.clock import Ages
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
@@ -138,6 +139,7 @@ class Staging:
     def __init__(self, *, is_alone: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         self._is_alone = is_alone
         self._clock = clock
+        self._ages = Ages(clock)
         self._lock = threading.Lock()
         self._published: defaultdict[str, _History] = defaultdict(_History)
         self._complete: set[str] = set()
@@ -317,7 +319,7 @@ class Staging:
 
         Programs that no host can hold any more are forgotten. Lists that `step` does not concern are the newest.
         """
-        ages = [(unit.now - host.reported).total_seconds() for host in hosts if host.reported is not None]
+        ages = [self._ages.since(host.reported, unit.now) for host in hosts if host.reported is not None]
         with self._lock:
             history = self._published.get(domain)
             known = () if history is None else tuple(history.programs)

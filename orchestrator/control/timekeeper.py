@@ -26,6 +26,7 @@ from orchestrator.control.pauses import Resting
 from orchestrator.errors import TooOften, TryAgain
 from orchestrator.store.acls.lists import REVERT
 from orchestrator.store.records import ExpiringRule
+from orchestrator.store.sql.clock import Ages
 from orchestrator.store.unit import Unit
 
 T = TypeVar("T")
@@ -55,7 +56,8 @@ class Timekeeper:
 
     `expiry_lead` is how long before its end a rule is announced to expire; `silence_s` is after how many seconds
     without a report an enforcement point counts as down. Nothing counts as down before that time has passed since the
-    first tick: while the service was away nobody could report.
+    first tick, and since the clock jumped: while the service was away nobody could report, and over a jump nobody had
+    the time.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Timekeeper:
         self._lead = expiry_lead
         self._silence_s = silence_s
         self._ticks = ticks
+        self._ages = Ages(ticks)
         self._listen_at: float | None = None
         self._resting = Resting(ticks)
         """Tenants whose rules cannot be taken out."""
@@ -139,15 +142,15 @@ class Timekeeper:
         due = unit.expiry.next_due()
         left = None if due is None else (due - unit.now).total_seconds()
         soon = unit.expiry.expiring(self._lead) if left is not None and left <= self._lead.total_seconds() else ()
-        return left, soon, self._listens() and unit.enforcers.has_silent(self._silence_s)
+        return left, soon, self._listens(unit.now) and unit.enforcers.has_silent(self._silence_s)
 
-    def _listens(self) -> bool:
+    def _listens(self, time_now: dt.datetime) -> bool:
         """Return whether to look for silent points.
 
         First when all had the time to speak, then now and then.
         """
         now = self._ticks()
-        if self._listen_at is None:
+        if self._listen_at is None or self._ages.look(time_now) >= self._silence_s / _LOOKS_A_SILENCE:
             self._listen_at = now + self._silence_s
         if now < self._listen_at:
             return False

@@ -34,7 +34,7 @@ from orchestrator.store.policycache import PolicyCache
 from orchestrator.store.pops.cache import PopCache
 from orchestrator.store.principals import PrincipalCache
 from orchestrator.store.records import Committed, Principal
-from orchestrator.store.sql.clock import SteadyClock, utc_now
+from orchestrator.store.sql.clock import DatabaseClock, SteadyClock, utc_now
 from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool, lock_log, sync_log
 from orchestrator.store.sql.faults import translate_faults
 from orchestrator.store.sql.keys import certificate_digest, digest_of, to_micros
@@ -59,7 +59,12 @@ class Store:
     """
 
     def __init__(
-        self, engine: Engine, settings: StoreSettings, clock: Callable[[], dt.datetime], name: str = ""
+        self,
+        engine: Engine,
+        settings: StoreSettings,
+        clock: Callable[[], dt.datetime],
+        name: str = "",
+        shared: DatabaseClock | None = None,
     ) -> None:
         self.engine = engine
         self._settings = settings
@@ -70,7 +75,7 @@ class Store:
         self._principals = PrincipalCache()
         self._chain = Chain()
         self.is_alone = engine.dialect.name == "sqlite"
-        self.members = None if self.is_alone else Members(engine.url, name)
+        self.members = None if self.is_alone else Members(engine.url, name, shared)
         """The services that share the store; None where there is one."""
         self._counting = threading.Lock()
         self.host_changes = 0
@@ -87,6 +92,10 @@ class Store:
     def patience_s(self) -> float:
         """How long a writer waits for others."""
         return self._settings.busy_timeout_s
+
+    def now(self) -> dt.datetime:
+        """Return the time as units of work bear it."""
+        return self._clock()
 
     def part(self, name: str) -> str | None:
         """Return a part's name as writers must give it; None with a single writer.
@@ -346,8 +355,12 @@ def _give_back(connection: Connection) -> None:
         connection.close()
 
 
-def open_store(url: str, *, settings: StoreSettings | None = None, clock: Callable[[], dt.datetime] = utc_now) -> Store:
+def open_store(
+    url: str, *, settings: StoreSettings | None = None, clock: Callable[[], dt.datetime] | None = None
+) -> Store:
     """Open ``sqlite:///path`` or ``postgresql+psycopg://user@host/name``.
+
+    Without a `clock`, the time is this machine's on SQLite, and the database's on PostgreSQL.
 
     A fresh database gets the schema; one of another schema raises Missing and names `aclflow db upgrade`.
     Raises also BadInput (the address), Unreachable and Busy.
@@ -356,7 +369,14 @@ def open_store(url: str, *, settings: StoreSettings | None = None, clock: Callab
     engine = connect_pool(url, chosen.busy_timeout_s, name)
     try:
         prepare(engine)
+        shared = _read_clock(engine) if clock is None and engine.dialect.name == "postgresql" else None
     except BaseException:
         engine.dispose()
         raise
-    return Store(engine, chosen, SteadyClock(clock), name)
+    return Store(engine, chosen, SteadyClock(clock or shared or utc_now), name, shared)
+
+
+def _read_clock(engine: Engine) -> DatabaseClock:
+    """Read the database's clock. Raises Busy, Unreachable."""
+    with translate_faults(), engine.connect() as connection:
+        return DatabaseClock(connection.execute(text("SELECT clock_timestamp()")).scalar_one())

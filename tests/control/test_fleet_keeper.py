@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -231,6 +233,21 @@ def test_a_service_that_was_away_does_not_take_everybody_for_silent(world: World
     for _ in range(4):
         world.keeper.tick()
         world.pass_(0.25)
+    assert world.told("vnf.sick") == []
+    assert world.shares() == {"fw-0": 128, "fw-1": 128}
+
+
+def test_a_clock_that_jumps_makes_nobody_silent(world: World) -> None:
+    """One has spoken since, and of the other one nobody had the time to hear."""
+    world.until(lambda: len(world.serving()) == 2)
+    never = world.agents["fw-1"].never
+    never |= {"load", "speak"}
+    world.wall.jump(dt.timedelta(hours=1))
+    with suppress(Busy):  # the lease is over, too: it is taken again
+        world.keeper.tick()
+    world.pass_(0.5)
+    never.clear()
+    world.pass_(5.0)
     assert world.told("vnf.sick") == []
     assert world.shares() == {"fw-0": 128, "fw-1": 128}
 

@@ -223,6 +223,30 @@ def test_silence_is_told_within_ten_seconds_and_not_for_two_signs_that_are_lost(
     assert told_after <= 10.0
 
 
+def test_a_clock_that_jumps_takes_nobody_for_down(plant: Plant) -> None:
+    with plant.store.write() as unit:
+        token = unit.enforcers.invite("pop", expires=unit.now + HOUR, author="test")
+        enforcer = unit.enforcers.enrol(token, name="c", kind="openflow").enforcer.id
+    for seconds in (61, 61):
+        plant.tick()
+        plant.ticks += seconds
+        plant.wall.now += dt.timedelta(seconds=seconds)
+        with plant.store.write() as unit:
+            unit.enforcers.report(enforcer, [])
+    plant.tick()
+    plant.wall.now += HOUR
+    for _ in range(59):  # it speaks again in time, and only then is looked for
+        plant.tick()
+        plant.ticks += 1
+        plant.wall.now += dt.timedelta(seconds=1)
+    with plant.store.write() as unit:
+        unit.enforcers.report(enforcer, [])
+    plant.ticks += 1
+    plant.wall.now += dt.timedelta(seconds=1)
+    plant.tick()
+    assert plant.told("enforcer.down") == []
+
+
 def test_nobody_is_down_before_all_had_the_time_to_speak(plant: Plant) -> None:
     with plant.store.write() as unit:
         token = unit.enforcers.invite("pop", expires=unit.now + HOUR, author="test")

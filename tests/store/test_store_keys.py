@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import FAR_POOL, prefixes
 
-from orchestrator.store.sql.clock import SteadyClock
+from orchestrator.store.sql.clock import Ages, SteadyClock
 from orchestrator.store.sql.keys import (
     HIGHEST_KEY,
     LOWEST_KEY,
@@ -85,3 +86,25 @@ def test_the_clock_never_goes_back() -> None:
     assert seen[1] - seen[0] < dt.timedelta(seconds=5)  # three o'clock, then two and one: time goes on from three
     assert seen[0] == times[1]
     assert seen[3] == times[4]
+
+
+def test_an_age_leaves_out_what_the_clock_jumped_since() -> None:
+    ticks = [100.0]
+    ages = Ages(lambda: ticks[0])
+    start, hour = dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.timedelta(hours=1)
+
+    def at(seconds: float, jumped: dt.timedelta = dt.timedelta()) -> dt.datetime:
+        ticks[0] = 100.0 + seconds
+        return start + dt.timedelta(seconds=seconds) + jumped
+
+    assert ages.since(start, at(5)) == 5
+    assert ages.since(start, at(6, hour)) == pytest.approx(6)
+    assert ages.since(at(6, hour), at(8, hour)) == pytest.approx(2), "what came after the jump is as old as it looks"
+    assert ages.look(at(9, hour)) == 0
+    assert ages.look(at(10, 2 * hour)) == pytest.approx(3600)
+    assert ages.since(start, at(11, 2 * hour)) == pytest.approx(11)
+    assert ages.since(at(20, 2 * hour), at(11, 2 * hour)) == 0
+    assert ages.since(start, at(12, 2 * hour) - dt.timedelta(seconds=3)) == pytest.approx(9), (
+        "a transaction that waited"
+    )
+    assert ages.look(at(13, 2 * hour)) == 0

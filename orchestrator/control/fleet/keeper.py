@@ -35,6 +35,7 @@ from orchestrator.errors import AclflowError, Busy, TryAgain
 from orchestrator.scaling.decide import Decision
 from orchestrator.scaling.lifecycle import CARRYING, ENDING, MemberState, Sight
 from orchestrator.store.firewalls.records import FleetRecord
+from orchestrator.store.sql.clock import Ages
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
@@ -82,6 +83,7 @@ class FleetKeeper:
         """Fleets that what is wrong with them keeps from being looked after."""
         self._sky: Sky | None = None
         self._held_until = 0.0
+        self._ages = Ages(ticks)
         self._listens_since: dt.datetime | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
@@ -121,7 +123,8 @@ class FleetKeeper:
             return min(IDLE_LOOK_S, self._lease_s / 3)
         self._look_at_cloud()
         found, now = self._units.read(lambda unit: (known_fleets(unit), unit.now))
-        self._listens_since = self._listens_since or now
+        if self._ages.look(now) or self._listens_since is None:  # over a jump of the clock nobody had the time to speak
+            self._listens_since = now
         moved = [self._keep_fleet(known) for known in found if known.domain not in self._resting]
         due = frozenset(known.look.record.domain for known in found if deciding.is_due(known.look, now))
         moved.append(bool(due) and self._decide(due))

@@ -9,7 +9,8 @@
 
 An owner follows from the set of living services alone, by rendezvous hashing: each service works it out for itself, and
 one that comes or goes moves only its own share. No clock is compared with another one: whether a session moves is told
-by its own last query, and how long it does not is counted in looks, so a clock that jumps changes nothing.
+by its own last query, and how long it does not is counted in looks, so a clock that jumps changes nothing. They agree
+on the time by the database's clock, which each look reads.
 
 Ownership gives no right to write. Any service may write any domain in that domain's turn (`database.begin_writing`),
 and what it finds there is what was committed last; so two services that take each other for dead do no harm. A service
@@ -18,6 +19,7 @@ that was paused in the middle of a write cannot commit it: the database has roll
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import threading
 import time
@@ -29,6 +31,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL
 
+from orchestrator.store.sql.clock import DatabaseClock
 from orchestrator.store.sql.database import LIVENESS, session_name
 
 LOOK_S = 0.5
@@ -40,7 +43,7 @@ _GIVEN_UP = 4
 _CHANNEL = "aclflow_members"
 _MEMBER = " member"
 _SESSIONS = (
-    "SELECT application_name, pid, query_start FROM pg_stat_activity "
+    "SELECT application_name, pid, query_start, clock_timestamp() FROM pg_stat_activity "
     "WHERE datname = current_database() AND usename = current_user AND application_name LIKE 'aclflow % member'"
 )
 _END = (
@@ -99,12 +102,16 @@ class Silence:
 
 
 class Members:
-    """This service among the others. Safe between threads."""
+    """This service among the others. Safe between threads.
 
-    def __init__(self, url: URL, name: str) -> None:
+    Each look at the others also sets `clock`, the database's.
+    """
+
+    def __init__(self, url: URL, name: str, clock: DatabaseClock | None = None) -> None:
         self.now = Membership(name, frozenset({name}))
         """The newest membership. While the database is away it stays as it was."""
         self._name = name
+        self._clock = clock
         self._address = make_conninfo(
             url.set(drivername="postgresql").render_as_string(hide_password=False),
             connect_timeout=5,
@@ -162,7 +169,11 @@ class Members:
 
     def _look(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
         """Find the living services, and end the sessions of services silent for long."""
-        sessions = {_service(str(called)): (pid, asked) for called, pid, asked in connection.execute(_SESSIONS)}
+        sessions = {}
+        for called, pid, asked, time_there in connection.execute(_SESSIONS):
+            sessions[_service(str(called))] = (pid, asked)
+            if self._clock is not None and isinstance(time_there, dt.datetime):
+                self._clock.note(time_there)
         sessions.pop(self._name, None)
         now = time.monotonic()
         counts = now - self._counted_at >= LOOK_S / 2  # notices make further looks, as many as services come and go
