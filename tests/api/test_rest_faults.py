@@ -20,14 +20,15 @@ from served import Served, ServiceProcess, served
 from orchestrator.bootstrap import create_token, opened_store, serve
 from orchestrator.client import Client, Held, Host
 from orchestrator.compile.host import compile_host
+from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.errors import AclflowError, BadInput, Busy, Conflict, Missing, Stale, Unreachable
-from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6
+from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6, Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
 from orchestrator.policy.model import Acl
 from orchestrator.program.delta import Delta, apply
 from orchestrator.program.program import Program
 from orchestrator.settings import Settings
-from orchestrator.store.records import Role
+from orchestrator.store.records import PolicySnapshot, Role
 
 LIMIT = 50_000
 
@@ -332,3 +333,35 @@ def test_single_rules_survive_a_kill_once_acknowledged(process: ServiceProcess) 
         kept = [rule.id for rule in admin.acl("all").acl.rules]
     newest_first = acknowledged[::-1]
     assert kept in (newest_first, [f"r{len(acknowledged) + 1}", *newest_first])
+
+
+def test_a_domain_that_does_not_compile_keeps_none_of_fifty_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are given out, written and ready, and the one is named until it compiles again."""
+    domains, broken = [f"d{number:02}" for number in range(50)], "d00"
+    with opened_store(Settings(state_dir=tmp_path)) as store, store.write() as unit:
+        for number, domain in enumerate(domains):
+            unit.domains.create(domain)
+            owned = [Prefix.parse(f"10.{number}.0.0/16")]
+            unit.tenants.create(f"of-{domain}", name="", domain=domain, prefixes=owned)
+    compile_one, faults = Compiler.compile, {broken}
+
+    def compile_others(self: Compiler, domain: str, snapshot: PolicySnapshot, **more: bool) -> Compiled:
+        if domain in faults:
+            raise MemoryError("planted")
+        return compile_one(self, domain, snapshot, **more)
+
+    monkeypatch.setattr(Compiler, "compile", compile_others)
+    with served(tmp_path) as running, running.client() as admin:
+        assert [domain for domain in domains if not admin.is_ready(domain)] == [broken]
+        assert [(each.kind, each.domain) for each in admin.status().concerns] == [("uncompiled", broken)]
+        for domain in (domains[1], domains[-1]):
+            generation = admin.put_acl(f"of-{domain}", ports(1, 3)).generation
+            assert admin.watch_program(domain, wait_s=PATIENCE_S).generation >= generation
+        with running.client() as another, pytest.raises(AclflowError):
+            another.put_acl(f"of-{broken}", ports(1, 3))
+        assert not admin.acl(f"of-{broken}").acl.rules
+        faults.clear()
+        until(lambda: admin.is_ready(broken))
+        assert admin.status().concerns == ()
