@@ -41,6 +41,7 @@ from orchestrator.control.packets.sinks import Collector, JsonLines
 from orchestrator.control.pops.manager import ServerManager, Unmade
 from orchestrator.control.precompiling import Precompiler
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.sealedsteps import SealedSteps
 from orchestrator.control.spreading import Spreading
 from orchestrator.control.tiers import Tiers
 from orchestrator.control.timekeeper import Timekeeper
@@ -190,7 +191,8 @@ def wire_service(store: Store, settings: Settings, clock: Callable[[], dt.dateti
 
 
 def _wire_core(store: Store, settings: Settings) -> _Core:
-    metrics, publisher, duties = Metrics(), Publisher(), Duties(store.members)
+    metrics, publisher = Metrics(), Publisher()
+    duties = Duties(store.members, sealed=_sealed_steps(store, settings))
     metrics.watch(
         lambda: (each for each in publisher.programs() if duties.keeps(each.domain)), lambda: publisher.watching
     )
@@ -240,6 +242,14 @@ def _wire_machines(core: _Core, settings: Settings, clock: Callable[[], dt.datet
     holder = _ALONE if is_alone else str(uuid.uuid4())
     keeper = FleetKeeper(core.control, hand, core.spreading, holder=holder)
     return _Machines(desk, onboarder, keeper, cloud.kind)
+
+
+def _sealed_steps(store: Store, settings: Settings) -> SealedSteps | None:
+    """Return how services pass each other steps, where they have an authority's key."""
+    if store.members is None or not settings.tls:
+        return None
+    authority = AuthorityDir(settings.authority_dir).load()
+    return SealedSteps(authority.derive_key("aclflow programs' steps"), store.members)
 
 
 def _is_enforced(store: Store, domain: str, generation: int) -> bool:

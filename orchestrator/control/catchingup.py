@@ -70,6 +70,8 @@ class CatchingUp:
         self._wake = threading.Condition()
         self._behind: dict[str, None] = {}
         """In the order in which they are compiled."""
+        self._steps: dict[str, list[str]] = {}
+        """The sealed steps of those that are behind by nothing else."""
         self._all_behind = True
         self._started = False
         self._stopping = False
@@ -104,22 +106,34 @@ class CatchingUp:
     def look_at(self, domain: str, *, first: bool = False) -> None:
         """A domain may be behind; `first`: somebody waits for its program."""
         with self._wake:
+            self._steps.pop(domain, None)
             if first:
                 self._behind = {domain: None, **self._behind}
             else:
                 self._behind.setdefault(domain)
             self._wake.notify()
 
-    def look_at_changed(self, domain: str) -> None:
-        """Catch up with another process's change of a domain.
+    def look_at_changed(self, domain: str, step: str | None = None) -> None:
+        """Catch up with another process's change of a domain, by a sealed step if given.
 
         At once where the domain is followed here, soon where it is owned.
         """
         if self._duties.is_followed(domain):
-            self.look_at(domain)
+            if step is None or not self._follow_step(domain, step):
+                self.look_at(domain)
         elif self._duties.owns(domain):
             with self._wake:
                 self._again_at.setdefault(domain, time.monotonic() + _AT_REST_S)
+
+    def _follow_step(self, domain: str, step: str) -> bool:
+        """Queue a step, unless the domain is to be compiled anyway."""
+        with self._wake:
+            if domain in self._behind and domain not in self._steps:
+                return False
+            self._steps.setdefault(domain, []).append(step)
+            self._behind.setdefault(domain)
+            self._wake.notify()
+        return True
 
     def look_at_all(self) -> None:
         """Any domain may be behind, or have another owner."""
@@ -168,6 +182,7 @@ class CatchingUp:
             raise
         with self._wake:
             kept = [domain for domain in domains if self._duties.keeps(domain)]
+            self._steps.clear()
             self._behind |= {domain: None for domain in kept if domain not in self._behind}
 
     def _find_those_to_try_again(self) -> None:
@@ -193,7 +208,20 @@ class CatchingUp:
                     return
                 domain = next(iter(self._behind))
                 del self._behind[domain]
-            self._catch_up(domain)
+                steps = self._steps.pop(domain, ())
+            if not steps or not self._take_steps(domain, steps):
+                self._catch_up(domain)
+
+    def _take_steps(self, domain: str, steps: Sequence[str]) -> bool:
+        """Publish a domain's program by steps.
+
+        It is compiled and proven when the domain is at rest, or soon.
+        """
+        if not self._maker.take_steps(domain, steps):
+            return False
+        with self._wake:
+            self._again_at.setdefault(domain, time.monotonic() + _AT_REST_S)
+        return True
 
     def _catch_up(self, domain: str) -> None:
         with self._wake:

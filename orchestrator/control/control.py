@@ -87,9 +87,10 @@ class Control:
         self._idle = IdleHosts()
         self._precompiler = precompiler
         admission = Admission(self.ceilings, precompiler)
-        self._maker = Maker(store, compiler, publisher, self._tiers, self._staging, self._idle, admission)
-        chores = timekeeper or Timekeeper(), promoter or Promoter(), HeavyChooser()
         self._duties = duties or Duties()
+        sealed = self._duties.sealed
+        self._maker = Maker(store, compiler, publisher, self._tiers, self._staging, self._idle, admission, sealed)
+        chores = timekeeper or Timekeeper(), promoter or Promoter(), HeavyChooser()
         self._loop = CatchingUp(self, self._maker, self._staging, chores, duties=self._duties)
         self._queues: dict[str | None, WriteQueue] = {None: WriteQueue(partial(self._carry, None), store.patience_s)}
         self._queues_lock = threading.Lock()
@@ -109,10 +110,7 @@ class Control:
         return self._store.known_bearer(secret)
 
     def bearer(self, secret: str) -> Principal:
-        """Return a token's bearer.
-
-        Raises Unauthenticated.
-        """
+        """Return a token's bearer. Raises Unauthenticated."""
         return self._store.bearer(secret)
 
     def known_certified(self, fingerprint: bytes) -> Principal | None:
@@ -441,7 +439,7 @@ class Control:
         if not committed.domains and committed.last_event is None:  # notices may have been lost: look for ourselves
             self._loop.look_at_all()
         for domain in committed.domains:
-            self._loop.look_at_changed(domain)
+            self._loop.look_at_changed(domain, committed.steps.get(domain))
 
 
 def _lap(jobs: Jobs, stage: str) -> None:

@@ -3,7 +3,7 @@
 On SQLite, and where a `Control` is wired without members, that is every domain. Where several services share a
 PostgreSQL, each domain has one owner among them (`store/sql/members.py`), and enforcement points connect to any:
 
-    followed here    its newest program is published here as soon as its commit is heard of
+    followed here    its newest program is published here as soon as its commit is heard of (`sealedsteps.py`)
     owned, at rest   it is kept up now and then, so that a first watcher or a first write finds little to do
     neither          nothing is done here; the first watcher or question has it compiled then
 """
@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from orchestrator.control.sealedsteps import SealedSteps
 from orchestrator.store.sql.members import Members
 
 FOLLOWED_S = 60.0
@@ -23,9 +24,19 @@ FOLLOWED_S = 60.0
 
 
 class Duties:
-    """Which domains this service keeps compiled. Safe between threads."""
+    """Which domains this service keeps compiled. Safe between threads.
 
-    def __init__(self, members: Members | None = None, *, ticks: Callable[[], float] = time.monotonic) -> None:
+    `sealed` is how services pass each other the steps of programs; None: each compiles what others commit.
+    """
+
+    def __init__(
+        self,
+        members: Members | None = None,
+        *,
+        sealed: SealedSteps | None = None,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.sealed = sealed
         self._members = members
         self._ticks = ticks
         self._lock = threading.Lock()

@@ -222,6 +222,8 @@ class ProgramKeeper:
         generation, since = self._seen.get(program.domain, (-1, now))
         if generation != program.generation:
             self._seen[program.domain] = program.generation, now
+        elif not self._publisher.is_proven(program.domain):
+            return
         elif self._saved.get(program.domain) != generation and now >= max(since + self._rest_s, self._not_before):
             try:
                 if self._kept.save(program):

@@ -2,6 +2,7 @@
 
     a transaction ── made(unit, ...) ──▶ Step ── commit ──▶ publish        refused: nothing was acknowledged
     the latest ───── catch_up(domain) ─────────────────────▶ publish       a commit that nobody here compiled, a start
+    a sealed step ── take_steps(domain, ...) ──────────────▶ publish       another service's commit (`sealedsteps.py`)
 
 What may be published next follows from what was published (`staging.py`), so nobody publishes between somebody's
 decision and what comes of it: `deciding` is held from the one to the other.
@@ -11,9 +12,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -23,13 +24,16 @@ from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.promote import settled
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.quota import Usage
+from orchestrator.control.sealedsteps import SealedSteps
 from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Programs, Tiers
-from orchestrator.errors import NotFound
+from orchestrator.errors import NotFound, Stale
 from orchestrator.memory import give_back
 from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.model import ReturnTraffic
+from orchestrator.program.delta import apply
 from orchestrator.program.program import Program
+from orchestrator.program.wire import written
 from orchestrator.store import Store
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.transaction import domain_part
@@ -110,6 +114,7 @@ class Maker:
         staging: Staging,
         idle: IdleHosts,
         admission: Admission,
+        sealed: SealedSteps | None = None,
     ) -> None:
         self.deciding = Turns()
         self._store = store
@@ -119,6 +124,7 @@ class Maker:
         self._staging = staging
         self._idle = idle
         self._admission = admission
+        self._sealed = sealed
         self._usage = Usage()
 
     @property
@@ -154,7 +160,7 @@ class Maker:
             first = self._first_step(unit, domain, snapshot, compiled, others, stride)
             if first is None:
                 return None
-            step = first
+            step = self._pass_on(unit, domain, first)
             told["flows"] = len(compiled.program.blocks)
         unit.events.append("generation.published", domain, told)
         lap("database")
@@ -199,6 +205,15 @@ class Maker:
         with self.deciding.of(self._store.part(domain)):
             self._make_latest(domain)
 
+    def take_steps(self, domain: str, steps: Sequence[str]) -> bool:
+        """Publish another service's programs by sealed steps; return whether nothing is left to do.
+
+        Something is left where a step is none of ours, or does not start from a program that was published here, and
+        where an intersection goes first. Programs that are published so are not proven here yet.
+        """
+        with self.deciding.of(self._store.part(domain)):
+            return domain not in self._staging.staged and all(self._take_step(domain, step) for step in steps)
+
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain that is no more."""
         with self.deciding.of(self._store.part(domain)):
@@ -239,12 +254,52 @@ class Maker:
         first = self._staging.intersection_of(domain, newest, held_back)
         return Step(newest.generation, first, self._compiler.compile(domain, first, is_intersection=True), others)
 
+    def _pass_on(self, unit: Unit, domain: str, step: Step) -> Step:
+        """Pass a step to other services with its commit.
+
+        Steps of hosts' programs to the newest policy are passed, in domains without other tiers.
+        """
+        compiled = step.compiled
+        if self._sealed is None or not self._sealed.has_readers or compiled is None or compiled.change is None:
+            return step
+        is_other = step.snapshot.generation != step.target or any(each is not None for each in step.others.values())
+        if is_other or compiled.is_large:
+            return step
+        change = written(compiled.change)  # its bytes are needed again when it is published
+        sealed = self._sealed.seal(domain, change)
+        if sealed is not None:
+            unit.pass_step(domain, sealed)
+        return replace(step, compiled=replace(compiled, change=change))
+
+    def _take_step(self, domain: str, sealed: str) -> bool:
+        """Publish a step's program, unless that or a newer one is published."""
+        step = None if self._sealed is None else self._sealed.open(domain, sealed)
+        program = self._publisher.program(domain)
+        if step is None or program is None:
+            return False
+        if program.generation >= step.generation:
+            return True
+        base = self._publisher.find_recent(domain, step.base)
+        if base is None or self._tiers.has_programs(domain):
+            return False
+        try:
+            following = apply(base, step)
+        except Stale:
+            return False
+        if following.blocks.digest(following.ports) != step.target:
+            return False
+        self._idle.made(domain)
+        self._publisher.publish(following, step, is_proven=False)
+        time.sleep(_GIVES_WAY_S)
+        return True
+
     def _make_latest(self, domain: str) -> None:
         program = self._publisher.program(domain)
         try:
             with self._store.read() as unit:
                 snapshot = unit.domains.policy(domain)
-                if program is not None and program.generation >= snapshot.generation:
+                ahead = -1 if program is None else program.generation - snapshot.generation
+                if ahead > 0 or (ahead == 0 and self._publisher.is_proven(domain)):
                     return
                 others = None
                 is_open = unit.intersections.is_open(domain, snapshot.generation)
@@ -263,6 +318,18 @@ class Maker:
                     others = self._tiers.compile(unit, domain, snapshot)
             compiled = self._compiler.compile(domain, now, is_intersection=now is not snapshot)
             self.publish(domain, Step(snapshot.generation, now, compiled, others))
+        elif now is snapshot and not self._publisher.is_proven(domain):
+            self._prove(domain, snapshot)
+
+    def _prove(self, domain: str, snapshot: PolicySnapshot) -> None:
+        """Compile and prove a program that came by steps, and replace it if it is wrong."""
+        self._admission.learn(domain, snapshot.policy)
+        program = self._compiler.compile(domain, snapshot).program
+        self._compiler.follow(domain)
+        if not self._publisher.confirm(program):
+            log.critical("what another service passed is not the policy's program: replaced", domain=domain)
+            self._publisher.publish(program, again=True)
+        self._staging.published(snapshot.generation, snapshot, program)
 
     def _decided(self, domain: str) -> tuple[PolicySnapshot, PolicySnapshot]:
         """Return a domain's newest snapshot, and the one that may be published.

@@ -81,16 +81,24 @@ class _Recent:
 class Edition:
     """A domain's current program with recent ones.
 
-    Only its cache of answers changes.
+    Only its cache of answers changes, and `is_proven`: whether this service has compiled and proven the program.
     """
 
-    def __init__(self, program: Program, recent: tuple[_Recent, ...] = ()) -> None:
+    def __init__(self, program: Program, recent: tuple[_Recent, ...] = (), *, is_proven: bool = True) -> None:
         self.program = program
+        self.is_proven = is_proven
         self._recent = {each.program.digest: each for each in recent if each.program.digest != program.digest}
         self._answers: dict[bytes | None, Answer] = {}
         self._encoding = threading.Lock()
 
-    def succeeded_by(self, program: Program, change: Delta | None = None) -> Edition:
+    def find_recent(self, digest: bytes) -> Program | None:
+        """Return this program or a recent one by its digest."""
+        if digest == self.program.digest:
+            return self.program
+        found = self._recent.get(digest)
+        return None if found is None else found.program
+
+    def succeeded_by(self, program: Program, change: Delta | None = None, *, is_proven: bool = True) -> Edition:
         """The next edition, with the answer for all who hold this one at hand.
 
         `change` may be the delta between the two. If it is from elsewhere, a small difference is looked for now; the
@@ -100,7 +108,7 @@ class Edition:
         recent = [*self._recent.values(), _Recent(self.program, own_bytes)][-KEPT_PROGRAMS:]
         while len(recent) > 1 and sum(each.own_bytes for each in recent) > KEPT_BYTES:
             del recent[0]
-        following = Edition(program, tuple(recent))
+        following = Edition(program, tuple(recent), is_proven=is_proven)
         is_ours = change is not None and (change.base, change.target) == (self.program.digest, program.digest)
         if not is_ours:
             change = between(self.program, program) if own_bytes <= LARGE_BYTES else None
@@ -161,19 +169,45 @@ class Publisher:
         """Every domain's current program."""
         return tuple(edition.program for edition in tuple(self._editions.values()))
 
-    def publish(self, program: Program, change: Delta | None = None, *, again: bool = False) -> bool:
+    def find_recent(self, domain: str, digest: bytes) -> Program | None:
+        """Return a domain's current program, or a recent one, by its digest."""
+        edition = self._editions.get(domain)
+        return edition.find_recent(digest) if edition else None
+
+    def is_proven(self, domain: str) -> bool:
+        """Return whether this service has proven a domain's current program, if there is one."""
+        edition = self._editions.get(domain)
+        return edition is None or edition.is_proven
+
+    def confirm(self, program: Program) -> bool:
+        """Note that a program was proven here; return whether it is the current one."""
+        with self._lock:
+            edition = self._editions.get(program.domain)
+            if edition is None or edition.program.digest != program.digest:
+                return False
+            edition.is_proven = edition.is_proven or edition.program.generation == program.generation
+            return edition.is_proven
+
+    def publish(
+        self, program: Program, change: Delta | None = None, *, again: bool = False, is_proven: bool = True
+    ) -> bool:
         """Make a program current and wake watchers.
 
         Returns False when the current one is as new already.
 
         `change` is how the program came about, if the caller knows: it spares comparing with the one before. `again`:
-        a generation may come to another program than before, for what else it is made of has changed.
+        a generation may come to another program than before, for what else it is made of has changed. `is_proven`: it
+        was compiled and proven here.
         """
         with self._lock:
             before = self._editions.get(program.domain)
             if before is not None and before.program.generation >= program.generation + again:
                 return False
-            self._editions[program.domain] = before.succeeded_by(program, change) if before else Edition(program)
+            self._editions[program.domain] = (
+                before.succeeded_by(program, change, is_proven=is_proven)
+                if before
+                else Edition(program, is_proven=is_proven)
+            )
         self._changed.fire()
         return True
 

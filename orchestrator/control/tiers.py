@@ -64,6 +64,10 @@ class Tiers:
         """Return the publisher of a tier's programs."""
         return self._tiers[tier].publisher
 
+    def has_programs(self, domain: str) -> bool:
+        """Return whether a domain has programs of these tiers."""
+        return any(each.publisher.program(domain) is not None for each in self._tiers.values())
+
     def compile(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> Programs:
         """The programs of a domain. Raises what refuses a change, with its place."""
         programs = {tier: each.compile(unit, domain, snapshot) for tier, each in self._tiers.items()}

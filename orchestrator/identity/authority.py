@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from orchestrator.errors import BadInput
@@ -84,6 +85,12 @@ class Authority:
     def pem(self) -> str:
         """Its certificate, for those who shall believe it."""
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    def derive_key(self, purpose: str) -> bytes:
+        """Return a secret of 32 bytes for one purpose, which follows from the key."""
+        encoding, form = serialization.Encoding.DER, serialization.PrivateFormat.PKCS8
+        secret = self.key.private_bytes(encoding, form, serialization.NoEncryption())
+        return HKDF(hashes.SHA256(), 32, None, purpose.encode()).derive(secret)
 
     @property
     def fingerprint(self) -> bytes:

@@ -278,7 +278,7 @@ class Store:
         with self._logging if tx.to_log or tx.head else nullcontext():
             tx.write_log(partial(lock_log, tx.connection))
             committed = Committed(
-                MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts, tx.lists_changed()
+                MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts, tx.lists_changed(), tx.steps
             )
             try:
                 announced = nullcontext() if committed.is_nothing else self._notices.announced(tx, committed)

@@ -356,12 +356,14 @@ class Committed:
 
     `domains` has those whose generation moved, `last_event` is the newest event's id. `hosts`: hosts came or went; only
     listeners in the process that committed learn of it. `lists`: the domains in which nothing but access lists changed.
+    `steps`: the steps of domains' programs, as the committer passes them to other services (`control/sealedsteps.py`).
     """
 
     domains: Mapping[str, int]
     last_event: int | None
     hosts: bool = False
     lists: Mapping[str, ListsChanged] = field(default_factory=dict, compare=False)
+    steps: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def is_nothing(self) -> bool:

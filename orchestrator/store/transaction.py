@@ -154,6 +154,8 @@ class Transaction:
     fresh: dict[int, CachedAcl] = field(default_factory=dict)
     moves: dict[int, ListMoves] = field(default_factory=dict)
     snapshots: dict[str, PolicySnapshot] = field(default_factory=dict)
+    steps: dict[str, str] = field(default_factory=dict)
+    """By domain, what other services are passed with the notice of the commit."""
     pops: dict[str, KnownPop] = field(default_factory=dict)
     replaced: set[str] = field(default_factory=set)
     _tenants: dict[str, Row[Any]] = field(default_factory=dict)

@@ -126,6 +126,10 @@ class Unit:
         """How far a change of this unit moves a domain's generation."""
         return self._tx.stride
 
+    def pass_step(self, domain: str, step: str) -> None:
+        """Pass a step of a domain's program on with the notice of the commit."""
+        self._tx.steps[domain] = step
+
     @property
     def moves_hosts(self) -> bool:
         """Whether hosts may have come or gone."""

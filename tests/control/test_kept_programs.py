@@ -351,3 +351,26 @@ def test_a_domain_at_rest_is_kept_and_one_that_is_deleted_is_not(store_url: str,
     until(lambda: not list((tmp_path / "kept").iterdir()))
     keeper.stop()
     service.close()
+
+
+def test_a_program_that_was_not_proven_here_is_not_kept(store_url: str, tmp_path: Path) -> None:
+    """As one that came by another service's step (`sealedsteps.py`)."""
+    service = Service(store_url, tmp_path / "kept")
+    for name in ("d0", "d1"):
+        service.control.write(lambda unit, name=name: unit.domains.create(name))  # type: ignore[misc]
+    program = service.start()
+    until(lambda: service.publisher.program("d1") is not None)
+    service.control.stop()  # else it might prove it now
+    assert service.publisher.publish(program, again=True, is_proven=False)
+
+    def is_kept(name: str) -> bool:
+        return service.kept.restore(name, service.control.read(lambda unit: unit.domains.policy(name))) is not None
+
+    keeper = ProgramKeeper(service.kept, service.publisher, rest_s=0.0, look_s=0.01)
+    keeper.start()
+    until(lambda: is_kept("d1"))
+    assert not is_kept("d0")
+    assert service.publisher.confirm(program)
+    until(lambda: is_kept("d0"))
+    keeper.stop()
+    service.close()

@@ -87,9 +87,9 @@ class Notices:
         notice = {"from": self._self, "number": number}
         told = {**notice, "domains": dict(committed.domains), "event": committed.last_event}
         lists = {domain: [changed.before, *changed.tenants] for domain, changed in committed.lists.items()}
-        payload = orjson.dumps({**told, "lists": lists}).decode()
-        if len(payload.encode()) > _LONGEST_NOTICE:
-            payload = orjson.dumps({**notice, "domains": {}, "event": None}).decode()
+        without = {**told, "lists": lists}, {**notice, "domains": {}, "event": None}
+        forms = (orjson.dumps(form).decode() for form in ({**without[0], "steps": dict(committed.steps)}, *without))
+        payload = next(form for form in forms if len(form.encode()) <= _LONGEST_NOTICE)
         tx.rows(_NOTIFY, channel=CHANNEL, payload=payload)
         self._unanswered[number] = _Fate.OPEN
         try:
@@ -158,7 +158,8 @@ class Notices:
                 domain: ListsChanged(int(before), tuple(map(str, tenants)))
                 for domain, (before, *tenants) in notice.get("lists", {}).items()
             }
-            committed = Committed(MappingProxyType(notice["domains"]), notice["event"], lists=MappingProxyType(lists))
+            steps = {str(domain): str(step) for domain, step in notice.get("steps", {}).items()}
+            committed = Committed(MappingProxyType(notice["domains"]), notice["event"], lists=lists, steps=steps)
         except (ValueError, TypeError, KeyError, AttributeError):
             self.tell(UNKNOWN)  # it is of another version of this program, or of anybody else
             return
