@@ -39,7 +39,8 @@ def test_ratios_are_those_of_pairs_and_bear_their_sizes(monkeypatch: pytest.Monk
     assert results.figures["cpu_add_host_at_90_vs_10"].median == (100 + 90) / (100 + 10)
     assert results.figures["cpu_one_rule_agents_at_60_vs_10"].median == 61 / 11
     assert results.figures["rss_gib_1k_rules"].median == 0.5
-    assert results.figures["ready_again_s_1k_rules"].median == 0.5
+    assert results.figures["ready_s_1k_rules"].median == 0.5
+    assert results.figures["ready_cold_s_1k_rules"].median == 1.0
     assert len(asked) == 13
     assert not results.figures.keys() & results.absent.keys()
 

@@ -2,12 +2,15 @@
 
 Each service's parts run in a process of their own, without HTTP, on one PostgreSQL (``python -m
 orchestrator.bench.scale.services URL DOMAINS``). In every domain one simulated enforcement point follows the program.
-Four ways, one after the other, with fresh processes:
+Four ways, one after the other, with fresh processes, in rounds that take them in turns of either order:
 
     one      all changes and all points at one service
     own      two services, each with the changes and the points of half of the domains
     mixed    the same, but changes of each domain go to both services in turn, as a balancer would send them
     idle     all changes and all points at one service, another one looks on
+
+Each change waits until the domain's point holds its program: a service that lags behind would leave generations out,
+and cost less than it does with points that follow. Work that a service puts off until a domain is at rest is counted.
 """
 
 from __future__ import annotations
@@ -19,10 +22,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from itertools import cycle, islice
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -31,6 +33,7 @@ from orchestrator.control.control import Control
 from orchestrator.control.duties import Duties
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.sealedsteps import SealedSteps
 from orchestrator.errors import Busy, Unreachable
 from orchestrator.memory import collect_seldom
 from orchestrator.policy.addresses import Addresses, Family, Prefix
@@ -42,8 +45,9 @@ from orchestrator.store import open_store
 _RULES = 100
 _WATCH_S = 5.0
 _LOOK_S = 0.02
-_SETTLES_S = 1.0
-"""So long after a run's last change whoever follows is done with it."""
+_KEY = bytes(32)
+_RESTS_S = 7.0
+"""So long after a run's last change a service has done what it puts off until a domain is at rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +63,27 @@ class Share:
     idle_ms: float
 
 
-def measure(url: str, *, domains: int, changes: int) -> Share:
-    """Measure on an empty database, which stays filled.
+def measure(url: str, *, domains: int, changes: int, turn: int = 0) -> Share:
+    """Measure a round; the database is empty at the first one, and stays filled.
 
-    Raises Unreachable where a service does not start.
+    Odd turns take the four ways the other way round. Raises Unreachable where a service does not start.
     """
     names = [f"share-{number:02}" for number in range(domains)]
     _fill(url, names)
     halves = [names[0::2], names[1::2]]
-    turns = list(islice(cycle(names), changes))
-    (one,) = _spend(url, [names], [turns])
-    own = _spend(url, halves, [[name for name in turns if name in half] for half in halves])
-    at_first = [(place + place // domains) % 2 == 0 for place in range(changes)]
-    split = [[name for name, first in zip(turns, at_first, strict=True) if first is at] for at in (True, False)]
-    mixed = _spend(url, halves, split)
-    busy_and_idle = _spend(url, [names, []], [turns, []])
-    return Share(one / changes, sum(own) / changes, sum(mixed) / changes, busy_and_idle[1] / changes)
+    at_one = [_Change(0, names[place % domains], place) for place in range(changes)]
+    apart = [replace(each, service=int(each.domain in halves[1])) for each in at_one]
+    in_turns = [replace(each, service=(place + place // domains) % 2) for place, each in enumerate(at_one)]
+    ways = {
+        "one": ([names], at_one),
+        "own": (halves, apart),
+        "mixed": (halves, in_turns),
+        "idle": ([names, []], at_one),
+    }
+    order = sorted(ways, reverse=turn % 2 == 0)
+    spent = {name: _spend(url, *ways[name], run=turn * len(order) + order.index(name)) for name in order}
+    each_ms = {name: sum(services) / changes for name, services in spent.items()}
+    return Share(each_ms["one"], each_ms["own"], each_ms["mixed"], spent["idle"][1] / changes)
 
 
 def _fill(url: str, names: Sequence[str]) -> None:
@@ -82,6 +91,8 @@ def _fill(url: str, names: Sequence[str]) -> None:
     try:
         with store.write() as unit:
             for number, name in enumerate(names):
+                if name in unit.domains.names():
+                    continue
                 owned = Prefix(Family.IPV4, (10 << 24) + (number << 16), 16)
                 unit.domains.create(name)
                 unit.tenants.create(name, name="", domain=name, prefixes=[owned])
@@ -90,22 +101,38 @@ def _fill(url: str, names: Sequence[str]) -> None:
         store.close()
 
 
-def _spend(url: str, followed: Sequence[Sequence[str]], turns: Sequence[Sequence[str]]) -> list[float]:
-    """Return each service's CPU milliseconds while they make their changes in turn."""
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A change of a domain's rule, and the service that it is sent to.
+
+    `number` says which rule, and how.
+    """
+
+    service: int
+    domain: str
+    number: int
+
+
+def _spend(url: str, followed: Sequence[Sequence[str]], changes: Sequence[_Change], *, run: int) -> list[float]:
+    """Return each service's CPU milliseconds while they make changes one by one.
+
+    In no two runs a rule is given the same ports.
+    """
     with ExitStack() as stack:
         services = [stack.enter_context(_start_process(url, names)) for names in followed]
-        _take_turns(services, [list(dict.fromkeys(names)) for names in turns])  # what is made once is there then
+        points = {name: service for service, names in zip(services, followed, strict=True) for name in names}
+        first = {(each.service, each.domain): each for each in reversed(changes)}
+
+        def make(made: Iterable[_Change], part: int) -> None:
+            for each in made:
+                generation = services[each.service].change(each.domain, each.number + (2 * run + part) * len(changes))
+                points[each.domain].wait_until_held(each.domain, generation)
+            time.sleep(_RESTS_S)
+
+        make(first.values(), 0)  # what is made once is there then
         before = [service.spent_ms() for service in services]
-        _take_turns(services, turns)
-        time.sleep(_SETTLES_S)
+        make(changes, 1)
         return [service.spent_ms() - spent for service, spent in zip(services, before, strict=True)]
-
-
-def _take_turns(services: Sequence[_Process], turns: Sequence[Sequence[str]]) -> None:
-    for place in range(max(map(len, turns))):
-        for service, names in zip(services, turns, strict=True):
-            if place < len(names):
-                service.change(names[place])
 
 
 class _Process:
@@ -114,15 +141,19 @@ class _Process:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def change(self, domain: str) -> None:
-        """Change a rule of a domain, and wait until that is committed."""
-        self._ask({"change": domain})
+    def change(self, domain: str, number: int) -> int:
+        """Change a rule of a domain; return the generation once that is committed."""
+        return int(self._ask({"change": domain, "number": number}))
+
+    def wait_until_held(self, domain: str, generation: int) -> None:
+        """Wait until the point of a domain here holds a generation."""
+        self._ask({"held": domain, "number": generation})
 
     def spent_ms(self) -> float:
         """CPU milliseconds so far."""
         return float(self._ask({}))
 
-    def _ask(self, words: dict[str, str]) -> str:
+    def _ask(self, words: dict[str, str | int]) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(words) + "\n")
@@ -157,45 +188,63 @@ def _start_process(url: str, followed: Sequence[str]) -> Iterator[_Process]:
 def _serve(url: str, followed: Sequence[str]) -> None:
     """Follow domains, and do what the lines of standard input say until it ends."""
     store = open_store(url)
-    publisher, duties = Publisher(), Duties(store.members)
+    publisher, points = Publisher(), _Points()
+    duties = Duties(store.members, sealed=SealedSteps(_KEY, store.members))
     control = Control(store, Compiler(Metrics()), publisher, duties=duties)
     control.start()
-    points = threading.Thread(target=lambda: asyncio.run(_follow(control, followed)), daemon=True)
-    points.start()
+    threading.Thread(target=lambda: asyncio.run(points.follow(control, followed)), daemon=True).start()
     while not _is_ready(control, publisher, followed):
         time.sleep(_LOOK_S)
     _say("ready")
-    port = int(time.time() * 1000) % 20_000
     for line in sys.stdin:
-        domain = json.loads(line).get("change")
-        if domain is None:
+        words = json.loads(line)
+        if "change" in words:
+            _say(str(_change(control, words["change"], words["number"])))
+        elif "held" in words:
+            points.wait_until_held(words["held"], words["number"])
+            _say("held")
+        else:
             _say(str(time.process_time() * 1000))
-            continue
-        port = (port + 1) % 60_000
-        rule = _rule(0, port)
-        control.carry_out(
-            lambda unit, domain=domain, rule=rule: unit.acls.put_rule(domain, rule, author="bench"),  # type: ignore[misc]
-            payer=domain,
-        )
-        _say("done")
     publisher.close()
     control.stop()
     store.close()
 
 
-async def _follow(control: Control, domains: Sequence[str]) -> None:
-    """Watch each domain's program as an enforcement point does."""
+def _change(control: Control, domain: str, number: int) -> int:
+    """Give a rule of a list other ports; return the generation."""
+    rule = _rule(number % _RULES, 1 + number % 60_000)
+    done = control.carry_out(lambda unit: unit.acls.put_rule(domain, rule, author="bench"), payer=domain)
+    return done.generations[domain]
 
-    async def point(domain: str) -> None:
+
+class _Points:
+    """Watches programs as an enforcement point of each domain does."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._held: dict[str, int] = {}
+
+    async def follow(self, control: Control, domains: Sequence[str]) -> None:
+        """Watch domains for good."""
+        await asyncio.gather(*(self._follow_one(control, domain) for domain in domains))
+
+    async def _follow_one(self, control: Control, domain: str) -> None:
         held = None
         while True:
             try:
                 answer = await control.watch(domain, held, _WATCH_S, stored_generation=0)
             except Busy:
                 continue
-            held = held if answer is None else answer.held
+            if answer is not None:
+                held = answer.held
+                with self._changed:
+                    self._held[domain] = answer.generation
+                    self._changed.notify_all()
 
-    await asyncio.gather(*map(point, domains))
+    def wait_until_held(self, domain: str, generation: int) -> None:
+        """Wait until a domain's point holds a generation."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._held.get(domain, 0) >= generation)
 
 
 def _is_ready(control: Control, publisher: Publisher, followed: Sequence[str]) -> bool:
