@@ -6,6 +6,7 @@ real ends have it they let through all of it, and each of its packets hits the r
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
 from orchestrator.enforce.drivers.openflow.frames import ethernet, frame, icmp, ipv4, ipv6, pseudo_v6
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.connections import NONE, Connections, decide_tracked
+from orchestrator.policy.connections import NONE, Connections, decide_tracked, ends_of
 from orchestrator.policy.model import Action, Direction, Endpoint, Packet, Policy, ReturnTraffic, Rule
 from orchestrator.policy.oracle import Step
 from orchestrator.policy.ports import EVERY_PORT
@@ -99,12 +100,29 @@ class TrackedDomain:
         self.known = verdict.connections
         return outcome.arrived
 
+    def half_known(self, packet: Packet) -> bool:
+        """Whether a packet answers what one end of a switch does not know (`answers_half_known`)."""
+        ends = [self._at(packet.family, each) for each in (packet.source, packet.destination)]
+        homes = {self._home[each.name] for each in ends if each is not None}
+        return None not in ends and len(homes) == 1 and answers_half_known(packet, self.known)
+
     def _forward(self, side: int, made: bytes, port: str, cookies: list[int]) -> list[tuple[str, bytes]]:
         cookies += self.switches[side].trace(made, port).cookies
         return self.switches[side].forward(made, port)
 
     def _at(self, family: Family, address: int) -> Endpoint | None:
         return endpoint_at(self.policy, family, address)
+
+
+def answers_half_known(packet: Packet, known: Connections) -> bool:
+    """Whether a packet, not of TCP, answers the first of a connection that one end does not know.
+
+    A stateless rule decided there about the first. A switch with both ends drops such answers; for the oracle, each
+    opens a connection of its own at that end.
+    """
+    firsts = [known.get((ends_of(packet), each), ()) for each in (packet.source, packet.destination)]
+    answers = all(first.source != packet.source for each in firsts for first in each)
+    return packet.protocol != TCP and bool(firsts[0]) is not bool(firsts[1]) and answers
 
 
 def made_of(packet: Packet, quoted: Packet | None, mac: int) -> bytes:
@@ -134,7 +152,11 @@ def _arrived(out: list[tuple[str, bytes]], receiver: Endpoint | None) -> bool:
 def _deciders(cookies: list[int]) -> frozenset[tuple[int, int]]:
     found = [Cookie.unpack(cookie) for cookie in cookies]
     assert None not in found
-    return frozenset((each.kind, each.number) for each in found if each is not None and each.kind is not Kind.STRUCTURE)
+    return frozenset(
+        (each.kind, each.number)
+        for each in found
+        if each is not None and each.kind is not Kind.STRUCTURE and not each.part  # a part: it leaves the packet
+    )
 
 
 def decider(policy: Policy, step: Step) -> tuple[int, int]:
@@ -158,6 +180,19 @@ def trackable(policy: Policy) -> Policy:
     return replace(policy, tenants=tenants, operator=operator, return_traffic=ReturnTraffic.TRACKED)
 
 
+def marked(policy: Policy, rng: random.Random, share: float = 0.4) -> Policy:
+    """The policy with connections tracked and rules made stateless by chance, which look at whatever rules look at."""
+
+    def mark(rule: Rule) -> Rule:
+        return replace(rule, stateless=True) if rng.random() < share else _trackable(rule)
+
+    tenants = tuple(
+        replace(each, acl=replace(each.acl, rules=tuple(map(mark, each.acl.rules)))) for each in policy.tenants
+    )
+    operator = tuple(map(mark, policy.operator))
+    return replace(policy, tenants=tenants, operator=operator, return_traffic=ReturnTraffic.TRACKED)
+
+
 def _trackable(rule: Rule) -> Rule:
     plain = replace(rule, established=False, tcp_flags=None, fragments=False)
     return replace(plain, source_ports=EVERY_PORT, destination_ports=EVERY_PORT) if rule.protocol == SCTP else plain
@@ -165,7 +200,7 @@ def _trackable(rule: Rule) -> Rule:
 
 def conversation(first: Packet) -> Iterator[Packet]:
     """What two ends say to each other, from the packet that opens their connection."""
-    there, back = first, _turned(first)
+    there, back = first, turned(first)
     if first.protocol == TCP:
         for sender, flags in (
             (there, SYN), (back, SYN | ACK), (there, ACK), (there, PSH | ACK), (back, PSH | ACK), (there, FIN | ACK),
@@ -179,7 +214,7 @@ def conversation(first: Packet) -> Iterator[Packet]:
 ANSWERS: Mapping[int, int] = {8: 0, 13: 14, 15: 16, 128: 129}
 
 
-def _turned(packet: Packet) -> Packet:
+def turned(packet: Packet) -> Packet:
     ends = {"source": packet.destination, "destination": packet.source}
     if packet.protocol in (ICMP, ICMPV6):
         return replace(packet, **ends, icmp_type=ANSWERS.get(packet.icmp_type, packet.icmp_type))

@@ -10,7 +10,8 @@ Packets of the entry are counted for that rule.
 The first byte tells our flows from everybody else's. `number` is a rule number, a tenant's number or a generation,
 as `Kind` says. Rule numbers are never reused while anything may still hold them, so a counter read from a switch
 always belongs to the rule that its cookie names. `part` tells rules apart that count as one (those of return traffic);
-counts are added up without it (`PART_BITS`).
+counts are added up without it (`PART_BITS`). A rule's part tells rows by which it decides from those by which it leaves
+packets to connections, and which count nothing (`LEAVES`).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Cookie:
     def __post_init__(self) -> None:
         if not 0 <= self.number <= HIGHEST_NUMBER:
             raise BadInput(f"{self.number} is not in 0..2^{NUMBER_BITS}-1", place="number")
-        if self.part and (self.kind not in _WITH_PARTS or not 0 <= self.part <= 0xFF):
+        if not 0 <= self.part <= _PARTS.get(self.kind, 0):
             raise BadInput(f"{self.part} is no part of a {self.kind.name}", place="part")
 
     def pack(self) -> int:
@@ -102,13 +103,19 @@ class Cookie:
         tier = _TIER_OF.get(cookie >> 52 & 0xF)
         kind = cookie >> 48 & 0xF
         part = cookie >> NUMBER_BITS & 0xFF
-        if cookie >> 56 != MARK or tier is None or kind not in _KINDS or (part and kind not in _WITH_PARTS):
+        if cookie >> 56 != MARK or tier is None or kind not in _KINDS or part > _PARTS.get(kind, 0):
             return None
         return cls(tier, Kind(kind), cookie & HIGHEST_NUMBER, part)
 
 
 _KINDS = frozenset(Kind)
-_WITH_PARTS = frozenset({Kind.INGRESS_RETURN, Kind.EGRESS_RETURN})
+_PARTS: dict[int, int] = {
+    Kind.INGRESS_RETURN: 0xFF, Kind.EGRESS_RETURN: 0xFF, Kind.RULE: 1, Kind.OPERATOR_RULE: 1
+}  # fmt: skip
+"""The highest part of each kind that has parts."""
+
+LEAVES = 1 << NUMBER_BITS
+"""The part of the cookie of a rule's rows that leave packets to be asked about by their connections."""
 
 NO_ROOM = {tier: Cookie(tier, Kind.STRUCTURE, 1).pack() for tier in (Tier.HOST, Tier.SERVER)}
 """The cookies of packets that were dropped, for there was no room for the connections that they would have opened."""

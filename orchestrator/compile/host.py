@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.lifting.lifted import Lifted
 from orchestrator.compile.lifting.lifts import Lift
+from orchestrator.compile.lists.alone import move_to_alone, numbers_alone, rules_alone, tenant_alone
 from orchestrator.compile.lists.exchange import RowChange, together
 from orchestrator.compile.lists.lists import operator_rows
 from orchestrator.compile.openflow.meters import meter_row, path_mtu_meter_row
@@ -33,6 +34,7 @@ from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.connections import check_rules
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant, find_replaced
+from orchestrator.policy.stateless import is_mixed, view_of_operator, view_of_tracking
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta, delta_of, difference
 from orchestrator.program.flows import FlowTable
@@ -96,7 +98,7 @@ class CompileCache:
         """
         sites = Sites.of(policy)
         is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
-        tracking = Tracking(zone_of(kept.domain), policy.holds_replies) if is_tracked else None
+        tracking = Tracking(zone_of(kept.domain), policy.holds_replies, is_mixed(policy)) if is_tracked else None
         parts: dict[_Name, _Part] = {}
         for name, source in _sources(policy, policy.tenants, sites, tracking):
             if name[1] in same:
@@ -125,9 +127,10 @@ class CompileCache:
         sites = self._sites.after(self._policy, policy)
         gone, come = self._touched_tenants(policy)
         dropped = [(kind, tenant.id) for tenant in gone for kind in _OF_TENANTS]
+        dropped += [(_Alone, tenant.id) for tenant in come if not _decides_alone(tenant, policy.return_traffic)]
         moved = sites.moved - {tenant.id for tenant in (*gone, *come)}
         is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
-        tracking = Tracking(zone_of(domain), policy.holds_replies) if is_tracked else None
+        tracking = Tracking(zone_of(domain), policy.holds_replies, is_mixed(policy)) if is_tracked else None
         sources = dict(_sources(policy, come, sites, tracking)) | self._moved_places(moved, sites)
         made = {name: self._part(name, source) for name, source in sources.items() if not self._is_kept(name, source)}
         logging = self._logging_after(gone, made)
@@ -144,7 +147,7 @@ class CompileCache:
         program = Program.of(domain, Tier.HOST, generation, blocks, sites.ports)
         self.change = None if before is None else delta_of(before, program, change.removed, change.added)
         for name in dropped:
-            del self._parts[name]
+            self._parts.pop(name, None)
         self._parts |= made
         self._sites, self._logging, self._program, self._policy = sites, logging, program, policy
         return program
@@ -246,16 +249,33 @@ class _Lists:
         return same_list and mine.number == theirs.number and self.returns is other.returns
 
     def compile_part(self, before: _Part | None) -> _Part:
+        tenant = self.tenant
         if self.returns is ReturnTraffic.TRACKED:
-            check_rules(self.tenant.acl.rules, f"tenants[{self.tenant.id}].acl.rules")
-        try:
-            if before is None or before.rules is None:
-                rules = TenantList.of(self.tenant, self.returns)
-            else:
-                rules = before.rules.update_list(self.tenant, self.returns)
-        except AclflowError as error:
-            raise error.within(f"tenants[{self.tenant.id}].acl") from None
-        return _Part(self, _NO_ROWS, rules)
+            check_rules(tenant.acl.rules, f"tenants[{tenant.id}].acl.rules", carries_stateless=True)
+            if tenant.acl.has_stateless:
+                tenant = replace(tenant, acl=view_of_tracking(tenant.acl))
+        return _Part(self, _NO_ROWS, _compile_list(tenant, self.returns, before))
+
+
+def _compile_list(tenant: Tenant, returns: ReturnTraffic, before: _Part | None) -> TenantList:
+    try:
+        if before is None or before.rules is None:
+            return TenantList.of(tenant, returns)
+        return before.rules.update_list(tenant, returns)
+    except AclflowError as error:
+        raise error.within(f"tenants[{tenant.id}].acl") from None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Alone(_Lists):
+    """The inputs of a tenant's rows that decide before connections are looked up."""
+
+    def compile_part(self, before: _Part | None) -> _Part:
+        return _Part(self, _NO_ROWS, _compile_list(tenant_alone(self.tenant), self.returns, before))
+
+
+def _decides_alone(tenant: Tenant, returns: ReturnTraffic) -> bool:
+    return returns is ReturnTraffic.TRACKED and tenant.acl.has_stateless
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -298,14 +318,18 @@ class _Operator:
         return isinstance(other, _Operator) and mine == (other.rules, other.numbers, other.tracking)
 
     def compile_part(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
+        rules = self.rules
+        alone = rules_alone(rules) if self.tracking is not None and self.tracking.is_mixed else ()
         if self.tracking is not None:
-            check_rules(self.rules, "operator")
+            check_rules(rules, "operator", carries_stateless=True)
+            rules = view_of_operator(rules)
         fixed = FlowTable.of(fixed_rows({UPLINK: UPLINK_SYMBOL}, self.tracking))
         try:
-            operator = operator_rows(Policy(operator=self.rules, operator_numbers=self.numbers))
+            operator = operator_rows(Policy(operator=rules, operator_numbers=self.numbers))
+            first = operator_rows(Policy(operator=alone, operator_numbers=numbers_alone(alone, self.numbers)))
         except AclflowError as error:
             raise error.within("operator") from None
-        return _Part(self, FlowTable.join_tables((fixed, operator)))
+        return _Part(self, FlowTable.join_tables((fixed, operator, move_to_alone(first))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -344,7 +368,7 @@ _Name = tuple[type, str]
 """The kind of a source, and the tenant that it belongs to."""
 
 _LIFTED, _METERS = (_Lifted, ""), (_Meters, "")
-_OF_TENANTS = (_Lists, _Ends, _Places)
+_OF_TENANTS = (_Lists, _Alone, _Ends, _Places)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -359,7 +383,8 @@ class _Part:
     @property
     def rows(self) -> FlowTable:
         """All rows, copied together."""
-        return FlowTable.join_tables((self.fixed, *(self.rules.rows if self.rules is not None else ())))
+        whole = FlowTable.join_tables((self.fixed, *(self.rules.rows if self.rules is not None else ())))
+        return move_to_alone(whole) if isinstance(self.source, _Alone) else whole
 
 
 _Step = tuple[_Part | None, _Part | None]
@@ -380,7 +405,10 @@ def _change(before: _Part | None, after: _Part | None) -> RowChange:
         return _NO_CHANGE
     if after.rules is None or after.rules.change is None:
         return RowChange(*difference(before.rows, after.rows))
-    return after.rules.change
+    change = after.rules.change
+    if isinstance(after.source, _Alone):
+        return RowChange(move_to_alone(change.removed), move_to_alone(change.added))
+    return change
 
 
 def _sources(
@@ -391,6 +419,8 @@ def _sources(
     returns, path_mtu_rate = _returns_of(policy)
     for tenant in tenants:
         yield (_Lists, tenant.id), _Lists(tenant, returns)
+        if _decides_alone(tenant, returns):
+            yield (_Alone, tenant.id), _Alone(tenant, returns)
         yield (_Ends, tenant.id), _Ends(tenant, path_mtu_rate)
         yield (_Places, tenant.id), _places(tenant.id, tenant.number, sites)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from orchestrator.compile.filters.rows import Plane, filter_program, without_connections
 from orchestrator.control.publisher import PublishedTier
 from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.model import Policy, ReturnTraffic
 from orchestrator.program.program import Program, Tier
 from orchestrator.store.records import PolicySnapshot
@@ -67,6 +68,16 @@ def tracks_connections(unit: Unit, domain: str, returns: ReturnTraffic) -> bool:
     """Return whether a domain's firewalls see both directions of connections that they are to track."""
     known = unit.spreads.find(domain) if returns is ReturnTraffic.TRACKED else None
     return known is not None and known.spread.shows_connections
+
+
+def check_tracking(unit: Unit, domain: str) -> None:
+    """Refuse rules that a domain's firewalls cannot carry once they see both directions of connections.
+
+    Raises BadPolicy with the rule's place.
+    """
+    policy = unit.domains.policy(domain).policy
+    if policy.return_traffic is ReturnTraffic.TRACKED and any(plane.tracks for plane in _planes(unit, domain)):
+        check_trackable(policy)
 
 
 def _planes(unit: Unit, domain: str) -> frozenset[Plane]:

@@ -148,7 +148,7 @@ class Maker:
             before = self._program_before(domain)
             compiled = self._compiler.compile(domain, snapshot)
         elif snapshot.policy.return_traffic is ReturnTraffic.TRACKED:
-            check_trackable(snapshot.policy)
+            check_trackable(snapshot.policy, carries_stateless=True)
         snapshot = settled(unit, domain, snapshot, () if compiled is None else compiled.lifts)
         others = self._tiers.compile(unit, domain, snapshot)
         lap("compile")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.cookies import MARK, NO_ROOM, PART_BITS, Kind
+from orchestrator.compile.cookies import LEAVES, MARK, NO_ROOM, PART_BITS, Kind
 from orchestrator.enforce.bookmark import Marks
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits
 from orchestrator.program.counts import I64, Counts
@@ -30,6 +30,7 @@ _OF_LISTS = (
 )
 _OF_EDGES = (Kind.EXCEPTION, Kind.LINE, Kind.NOBODY, Kind.SPOOFED)
 _COUNTED = np.array([*_OF_LISTS, *_OF_EDGES], np.uint64)
+_OF_RULES = np.array([Kind.RULE, Kind.OPERATOR_RULE], np.uint64)
 _NO_ROOM = np.array([*NO_ROOM.values()], np.uint64)
 
 Rows = npt.NDArray[np.bool_]
@@ -115,8 +116,9 @@ def are_counted(cookie: U64) -> Rows:
 
     They are those of a rule, a list's end, an edge's part, or connections without room.
     """
-    kind = cookie >> np.uint64(48) & np.uint64(0xF)
-    found: Rows = (cookie >> np.uint64(56) == MARK) & np.isin(kind, _COUNTED) | np.isin(cookie, _NO_ROOM)
+    kind, part = cookie >> np.uint64(48) & np.uint64(0xF), cookie & np.uint64(PART_BITS)
+    leaves = (part == LEAVES) & np.isin(kind, _OF_RULES)
+    found: Rows = (cookie >> np.uint64(56) == MARK) & np.isin(kind, _COUNTED) & ~leaves | np.isin(cookie, _NO_ROOM)
     return found
 
 

@@ -206,20 +206,23 @@ def _way(first: Packet, address: int) -> Direction:
     return Direction.EGRESS if first.source == address else Direction.INGRESS
 
 
-def check_trackable(policy: Policy) -> None:
-    """Refuse rules that a connection cannot be asked for. Raises BadPolicy with the rule's place."""
-    check_rules(policy.operator, "operator")
+def check_trackable(policy: Policy, *, carries_stateless: bool = False) -> None:
+    """Refuse rules that a connection cannot be asked for. Raises BadPolicy with the rule's place.
+
+    `carries_stateless`: they are for a plane that asks stateless rules about packets.
+    """
+    check_rules(policy.operator, "operator", carries_stateless=carries_stateless)
     for tenant in policy.tenants:
-        check_rules(tenant.acl.rules, f"tenants[{tenant.id}].acl.rules")
+        check_rules(tenant.acl.rules, f"tenants[{tenant.id}].acl.rules", carries_stateless=carries_stateless)
 
 
-def check_rules(rules: Sequence[Rule], place: str) -> None:
+def check_rules(rules: Sequence[Rule], place: str, *, carries_stateless: bool = False) -> None:
     """Refuse the first rule of a list that a connection cannot be asked for.
 
     Raises BadPolicy.
     """
     for position, rule in enumerate(rules):
-        what = _unfit(rule)
+        what = None if carries_stateless and rule.stateless else _unfit(rule)
         if what is not None:
             text = f"rule '{rule.id}' {what}; the domain's return traffic is `tracked`"
             raise BadPolicy(text, place=f"{place}[{position}]")
@@ -251,7 +254,7 @@ def _narrow_rule(rule: Rule) -> Rule | None:
 def _unfit(rule: Rule) -> str | None:
     """Return what keeps a rule from being asked about a connection."""
     if rule.stateless:
-        return "is `stateless`, which no data plane can carry out yet"
+        return "is `stateless`, which host switches carry out, and firewall VNFs that track connections do not yet"
     if rule.established or rule.tcp_flags is not None:
         return "looks at TCP flags, which differ from packet to packet of a connection"
     if rule.fragments:

@@ -43,6 +43,16 @@ def view_rules(rules: tuple[Rule, ...]) -> list[Rule]:
     return [found for rule in rules if (found := _asked_of_opening(rule)) is not None]
 
 
+def view_of_tracking(acl: Acl) -> Acl:
+    """Return the view of connections without protocol 0, of which planes know no connection."""
+    return _with_rules(acl, view_of_operator(acl.rules)) if acl.has_stateless else acl
+
+
+def view_of_operator(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return the same of the operator's rules."""
+    return tuple(rule for rule in view_rules(rules) if rule.protocol != 0)
+
+
 def view_of_alone(acl: Acl, action: Action) -> Acl:
     """Return a list that permits just the packets which stateless rules alone decide so."""
     rules = tuple(

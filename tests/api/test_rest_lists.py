@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from orchestrator.client import Client
+from orchestrator.client.spread import Carrier, Link
 from orchestrator.control.ceilings import Ceilings
 from orchestrator.control.control import Control
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound, Stale, TooLarge
@@ -392,17 +393,19 @@ def test_a_rate_of_messages_about_path_mtu_that_no_switch_keeps_is_refused(
     assert admin.domain(f"rate-{rate}").path_mtu_rate == 7
 
 
-def test_a_stateless_rule_is_taken_where_nothing_is_tracked_and_refused_by_name_elsewhere(admin: Client) -> None:
+def test_a_stateless_rule_is_taken_where_hosts_track_and_refused_by_name_where_firewalls_do(admin: Client) -> None:
     admin.create_domain("alone")
     admin.create_tenant("alone-shop", domain="alone", prefixes=[Prefix.parse("10.250.0.0/16")])
     marked = {**DNS, "stateless": True}
     admin.put_acl("alone-shop", rules(SSH, marked))
     assert [rule.stateless for rule in admin.acl("alone-shop").acl.rules] == [False, True]
-    with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
-        admin.set_return_traffic("alone", ReturnTraffic.TRACKED)
-    assert admin.domain("alone").return_traffic == "established"
-    admin.put_rule("alone-shop", rule_from_json(DNS))
     admin.set_return_traffic("alone", ReturnTraffic.TRACKED)
+    admin.add_firewall("alone", "alone-fw", "nftables")
+    carriers = [Carrier("alone-fw", 1, Link("l1", "02:00:00:00:00:01"), Link("r1", "02:00:00:00:00:02"))]
+    with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
+        admin.set_spread("alone", carriers, stateful=True)
+    admin.put_rule("alone-shop", rule_from_json(DNS))
+    admin.set_spread("alone", carriers, stateful=True)
     with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
         admin.put_rule("alone-shop", rule_from_json(marked))
     assert not any(rule.stateless for rule in admin.acl("alone-shop").acl.rules)

@@ -19,7 +19,7 @@ def test_parts_of_return_traffic_come_back_and_are_no_part_of_what_counts(tier: 
     assert Cookie.unpack(cookie.pack()) == cookie
     assert cookie.pack() & ~PART_BITS == Cookie(tier, Kind.INGRESS_RETURN, number).pack()
     with pytest.raises(BadInput):
-        Cookie(tier, Kind.RULE, number, 1)
+        Cookie(tier, Kind.RULE, number, 2)
 
 
 @given(COOKIES)
@@ -45,7 +45,7 @@ def test_any_number_is_ours_only_if_we_would_write_it(number: int) -> None:
         0,
         0xAB << 56 | 1 << 52 | 1 << 48 | 5,  # another's mark
         0xAC << 56 | 0 << 52 | 1 << 48 | 5,  # no such tier
-        0xAC << 56 | 1 << 52 | 1 << 48 | 1 << 40,  # the free bits are not free
+        0xAC << 56 | 1 << 52 | 1 << 48 | 2 << 40,  # the free bits are not free
     ],
 )
 def test_strangers_are_none_of_ours(number: int) -> None:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from compiled_domain import forwarded, populated
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from strategies import policies
-from tracked_domain import TrackedDomain, conversation, denying, error_about, trackable
+from tracked_domain import TrackedDomain, conversation, denying, error_about, marked, trackable, turned
 
+from orchestrator.compile.cookies import LEAVES, Cookie, Kind
 from orchestrator.compile.equivalence import Proof, prove
 from orchestrator.compile.host import CompileCache, compile_host
 from orchestrator.compile.pipelines.tracked import REFUSED
 from orchestrator.enforce.drivers.openflow.frames import EXTENSION_HEADERS
+from orchestrator.enforce.reading import are_counted
 from orchestrator.errors import BadPolicy
-from orchestrator.policy.addresses import Family, Prefix, parse_address
-from orchestrator.policy.connections import ends_of, opening
+from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, parse_address
+from orchestrator.policy.connections import check_rules, ends_of, opening
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import (
     Acl,
@@ -34,10 +38,11 @@ from orchestrator.policy.model import (
     TenantId,
 )
 from orchestrator.policy.ports import PortRange
-from orchestrator.policy.protocols import IPV6_FRAGMENT, TCP, UDP
+from orchestrator.policy.protocols import ICMP, IPV6_FRAGMENT, TCP, UDP
+from orchestrator.policy.tcpflags import FlagMatch
 from orchestrator.program.delta import apply
 from orchestrator.program.digest import digest
-from orchestrator.program.program import Program
+from orchestrator.program.program import Program, Tier
 
 NO_CHECKS = list(HealthCheck)
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -54,8 +59,9 @@ def openings(policy: Policy, rng: random.Random, most: int) -> list[Packet]:
 
 
 def is_sendable(packet: Packet) -> bool:
+    """Whether there is a frame of it. Of protocol 0 a switch knows no connection."""
     six = packet.family is Family.IPV6
-    return not six or packet.protocol not in (*EXTENSION_HEADERS, IPV6_FRAGMENT)
+    return packet.protocol != 0 and (not six or packet.protocol not in (*EXTENSION_HEADERS, IPV6_FRAGMENT))
 
 
 @settings(max_examples=15, deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
@@ -114,11 +120,47 @@ def test_no_trace_gets_more_through_than_the_oracle_permits(policy: Policy, rng:
             domain.meet(packet)
 
 
+@settings(max_examples=25, deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
+@given(policies(max_tenants=3, max_rules=5), st.randoms(use_true_random=False))
+def test_conversations_meet_stateless_rules_as_the_oracle_decides(policy: Policy, rng: random.Random) -> None:
+    mixed = marked(populated(policy), rng)
+    domain = TrackedDomain(mixed)
+    for first in openings(mixed, rng, 12):
+        for packet in conversation(first):
+            if not domain.meet(packet, fully=not domain.half_known(packet)):
+                break
+
+
+@settings(max_examples=25, deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
+@given(policies(max_tenants=3, max_rules=4), st.randoms(use_true_random=False))
+def test_no_trace_gets_more_past_stateless_rules_than_the_oracle_permits(policy: Policy, rng: random.Random) -> None:
+    """Marks and actions change on the way: what an end did not know while its rule was stateless, it never knows."""
+    whole = populated(policy)
+    versions = [trackable(whole), *(marked(whole, rng) for _ in range(3))]
+    versions += [denying(each) for each in versions[:2]]
+    domain = TrackedDomain(versions[1])
+    said = [packet for first in openings(whole, rng, 8) for packet in conversation(first)]
+    for place in range(80 if said else 0):
+        if place % 12 == 11:
+            domain.load(rng.choice(versions))
+        packet = rng.choice(said)
+        if packet.protocol == TCP and rng.random() < 0.5:
+            packet = replace(packet, tcp_flags=rng.choice((0x02, 0x42, 0x10, 0x12, 0x14, 0x04, 0x11, 0x18, 0x01, 0)))
+        if rng.random() < 0.2:
+            routers = [each.destination for each in said if each.family is packet.family]
+            error = error_about(packet, rng.choice((packet.destination, rng.choice(routers))))
+            if error.source != error.destination and forwarded(whole, error):
+                domain.meet(error, quoted=packet)
+        else:
+            domain.meet(packet)
+
+
 # ------------------------------------------------------------------------------------------------ single stories
 
 
 A, B, C = (parse_address(text)[1] for text in ("10.1.0.1", "10.2.0.1", "10.2.0.2"))
 SYN, ACK = 0x02, 0x10
+RULES_COOKIES = Cookie(Tier.HOST, Kind.RULE).pack() >> 40
 
 
 def rule(name: str, direction: Direction, **asked: object) -> Rule:
@@ -150,6 +192,75 @@ POLICY = policy_of(
 
 def tcp(source: int, destination: int, flags: int, ports: tuple[int, int] = (5000, 80)) -> Packet:
     return Packet(Family.IPV4, source, destination, TCP, *ports, tcp_flags=flags)
+
+
+OUT = parse_address("198.18.0.1")[1]
+PLACES = (ANY, ANY, *(Addresses((Prefix.parse(each),)) for each in ("10.1.0.1", "10.2.0.1", "10.2.0.2")))
+
+
+def some_rules(rng: random.Random, way: Direction | None = None) -> tuple[Rule, ...]:
+    """Up to three rules about few ends, most of them permits, half of them stateless; `way`: of this direction."""
+
+    def one(name: str) -> Rule:
+        stateless, protocol = rng.random() < 0.5, rng.choice((None, TCP, TCP, UDP, ICMP))
+        flags = rng.choice((None, FlagMatch(SYN, SYN | ACK), FlagMatch(0x40, 0x40), FlagMatch(ACK, ACK)))
+        return Rule(
+            RuleId(name), Action.DENY if rng.random() < 0.25 else Action.PERMIT, way or rng.choice(list(Direction)),
+            protocol=protocol, source=rng.choice(PLACES), destination=rng.choice(PLACES), stateless=stateless,
+            tcp_flags=flags if stateless and protocol == TCP else None,
+        )  # fmt: skip
+
+    return tuple(one(f"r{place}") for place in range(rng.randrange(4)))
+
+
+def some_policy(rng: random.Random) -> Policy:
+    """Two tenants whose lists permit much, and sometimes an operator's rule."""
+    found = policy_of(some_rules(rng), some_rules(rng))
+    open_ended = tuple(
+        replace(each, acl=replace(each.acl, ingress_default=rng.choice(list(Action)), egress_default=Action.PERMIT))
+        for each in found.tenants
+    )
+    operator = some_rules(rng)[:1]
+    return replace(found, tenants=open_ended, operator=operator, operator_numbers={each.id: 90 for each in operator})
+
+
+@settings(max_examples=120, deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
+@given(st.integers(0, 1 << 40))
+def test_an_end_that_did_not_know_a_connection_passes_nothing_of_it(seed: int) -> None:
+    """Few ends that say much to each other, while rules about them come, go, and change their marks."""
+    rng = random.Random(seed)
+    versions = [some_policy(rng) for _ in range(3)]
+    versions.append(without_marks(versions[0]))
+    domain = TrackedDomain(versions[0])
+    for place in range(70):
+        if place % 10 == 9:
+            domain.load(rng.choice(versions))
+        ends = rng.sample((A, C, B, OUT), 2) if rng.random() < 0.3 else rng.sample((A, C), 2)
+        if not forwarded(domain.policy, tcp(*ends, SYN)):
+            continue
+        ports = rng.choice(((5000, 80), (80, 5000)))
+        said = rng.choice((
+            tcp(*ends, rng.choice((SYN, SYN | 0x40, SYN | ACK, ACK, ACK | 0x40)), ports),
+            tcp(*ends, rng.choice((SYN, ACK)), ports),
+            Packet(Family.IPV4, *ends, UDP, *ports),
+            Packet(Family.IPV4, *ends, ICMP, icmp_type=rng.choice((8, 0))),
+        ))  # fmt: skip
+        if rng.random() < 0.2:
+            error = error_about(said, rng.choice((said.destination, A, C)))
+            if error.source != error.destination:
+                domain.meet(error, quoted=said)
+        else:
+            domain.meet(said)
+
+
+def without_marks(policy: Policy) -> Policy:
+    """The policy of the rules that a connection can be asked for, none of them stateless."""
+    tenants = tuple(
+        replace(each, acl=replace(each.acl, rules=tuple(replace(one, stateless=False, tcp_flags=None)
+                                                       for one in each.acl.rules)))
+        for each in policy.tenants
+    )  # fmt: skip
+    return replace(policy, tenants=tenants, operator=())
 
 
 @pytest.mark.parametrize("server", [B, C], ids=["two-switches", "one-switch"])
@@ -194,6 +305,71 @@ def test_a_syn_of_the_other_end_is_asked_about_itself(server: int) -> None:
     assert domain.meet(tcp(server, A, SYN | ACK, (80, 5000)), fully=True)
 
 
+@pytest.mark.parametrize("server", [B, C], ids=["two-switches", "one-switch"])
+def test_a_stateless_server_counts_its_packets_and_remembers_nothing(server: int) -> None:
+    """The client's end tracks what the server's rules decide alone. Where no end tracks, nothing is looked up."""
+    dns = (PortRange(53, 53),)
+    served = (
+        rule("asked", Direction.INGRESS, protocol=UDP, destination_ports=dns, stateless=True),
+        rule("answers", Direction.EGRESS, protocol=UDP, source_ports=dns, stateless=True),
+    )
+    domain = TrackedDomain(policy_of((rule("out", Direction.EGRESS),), served))
+    asks = Packet(Family.IPV4, A, server, UDP, 9, 53)
+    talk = [asks, asks, turned(asks), turned(asks), asks]
+    assert all(domain.meet(packet, fully=True) for packet in talk)
+    counted: dict[int, int] = {}
+    for switch in domain.switches:
+        hits = [(each.cookie, each.packets) for each in switch.entries()]
+        assert all(are_counted(np.array([cookie], np.uint64))[0] for cookie, _ in hits if cookie >> 40 == RULES_COOKIES)
+        for cookie, packets in hits:
+            if cookie >> 40 == RULES_COOKIES:
+                counted[cookie & 0xFF] = counted.get(cookie & 0xFF, 0) + packets
+    assert counted == {10: 5, 20: 3, 21: 2}
+    outside = Packet(Family.IPV4, OUT, server, UDP, 9, 53)
+    before = [dict(switch.connections) for switch in domain.switches]
+    assert domain.meet(outside, fully=True)
+    assert domain.meet(turned(outside), fully=True)
+    assert [dict(switch.connections) for switch in domain.switches] == before
+
+
+def test_what_leaves_a_packet_to_its_connection_counts_nothing() -> None:
+    rule_cookie = Cookie(Tier.HOST, Kind.RULE, 7).pack()
+    assert are_counted(np.array([rule_cookie, rule_cookie | LEAVES], np.uint64)).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_an_operators_rule_goes_before_stateless_ones_of_tenants(action: Action) -> None:
+    """It is asked about the connection: a segment in the middle of none is dropped, whatever tenants permit alone."""
+    alone = policy_of(
+        (rule("out", Direction.EGRESS, stateless=True),), (rule("in", Direction.INGRESS, stateless=True),)
+    )
+    operator = replace(rule("o", Direction.INGRESS, protocol=TCP), action=action)
+    domain = TrackedDomain(replace(alone, operator=(operator,), operator_numbers={"o": 90}))
+    for server in (B, C):
+        assert domain.meet(Packet(Family.IPV4, A, server, UDP, 5, 6), fully=True)
+        assert not domain.meet(tcp(A, server, ACK), fully=True)
+        assert domain.meet(tcp(A, server, SYN), fully=True) is (action is Action.PERMIT)
+
+
+def test_protocol_0_passes_by_stateless_rules_alone() -> None:
+    """A switch shows nothing of a connection of it, so that a deny by addresses would not meet it."""
+    both = (rule("out", Direction.EGRESS), rule("in", Direction.INGRESS))
+    odd = Packet(Family.IPV4, A, C, 0)
+    assert not TrackedDomain(policy_of(both, both)).meet(odd)
+    alone = tuple(replace(each, protocol=0, stateless=True) for each in both)
+    assert TrackedDomain(policy_of(alone, alone)).meet(odd, fully=True)
+    assert not TrackedDomain(policy_of(alone, both)).meet(odd)
+
+
+def test_nothing_is_lifted_where_rules_are_stateless() -> None:
+    cache = CompileCache()
+    policy = policy_of((rule("out", Direction.EGRESS, stateless=True),), (rule("web", Direction.INGRESS),))
+    cache.compile_program(policy, domain="d1", generation=1, lifted=[LiftedRule(TenantId("t2"), RuleId("web"))])
+    (lift,) = cache.lifts
+    assert not lift.parts
+    assert "stateless" in lift.because
+
+
 def test_a_later_fragment_of_no_connection_is_dropped() -> None:
     domain = TrackedDomain(policy_of((rule("out", Direction.EGRESS),), (rule("all", Direction.INGRESS),)))
     assert not domain.send(Packet(Family.IPV4, A, B, UDP, later_fragment=True)).arrived
@@ -206,17 +382,45 @@ def test_unfit_rules_are_refused_with_their_place() -> None:
     assert refused.value.place == "tenants[t2].acl.rules[1]"
 
 
+def with_one_other_list(policy: Policy, rng: random.Random) -> Policy:
+    """The policy with the rules of one tenant in another order, some without their marks; the others are the same."""
+    place = rng.randrange(len(policy.tenants))
+    tenant = policy.tenants[place]
+    rules = [replace(each, stateless=False) if fits(each) and rng.random() < 0.3 else each for each in tenant.acl.rules]
+    rng.shuffle(rules)
+    tenants = list(policy.tenants)
+    tenants[place] = replace(tenant, acl=replace(tenant.acl, rules=tuple(rules)))
+    return replace(policy, tenants=tuple(tenants))
+
+
+def fits(rule: Rule) -> bool:
+    """Whether a connection can be asked for a rule without its mark."""
+    try:
+        check_rules([replace(rule, stateless=False)], "rules")
+    except BadPolicy:
+        return False
+    return True
+
+
 @settings(max_examples=25, deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
-@given(policies(max_tenants=2, max_rules=5), st.lists(st.sampled_from(list(ReturnTraffic)), min_size=2, max_size=5))
+@given(
+    policies(max_tenants=2, max_rules=5), st.lists(st.sampled_from(list(ReturnTraffic)), min_size=2, max_size=6),
+    st.randoms(use_true_random=False),
+)  # fmt: skip
 def test_a_cache_gives_what_compiling_from_scratch_gives_and_it_is_proven(
-    policy: Policy, settings_: list[ReturnTraffic]
+    policy: Policy, settings_: list[ReturnTraffic], rng: random.Random
 ) -> None:
-    """Also where the setting changes to and fro, and lists with it."""
+    """Also where the setting changes to and fro, and lists with it, and some of their rules are stateless."""
     cache = CompileCache()
+    turned = trackable(policy)
     held: Program | None = None
     proof: Proof | None = None
     for number, setting in enumerate(settings_, 1):
-        turned = denying(trackable(policy)) if number % 2 else trackable(policy)
+        if number > 1 and rng.random() < 0.3:
+            turned = with_one_other_list(turned, rng)
+        else:
+            base = marked(policy, rng) if rng.random() < 0.5 else trackable(policy)
+            turned = denying(base) if number % 2 else base
         now = replace(turned, return_traffic=setting)
         program = cache.compile_program(now, domain="d1", generation=number)
         scratch = compile_host(now, domain="d1", generation=number).digest

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.compile.cookies import LEAVES
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.host import compile_host
 from orchestrator.compile.openflow import oxm
@@ -39,7 +40,7 @@ ROWS = compile_host(POLICY, domain="d1", generation=1).flows.rows()
 def tracks(row: Flow) -> bool:
     """Whether a row is one that tracks, as docs/pipeline.md tells them."""
     return (
-        row.table == Table.STATE
+        row.table in (Table.STATE, Table.ALONE_OPERATOR, Table.ALONE_EGRESS, Table.ALONE_INGRESS)
         or (row.table, row.priority) in ((Table.LIFTED, TRACK_PRIORITY), (Table.LOCAL, 2000), (Table.SEND, 20))
         or (row.table == Table.OUTPUT and row.priority > 10)
         or (row.table == Table.INGRESS and row.priority > STATIC_PRIORITY)
@@ -47,41 +48,44 @@ def tracks(row: Flow) -> bool:
     )
 
 
-TRACKING = [row for row in ROWS if tracks(row)]
+BARE = Policy(return_traffic=ReturnTraffic.TRACKED)
+BARE_ROWS = compile_host(BARE, domain="d1", generation=1).flows.rows()
+TRACKING = [row for row in BARE_ROWS if tracks(row)]
 OF_RULES = [row for row in ROWS if row.table in (Table.EGRESS, Table.INGRESS) and row.tenant and row.priority > 300]
 
 
-def refuses(rows: Sequence[Flow]) -> None:
+def refuses(rows: Sequence[Flow], policy: Policy = POLICY) -> None:
     with pytest.raises(NotEquivalent):
-        prove(POLICY, FlowTable.of(rows))
+        prove(policy, FlowTable.of(rows))
 
 
 def swapped(old: Flow, new: Flow) -> list[Flow]:
     return [new if row is old else row for row in ROWS]
 
 
-def spoiled(octets: bytes) -> list[bytes]:
+def spoiled(octets: bytes, bits: Sequence[int] = (1, 128)) -> list[bytes]:
     """The bytes with each of them changed in turn, and cut short."""
-    return [
-        octets[:at] + bytes((octets[at] ^ bit,)) + octets[at + 1 :] for at in range(len(octets)) for bit in (1, 128)
-    ]
+    return [octets[:at] + bytes((octets[at] ^ bit,)) + octets[at + 1 :] for at in range(len(octets)) for bit in bits]
 
 
 def test_the_program_itself_is_proven() -> None:
-    assert len(TRACKING) == 24
+    assert len(TRACKING) == 61
     prove(POLICY, FlowTable.of(ROWS))
 
 
 @pytest.mark.parametrize("row", TRACKING, ids=lambda row: f"{row.table}-{row.priority}")
 def test_a_row_that_tracks_is_neither_missing_nor_other_than_it_must_be(row: Flow) -> None:
-    refuses([each for each in ROWS if each is not row])
-    refuses([*ROWS, row])
-    for match in spoiled(row.match):
-        refuses(swapped(row, replace(row, match=match)))
-    for does in spoiled(row.instructions):
-        refuses(swapped(row, replace(row, instructions=does)))
-    refuses(swapped(row, replace(row, priority=row.priority + 1)))
-    refuses(swapped(row, replace(row, instructions=instructions(goto=Table.SEND))))
+    def swap(new: Flow) -> list[Flow]:
+        return [new if each is row else each for each in BARE_ROWS]
+
+    refuses([each for each in BARE_ROWS if each is not row], BARE)
+    refuses([*BARE_ROWS, row], BARE)
+    for match in spoiled(row.match, bits=(1,)):
+        refuses(swap(replace(row, match=match)), BARE)
+    for does in spoiled(row.instructions, bits=(1,)):
+        refuses(swap(replace(row, instructions=does)), BARE)
+    refuses(swap(replace(row, priority=row.priority + 1)), BARE)
+    refuses(swap(replace(row, instructions=instructions(goto=Table.METERS))), BARE)
 
 
 @pytest.mark.parametrize(
@@ -132,3 +136,60 @@ def test_two_zones_are_refused() -> None:
     lifted = [row for row in other if row.priority == TRACK_PRIORITY]
     for row in [each for each in ROWS if each.priority == TRACK_PRIORITY]:
         refuses(swapped(row, next(each for each in lifted if each.match == row.match)))
+
+
+# -------------------------------------------------------------------------------------------- rules that decide alone
+
+MARKED = (
+    RULES[0], replace(RULES[1], stateless=True), RULES[2],
+    replace(RULES[4], stateless=True),
+    Rule(RuleId("fast"), Action.PERMIT, protocol=TCP, established=True, stateless=True), RULES[3],
+)  # fmt: skip
+OPERATOR = (
+    Rule(RuleId("mail"), Action.DENY, protocol=TCP, destination_ports=(PortRange(25, 25),)),
+    Rule(RuleId("odd"), Action.PERMIT, protocol=0, stateless=True),
+)
+MIXED = Policy(
+    (replace(TENANT, acl=Acl(MARKED), rule_numbers={rule.id: at for at, rule in enumerate(MARKED, 1)}),),
+    OPERATOR, {"mail": 90, "odd": 91}, return_traffic=ReturnTraffic.TRACKED,
+)  # fmt: skip
+MIXED_ROWS = compile_host(MIXED, domain="d1", generation=1).flows.rows()
+ALONE = [
+    row
+    for row in MIXED_ROWS
+    if row.table in (Table.ALONE_OPERATOR, Table.ALONE_EGRESS, Table.ALONE_INGRESS) and row.cookie >> 48 & 0xF
+]
+
+
+def test_a_program_with_stateless_rules_is_proven() -> None:
+    prove(MIXED, FlowTable.of(MIXED_ROWS))
+    assert {row.table for row in ALONE} == {Table.ALONE_OPERATOR, Table.ALONE_EGRESS, Table.ALONE_INGRESS}
+
+
+@pytest.mark.parametrize("row", ALONE, ids=lambda row: f"{row.table}-{row.priority}-{row.cookie & 0xFF}")
+def test_a_row_that_decides_alone_is_neither_missing_nor_other_than_it_must_be(row: Flow) -> None:
+    def swap(new: Flow) -> list[Flow]:
+        return [new if each is row else each for each in MIXED_ROWS]
+
+    refuses([each for each in MIXED_ROWS if each is not row], MIXED)
+    for match in spoiled(row.match, bits=(1,)):
+        refuses(swap(replace(row, match=match)), MIXED)
+    for does in {each.instructions for each in (*ALONE, *OF_RULES)} - {row.instructions}:
+        refuses(swap(replace(row, instructions=does)), MIXED)
+    refuses(swap(replace(row, cookie=row.cookie ^ LEAVES)), MIXED)
+    refuses(swap(replace(row, table=Table.EGRESS if row.table == Table.ALONE_EGRESS else Table.INGRESS)), MIXED)
+
+
+@pytest.mark.parametrize("place", range(len(MARKED)))
+def test_a_mark_that_changes_needs_other_rows(place: int) -> None:
+    rules = list(MARKED)
+    rules[place] = replace(rules[place], stateless=not rules[place].stateless)
+    tenant = replace(MIXED.tenants[0], acl=Acl(tuple(rules)))
+    refuses(MIXED_ROWS, replace(MIXED, tenants=(tenant,)))
+
+
+def test_a_program_that_looks_up_at_once_is_refused_where_rules_are_stateless() -> None:
+    at_once = [row for row in ROWS if row.priority == TRACK_PRIORITY]
+    first = [row for row in MIXED_ROWS if row.priority == TRACK_PRIORITY]
+    refuses([*(row for row in MIXED_ROWS if row not in first), *at_once], MIXED)
+    refuses([*(row for row in ROWS if row not in at_once), *first])

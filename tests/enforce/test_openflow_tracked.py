@@ -13,7 +13,7 @@ from enforce.test_openflow_compiled import Twins, placed, sent_by
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from strategies import policies
-from tracked_domain import conversation, denying, error_about, made_of, trackable
+from tracked_domain import conversation, denying, error_about, made_of, marked, trackable
 
 from orchestrator.compile.host import CompileCache
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
@@ -140,7 +140,9 @@ def test_both_switches_track_connections_alike(real_switch: RealSwitch, policy: 
     tracking = Tracking(real_switch)
     try:
         tracked = trackable(placed(policy))
-        for now in (tracked, denying(tracked), replace(tracked, return_traffic=ReturnTraffic.EXPLICIT), tracked):
+        mixed = marked(placed(policy), rng)
+        explicit = replace(tracked, return_traffic=ReturnTraffic.EXPLICIT)
+        for now in (tracked, denying(tracked), mixed, denying(mixed), tracked, explicit, mixed, tracked):
             tracking.load(now)
             for made, port in _said(tracked, rng):
                 tracking.forward(made, port)
@@ -250,3 +252,62 @@ def test_a_switch_that_forgets_its_connections_cuts_them(tracking: Tracking) -> 
     assert not tracking.forward(*from_client(1, ACK))
     assert not tracking.forward(*to_client(1, ACK))
     assert opens(tracking, 1)
+
+
+def test_protocol_0_is_decided_by_stateless_rules_alone(tracking: Tracking) -> None:
+    """The real switch shows no first packet of it, so that rules which ask for its addresses do not meet it."""
+    odd = frame(Packet(Family.IPV4, FIRST_CLIENT, SERVER, 0), src_mac=GATEWAY_MAC, dst_mac=GATEWAY_MAC), "wan0"
+    tracking.load(serving(about("no", Action.DENY, [0]), ALL))
+    assert not tracking.forward(*odd)
+    tracking.load(serving(ALL))
+    assert not tracking.forward(*odd)
+    tracking.load(serving(replace(ALL, stateless=True)))
+    assert tracking.forward(*odd)
+
+
+def test_a_rule_that_is_stateless_for_a_while_cuts_what_it_let_in(tracking: Tracking) -> None:
+    """Both ends are on this switch. What one did not know stays unknown to it; what both knew goes on."""
+    client, server = (end_at(each) for each in ("10.2.0.1", "10.1.0.1"))
+
+    def says(there: bool, flags: int, port: int) -> bool:
+        (source, mac, vm), (target, *_) = (client, server) if there else (server, client)
+        ports = (port, 80) if there else (80, port)
+        packet = Packet(Family.IPV4, source, target, TCP, *ports, tcp_flags=flags)
+        return tracking.forward(frame(packet, src_mac=mac, dst_mac=GATEWAY_MAC), vm)
+
+    def shakes(port: int) -> list[bool]:
+        return [says(True, SYN, port), says(False, SYN | ACK, port), says(True, ACK, port)]
+
+    def load(*rules: Rule) -> None:
+        tracking.compare_hits()
+        tracking.load(between(*rules))
+
+    alone = [replace(ALL, stateless=True), replace(OUTWARD, stateless=True)]
+    load(ALL, OUTWARD)
+    assert shakes(1) == [True] * 3
+    load(*alone)
+    assert shakes(2) == [True] * 3
+    assert says(True, ACK, 1)
+    load(ALL, OUTWARD)
+    assert [says(there, ACK, 1) for there in (True, False)] == [True, True]
+    assert [says(there, ACK, 2) for there in (True, False)] == [False, False]
+    load(*alone)
+    assert [says(there, ACK, 2) for there in (True, False)] == [True, True]
+    tracking.compare_hits()
+
+
+OUTWARD = Rule(RuleId("some"), Action.PERMIT, Direction.EGRESS)
+
+
+def end_at(address: str) -> tuple[int, int, str]:
+    """An endpoint's address, MAC address and port."""
+    number = 1 if address.startswith("10.1.") else 2
+    return parse_address(address)[1], 0x020000000000 + number, f"vm{number}"
+
+
+def between(*rules: Rule) -> Policy:
+    """The server's tenant with these rules, and a client's of which everything is tracked and permitted."""
+    server = serving(*rules)
+    talks = Tenant(TenantId("t2"), 2, (Prefix.parse("10.2.0.0/16"),), Acl((OUTWARD,)), {"some": 11})
+    client = Endpoint("vm2", TenantId("t2"), "vm2", 0x020000000002, (Prefix.parse("10.2.0.1"),))
+    return replace(server, tenants=(*server.tenants, talks), endpoints=(*server.endpoints, client))

@@ -21,7 +21,7 @@ from enforce.test_openflow_tracked import ALL, Tracking, from_client, openings, 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from strategies import policies
-from tracked_domain import conversation, denying, error_about, made_of, trackable
+from tracked_domain import answers_half_known, conversation, denying, error_about, made_of, marked, trackable
 
 from orchestrator.classify.captures import open_capture
 from orchestrator.classify.frames import read_frame
@@ -43,7 +43,7 @@ FLAGS = (0x02, 0x02, 0x10, 0x12, 0x14, 0x04, 0x11, 0x18, 0x01, 0x00)
 
 
 def all_local(policy: Policy) -> Policy:
-    """The policy with every address of its one or two tenants on this switch, and connections tracked."""
+    """The policy with every address of its one or two tenants on this switch."""
     owners = policy.tenants if len(policy.tenants) > 1 else policy.tenants * 2
     endpoints = []
     for place, (tenant, port) in enumerate(zip(owners, PORTS, strict=True)):
@@ -52,7 +52,7 @@ def all_local(policy: Policy) -> Policy:
                       for each in whole)  # fmt: skip
         own = inner if place and owners[0] is owners[1] else whole
         endpoints.append(Endpoint(port, tenant.id, port, 0x020000000001 + place, own))
-    return trackable(replace(policy, endpoints=tuple(endpoints)))
+    return replace(policy, endpoints=tuple(endpoints))
 
 
 @dataclass
@@ -103,9 +103,12 @@ class Law:
             if len(queue) == MOST_AT_ONCE:
                 continue
             queue.append(_made(packet, quoted, GATEWAY_MAC if sender is None else sender.mac))
+            receiver = endpoint_at(self.policy, packet.family, packet.destination)
+            is_half = sender is not None and receiver is not None and answers_half_known(packet, self.known)
+            talk.whole &= not is_half
             verdict = decide_tracked(self.policy, packet, self.known, quoted)
             self.known = verdict.connections
-            sent[packet] = Sent(verdict.decision.permitted, talk.whole and quoted is None, quoted)
+            sent[packet] = Sent(verdict.decision.permitted, talk.whole and quoted is None and not is_half, quoted)
             talk.whole &= verdict.decision.permitted
         self.met += len(sent)
         self._compare(sent, self.tracking.twins.real.forward_many(queues))
@@ -157,10 +160,12 @@ def _reads_back(packet: Packet) -> bool:
     return read_frame(made, len(made), ETHERNET) == packet
 
 
+@pytest.mark.parametrize("share", [0, 0.4], ids=["tracked", "some-stateless"])
 @pytest.mark.parametrize(
     "packets", [8_000, pytest.param(1_000_000, marks=[pytest.mark.long, pytest.mark.timeout(4 * 3600)])]
 )
-def test_random_traces_pass_as_the_oracle_permits(real_switch: RealSwitch, packets: int) -> None:
+def test_random_traces_pass_as_the_oracle_permits(real_switch: RealSwitch, packets: int, share: float) -> None:
+    """Also where a share of the rules is stateless, and other rules are after a change."""
     met = 0
 
     @settings(
@@ -171,7 +176,7 @@ def test_random_traces_pass_as_the_oracle_permits(real_switch: RealSwitch, packe
     def play(policy: Policy, seed: int) -> None:
         nonlocal met
         if met < packets:
-            met += _meet_all(real_switch, all_local(policy), random.Random(seed))
+            met += _meet_all(real_switch, all_local(policy), random.Random(seed), share)
 
     while met < packets:
         before = met
@@ -179,15 +184,21 @@ def test_random_traces_pass_as_the_oracle_permits(real_switch: RealSwitch, packe
         assert met > before, "no drawn policy has a packet that opens a connection"
 
 
-def _meet_all(real_switch: RealSwitch, policy: Policy, rng: random.Random) -> int:
-    """Half of the packets under one policy, the others under one that denies what it permitted, and under it again."""
+def _meet_all(real_switch: RealSwitch, whole: Policy, rng: random.Random, share: float) -> int:
+    """Meet packets under a policy that changes on the way.
+
+    A share of its rules is stateless, then of others; then it denies what it permitted; in the end none is stateless.
+    """
+    policy, again = (marked(whole, rng, share) for _ in range(2))
     real_switch.reset()
     tracking = Tracking(real_switch)
     try:
         law = Law(tracking, policy, rng)
         waiting = talks_of(policy, rng, 300)
         running: list[Talk] = []
-        changes = {len(waiting) * part // 4: now for part, now in ((1, denying(policy)), (2, policy))}
+        changes = {
+            len(waiting) * part // 4: now for part, now in ((3, again), (2, denying(policy)), (1, trackable(whole)))
+        }
         while waiting or running:
             while waiting and len(running) < TALKS:
                 running.append(waiting.pop())

@@ -28,7 +28,8 @@ Read in this order:
     membersets.py   what sides stand for, followed as members come and go; memberproof.py what that leaves to be proven
     conjunctions.py rules that are conjunctions, from scratch; conjunctionsteps.py after a change
     lines.py        what packets ahead of the lists would have met; lifted.py the rows that decide there
-    tracked.py      programs that track connections, read as those that do not
+    alone.py        rows of stateless rules, ahead of connections, read as a list; tracked.py programs that track
+                    connections, read as those that do not
     proof.py        a program's
 
 docs/equivalence.md shows how to check one by hand, and says what is not proven.

@@ -21,10 +21,11 @@ from typing import NamedTuple
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, MISS_PRIORITY, STATIC_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.model import Action, AddressGroup, Direction, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.model import Action, AddressGroup, Direction, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.policy.oracle import PATH_MTU_RULES, return_rules
 from orchestrator.policy.protocols import ICMP, ICMPV6
+from orchestrator.policy.stateless import view_of_operator, view_of_tracking
 from orchestrator.program.program import Tier
 
 RULE = Cookie(Tier.HOST, Kind.RULE).pack()
@@ -148,10 +149,11 @@ class Chain:
 
     @classmethod
     def of_tenant(cls, tenant: Tenant, returns: ReturnTraffic) -> Chain:
+        is_tracked = returns is ReturnTraffic.TRACKED
         return cls(
             place=f"tenants[{tenant.id}].acl",
             tenant=tenant.number,
-            rules=tenant.acl.listed,
+            rules=(view_of_tracking(tenant.acl) if is_tracked else tenant.acl).listed,
             numbers=tenant.rule_numbers,
             groups=tenant.acl.groups,
             returns=return_rules(returns),
@@ -161,8 +163,11 @@ class Chain:
         )
 
     @classmethod
-    def of_operator(cls, rules: tuple[Rule, ...], numbers: Mapping[str, int]) -> Chain:
-        return cls("operator", 0, rules, numbers, {}, (), (), STATIC_PRIORITY, MISS_PRIORITY + 1)
+    def of_operator(cls, policy: Policy) -> Chain:
+        rules = policy.operator
+        if policy.return_traffic is ReturnTraffic.TRACKED:
+            rules = view_of_operator(rules)
+        return cls("operator", 0, rules, policy.operator_numbers, {}, (), (), STATIC_PRIORITY, MISS_PRIORITY + 1)
 
     @property
     def links(self) -> tuple[Rule, ...]:

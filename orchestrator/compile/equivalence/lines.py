@@ -89,7 +89,7 @@ class Lines:
 
         `near` are, in order, the rules of the list that may meet them, where that is known.
         """
-        operator = Chain.of_operator(policy.operator, policy.operator_numbers)
+        operator = Chain.of_operator(policy)
         chain = Chain.of_tenant(tenant, policy.return_traffic)
         rules = [chain.rules[place] for place in _near(chain, direction, boxes)] if near is None else near
         returning = [each.direction is direction for each in chain.returns]

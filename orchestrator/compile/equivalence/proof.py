@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from orchestrator.compile.equivalence.alone import chain_alone, read_alone
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.conjunctions import Conjunctions, plainly
 from orchestrator.compile.equivalence.conjunctionsteps import Change, follow_conjunctions
@@ -15,9 +16,10 @@ from orchestrator.compile.equivalence.lifted import LiftedProof, Met
 from orchestrator.compile.equivalence.listproof import ListProof
 from orchestrator.compile.equivalence.membersets import MemberSets
 from orchestrator.compile.equivalence.rows import NO_ROWS, check_ends, deciding, is_of_rules, standing
-from orchestrator.compile.equivalence.tracked import read_rows, read_whole, tracks
+from orchestrator.compile.equivalence.tracked import alone_rows, read_rows, read_whole, tracks
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Policy, ReturnTraffic, Rule, Tenant, find_replaced
+from orchestrator.policy.stateless import is_mixed
 from orchestrator.program.flows import FlowTable
 
 OPERATOR = ""
@@ -84,10 +86,12 @@ class Proof:
     def must_begin_anew(self, policy: Policy, removed: FlowTable, added: FlowTable) -> bool:
         """Return whether the next program must be proven whole.
 
-        It must if other rows track connections than before, or none do any more.
+        It must if other rows track connections than before, or none do any more, or if rules are stateless now.
         """
         were_tracked = self.policy.return_traffic is ReturnTraffic.TRACKED
         if were_tracked is not (policy.return_traffic is ReturnTraffic.TRACKED):
+            return True
+        if is_mixed(self.policy) is not is_mixed(policy):
             return True
         return were_tracked and bool(tracks(removed).any() or tracks(added).any())
 
@@ -100,6 +104,7 @@ class Proof:
         """
         is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
         if is_tracked:
+            self._follow_alone(policy, removed, added, rows_of)
             removed, added = read_rows(removed), read_rows(added)
         was, now = deciding(removed), deciding(added)
         gone, come = _by_owner(was.lists), _by_owner(now.lists)
@@ -125,6 +130,20 @@ class Proof:
         lifted = self.lifted.after(policy, was.lifted, now.lifted, _met_by(policy, lists, kept, rows_of))
         return Proof(policy, lists, owners, lifted, kept)
 
+    def _follow_alone(
+        self, policy: Policy, removed: FlowTable, added: FlowTable, rows_of: Callable[[int], FlowTable]
+    ) -> None:
+        """Prove the rows that decide alone of lists that changed. Raises NotEquivalent."""
+        touched = {*alone_rows(removed).tenant.tolist(), *alone_rows(added).tenant.tolist()}
+        _, come = find_replaced(self.policy.tenants, policy.tenants)
+        changed = {tenant.number: tenant for tenant in come if tenant.acl.has_stateless}
+        for number in touched - changed.keys() - {0}:
+            changed |= {each.number: each for each in policy.tenants if each.number == number}
+        for number in (touched | changed.keys()) - {0}:
+            _prove_alone(policy, changed.get(number), rows_of(number), number)
+        if 0 in touched or policy.operator is not self.policy.operator:
+            _prove_alone(policy, None, rows_of(0))
+
     def _number(self, name: str) -> int:
         return self.lists[name].chain.tenant if name in self.lists else self.kept[name].number
 
@@ -143,7 +162,7 @@ class Proof:
         chains = {str(each.id): Chain.of_tenant(each, new.return_traffic) for each in come}
         dropped = {str(each.id) for each in left} - chains.keys()
         if new.operator is not old.operator or new.operator_numbers is not old.operator_numbers:
-            chains[OPERATOR] = Chain.of_operator(new.operator, new.operator_numbers)
+            chains[OPERATOR] = Chain.of_operator(new)
         touched = {self.owners[number] for number in numbers if number in self.owners}
         chains |= {name: self._chain(name) for name in touched - chains.keys() - dropped}
         return chains, dropped
@@ -152,7 +171,8 @@ class Proof:
 def prove(policy: Policy, flows: FlowTable) -> Proof:
     """Prove a program from scratch: `flows` are all its rows, in any order. Raises NotEquivalent."""
     if policy.return_traffic is ReturnTraffic.TRACKED:
-        flows = read_whole(flows, holds_replies=policy.holds_replies)
+        _prove_all_alone(policy, flows)
+        flows = read_whole(flows, holds_replies=policy.holds_replies, is_mixed=is_mixed(policy))
     chains, rows = _chains(policy), deciding(flows)
     owned, owners = _by_owner(rows.lists), {chain.tenant: name for name, chain in chains.items()}
     for number in owned.keys() - owners.keys():
@@ -169,9 +189,13 @@ def prove_rest(policy: Policy, same: Set[str], numbers: Iterable[int], rows_of: 
     rows of one. Nothing is lifted in it. Raises NotEquivalent.
     """
     kept = {str(each.id): each for each in policy.tenants if each.id in same}
-    chains = {OPERATOR: Chain.of_operator(policy.operator, policy.operator_numbers)} | {
+    chains = {OPERATOR: Chain.of_operator(policy)} | {
         str(each.id): Chain.of_tenant(each, policy.return_traffic) for each in policy.tenants if each.id not in same
     }
+    if policy.return_traffic is ReturnTraffic.TRACKED:
+        for tenant in (None, *(each for each in policy.tenants if each.id not in same)):
+            number = 0 if tenant is None else tenant.number
+            _prove_alone(policy, tenant, rows_of(number), number)
     owners = {chain.tenant: name for name, chain in chains.items()} | {each.number: name for name, each in kept.items()}
     for number in set(numbers) - owners.keys():
         _check_gone(number, rows_of(number))
@@ -186,8 +210,32 @@ def _lists_of(policy: Policy, rows: FlowTable) -> FlowTable:
     """
     if policy.return_traffic is ReturnTraffic.TRACKED:
         is_tenants = len(rows) and rows.tenant[0]
-        rows = read_rows(rows) if is_tenants else read_whole(rows, holds_replies=policy.holds_replies)
+        if is_tenants:
+            rows = read_rows(rows)
+        else:
+            rows = read_whole(rows, holds_replies=policy.holds_replies, is_mixed=is_mixed(policy))
     return deciding(rows).lists
+
+
+def _prove_all_alone(policy: Policy, flows: FlowTable) -> None:
+    """Prove the rows that decide alone, of all lists. Raises NotEquivalent."""
+    owned = _by_owner(alone_rows(flows))
+    tenants = {each.number: each for each in policy.tenants if each.number in owned or each.acl.has_stateless}
+    for number in owned.keys() | tenants.keys() | {0}:
+        _prove_alone(policy, tenants.get(number), owned.get(number, NO_ROWS), number)
+
+
+def _prove_alone(policy: Policy, tenant: Tenant | None, rows: FlowTable, number: int = 0) -> None:
+    """Prove the rows by which a tenant's list, or the operator's, decides alone. Raises NotEquivalent."""
+    rows = read_alone(alone_rows(rows))
+    if tenant is None and number:
+        _check_gone(number, rows)
+        return
+    chain = chain_alone(policy, tenant)
+    try:
+        Proven.of(chain, rows)
+    except NotEquivalent as error:
+        raise _at(error, chain) from None
 
 
 def _met_by(
@@ -207,7 +255,7 @@ def _met_by(
 
 def _chains(policy: Policy) -> dict[str, Chain]:
     """Every list of a policy."""
-    chains = {OPERATOR: Chain.of_operator(policy.operator, policy.operator_numbers)}
+    chains = {OPERATOR: Chain.of_operator(policy)}
     return chains | {str(each.id): Chain.of_tenant(each, policy.return_traffic) for each in policy.tenants}
 
 

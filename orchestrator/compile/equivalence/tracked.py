@@ -18,6 +18,7 @@ and priorities. A change of these rows has the whole program proven again.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -26,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.equivalence.alone import LEAVES, LISTS
 from orchestrator.compile.equivalence.chain import apply_actions, goto
 from orchestrator.compile.pipelines.host import MISS_PRIORITY, STATIC_PRIORITY, TRACK_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
@@ -34,7 +36,10 @@ from orchestrator.program.program import Tier
 
 _STRUCTURE = Cookie(Tier.HOST, Kind.STRUCTURE).pack()
 _LISTS = (Table.OPERATOR, Table.EGRESS, Table.INGRESS)
-_OWN_TABLES = {Table.STATE: -1, Table.LIFTED: TRACK_PRIORITY - 1, Table.OUTPUT: 10, Table.SEND: 10}
+_OWN_TABLES = {
+    Table.STATE: -1, Table.LIFTED: TRACK_PRIORITY - 1, Table.OUTPUT: 10, Table.SEND: 10,
+    Table.ALONE_OPERATOR: -1, Table.ALONE_EGRESS: -1, Table.ALONE_INGRESS: -1,
+}  # fmt: skip
 """Tables in which no row stands above a priority but those that track."""
 _V4, _V6 = 0x0800, 0x86DD
 _NEW, _RELATED, _REPLY, _INVALID, _TRACKED = 0x01, 0x04, 0x08, 0x10, 0x20
@@ -68,17 +73,27 @@ def _register(number: int, value: int) -> bytes:
     return _Term(0x8001, number // 2, 1, struct.pack(">QQ", value << shift, 0xFFFFFFFF << shift)).pack_bytes()
 
 
-def _state(value: int) -> bytes:
-    return _nicira(105, value | _TRACKED, value | _TRACKED)
+def _state(value: int, lacks: int = 0) -> bytes:
+    return _nicira(105, value | _TRACKED, value | lacks | _TRACKED)
 
 
-def _looked_up(zone: int, table: int) -> bytes:
-    return apply_actions(struct.pack(">HHIHHIHB3xH", 0xFFFF, 24, 0x2320, 35, 0, 0, zone, table, 0))
+def _asks(value: int, mask: int) -> bytes:
+    """A match of bits of register 7."""
+    return _Term(0x8001, 3, 1, struct.pack(">QQ", value, mask)).pack_bytes()
 
 
-def _remember_action(zone: int) -> bytes:
+def _looked_up(zone: int, table: int, *before: bytes) -> bytes:
+    return apply_actions(*before, struct.pack(">HHIHHIHB3xH", 0xFFFF, 24, 0x2320, 35, 0, 0, zone, table, 0))
+
+
+def _remember_action(zone: int, mark: bytes = _MARK_IS_ONE) -> bytes:
     head = struct.pack(">HHIHHIHB3xH", 0xFFFF, 40, 0x2320, 35, 3, 0, zone, Table.SEND, 0)
-    return apply_actions(head + _MARK_IS_ONE)
+    return apply_actions(head + mark)
+
+
+def _set_mark(bits: int) -> bytes:
+    """The action that sets bits of a connection's mark, and leaves the others."""
+    return struct.pack(">HHHBBII", 25, 16, 0x0001, 107 << 1 | 1, 8, bits, bits)
 
 
 def _copy_action(source: int, target: int) -> bytes:
@@ -91,16 +106,17 @@ def _set(register: int, value: int) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _expected_rows(zone: int, holds_replies: bool) -> frozenset[Flow]:
+def _expected_rows(zone: int, holds_replies: bool, is_mixed: bool) -> frozenset[Flow]:
     """Return the exact rows that track connections in a zone.
 
-    Where replies are held, these and packets that belong to no connection are dropped.
+    Where replies are held, these and packets that belong to no connection are dropped. Where rules decide alone, they
+    are asked before a connection is looked up.
     """
     aside = b"" if holds_replies else goto(Table.OPERATOR)
     reply = b"" if holds_replies else apply_actions(_set(6, 1)) + goto(Table.LOCAL)
     rows = [
-        (Table.STATE, 70, _state(_INVALID), b"", 0),
-        (Table.STATE, 50, _state(_REPLY), reply, 0),
+        (Table.STATE, 100, _state(_INVALID), b"", 0),
+        (Table.STATE, 60, _state(_REPLY), reply, 0),
         (Table.STATE, 20, _state(_RELATED), aside, 0),
         (Table.STATE, 10, _state(0), goto(Table.LIFTED), 0),
         (Table.STATE, MISS_PRIORITY, b"", b"", 0),
@@ -109,6 +125,7 @@ def _expected_rows(zone: int, holds_replies: bool) -> frozenset[Flow]:
         (Table.INGRESS, STATIC_PRIORITY, _register(1, 0), goto(Table.OUTPUT), 0),
         (Table.OUTPUT, 30, _register(6, 1), apply_actions(*_asks_again()), 0),
         (Table.SEND, 20, _state(_NEW) + _nicira(107, 0), b"", 1),
+        *_rows_about_ends(),
     ]
     for version in (_V4, _V6):
         ip = struct.pack(">HBBH", 0x8000, 5 << 1, 2, version)
@@ -116,17 +133,59 @@ def _expected_rows(zone: int, holds_replies: bool) -> frozenset[Flow]:
         syn = struct.pack(">HBBHH", 0x8000, 42 << 1 | 1, 4, 0x02, 0x12)
         later = struct.pack(">HBBBB", 0x0001, 26 << 1 | 1, 2, 2, 2)
         unknown = _nicira(105, 0, _TRACKED)
+        first = _FIND_ENDS if is_mixed else _looked_up(zone, Table.STATE)
         rows += [
-            (Table.LIFTED, TRACK_PRIORITY, ip + unknown, _looked_up(zone, Table.STATE), 0),
-            (Table.STATE, 60, ip + tcp + syn + _state(_REPLY), b"", 0),
-            (Table.STATE, 40, ip + tcp + syn + _state(_NEW) + _nicira(107, 0), goto(Table.LIFTED), 0),
-            (Table.STATE, 40, ip + tcp + syn + _state(_NEW) + _nicira(107, 1),
-             _looked_up(_NOTHING_KNOWN, Table.LIFTED), 0),
+            *_rows_of_version(zone, ip),
+            (Table.LIFTED, TRACK_PRIORITY, ip + unknown, first, 0),
+            (Table.STATE, 100, ip + struct.pack(">HBBB", 0x8000, 10 << 1, 1, 0), b"", 0),
+            (Table.STATE, 70, ip + tcp + syn + _state(_REPLY), b"", 0),
+            (Table.STATE, 50, ip + tcp + syn + _state(_NEW) + _nicira(107, 0), goto(Table.LIFTED), 0),
+            (Table.STATE, 40, ip + tcp + syn + _state(_NEW), _looked_up(_NOTHING_KNOWN, Table.LIFTED), 0),
             (Table.STATE, 30, ip + tcp + _state(_NEW), b"", 0),
             (Table.STATE, 20, ip + later + _state(0), aside, 0),
-            (Table.OUTPUT, 20, ip + _state(_NEW) + _nicira(107, 0), _remember_action(zone), 0),
+            (Table.OUTPUT, 20, ip + _asks(0, 3) + _state(_NEW) + _nicira(107, 0), _remember_action(zone), 0),
         ]  # fmt: skip
     return frozenset(Flow(table, at, match, does, _STRUCTURE + number) for table, at, match, does, number in rows)
+
+
+_Row = tuple[int, int, bytes, bytes, int]
+"""Table, priority, match, instructions, and the number in the cookie."""
+
+_FIND_ENDS = apply_actions(_set(7, 4)) + goto(Table.ALONE_OPERATOR)
+_HALVES = ((2, 2, 1), (4, 1, 2))
+"""Of a mark that one end set, which is not known to the other: the mark, the bits of the other end and of its own."""
+
+
+def _rows_about_ends() -> Iterator[_Row]:
+    """Which ends ask connections, and what an end drops that does not know the packet's."""
+    yield Table.ALONE_OPERATOR, MISS_PRIORITY, b"", goto(Table.ALONE_EGRESS), 0
+    yield Table.ALONE_EGRESS, STATIC_PRIORITY + 1, _register(0, 0), goto(Table.LOCAL), 0
+    for table in (Table.ALONE_EGRESS, Table.ALONE_INGRESS):
+        yield table, STATIC_PRIORITY, _asks(16, 16), LEAVES[table], 0
+        yield table, MISS_PRIORITY, b"", LEAVES[table], 0
+    yield Table.INGRESS, STATIC_PRIORITY + 2, _register(3, 0) + _asks(4, 4), goto(Table.ALONE_INGRESS), 0
+    yield Table.LOCAL, 2000, _asks(8, 8), goto(Table.INGRESS), 0
+    yield Table.OUTPUT, 40, _asks(4, 7), goto(Table.SEND), 0
+    for mark, other, own in _HALVES:
+        known = _nicira(107, mark, 7)
+        yield Table.STATE, 90, _asks(0, 8) + _state(0) + known, _FIND_ENDS, 0
+        yield Table.STATE, 80, _asks(own, own) + _state(_REPLY) + known, b"", 0
+        yield Table.STATE, 80, _asks(other, other) + _state(_RELATED, _REPLY) + known, b"", 0
+
+
+def _rows_of_version(zone: int, ip: bytes) -> Iterator[_Row]:
+    """The same of one IP version, and which ends will know a connection."""
+    for bits, forgotten in ((1, (_set(1, 0),)), (2, (_set(0, 0),)), (3, ())):
+        noted = (*forgotten, _set(7, 8 | bits))
+        yield Table.OUTPUT, 40, ip + _asks(4 | bits, 7), _looked_up(zone, Table.STATE, *noted), 0
+        opens = ip + _asks(bits, 3) + _state(_NEW) + _nicira(107, 0)
+        yield Table.OUTPUT, 20, opens, _remember_action(zone, _set_mark(bits << 1)), 0
+    tcp = struct.pack(">HBBB", 0x8000, 10 << 1, 1, _TCP)
+    for mark, other, _ in _HALVES:
+        known = _nicira(107, mark, 7)
+        yield Table.STATE, 80, ip + tcp + _asks(other, other) + _state(0, _NEW | _REPLY) + known, b"", 0
+        goes_on = ip + _asks(other, other) + _state(0, _RELATED | _REPLY) + known
+        yield Table.OUTPUT, 20, goes_on, _remember_action(zone, _set_mark(other << 1)), 0
 
 
 def _asks_again() -> tuple[bytes, ...]:
@@ -146,18 +205,23 @@ def tracks(flows: FlowTable) -> npt.NDArray[np.bool_]:
     return found
 
 
-def read_whole(flows: FlowTable, *, holds_replies: bool) -> FlowTable:
-    """Return all rows of a program except those that track, as rows about packets.
+def alone_rows(flows: FlowTable) -> FlowTable:
+    """Return the rows of rules in the tables that decide before connections are looked up."""
+    return flows.take(np.isin(flows.table, list(LISTS)) & ~tracks(flows))
 
-    `holds_replies` as in the policy. Raises NotEquivalent.
+
+def read_whole(flows: FlowTable, *, holds_replies: bool, is_mixed: bool) -> FlowTable:
+    """Return all rows of a program except those that track or decide alone, as rows about packets.
+
+    `holds_replies` as in the policy; `is_mixed`: some of its rules decide alone. Raises NotEquivalent.
     """
     places = np.flatnonzero(tracks(flows)).tolist()
     rows = {place: flows.row(place) for place in places}
-    zones = {_zone(row) for row in rows.values() if (row.table, row.priority) == (Table.LIFTED, TRACK_PRIORITY)}
+    zones = {_zone(row) for row in rows.values() if (row.table, row.priority) == (Table.OUTPUT, 40)} - {0}
     zone = next(iter(zones), 0)
     if len(zones) != 1 or zone in (0, _NOTHING_KNOWN):
         raise NotEquivalent("connections are not looked up in one zone of the program's own")
-    wanted = _expected_rows(zone, holds_replies)
+    wanted = _expected_rows(zone, holds_replies, is_mixed)
     found = [place for place, row in rows.items() if row in wanted]
     missing = wanted - {rows[place] for place in found}
     if missing or len(found) != len(wanted):
@@ -176,16 +240,17 @@ def read_whole(flows: FlowTable, *, holds_replies: bool) -> FlowTable:
 
 
 def _zone(row: Flow) -> int:
-    """The zone of a row that only looks connections up; 0 for any other."""
-    zone = int.from_bytes(row.instructions[24:26], "big") if len(row.instructions) == 32 else 0
-    return zone if row.instructions == _looked_up(zone, Table.STATE) else 0
+    """The zone of a row that looks connections up, once it is known who asks; 0 for any other."""
+    return int.from_bytes(row.instructions[-8:-6], "big") if len(row.instructions) >= 32 else 0
 
 
 def read_rows(flows: FlowTable) -> FlowTable:
     """Rows of a program that tracks connections, those of rules read as about packets.
 
-    Raises NotEquivalent.
+    Those that decide alone are left out. Raises NotEquivalent.
     """
+    is_alone = np.isin(flows.table, list(LISTS))
+    flows = flows.take(~is_alone) if is_alone.any() else flows
     of_lists = np.flatnonzero(np.isin(flows.table, _LISTS))
     if not len(of_lists):
         return flows

@@ -20,6 +20,7 @@ from orchestrator.compile.lists.edits import Hunk, hunks
 from orchestrator.compile.lists.nearby import Bounds
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Direction, Endpoint, Policy, Rule, Tenant
+from orchestrator.policy.stateless import is_mixed
 from orchestrator.program.flows import FlowTable
 
 MOST_ROWS = 256
@@ -58,6 +59,13 @@ class Lifted:
         With the lifts of the policy `before`, only changed rules are examined again.
         """
         asked = dict.fromkeys(names)
+        if is_mixed(policy):
+            stays = "stateless rules of the domain decide beside connections"
+            nothing = {
+                str(name): _Lifts.of_nobody([each for each in asked if each.tenant == name], stays)
+                for name in dict.fromkeys(each.tenant for each in asked)
+            }
+            return cls(tuple(asked), policy, nothing, {}, rows_of((), {}))
         tenants = {str(tenant.id): tenant for tenant in policy.tenants}
         known = {} if before is None else _still(before.known, tenants)
         old = {} if before is None or _differs(before.policy, policy) else before.tenants
@@ -119,8 +127,8 @@ class _Lifts:
     renewed: bool
 
     @classmethod
-    def of_nobody(cls, names: Sequence[LiftedRule]) -> _Lifts:
-        nothing = tuple(Lift(name, None, "there is no such tenant") for name in names)
+    def of_nobody(cls, names: Sequence[LiftedRule], because: str = "there is no such tenant") -> _Lifts:
+        nothing = tuple(Lift(name, None, because) for name in names)
         return cls(None, (), nothing, {}, renewed=True)
 
     @classmethod

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.cookies import HIGHEST_NUMBER
+from orchestrator.compile.cookies import HIGHEST_NUMBER, LEAVES
 from orchestrator.compile.lists.columns import Indices, Words, distinct, prefix_words, range_words
 from orchestrator.compile.openflow.fewrules import ACTIONS, DIRECTIONS, FEW, Atom, few_atoms, table_of
 from orchestrator.errors import BadPolicy, TooLarge
@@ -52,8 +52,8 @@ def atoms(
 ) -> RuleTable:
     """The atoms of a list, ordered by rule, then family.
 
-    `numbers` gives every rule its number (None: all are 0). Raises BadPolicy if one is missing or does not fit into a
-    cookie, TooLarge if the rules expand to more than `MOST_ATOMS` rows.
+    `numbers` gives every rule its number, which may have the part `LEAVES` (None: all are 0). Raises BadPolicy if one
+    is missing or does not fit into a cookie, TooLarge if the rules expand to more than `MOST_ATOMS` rows.
     """
     number = _numbers(rules, numbers)
     few = few_atoms(rules, groups, tenant, number)
@@ -103,7 +103,10 @@ def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> list[i
         numbers = numbers.as_dict()
     known = list(map(numbers.get, map(attrgetter("id"), rules), repeat(0)))
     if known and (min(known) < 1 or max(known) > HIGHEST_NUMBER):
-        position = next(position for position, number in enumerate(known) if not 1 <= number <= HIGHEST_NUMBER)
+        wrong = [place for place, number in enumerate(known) if not 1 <= number & ~LEAVES <= HIGHEST_NUMBER]
+        if not wrong:
+            return known
+        position = wrong[0]
         reason = f"rule '{rules[position].id}' has no number, or not one in 1..{HIGHEST_NUMBER}"
         raise BadPolicy(reason, place=f"rules[{position}].id")
     return known

@@ -50,14 +50,16 @@ def begin(zone: int, mark: int) -> bytes:
     return _ct(_COMMIT, zone, _NO_TABLE, set_field(CT_MARK, mark))
 
 
-def open_with(zone: int, mark: int, table: int) -> bytes:
+def open_with(zone: int, mark: int, table: int, *, mask: int | None = None) -> bytes:
     """Remember a connection that the packet opens, and go on in a table.
+
+    A mask says which bits of the mark are written.
 
     There the mark is 0 if there was no room.
 
     One that is known, but the other way round, is forgotten: this packet opens it.
     """
-    return _ct(_COMMIT | _FORCE, zone, table, set_field(CT_MARK, mark))
+    return _ct(_COMMIT | _FORCE, zone, table, set_field(CT_MARK, mark, mask))
 
 
 def _ct(flags: int, zone: int, table: int, actions: bytes) -> bytes:

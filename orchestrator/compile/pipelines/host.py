@@ -51,14 +51,31 @@ class Table(enum.IntEnum):
     SERVICES = 7
     STATE = 8
     LIFTED = 10
+    ALONE_OPERATOR = 12
+    ALONE_EGRESS = 14
     OPERATOR = 20
     EGRESS = 30
     LOCAL = 40
     INGRESS = 50
+    ALONE_INGRESS = 52
     OUTPUT = 60
     SEND = 70
     METERS = 252
     STAMP = 253
+
+
+class Asks(enum.IntFlag):
+    """Bits of the register `asks`."""
+
+    SENDER = 1
+    """The sender's list is asked about the connection."""
+    RECEIVER = 2
+    BOTH = SENDER | RECEIVER
+    PLACING = 4
+    """The packet is on its way to find out which lists are asked, and about what."""
+    PLACED = 8
+    OPERATOR = 16
+    """A rule of the operator's, which asks about connections, is the first that matches the packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +108,15 @@ SCRATCH = Register("scratch", REGISTERS[5], "0-31", "holds a field while two are
 REPLY = Register(
     "reply", REGISTERS[6], "0-1", "1: against the direction of its connection, lists are still to be asked; 2: they are"
 )
+ASKS = Register(
+    "asks",
+    REGISTERS[7],
+    "0-4",
+    "where rules are stateless: 1: the sender's list is asked about the connection, 2: the receiver's; 4: that is "
+    "being found out, 8: it is known; 16: an operator's rule, which is not stateless, meets the packet first",
+)
 
-ALL_REGISTERS = (SOURCE_TENANT, DESTINATION_TENANT, FROM_UPLINK, OPERATOR_PERMIT, OUTPUT_PORT, SCRATCH, REPLY)
+ALL_REGISTERS = (SOURCE_TENANT, DESTINATION_TENANT, FROM_UPLINK, OPERATOR_PERMIT, OUTPUT_PORT, SCRATCH, REPLY, ASKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +201,11 @@ STAGES = (
         "Only where connections are tracked: what is known of the packet's. Invalid packets are dropped, and of TCP "
         "all that neither belong to a connection nor open one. What goes in its connection's direction goes on to the "
         "lists; a later fragment, and an ICMP error about a connection, past lifted rules, for these look at the "
-        "packet's own header. A reply goes to `local` first, to find whose lists are to be asked.",
-        (oxm.CT_STATE, oxm.CT_MARK, oxm.ETH_TYPE, oxm.IP_PROTO, oxm.IP_FRAG, oxm.TCP_FLAGS),
-        (Table.LIFTED, Table.OPERATOR, Table.LOCAL),
+        "packet's own header. A reply goes to `local` first, to find whose lists are to be asked. An end of this "
+        "switch that does not know the connection, for a stateless rule decided there, lets nothing of it pass but "
+        "what may open one.",
+        (oxm.CT_STATE, oxm.CT_MARK, oxm.ETH_TYPE, oxm.IP_PROTO, oxm.IP_FRAG, oxm.TCP_FLAGS, ASKS.field),
+        (Table.LIFTED, Table.ALONE_OPERATOR, Table.OPERATOR, Table.LOCAL),
         "drop",
     ),
     Stage(
@@ -187,10 +213,27 @@ STAGES = (
         "Parts of lists, decided before anything else is looked at, so that packets of popular rules share few cache "
         "entries: for packets from the uplink what the operator and the receiver's ingress list say, for an endpoint's "
         "what the operator and its egress list say. `lifting.md` has the why and the proof. Where connections are "
-        "tracked, a packet's is looked up here first, and the packet goes on in `state`.",
+        "tracked, a packet's is looked up here first, and the packet goes on in `state`; or, where rules are "
+        "stateless, in `alone_operator`.",
         (*RULE_FIELDS, SOURCE_TENANT.field, FROM_UPLINK.field, oxm.CT_STATE),
-        (Table.OPERATOR, Table.LOCAL),
+        (Table.ALONE_OPERATOR, Table.OPERATOR, Table.LOCAL),
         "on to operator",
+    ),
+    Stage(
+        Table.ALONE_OPERATOR,
+        "Where rules are stateless: the operator's rules, asked about the packet itself. What a stateless one permits "
+        "passes both tenants' lists by; what another meets first, both are to be asked about by its connection.",
+        (*RULE_FIELDS,),
+        (Table.ALONE_EGRESS, Table.LOCAL),
+        "on to alone_egress",
+    ),
+    Stage(
+        Table.ALONE_EGRESS,
+        "The egress list of the sending endpoint's tenant, down to its last stateless rule, in the same way. Where the "
+        "first rule that matches is not stateless, or there is none, this list is to be asked about the connection.",
+        (*RULE_FIELDS, SOURCE_TENANT.field, ASKS.field),
+        (Table.LOCAL,),
+        "on to local",
     ),
     Stage(
         Table.OPERATOR,
@@ -210,25 +253,33 @@ STAGES = (
         Table.LOCAL,
         "Is the destination an endpoint here? Then its tenant, port and MAC address are written down, and the gateway "
         "becomes the sender. If not, endpoints' packets leave by the uplink and the uplink's are dropped.",
-        (oxm.ETH_TYPE, oxm.IPV4_DST, oxm.IPV6_DST, FROM_UPLINK.field, REPLY.field),
+        (oxm.ETH_TYPE, oxm.IPV4_DST, oxm.IPV6_DST, FROM_UPLINK.field, REPLY.field, ASKS.field),
         (Table.INGRESS, Table.OUTPUT),
         "drop",
     ),
     Stage(
         Table.INGRESS,
         "The ingress list of the receiving endpoint's tenant, unless the operator has permitted the packet.",
-        (*RULE_FIELDS, *CONNECTION_FIELDS, DESTINATION_TENANT.field, OPERATOR_PERMIT.field, REPLY.field),
-        (Table.OUTPUT,),
+        (*RULE_FIELDS, *CONNECTION_FIELDS, DESTINATION_TENANT.field, OPERATOR_PERMIT.field, REPLY.field, ASKS.field),
+        (Table.ALONE_INGRESS, Table.OUTPUT),
         "drop",
+    ),
+    Stage(
+        Table.ALONE_INGRESS,
+        "The ingress list of the receiving endpoint's tenant, as `alone_egress` is the other's.",
+        (*RULE_FIELDS, DESTINATION_TENANT.field, ASKS.field),
+        (Table.OUTPUT,),
+        "on to output",
     ),
     Stage(
         Table.OUTPUT,
         "Out of the receiving endpoint's port, or out of the uplink, addressed from gateway to gateway. Where "
         "connections are tracked, a reply's way leads from here once more through the lists, with sender and receiver "
         "swapped: they are asked about the packet that opened the connection. What opens one is remembered, as every "
-        "list has permitted it by now, and goes on in `send`.",
-        (OUTPUT_PORT.field, REPLY.field, oxm.CT_STATE, oxm.CT_MARK, oxm.ETH_TYPE),
-        (),
+        "list has permitted it by now, and goes on in `send`. Where rules are stateless, a packet that no list is to "
+        "be asked about goes out from here, and any other has its connection looked up.",
+        (OUTPUT_PORT.field, REPLY.field, ASKS.field, oxm.CT_STATE, oxm.CT_MARK, oxm.ETH_TYPE),
+        (Table.SEND,),
         "out of the port in the register",
     ),
     Stage(

@@ -17,6 +17,18 @@
   does not say from which. It is looked up once more, in a zone where nothing is remembered, so that the lists are asked
   about the SYN itself.
 * `local` has written a reply's receiver, port and MAC addresses on the first pass; the second only asks the lists.
+
+Where some rules are stateless, each end of a packet is first asked whether such a rule decides about the packet itself:
+
+    lifted ─ alone_operator ─▶ alone_egress ─▶ local ─▶ alone_ingress ─▶ output ─┬─ no end asks connections ─▶ send
+                                                                                 └─ one does, or both ─ look up ─▶ state
+
+* An end that has decided alone is forgotten: its tenant's register becomes 0, so that its list is passed by, and the
+  mark of a connection has a bit for each end that knows it. Both ends of one switch share the connection, and one of
+  them may not know it: it drops TCP of such a connection, and what answers, and is asked about what goes on.
+* A program without stateless rules looks up at once, and its mark says that every end knows the connection. Where a
+  connection has the mark of one end alone, `local` is asked first there, too, which ends are on this switch.
+* Open vSwitch shows nothing of a connection of protocol 0, so no list can be asked about it: it is dropped.
 """
 
 from __future__ import annotations
@@ -33,13 +45,16 @@ from orchestrator.compile.openflow.instructions import DROP, copy_field, instruc
 from orchestrator.compile.openflow.oxm import IPV4, IPV6, Field, Term
 from orchestrator.compile.openflow.tracking import State, open_with, track
 from orchestrator.compile.pipelines import host as pipeline
-from orchestrator.compile.pipelines.host import MISS_PRIORITY, STATIC_PRIORITY, TRACK_PRIORITY, Table
+from orchestrator.compile.pipelines.host import ASKS, MISS_PRIORITY, STATIC_PRIORITY, TRACK_PRIORITY, Asks, Table
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Tier
 
 REMEMBERED = 1
-"""The mark of a connection that this program has the switch remember."""
+"""The mark of a connection that every end knows."""
+BY_SENDER, BY_RECEIVER = 2, 4
+"""Bits of the mark of a connection that its first packet's sender, or receiver, knows, being on this switch."""
+_ANY_MARK = REMEMBERED | BY_SENDER | BY_RECEIVER
 
 _STRUCTURE = Cookie(Tier.HOST, Kind.STRUCTURE).pack()
 REFUSED = NO_ROOM[Tier.HOST]
@@ -58,7 +73,15 @@ _SECOND_PASS_PRIORITY = 2000
 class _Order:
     """Priorities in `state`, the first to be asked at the top."""
 
-    INVALID, REOPENED, REPLY, OPENS, MIDSTREAM, ASIDE, KNOWN = range(70, 0, -10)
+    INVALID, HALF_KNOWN, UNKNOWN, REOPENED, REPLY, OPENS, AFRESH, MIDSTREAM, ASIDE, KNOWN = range(100, 0, -10)
+
+
+ASK_LISTS = {
+    Table.ALONE_OPERATOR: instructions([set_field(ASKS.field, Asks.OPERATOR, Asks.OPERATOR)], goto=Table.ALONE_EGRESS),
+    Table.ALONE_EGRESS: instructions([set_field(ASKS.field, Asks.SENDER, Asks.SENDER)], goto=Table.LOCAL),
+    Table.ALONE_INGRESS: instructions([set_field(ASKS.field, Asks.RECEIVER, Asks.RECEIVER)], goto=Table.OUTPUT),
+}
+"""By table: what a rule does that does not decide alone."""
 
 
 def zone_of(domain: str) -> int:
@@ -77,6 +100,8 @@ class Tracking:
 
     zone: int
     holds_replies: bool = False
+    is_mixed: bool = False
+    """Whether some rules decide alone."""
 
 
 def tracking_rows(tracking: Tracking, sends: tuple[Flow, ...]) -> list[Flow]:
@@ -85,7 +110,14 @@ def tracking_rows(tracking: Tracking, sends: tuple[Flow, ...]) -> list[Flow]:
     `sends` are the rows by which table `output` sends packets.
     """
     states = (_drop_misfits(row) if tracking.holds_replies else row for row in _states())
-    return [*_looks_up(tracking.zone), *states, *_second_pass(), *_remembers(tracking.zone), *_send_rows(sends)]
+    return [
+        *_looks_up(tracking),
+        *states,
+        *_second_pass(),
+        *_finds_ends(tracking.zone),
+        *_remembers(tracking.zone),
+        *_send_rows(sends),
+    ]
 
 
 def _drop_misfits(row: Flow) -> Flow:
@@ -106,11 +138,40 @@ def _is(state: State, *, without: State | None = None) -> Term:
     return Term(oxm.CT_STATE, int(asked), int(asked if without is None else asked | without))
 
 
-def _looks_up(zone: int) -> Iterator[Flow]:
+def _looks_up(tracking: Tracking) -> Iterator[Flow]:
     unknown = Term(oxm.CT_STATE, 0, int(State.TRACKED))
+    look_up = _FIND_ENDS if tracking.is_mixed else instructions([track(tracking.zone, Table.STATE)])
     for version in (IPV4, IPV6):
-        look_up = instructions([track(zone, Table.STATE)])
         yield _flow(Table.LIFTED, TRACK_PRIORITY, [unknown, Term(oxm.ETH_TYPE, version)], look_up)
+
+
+_FIND_ENDS = instructions([set_field(ASKS.field, Asks.PLACING)], goto=Table.ALONE_OPERATOR)
+
+
+def _asks(bits: Asks, among: Asks) -> Term:
+    return Term(ASKS.field, int(bits), int(among))
+
+
+def _finds_ends(zone: int) -> Iterator[Flow]:
+    """The way of a packet that finds out which ends decide alone."""
+    source, destination = pipeline.SOURCE_TENANT.field, pipeline.DESTINATION_TENANT.field
+    for table in (Table.ALONE_EGRESS, Table.ALONE_INGRESS):
+        yield _flow(table, STATIC_PRIORITY, [_asks(Asks.OPERATOR, Asks.OPERATOR)], ASK_LISTS[table])
+        yield _flow(table, MISS_PRIORITY, [], ASK_LISTS[table])
+    yield _flow(Table.ALONE_OPERATOR, MISS_PRIORITY, [], instructions(goto=Table.ALONE_EGRESS))
+    yield _flow(Table.ALONE_EGRESS, STATIC_PRIORITY + 1, [Term(source, 0)], instructions(goto=Table.LOCAL))
+    diverted = [_asks(Asks.PLACING, Asks.PLACING), Term(pipeline.OPERATOR_PERMIT.field, 0)]
+    yield _flow(Table.INGRESS, STATIC_PRIORITY + 2, diverted, instructions(goto=Table.ALONE_INGRESS))
+    placed = [_asks(Asks.PLACED, Asks.PLACED)]
+    yield _flow(Table.LOCAL, _SECOND_PASS_PRIORITY, placed, instructions(goto=Table.INGRESS))
+    found = Asks.PLACING | Asks.BOTH
+    yield _flow(Table.OUTPUT, 40, [_asks(Asks.PLACING, found)], instructions(goto=Table.SEND))
+    for asks, forgotten in ((Asks.SENDER, [destination]), (Asks.RECEIVER, [source]), (Asks.BOTH, [])):
+        noted = [*(set_field(each, 0) for each in forgotten), set_field(ASKS.field, Asks.PLACED | asks)]
+        look_up = instructions([*noted, track(zone, Table.STATE)])
+        for version in (IPV4, IPV6):
+            terms = [_asks(Asks.PLACING | asks, found), Term(oxm.ETH_TYPE, version)]
+            yield _flow(Table.OUTPUT, 40, terms, look_up)
 
 
 def _states() -> Iterator[Flow]:
@@ -119,6 +180,7 @@ def _states() -> Iterator[Flow]:
     to_lists = instructions(goto=Table.LIFTED)
     past_lifted = instructions(goto=Table.OPERATOR)
     yield _flow(table, _Order.INVALID, [_is(State.INVALID)])
+    yield from _half_known()
     yield _flow(table, _Order.REPLY, [reply], instructions([set_field(pipeline.REPLY.field, 1)], goto=Table.LOCAL))
     for version in (IPV4, IPV6):
         tcp = [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, TCP)]
@@ -126,12 +188,32 @@ def _states() -> Iterator[Flow]:
         yield _flow(table, _Order.REOPENED, [*tcp, opening, reply])
         yield _flow(table, _Order.OPENS, [*tcp, opening, new, Term(oxm.CT_MARK, 0)], to_lists)
         afresh = instructions([track(NOTHING_KNOWN, Table.LIFTED)])
-        yield _flow(table, _Order.OPENS, [*tcp, opening, new, Term(oxm.CT_MARK, REMEMBERED)], afresh)
+        yield _flow(table, _Order.AFRESH, [*tcp, opening, new], afresh)
         yield _flow(table, _Order.MIDSTREAM, [*tcp, new])
         yield _flow(table, _Order.ASIDE, [*later, _is(State(0))], past_lifted)
     yield _flow(table, _Order.ASIDE, [_is(State.RELATED)], past_lifted)
     yield _flow(table, _Order.KNOWN, [_is(State(0))], to_lists)
     yield _flow(table, MISS_PRIORITY, [])
+
+
+def _half_known() -> Iterator[Flow]:
+    """Connections that one end of this switch may not know, and those that nothing is shown of."""
+    table, back, ahead = Table.STATE, _is(State.REPLY), _is(State(0), without=State.REPLY | State.NEW)
+    about = _is(State.RELATED, without=State.REPLY)
+    for known, left in ((BY_SENDER, Asks.RECEIVER), (BY_RECEIVER, Asks.SENDER)):
+        mark, end, other = (
+            Term(oxm.CT_MARK, known, _ANY_MARK),
+            _asks(left, left),
+            _asks(left ^ Asks.BOTH, left ^ Asks.BOTH),
+        )
+        yield _flow(table, _Order.HALF_KNOWN, [_is(State(0)), mark, _asks(Asks(0), Asks.PLACED)], _FIND_ENDS)
+        yield _flow(table, _Order.UNKNOWN, [back, mark, other])
+        yield _flow(table, _Order.UNKNOWN, [about, mark, end])
+        for version in (IPV4, IPV6):
+            tcp = [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, TCP)]
+            yield _flow(table, _Order.UNKNOWN, [*tcp, ahead, mark, end])
+    for version in (IPV4, IPV6):
+        yield _flow(table, _Order.INVALID, [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, 0)])
 
 
 def _second_pass() -> Iterator[Flow]:
@@ -154,9 +236,19 @@ def _second_pass() -> Iterator[Flow]:
 
 def _remembers(zone: int) -> Iterator[Flow]:
     new, unmarked = _is(State.NEW), Term(oxm.CT_MARK, 0)
+    goes_on = _is(State(0), without=State.REPLY | State.RELATED)
+    know = {Asks.SENDER: BY_SENDER, Asks.RECEIVER: BY_RECEIVER, Asks.BOTH: BY_SENDER | BY_RECEIVER}
     for version in (IPV4, IPV6):
+        ip = Term(oxm.ETH_TYPE, version)
         remember = instructions([open_with(zone, REMEMBERED, Table.SEND)])
-        yield _flow(Table.OUTPUT, 20, [new, unmarked, Term(oxm.ETH_TYPE, version)], remember)
+        yield _flow(Table.OUTPUT, 20, [new, unmarked, _asks(Asks(0), Asks.BOTH), ip], remember)
+        for asks, bits in know.items():
+            remember = instructions([open_with(zone, bits, Table.SEND, mask=bits)])
+            yield _flow(Table.OUTPUT, 20, [new, unmarked, _asks(asks, Asks.BOTH), ip], remember)
+        for known, left in ((BY_SENDER, Asks.RECEIVER), (BY_RECEIVER, Asks.SENDER)):
+            half = [goes_on, Term(oxm.CT_MARK, known, _ANY_MARK), _asks(left, left), ip]
+            remember = instructions([open_with(zone, know[left], Table.SEND, mask=know[left])])
+            yield _flow(Table.OUTPUT, 20, half, remember)
     yield replace(_flow(Table.SEND, 20, [new, unmarked]), cookie=REFUSED)
 
 

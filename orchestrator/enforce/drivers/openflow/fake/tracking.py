@@ -42,7 +42,7 @@ _ERRORS = {_ICMP: (3, 4, 5, 11, 12), _ICMPV6: (1, 2, 3, 4)}
 class Track:
     """Look a packet's connection up and go on, remember it, or both.
 
-    The look-up goes on in `table`; the mark is `mark`.
+    The look-up goes on in `table`; the bits of `mask` in the mark become those of `mark`.
 
     `force`: as opened by this packet, even if it is known the other way round.
     """
@@ -50,6 +50,7 @@ class Track:
     zone: int
     table: int | None = None
     mark: int | None = None
+    mask: int = 0xFFFFFFFF
     force: bool = False
 
 
@@ -71,7 +72,7 @@ class Way(NamedTuple):
 
 
 Connection = tuple[int, int, int, int, frozenset[tuple[int, int]]]
-"""Zone, Ethernet type, protocol, kind of request, and both ends: address and port."""
+"""Zone, Ethernet type, protocol, kind of request, and both ends: address, and port or which of both asks by ICMP."""
 
 
 class Stage(enum.IntEnum):
@@ -117,11 +118,11 @@ def read_track(whole: bytes) -> Track:
         if following is None or len(whole) > _HEAD.size:
             raise Complaint(Reason.BAD_ARGUMENT)
         return Track(zone, table=following)
-    return Track(zone, following, _written_mark(whole[_HEAD.size :]), force=bool(flags & _FORCE))
+    return Track(zone, following, *_written_mark(whole[_HEAD.size :]), force=bool(flags & _FORCE))
 
 
-def _written_mark(actions: bytes) -> int:
-    """Return the mark that the one set-field action behind the head writes."""
+def _written_mark(actions: bytes) -> tuple[int, int]:
+    """Return the mark that the one set-field action behind the head writes, and its mask."""
     if len(actions) < 8:
         raise Complaint(Reason.BAD_ARGUMENT)
     kind, length = struct.unpack_from("!HH", actions)
@@ -130,9 +131,13 @@ def _written_mark(actions: bytes) -> int:
     if kind != _SET_FIELD or length < len(actions):
         raise Complaint(Reason.BAD_ARGUMENT)
     known = read_header(actions[4:8])
-    if known is None or (known[0].name, known[1]) != (MARK, False):
+    if known is None or known[0].name != MARK:
         raise Complaint(Reason.BAD_SET_ARGUMENT)
-    return int.from_bytes(actions[8:12], "big")
+    mark, is_masked = int.from_bytes(actions[8:12], "big"), known[1]
+    mask = int.from_bytes(actions[12:16], "big") if is_masked else 0xFFFFFFFF
+    if mark & ~mask:
+        raise Complaint(Reason.BAD_SET_ARGUMENT)
+    return mark, mask
 
 
 def can_track(values: Mapping[str, int]) -> bool:
@@ -157,11 +162,11 @@ def way_of(values: Mapping[str, int]) -> Way:
 
 
 def connection(zone: int, way: Way) -> Connection:
-    """Which one a packet of a way belongs to."""
+    """Which one a packet of a way belongs to. Requests of ICMP in both directions are two."""
     kind, ports = 0, (way.source_port, way.destination_port)
     if way.protocol in _REQUESTS:
         asks = {answer: request for request, answer in _REQUESTS[way.protocol].items()}
-        kind, ports = asks.get(way.source_port, way.source_port), (0, 0)
+        kind, ports = asks.get(way.source_port, way.source_port), (0, 1) if way.source_port not in asks else (1, 0)
     ends = frozenset(((way.source, ports[0]), (way.destination, ports[1])))
     return zone, way.eth_type, way.protocol, kind, ends
 
@@ -269,7 +274,7 @@ def begin_connection(values: Mapping[str, int], action: Track, known: Known | No
     assert action.mark is not None
     way = way_of(values)
     if known is not None and not (action.force and _is_reply(way, known.first)):
-        return replace(known, mark=action.mark)
+        return replace(known, mark=known.mark & ~action.mask | action.mark)
     return Known(way, action.mark) if look_up(values, None).state & NEW else None
 
 
