@@ -42,4 +42,5 @@ class Refused:
         address = address_of(scope)
         actor = Actor(UNKNOWN, address) if principal is None else Actor(principal.name, address)
         tenant = None if principal is None else principal.tenant
-        self._refusals.note(Refusal(actor, tenant, status), f"{scope['method']} {scope['path']}")
+        path = scope["raw_path"].decode("ascii", "backslashreplace")  # as it came: without what databases do not keep
+        self._refusals.note(Refusal(actor, tenant, status), f"{scope['method']} {path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import orjson
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert, not_, select
 
 from orchestrator.errors import BadInput, Conflict, TooOften
 from orchestrator.store.records import Reply
@@ -49,8 +49,10 @@ class Replies:
         Raises TooOften when as many as can be are kept for the token.
         """
         self._tx.log(self._forget)  # at the end: those rows are everybody's
-        mine = select(replies.c.created).where(replies.c.token == token_id)
-        if self._tx.read(mine.offset(MOST_KEPT - 1).limit(1)).first() is not None:
+        mine, is_old = replies.c.token == token_id, replies.c.created <= self._oldest()
+        self._tx.write(delete(replies).where(mine, replies.c.key == key, is_old))
+        kept = select(replies.c.created).where(mine, not_(is_old))
+        if self._tx.read(kept.offset(MOST_KEPT - 1).limit(1)).first() is not None:
             raise TooOften(
                 f"{MOST_KEPT} answers are kept for this token: repeat with keys that are used already, ask without a "
                 f"key, or wait until the oldest is {self._tx.settings.replies_kept_h:g} hours old",

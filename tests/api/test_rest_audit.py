@@ -108,6 +108,15 @@ def test_what_is_refused_is_counted_by_principal_and_minute(service: Served, adm
     assert all(entry.address == "127.0.0.1" for entry in found)
 
 
+def test_a_path_of_a_stranger_is_written_as_it_came(service: Served, admin: Client) -> None:
+    """PostgreSQL keeps no NUL: with one in a path, no refusal was written and no head anchored any more."""
+    path = "/v1/%00%0a%1b%e2%80%ae%ff"
+    with service.http("aclflow_nobody") as nobody:
+        nobody.get(path)
+    look(service)
+    assert f"GET {path}" in {entry.subject for entry in of(admin, kind="request.refused")}
+
+
 def test_no_matter_how_many_addresses_the_trail_grows_little() -> None:
     from orchestrator.control.audit import MOST_KEYS, OTHERS, Refusal  # noqa: PLC0415
     from orchestrator.store.audit import Actor  # noqa: PLC0415
