@@ -12,9 +12,10 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from api import problems, waiting
+from api.bodies import BodyLimit
 from api.components import rename_components
 from api.context import Services
-from api.limits import BodyLimit
+from api.limits import sender_of
 from api.lookout import look_ahead
 from api.observe import Observe
 from api.refusals import Refused
@@ -52,6 +53,7 @@ from api.schemas.drafts import NewDraft, TestBody
 from api.schemas.enforcers import ReportBody
 from api.schemas.groups import MembersChange
 from api.schemas.packetlog import SightingsBody
+from orchestrator.errors import TooLarge
 
 _HOT = (rules.router, enforcers.reports)
 """What every changed rule asks: a request is compared with these first, one after the other. Their routes stand for
@@ -72,6 +74,7 @@ _ROUTERS = (
     proposals.domains,
     enforcers.router,
     enrolment.router,
+    enrolment.strangers,
     counts.router,
     packetlog.reports,
     packetlog.router,
@@ -131,7 +134,12 @@ def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
     app = _application(partial(_looking_ahead, services, lifespan))
     app.state.services = services
     problems.install(app)
-    app.add_middleware(BodyLimit, limit_bytes=services.body_limit_bytes)
+    app.add_middleware(
+        BodyLimit,
+        limit_bytes=services.body_limit_bytes,
+        sender=sender_of,
+        refuse=lambda reason: problems.problem(TooLarge(reason)),
+    )
     app.add_middleware(Refused, refusals=services.refusals)
     app.add_middleware(waiting.Waiting, services=services)
     app.add_middleware(Observe, metrics=services.metrics)

@@ -15,6 +15,7 @@ gets. Only who sees a thing and may not change it is told so: `Forbidden`.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -62,7 +63,7 @@ async def caller(request: Request, services: ServicesDep, token: Annotated[str |
     else:
         raise Unauthenticated("say who you are: X-Auth-Token", place="header.X-Auth-Token")
     principal = known if known is not None else await run_in_threadpool(look)
-    principal = replace(principal, address=address_of(request.scope))
+    principal = replace(principal, address=address_of(request.scope), checked_s=time.monotonic())
     request.scope[PRINCIPAL] = principal
     if request.method not in READS:
         services.rates.take(principal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import Annotated, TypeVar, cast
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ValidationError
 
-from api.problems import Unconditional, bad_input
+from api.problems import Unconditional, faults_of
 from api.questions import Questions
 from api.rates import Rates
 from api.reviews import Reviews
@@ -37,6 +38,10 @@ from orchestrator.store.unit import Unit
 
 Body = TypeVar("Body", bound=BaseModel)
 
+CHECKED_S = 0.1
+"""So long a token that was found valid is taken to be so; a change of one rule takes less."""
+_ENDING = frozenset({"token.revoked", "token.rotated"})
+"""Changes that may end their author's own token; they ask before."""
 _ETAG = re.compile(r'"[^"]*"')
 
 
@@ -143,7 +148,7 @@ def read_body(model: type[Body], raw: bytes) -> Body:
     try:
         body = model.model_validate_json(raw)
     except ValidationError as error:
-        raise bad_input(error.errors()) from None
+        raise faults_of(error) from None
     refuse_repeated_keys(raw)
     return body
 
@@ -192,7 +197,7 @@ class Condition:
 
 def _strong_tags(header: str) -> list[str]:
     """The ETags of an If-Match header. Weak ones never match."""
-    return [tag.group() for tag in _ETAG.finditer(header) if not header[: tag.start()].endswith("W/")]
+    return [tag.group() for tag in _ETAG.finditer(header) if not header.endswith("W/", 0, tag.start())]
 
 
 async def condition(
@@ -285,8 +290,11 @@ def log_event(
 ) -> None:
     """Log a change with its author, as an event and in the audit trail.
 
-    Both are written in the transaction of the change.
+    Both are written in the transaction of the change. A change that waited for its turn asks again whether its author
+    may do anything. Raises Unauthenticated for one whose token was revoked, or has ended, meanwhile.
     """
+    if time.monotonic() - caller.checked_s > CHECKED_S and kind not in _ENDING:
+        unit.tokens.require(caller.token_id)
     actor = Actor(caller.name, caller.address)
     by = {"by": caller.name, "by_name": caller.description} if caller.description else {"by": caller.name}
     unit.events.append(kind, subject, {**by, **detail}, actor=actor, digests=digests)

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -45,15 +45,34 @@ class GuestLimits:
         return replace(self, connections=min(self.connections, room), of_address=min(self.of_address, room))
 
 
+class Visitor(Protocol):
+    """A connection as the door knows it."""
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it may end for others."""
+
+    def end(self) -> None:
+        """End it now, whatever it is at."""
+
+
 class Door:
     """The connections of one server, the oldest first. For one event loop."""
 
     def __init__(self, limits: GuestLimits | None = None) -> None:
         self.limits = (limits or GuestLimits()).within(open_files())
-        self._guests: dict[Guest, None] = {}
+        self._guests: dict[Visitor, None] = {}
         self._of_address: Counter[str] = Counter()
 
-    def enter(self, guest: Guest) -> bool:
+    def __len__(self) -> int:
+        """How many connections there are."""
+        return len(self._guests)
+
+    def enter(self, guest: Visitor) -> bool:
         """Let a connection in, if need be in place of an idle one.
 
         False where there are too many and none is idle.
@@ -71,13 +90,13 @@ class Door:
         self._of_address[guest.address] += 1
         return True
 
-    def rest(self, guest: Guest) -> None:
+    def rest(self, guest: Visitor) -> None:
         """Note that a connection has just been used: it is the last to end."""
         if guest in self._guests:
             del self._guests[guest]
             self._guests[guest] = None
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, guest: Visitor) -> None:
         """Forget a connection that has ended. May be called twice."""
         if guest in self._guests:
             del self._guests[guest]
@@ -129,9 +148,13 @@ class Guest(HttpToolsProtocol):
             self.end()
 
     def handle_websocket_upgrade(self) -> None:
-        """As uvicorn's: what comes is no request any more."""
+        """As uvicorn's: what comes is no request any more, and the connection is a `GuestSocket`'s."""
         self._expect(None)
+        self._door.leave(self)
         super().handle_websocket_upgrade()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing, unlike uvicorn's: anybody may ask for another protocol, and the request is answered."""
 
     def on_message_begin(self) -> None:
         """As uvicorn's: headers begin."""
@@ -172,6 +195,6 @@ def open_files() -> int:
     return _WANTED_FILES if now == resource.RLIM_INFINITY else now
 
 
-def limit_guests(protocol: Callable[..., Guest], limits: GuestLimits | None = None) -> type[asyncio.Protocol]:
-    """A protocol as uvicorn wants it, whose connections share one door."""
-    return cast("type[asyncio.Protocol]", partial(protocol, door=Door(limits)))
+def limit_guests(protocol: Callable[..., asyncio.Protocol], door: Door) -> type[asyncio.Protocol]:
+    """A protocol as uvicorn wants it, whose connections have a place at a door."""
+    return cast("type[asyncio.Protocol]", partial(protocol, door=door))

@@ -7,6 +7,8 @@ rule. A `Lean` route asks once, when it is made, and afterwards goes through the
      │          └── one is wrong, or not there ──▶ FastAPI, from the beginning: it says why
     call ── every dependency once, then the function
 
+A function that is no coroutine is called on a thread of its caller's share (`threads.py`), with a plan or without one.
+
 The parameters, their schemas and what OpenAPI tells of them are FastAPI's, and so are all answers to what is wrong. A
 route with anything that the plan does not know (forms, cookies, bodies as models, dependencies with `yield`) stays as
 FastAPI has it.
@@ -26,7 +28,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader
 from starlette.types import Receive, Scope, Send
 
-from api.threads import in_thread
+from api.threads import in_thread, on_thread
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.assemble import shown
 
@@ -57,6 +59,8 @@ class Lean(Strict):
     """A route that answers by a plan, where that can be made."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **described: Any) -> None:
+        if not inspect.iscoroutinefunction(endpoint):
+            endpoint = on_thread(endpoint)
         super().__init__(path, endpoint, **described)
         self._plan = _plan(self.dependant) if _answers_itself(endpoint) else None
 

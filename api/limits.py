@@ -1,7 +1,7 @@
-"""Limit the size of a request's body.
+"""Limits of the bodies that the service takes.
 
-There is a limit for access lists and reports, and a small one for all else. The limits count what arrives, so a body
-without Content-Length is held to them as well; one that announces too much is refused before any of it is read.
+There is a limit for access lists and reports, and a small one for all else. What one tenant or enforcement point has
+under way is bounded too (`bodies.py`); callers that are not known yet count by their address.
 """
 
 from __future__ import annotations
@@ -11,88 +11,94 @@ from typing import Any
 
 import orjson
 from fastapi import Request, Response
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
+from api.auth import address_of
+from api.bodies import SMALL_BODY_BYTES, Sender, announced_length, counting, too_large
 from api.lean import Lean
-from api.problems import problem
-from orchestrator.errors import BadInput, TooLarge
+from api.problems import MOST_FAULTS, PRINCIPAL, faults_of
+from api.threads import share_of
+from orchestrator.errors import BadInput
 from orchestrator.policy.formats.json_text import refuse_repeated_keys
+from orchestrator.store.records import Principal
 
-SMALL_BODY_BYTES = 1 << 20
+_REPORT_BYTES, _STRANGERS_BYTES = 16 << 20, 1 << 16
+_LOOKED_AT_BYTES = 1 << 12
+"""A smaller document has few faults."""
 
 
-class BodyLimit:
-    """Middleware: no request's body is read beyond `limit_bytes`."""
-
-    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
-        self._app = app
-        self._limit_bytes = limit_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-        elif _announced_length(scope) > self._limit_bytes:
-            await problem(TooLarge(_reason(self._limit_bytes)))(scope, receive, send)
-        else:
-            await self._app(scope, _counting(receive, self._limit_bytes), send)
+def sender_of(scope: Scope) -> Sender:
+    """Return whose body a request brings: a tenant's, an enforcement point's, a token's, or an address's."""
+    principal: Principal | None = scope.get(PRINCIPAL)
+    if principal is None:
+        return Sender(f"address {address_of(scope)}", is_known=False)
+    return Sender(share_of((principal,)) or f"token {principal.token_id}")
 
 
 class SmallBody(Lean):
     """A route whose body is a small JSON document."""
 
+    limit_bytes = SMALL_BODY_BYTES
+
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As any route, with no more of the body than that."""
-        if scope["method"] in (self.methods or ()) and _announced_length(scope) > SMALL_BODY_BYTES:
-            raise HTTPException(413, _reason(SMALL_BODY_BYTES))
-        await super().handle(scope, _counting(receive, SMALL_BODY_BYTES), send)
+        if scope["method"] in (self.methods or ()) and announced_length(scope) > self.limit_bytes:
+            raise HTTPException(413, too_large(self.limit_bytes))
+        await super().handle(scope, counting(receive, self.limit_bytes), send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """As FastAPI's, with bodies read by orjson."""
         handle = super().get_route_handler()
+        model = _model_of(self)
 
         async def answered(request: Request) -> Response:
-            return await handle(_JsonRequest(request.scope, request.receive))
+            return await handle(_JsonRequest(request.scope, request.receive, model))
 
         return answered
+
+
+def _model_of(route: Lean) -> type[BaseModel] | None:
+    """Return the model of a route's body, if FastAPI reads it."""
+    model: object = None if route.body_field is None else route.body_field.field_info.annotation
+    return model if isinstance(model, type) and issubclass(model, BaseModel) else None
+
+
+class LargeReport(SmallBody):
+    """A route whose body says how all switches of a controller are."""
+
+    limit_bytes = _REPORT_BYTES
+
+
+class StrangersBody(SmallBody):
+    """A route that anybody may ask for something: what is read of a body costs who sends it more than us."""
+
+    limit_bytes = _STRANGERS_BYTES
 
 
 class _JsonRequest(Request):
     """A request read by orjson, strictly.
 
-    No document is nested deeply enough to exhaust it.
+    No document is nested deeply enough to exhaust it. FastAPI makes a report of each fault in a document, twice: one
+    with very many is refused before.
     """
+
+    def __init__(self, scope: Scope, receive: Receive, model: type[BaseModel] | None) -> None:
+        super().__init__(scope, receive)
+        self._model = model
 
     async def json(self) -> object:
         raw = await self.body()
         document: object = orjson.loads(raw)
+        if self._model is not None and len(raw) > _LOOKED_AT_BYTES:
+            try:
+                self._model.model_validate(document)
+            except ValidationError as error:
+                if error.error_count() > MOST_FAULTS:
+                    raise HTTPException(400, faults_of(error).reason) from None
         try:
             refuse_repeated_keys(raw)
         except BadInput as error:
             raise HTTPException(400, str(error)) from None
         return document
-
-
-def _announced_length(scope: Scope) -> int:
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else 0
-    return 0
-
-
-def _counting(receive: Receive, limit_bytes: int) -> Receive:
-    read = 0
-
-    async def counted() -> Message:
-        nonlocal read
-        message = await receive()
-        read += len(message.get("body", b""))
-        if read > limit_bytes:
-            raise HTTPException(413, _reason(limit_bytes))
-        return message
-
-    return counted
-
-
-def _reason(limit_bytes: int) -> str:
-    return f"the body is larger than {limit_bytes} bytes, which is the limit here"

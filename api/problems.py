@@ -15,7 +15,9 @@ from typing import Any
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from api.answers import dump_json
 from api.schemas.common import NAME
@@ -27,6 +29,8 @@ from orchestrator.store.records import Principal
 
 log = structlog.get_logger()
 
+MOST_FAULTS = 100
+"""So many faults of a document are looked at."""
 PRINCIPAL = "aclflow.principal"
 """Where a request's scope says who asks, once that is known."""
 
@@ -61,6 +65,8 @@ _OF_FRAMEWORK: Mapping[int, tuple[type[AclflowError], str]] = MappingProxyType(
         404: (errors.NotFound, "there is no such path"),
         405: (errors.BadInput, "this path does not take this method"),
         413: (errors.TooLarge, ""),
+        429: (errors.TooOften, ""),
+        503: (errors.Busy, ""),
     }
 )
 """What the framework itself answers, and what is said then if not its own words."""
@@ -110,6 +116,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(AclflowError, _ours)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(HTTPException, _of_framework)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _defect)
 
 
@@ -144,9 +151,25 @@ async def _of_framework(_: Request, error: Exception) -> Response:
     return problem(kind(reason or str(error.detail)), error.status_code, error.headers)
 
 
+async def _gone(_: Request, error: Exception) -> Response:
+    """Answer nobody: a caller that goes in the middle of its request is no defect, and fills no log."""
+    assert isinstance(error, ClientDisconnect)
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
+
+
 async def _defect(request: Request, error: Exception) -> Response:
     log.error("defect", path=request.url.path, method=request.method, exc_info=error)
     return problem(AclflowError("the service failed at this; its log says how"))
+
+
+def faults_of(error: ValidationError) -> errors.BadInput:
+    """Pydantic's faults as one error of ours, which names the place of the first.
+
+    Each fault costs a thousand bytes to be looked at: of very many it is told how many there are.
+    """
+    if error.error_count() > MOST_FAULTS:
+        return errors.BadInput(f"{error.error_count()} fields in it are unknown or not what they must be")
+    return bad_input(error.errors())
 
 
 def bad_input(faults: Sequence[Mapping[str, Any]]) -> errors.BadInput:

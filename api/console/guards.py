@@ -1,6 +1,7 @@
 """Guard the console's pages: security headers, a limit for wrong tokens, a quiet log.
 
 Headers     every answer forbids frames, foreign content and forms that lead elsewhere; with TLS, all but TLS
+Origins     what pages elsewhere send is refused, requests and connections of pages
 Departures  a client that leaves before its answer is written to no log
 Tries       wrong tokens by address: so many in so long, then a pause
 own_form    whether a form that is sent was drawn by this console for this browser
@@ -16,9 +17,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, MutableMapping
 from urllib.parse import urlsplit
 
-from fastapi import Request
+from fastapi import Request, Response
 from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 MOST_TRIES, TRIES_S = 10, 60.0
 """So many wrong tokens an address may bring in so long."""
@@ -75,6 +78,26 @@ def _with_headers(message: Message) -> MutableMapping[str, object]:
     """A message that has headers, if only none."""
     message.setdefault("headers", [])
     return message
+
+
+class Origins:
+    """Middleware: refuses what a page of another origin would change here, and its connections to pages here.
+
+    Browsers say the origin of both. A request that only reads is answered: other pages do not get to see its answer.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD", "OPTIONS")
+        if scope["type"] == "lifespan" or is_read or _is_of_own_page(HTTPConnection(scope)):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await WebSocketClose(1008)(scope, receive, send)
+        else:
+            refused = Response("do this on a page of this console", 403, media_type="text/plain")
+            await refused(scope, receive, send)
 
 
 class Departures:
@@ -141,20 +164,15 @@ def _site(address: str) -> str:
 
 
 def own_form(request: Request, sent: str) -> bool:
-    """Return whether a form was drawn here for this browser.
-
-    It brings what the browser's cookie says, and no other origin.
-    """
-    origin = request.headers.get("origin")
-    if origin is not None and not is_own(request, origin):
-        return False
+    """Return whether a form was drawn here for this browser: it brings what the browser's cookie says."""
     kept = request.cookies.get(FORM_COOKIE, "")
     return bool(kept) and hmac.compare_digest(kept.encode(), sent.encode())
 
 
-def is_own(request: Request, origin: str) -> bool:
-    """Return whether a page of this console sends a request, as the browser says."""
-    return urlsplit(origin).netloc == request.headers.get("host")
+def _is_of_own_page(connection: HTTPConnection) -> bool:
+    """Return whether a page of this console sends a request, or nothing says that another one does."""
+    origin = connection.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == connection.headers.get("host")
 
 
 def is_here(request: Request) -> bool:

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import gc
 import ssl
+from asyncio import BaseTransport
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from nicegui import app as pages_app
 from nicegui import ui
+from starlette.types import Scope
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from api.bodies import BodyLimit, Sender
 from api.console import pages, signing
-from api.console.guards import Departures, Headers
+from api.console.guards import Departures, Headers, Origins
 from api.console.sessions import Sessions
-from api.guests import Guest, limit_guests
+from api.guests import Door, Guest, limit_guests
 from orchestrator.errors import Missing
 from orchestrator.memory import collect_seldom
 
 STATIC = Path(__file__).with_name("static")
+LARGEST_BODY_BYTES = 33 << 20
+"""A file of the largest size that is taken, and what a form writes around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,8 @@ def build(settings: ConsoleSettings) -> FastAPI:
         sessions.close()
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app.add_middleware(BodyLimit, limit_bytes=LARGEST_BODY_BYTES, sender=_sender, refuse=_refuse)
+    app.add_middleware(Origins)
     app.add_middleware(Headers)
     app.add_middleware(Departures)
     app.include_router(signing.routes(sessions))
@@ -63,16 +72,65 @@ def build(settings: ConsoleSettings) -> FastAPI:
     return app
 
 
+class GuestSocket(WebSocketsSansIOProtocol):
+    """The connection of a page that is open: uvicorn's, with a place at the door.
+
+    Like any other it gives way to newcomers where nothing has come by it for longest.
+    """
+
+    is_idle = True
+
+    def __init__(self, *arguments: Any, door: Door, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._door = door
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        return self.client[0] if self.client is not None else ""
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """As uvicorn's, unless there is no room."""
+        super().connection_made(transport)
+        if not self._door.enter(self):
+            self.end()
+
+    def data_received(self, data: bytes) -> None:
+        """As uvicorn's: it is in use."""
+        self._door.rest(self)
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As uvicorn's."""
+        self._door.leave(self)
+        super().connection_lost(exc)
+
+    def end(self) -> None:
+        """End the connection now, whatever it is at."""
+        self.transport.abort()
+
+
+def _sender(scope: Scope) -> Sender:
+    client = scope.get("client")
+    return Sender(f"address {client[0] if client else ''}", is_known=False)
+
+
+def _refuse(reason: str) -> Response:
+    return Response(reason, 413, {"Connection": "close"}, "text/plain")
+
+
 def serve(settings: ConsoleSettings, tls: ssl.SSLContext | None = None) -> None:
     """Run the console until SIGTERM or SIGINT, over TLS where it is given.
 
     Raises Missing when the address is taken.
     """
+    door = Door()
     config = uvicorn.Config(
         build(settings),
         host=settings.host,
         port=settings.port,
-        http=limit_guests(Guest),
+        http=limit_guests(Guest, door),
+        ws=limit_guests(GuestSocket, door),
         log_level="warning",
         access_log=False,
         server_header=False,

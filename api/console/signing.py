@@ -16,7 +16,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from api.console.guards import FORM_COOKIE, SIGN_IN_POLICY, Tries, is_here, is_own, own_form
+from api.console.guards import FORM_COOKIE, SIGN_IN_POLICY, Tries, is_here, own_form
 from api.console.sessions import COOKIE, LASTS_S, Sessions
 from orchestrator.errors import AclflowError, Unauthenticated
 
@@ -69,9 +69,6 @@ def routes(sessions: Sessions) -> APIRouter:
 
     @router.post("/session/end")
     async def sign_out(request: Request) -> Response:
-        origin = request.headers.get("origin")
-        if origin is not None and not is_own(request, origin):
-            return Response("sign out on a page of this console", 403, media_type="text/plain")
         sessions.sign_out(request.cookies.get(COOKIE))
         answer = RedirectResponse("/login", status_code=303)
         answer.delete_cookie(COOKIE)

@@ -22,7 +22,7 @@ from api.context import (
 )
 from api.history import find_change_of, find_neighbours
 from api.inspection import draft_traffic, review, standing, trace, written_list
-from api.lean import Strict
+from api.lean import Lean
 from api.proposing import PROPOSED, change_list
 from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
@@ -47,7 +47,7 @@ Parts = Annotated[list[PartWord], Query(max_length=10, description="what to tell
 Hours = Annotated[int, Query(ge=1, le=24 * 366, description="how far back recorded packets are taken")]
 _ALL: list[PartWord] = [*get_args(PartWord)]
 
-router = APIRouter(prefix="/v1/tenants/{tenant}/acl", tags=["access lists"], route_class=Strict)
+router = APIRouter(prefix="/v1/tenants/{tenant}/acl", tags=["access lists"], route_class=Lean)
 
 
 @router.get("", response_model=AclDocument)

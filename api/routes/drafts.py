@@ -23,7 +23,7 @@ from api.context import (
     seen_from,
     takes,
 )
-from api.lean import Strict
+from api.lean import Lean
 from api.paging import page_of
 from api.schemas.drafts import ExpectationsPut, NewDraft, TestBody
 from orchestrator.control import expecting
@@ -37,7 +37,7 @@ from orchestrator.wire.expectations import JudgedExpectation, JudgedList, KeptEx
 
 DraftPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
-router = APIRouter(prefix="/v1/tenants/{tenant}", tags=["access lists"], route_class=Strict)
+router = APIRouter(prefix="/v1/tenants/{tenant}", tags=["access lists"], route_class=Lean)
 
 
 @router.get("/acl/expectations", response_model=KeptExpectations)

@@ -29,8 +29,7 @@ from api.context import (
     read_body,
     takes,
 )
-from api.lean import Lean
-from api.limits import SmallBody
+from api.limits import LargeReport, SmallBody
 from api.paging import page_of
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
@@ -52,7 +51,7 @@ from orchestrator.wire.common import Gone, Page
 from orchestrator.wire.points import Enforcer, Epoch
 
 router = APIRouter(prefix="/v1", tags=["enforcers"], route_class=SmallBody)
-reports = APIRouter(prefix="/v1", tags=["enforcers"], route_class=Lean, responses=problem_responses())
+reports = APIRouter(prefix="/v1", tags=["enforcers"], route_class=LargeReport, responses=problem_responses())
 
 _CONTENT_TYPES = {AnswerKind.PROGRAM: PROGRAM_MEDIA_TYPE, AnswerKind.DELTA: DELTA_MEDIA_TYPE}
 _PROGRAMS = {
@@ -205,17 +204,22 @@ async def follow_program(
 
 @reports.post("/domains/{domain}/enforcers/{enforcer}/report", status_code=204, openapi_extra=takes(ReportBody))
 async def report(
-    _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, raw: RawBody, epoch: OfEpoch = None
+    caller: TheEnforcer,
+    services: ServicesDep,
+    domain: NamePath,
+    enforcer: NumberPath,
+    raw: RawBody,
+    epoch: OfEpoch = None,
 ) -> Response:
     """Store an enforcement point's report: what it read back and counted.
 
     It wakes those who wait for a generation.
     """
 
-    def begin() -> Future[None]:
+    def begin(_: Principal) -> Future[None]:
         return services.enforcement.begin(domain, enforcer, read_body(ReportBody, raw).report(epoch))
 
-    await asyncio.wrap_future(await in_thread(begin))  # a thousand may wait, and no thread for them
+    await asyncio.wrap_future(await in_thread(begin, caller))  # a thousand may wait, and no thread for them
     return Response(status_code=204)
 
 

@@ -21,7 +21,7 @@ from api.context import (
     author,
     log_event,
 )
-from api.limits import SmallBody
+from api.limits import SmallBody, StrangersBody
 from api.paging import page_after
 from api.schemas.common import NAME
 from api.schemas.enrolment import Enrol, EnrolSwitch, NewGroup, NewInvitation, Signing, SwitchSigning
@@ -43,6 +43,7 @@ from orchestrator.wire.enrolment import (
 )
 
 router = APIRouter(prefix="/v1", tags=["enrolment"], route_class=SmallBody)
+strangers = APIRouter(prefix="/v1", tags=["enrolment"], route_class=StrangersBody)
 
 Serial = Annotated[str, Path(pattern=r"^[0-9a-f]{40}$", description="of a certificate, hexadecimal digits")]
 OfDomain = Annotated[str | None, Query(pattern=NAME, description="only those of this domain")]
@@ -133,7 +134,7 @@ def get_authority(services: ServicesDep) -> Response:
     return answer(Authority(services.desk.believed, services.desk.authority.fingerprint.hex()))
 
 
-@router.post("/enrol", status_code=201, response_model=Enrolment)
+@strangers.post("/enrol", status_code=201, response_model=Enrolment)
 def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
     """Enrol an enforcement point with its token, which is used up.
 
@@ -158,7 +159,7 @@ def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
     return answer_write(reply(_enrolment(new, authority), location=location))
 
 
-@router.post("/enrol/switch", status_code=201, response_model=Certificate)
+@strangers.post("/enrol/switch", status_code=201, response_model=Certificate)
 def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> Response:
     """Issue a certificate for a host's switch, for a token of kind `switch`.
 

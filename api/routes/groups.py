@@ -30,7 +30,7 @@ from api.context import (
     takes,
 )
 from api.inspection import written_list
-from api.lean import Strict
+from api.lean import Lean
 from api.paging import page_after, page_of
 from api.proposing import PROPOSED, change_list
 from api.schemas.acl import GroupDocument
@@ -46,7 +46,7 @@ from orchestrator.wire.common import Page
 from orchestrator.wire.costs import WrittenList
 from orchestrator.wire.tenants import Group
 
-router = APIRouter(prefix="/v1/tenants/{tenant}/acl/groups", tags=["address groups"], route_class=Strict)
+router = APIRouter(prefix="/v1/tenants/{tenant}/acl/groups", tags=["address groups"], route_class=Lean)
 
 MemberMarker = Annotated[str | None, Query(max_length=49, description="the last member of the page before")]
 MemberPath = Annotated[str, Path(max_length=49, examples=["192.0.2.0/24"])]

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, Response
 from api.answers import answer
 from api.auth import DomainOwner, TenantReader
 from api.context import Limit, NameMarker, NamePath, ServicesDep
-from api.lean import Strict
+from api.lean import Lean
 from api.paging import page_after
 from orchestrator.policy.model import Action
 from orchestrator.program.program import Tier
@@ -60,7 +60,7 @@ _LONGEST_S = 10 * 365 * 86400.0
 """No history is as long."""
 _MONTH_S = 30 * 86400.0
 
-router = APIRouter(prefix="/v1", tags=["hits"], route_class=Strict)
+router = APIRouter(prefix="/v1", tags=["hits"], route_class=Lean)
 
 
 @router.get("/tenants/{tenant}/acl/hits", response_model=HitsPage)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from api.answers import answer, etag, reply
 from api.auth import Administrator
 from api.context import ConditionDep, NamePath, RawBody, ServicesDep, log_event, seen_from, takes
-from api.lean import Strict
+from api.lean import Lean
 from api.proposing import change_operator_rules
 from api.schemas.domains import OperatorRulesDocument
 from orchestrator.errors import BadInput
@@ -18,7 +18,7 @@ from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Written
 
-router = APIRouter(prefix="/v1/domains/{domain}/operator-rules", tags=["domains"], route_class=Strict)
+router = APIRouter(prefix="/v1/domains/{domain}/operator-rules", tags=["domains"], route_class=Lean)
 
 
 @router.get("", response_model=OperatorRulesDocument)

@@ -12,8 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from api.answers import answer, answer_write, etag, reply
 from api.auth import DomainOwner, TenantReader, TheEnforcer
 from api.context import ConditionDep, Limit, NamePath, NumberMarker, RawBody, ServicesDep, log_event, read_body, takes
-from api.lean import Strict
-from api.limits import SmallBody
+from api.limits import LargeReport, SmallBody
 from api.schemas.common import NAME
 from api.schemas.packetlog import (
     ActionWord,
@@ -29,7 +28,7 @@ from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 
 router = APIRouter(prefix="/v1", tags=["packet log"], route_class=SmallBody)
-reports = APIRouter(prefix="/v1/domains/{domain}/enforcers/{enforcer}/log", tags=["enforcers"], route_class=Strict)
+reports = APIRouter(prefix="/v1/domains/{domain}/enforcers/{enforcer}/log", tags=["enforcers"], route_class=LargeReport)
 
 OfRule = Annotated[str | None, Query(pattern=NAME, description="only what this rule decided")]
 OfAction = Annotated[ActionWord | None, Query(description="only what was permitted, or denied")]

@@ -74,6 +74,7 @@ def rotate_token(caller: Caller, services: ServicesDep, token: NumberPath, body:
     def work(unit: Unit) -> Reply:
         if token != caller.token_id and not is_admin(caller):
             raise NotFound(f"there is no token {token}")
+        unit.tokens.require(caller.token_id)
         maker, overlap = unit.tokens.bearing(caller.token_id), dt.timedelta(seconds=body.overlap_s)
         new = unit.tokens.rotate(token, overlap=overlap, expires=body.expires, maker=maker)
         bearer = new.record.principal
@@ -97,6 +98,7 @@ def revoke_token(caller: Administrator, services: ServicesDep, token: NumberPath
     """Make a token invalid, at once."""
 
     def work(unit: Unit) -> None:
+        unit.tokens.require(caller.token_id)
         condition.require(etag(_token(unit, token).id))
         unit.tokens.revoke(token)
         log_event(unit, caller, "token.revoked", str(token), {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from api.schemas.common import BIGGEST, Incoming, Name
 from api.schemas.domains import Interface
@@ -52,7 +52,7 @@ class ReportBody(Incoming):
     """
 
     sequence: Number | None = None
-    points: list[Point] = Field(default=[])
+    points: Annotated[list[Point], FailFast()] = Field(default=[])
 
     def report(self, epoch: int | None = None) -> Report:
         points = tuple(point.report() for point in self.points)

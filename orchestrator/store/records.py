@@ -259,6 +259,8 @@ class Principal:
     address: str = ""
     description: str = field(default="", compare=False)
     """What the token is described as: how people know its author."""
+    checked_s: float = field(default=0.0, compare=False)
+    """When the token was found valid, by the monotonic clock."""
 
     @property
     def name(self) -> str:

@@ -142,8 +142,13 @@ class Tokens:
         """
         row = self._tx.row(_BEARER, of_secret=digest, at=self._tx.micros)
         if row is None:
-            raise Unauthenticated("the token or the certificate is not valid, or not any more")
+            raise Unauthenticated(_NOT_VALID)
         return Bearer(_principal(row), row.expires)
+
+    def require(self, token_id: int) -> None:
+        """Raise Unauthenticated for a token or certificate that was revoked, or has ended."""
+        if self._tx.row(_HELD, token=token_id, at=self._tx.micros) is None:
+            raise Unauthenticated(_NOT_VALID)
 
     def list(self, *, tenant: str | None = None) -> tuple[TokenRecord, ...]:
         """Tokens, oldest first, without secrets. Raises NotFound."""
@@ -174,12 +179,10 @@ def _rows() -> Select[Any]:
     )
 
 
-_BEARER = Prepared(
-    _rows().where(
-        tokens.c.digest == bindparam("of_secret"),
-        or_(tokens.c.expires.is_(None), tokens.c.expires > bindparam("at")),
-    )
-)
+_NOT_VALID = "the token or the certificate is not valid, or not any more"
+_NOT_ENDED = or_(tokens.c.expires.is_(None), tokens.c.expires > bindparam("at"))
+_BEARER = Prepared(_rows().where(tokens.c.digest == bindparam("of_secret"), _NOT_ENDED))
+_HELD = Prepared(select(tokens.c.id).where(tokens.c.id == bindparam("token"), _NOT_ENDED))
 
 
 def _bearing(row: Row[Any]) -> Bearing:

@@ -83,6 +83,34 @@ def test_headers_without_an_end_are_not_kept(quick: Served) -> None:
         assert time.monotonic() - began < QUICK.headers_s, "not the deadline has ended it"
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "Content-Length: 2\r\nContent-Length: 2",
+        "Content-Length: 2\r\nContent-Length: 9",
+        "Content-Length: 2, 2",
+        "Content-Length: +2",
+        "Content-Length:\r\n 2",
+        "Content-Length: 2\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 2",
+        "Transfer-Encoding: identity\r\nContent-Length: 2",
+        "Transfer-Encoding: chunked, gzip",
+        "Transfer-Encoding : chunked",
+        "X: y\nContent-Length: 2",
+        "X: y\rContent-Length: 2",
+        "X: y\r\n folded",
+    ],
+)
+def test_a_request_that_two_readers_could_read_differently_is_refused(quick: Served, headers: str) -> None:
+    """What stands behind it on the connection is not taken for a request of somebody else."""
+    hidden = f"GET /v1/domains HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {quick.token}\r\n\r\n"
+    with dialed(quick) as sock:
+        sock.sendall(f"POST /v1/enrol HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n".encode() + b"{}" + hidden.encode())
+        said = b"".join(iter(lambda: sock.recv(4096), b""))
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"HTTP/1.1 ") == 1
+
+
 def test_silent_connections_keep_nobody_out(quick: Served) -> None:
     with contextlib.ExitStack() as held:
         for source in ("127.0.0.1", "127.0.0.2"):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
+from patience import PATIENCE_S
 from served import Served
 
 from orchestrator.client import Client, Host
 from orchestrator.client.proposals import ProposedAbout
+from orchestrator.control.control import Control
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
@@ -296,6 +300,31 @@ def test_an_expired_or_revoked_token_is_out_at_once(town: Town, admin: Client) -
         town.served.clock.ahead += dt.timedelta(seconds=61)
         assert short.get("/v1/tenants/red").status_code == 401
     assert record.tenant == "red"
+
+
+def test_what_waits_for_its_turn_is_not_done_for_a_token_that_was_revoked_meanwhile(
+    town: Town, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carry_out, waits, revoked = Control.carry_out, threading.Event(), threading.Event()
+
+    def held_up(control: Control, work: object, **how: object) -> object:
+        if not revoked.is_set() and threading.current_thread().name.startswith("request"):
+            waits.set()
+            assert revoked.wait(PATIENCE_S)
+        return carry_out(control, work, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("api.context.CHECKED_S", 0.0)
+    rule = {"id": "late", "action": "permit"}
+    record, secret = admin.create_token("member", tenant="red")
+    monkeypatch.setattr(Control, "carry_out", held_up)
+    with town.served.http(secret) as http, ThreadPoolExecutor(1) as pool:
+        write = pool.submit(http.post, "/v1/tenants/red/acl/rules", json=rule)
+        assert waits.wait(PATIENCE_S)
+        with town.served.service.parts.store.write() as unit:
+            unit.tokens.revoke(record.id)
+        revoked.set()
+        assert write.result(PATIENCE_S).status_code == 401
+    assert "late" not in {rule.id for rule in admin.acl("red").acl.rules}
 
 
 def test_tokens_are_stored_hashed_and_listed_without_secrets(town: Town, admin: Client) -> None:

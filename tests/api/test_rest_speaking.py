@@ -18,7 +18,7 @@ from orchestrator.store.records import Role
 
 DOMAIN, OTHER = "town", "village"
 HOSTS = ("host1", "host2")
-FIREWALLS = {"fw1": "nftables", "fw2": "iptables", "fs1": "nftables"}
+FIREWALLS = {"fw1": "nftables", "fw2": "iptables", "fw3": "queue", "fs1": "nftables"}
 DEVICES = (*HOSTS, "edge1", *FIREWALLS)
 
 
@@ -51,10 +51,12 @@ ENFORCERS: Mapping[str, dict[str, object]] = {
     "fw2": {"kind": "iptables", "devices": frozenset({"fw2"}), "tiers": frozenset({"server"})},
     "fs1": {"kind": "nftables", "devices": frozenset({"fs1"}), "tiers": frozenset({"server"}), "server": "fs1"},
     "host1": {"kind": "nftables", "tiers": frozenset({"server"})},
+    "fw3": {"kind": "openflow", "hosts": ("host1",), "devices": frozenset({"host1"}),
+            "tiers": frozenset({"host", "edge"})},
     "host2": {"kind": "openflow", "domain": OTHER},
 }  # fmt: skip
-"""By name; each enrols with a token of its own. `host1` is an agent that took the name of a switch, `host2` the
-controller of another domain."""
+"""By name; each enrols with a token of its own. `host1` is an agent that took the name of a switch, `fw3` a controller
+that took the name of a firewall, `host2` the controller of another domain."""
 PEOPLE = ("nobody", "admin", "member", "reader")
 EVERYBODY = (*PEOPLE, *ENFORCERS)
 PACKET = {"source": "192.0.2.9", "destination": "10.2.0.1", "protocol": "tcp"}

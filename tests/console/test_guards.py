@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
+import uvicorn
 from fastapi import Request, Response
+from patience import PATIENCE_S, until
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
 from api.console.guards import MOST_TRIES, TRIES_S, Departures, Tries, is_here
+from api.console.server import GuestSocket
+from api.guests import Door, Guest, GuestLimits, limit_guests
+
+OPEN_PAGE = (
+    b"GET /page HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 
 
 def test_an_address_waits_after_so_many_wrong_tokens_and_no_other_does() -> None:
@@ -92,3 +104,59 @@ def test_a_client_that_leaves_before_its_answer_is_no_error() -> None:
 def test_a_client_that_stays_and_gets_no_answer_is_one() -> None:
     with pytest.raises(RuntimeError, match="No response returned"):
         _ask({"type": "http.request", "body": b"abc", "more_body": False})
+
+
+async def _pages(scope: Scope, receive: Receive, send: Send) -> None:
+    """Accept every connection of a page, and hold it until it ends."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door(GuestLimits(connections=4, of_address=4))
+
+
+@pytest.fixture
+def address(door: Door) -> Iterator[tuple[str, int]]:
+    """Where a server listens whose connections have a place at the door."""
+    http, ws = limit_guests(Guest, door), limit_guests(GuestSocket, door)
+    config = uvicorn.Config(_pages, port=0, http=http, ws=ws, lifespan="off", log_config=None, ws_ping_interval=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    yield server.servers[0].sockets[0].getsockname()
+    server.should_exit = True
+    thread.join(PATIENCE_S)
+
+
+def _open_page(address: tuple[str, int]) -> socket.socket:
+    page = socket.create_connection(address, timeout=PATIENCE_S)
+    page.sendall(OPEN_PAGE)
+    assert page.recv(4096).startswith(b"HTTP/1.1 101 ")
+    return page
+
+
+def test_a_page_that_was_closed_keeps_no_place(address: tuple[str, int], door: Door) -> None:
+    for _ in range(8):
+        page = _open_page(address)
+        assert len(door) == 1
+        page.close()
+        until(lambda: len(door) == 0)
+
+
+def test_the_page_that_said_nothing_for_longest_gives_way(address: tuple[str, int], door: Door) -> None:
+    with ExitStack() as held:
+        pages = [held.enter_context(_open_page(address)) for _ in range(4)]
+        pages[0].sendall(b"\x89\x80mask")  # a ping
+        assert pages[0].recv(100) == b"\x8a\x00"
+        held.enter_context(_open_page(address))
+        with suppress(ConnectionError):
+            assert pages[1].recv(100) == b""
+        assert len(door) == 4
+        pages[0].sendall(b"\x89\x80mask")
+        assert pages[0].recv(100) == b"\x8a\x00"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import os
 import re
 import ssl
@@ -104,6 +105,41 @@ def test_nobody_signs_a_browser_in_with_a_form_of_his_own(console: httpx.Client,
     assert console.post("/session/end", headers={"Origin": "https://evil.example"}).status_code == 403
     console.cookies.clear()
     assert console.post("/session", data=true).status_code == 403, "the form is another browser's"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "asked"),
+    [
+        ("POST", "/session", {}),
+        ("POST", "/session/end", {}),
+        ("POST", "/_nicegui/client/00000000-0000-0000-0000-000000000000/upload/1", {}),
+        ("POST", "/_nicegui_ws/socket.io/?EIO=4&transport=polling", {}),
+        ("DELETE", "/nothing", {}),
+        ("GET", "/_nicegui_ws/socket.io/?EIO=4&transport=websocket", {
+            "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        }),
+    ],
+)  # fmt: skip
+def test_what_a_page_elsewhere_sends_is_refused(
+    console: httpx.Client, method: str, path: str, asked: dict[str, str]
+) -> None:
+    for origin in ("https://evil.example", "null", f"{console.base_url.scheme}://127.0.0.1:1"):
+        assert console.request(method, path, headers=asked | {"Origin": origin}).status_code == 403, origin
+
+
+FILE = b'--x\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "begins", "status"),
+    [("application/x-www-form-urlencoded", b"", 400), ("multipart/form-data; boundary=x", FILE, 413)],
+)
+def test_a_body_without_an_end_is_kept_neither_in_memory_nor_in_a_file(
+    console: httpx.Client, kind: str, begins: bytes, status: int
+) -> None:
+    chunks = itertools.chain([begins], itertools.repeat(bytes(1 << 20), 34))
+    assert console.post("/session", content=chunks, headers={"Content-Type": kind}).status_code == status
 
 
 def test_it_is_believed_by_the_services_authority_alone(console: httpx.Client) -> None:

@@ -1,0 +1,127 @@
+"""Bodies of requests under way: one tenant's, however slowly they come, leave room for those of others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+from fastapi import FastAPI, Response
+from patience import PATIENCE_S, until
+from served import Served, served
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive, Scope, Send
+
+from api import problems
+from api.bodies import OF_ALL, OF_ONE, SMALL_BODY_BYTES, BodyLimit, Sender
+from api.context import RawBody
+from orchestrator.store.records import Role
+
+SMALL, LIMIT = 50_000, 2 << 20
+TENANTS = ("blue", "red")
+LIST = b'{"rules": []}'
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service with a low limit for bodies."""
+    with served(tmp_path_factory.mktemp("small"), body_limit_bytes=SMALL) as running:
+        with running.client() as admin:
+            admin.create_domain("pop")
+            for tenant in TENANTS:
+                admin.create_tenant(tenant, domain="pop")
+        yield running
+
+
+def begin(running: Served, token: str, tenant: str, size: int) -> socket.socket:
+    """Begin to put a list, and say all of it but one byte."""
+    url = httpx.URL(running.url)
+    line = socket.create_connection((url.host, url.port or 0), timeout=PATIENCE_S)
+    said = f"PUT /v1/tenants/{tenant}/acl HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {token}\r\n"
+    line.sendall(f"{said}Content-Length: {size + 1}\r\n\r\n".encode() + LIST.ljust(size))
+    return line
+
+
+def test_bodies_of_one_tenant_leave_room_for_others(small: Served) -> None:
+    blue, red = (small.make_token(Role.MEMBER, tenant) for tenant in TENANTS)
+
+    def put(token: str, tenant: str) -> httpx.Response:
+        with small.http(token) as http:
+            body, headers = LIST.ljust(SMALL), {"If-Match": "*"}
+            return http.put(f"/v1/tenants/{tenant}/acl", content=body, headers=headers)
+
+    with ExitStack() as held:
+        for _ in range(OF_ONE):
+            held.enter_context(begin(small, blue, "blue", SMALL - 1))
+        until(lambda: put(blue, "blue").status_code == 429)
+        refused = put(blue, "blue")
+        assert (refused.json()["type"].rpartition(":")[2], "Retry-After" in refused.headers) == ("too-often", True)
+        assert "tenant blue" in refused.json()["detail"]
+        assert put(red, "red").status_code == 200
+    until(lambda: put(blue, "blue").status_code == 200)
+
+
+def test_who_leaves_before_the_end_of_a_body_is_no_defect() -> None:
+    """Else a few bytes of anybody's are a hundred lines of the log."""
+    app = FastAPI()
+    problems.install(app)
+
+    @app.post("/")
+    async def read(raw: RawBody) -> Response:
+        return Response(raw)
+
+    coming = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> Message:
+        return next(coming)
+
+    async def send(_: Message) -> None:
+        """Nobody hears it."""
+
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": [], "root_path": ""}
+    asyncio.run(app(scope, receive, send))
+    assert not [*coming], "it was read to its end"
+
+
+async def read_all(_: Scope, receive: Receive, send: Send) -> None:
+    """An application that reads a body to its end."""
+    while (await receive())["more_body"]:
+        pass
+
+
+async def _some_of_all_come_through() -> None:
+    limited = BodyLimit(read_all, LIMIT, sender=lambda scope: Sender(scope["who"]), refuse=lambda _: read_all)
+    begun, end = asyncio.Semaphore(0), asyncio.Event()
+
+    async def ask(who: str, size: int, *, waits: bool = False) -> None:
+        parts = iter([size - 1, 1])
+
+        async def receive() -> Message:
+            size = next(parts)
+            if size == 1 and waits:
+                begun.release()
+                await end.wait()
+            return {"type": "http.request", "body": bytes(size), "more_body": size > 1}
+
+        scope = {"type": "http", "headers": [], "who": who}
+        await limited(scope, receive, None)  # type: ignore[arg-type]
+
+    whose = [f"t{number}" for number in range(OF_ALL // OF_ONE) for _ in range(OF_ONE)]
+    slow = [asyncio.create_task(ask(who, LIMIT, waits=True)) for who in whose]
+    for _ in slow:
+        await begun.acquire()
+    for who, status in (("t0", 429), ("new", 503)):
+        with pytest.raises(HTTPException) as refused:
+            await ask(who, LIMIT)
+        assert refused.value.status_code == status
+    await ask("new", SMALL_BODY_BYTES)
+    end.set()
+    await asyncio.gather(*slow)
+    await ask("new", LIMIT)
+
+
+def test_all_bodies_together_are_bounded_and_small_ones_come_through() -> None:
+    asyncio.run(_some_of_all_come_through())

@@ -1,0 +1,92 @@
+"""Threads of requests: one tenant's writes that wait for their turn keep no thread from others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+
+import pytest
+from patience import PATIENCE_S, until
+from served import Served
+
+from api.threads import OF_ONE, THREADS, SharedThreads
+from orchestrator.client import Client
+from orchestrator.control.control import Control
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.store.records import Role
+
+RULE = {"id": "r", "action": "permit"}
+WRITES = {"acl": {"rules": [RULE]}, "acl/rules/r": RULE}
+"""Writes of a list by path: one through FastAPI's own way, one by a plan."""
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """What work waits for; set at the end, so that no thread stays."""
+    found = threading.Event()
+    yield found
+    found.set()
+
+
+def test_a_share_takes_so_many_threads_and_its_other_work_goes_on_in_its_order(held: threading.Event) -> None:
+    threads, done = SharedThreads(4, of_one=2), []
+    waiting = [threads.submit("a", lambda: held.wait(PATIENCE_S)) for _ in range(2)]
+    behind = [threads.submit("a", lambda number=number: done.append(number)) for number in range(6)]
+    assert behind[3].cancel(), "who left is not worked for"
+    assert threads.submit("b", lambda: 1).result(PATIENCE_S) == 1
+    assert threads.submit(None, lambda: 2).result(PATIENCE_S) == 2
+    assert done == []
+    held.set()
+    wait([*waiting, *behind], PATIENCE_S)
+    assert sorted(done) == [0, 1, 2, 4, 5]
+    assert threads.submit("a", lambda: 3).result(PATIENCE_S) == 3
+
+
+def test_what_work_raises_frees_its_thread() -> None:
+    threads = SharedThreads(2, of_one=1)
+
+    def fails() -> None:
+        raise LookupError
+
+    for _ in range(3):
+        with pytest.raises(LookupError):
+            threads.submit("a", fails).result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("path", WRITES)
+def test_a_tenant_whose_writes_wait_keeps_no_thread_from_others(
+    service: Served, admin: Client, monkeypatch: pytest.MonkeyPatch, held: threading.Event, path: str
+) -> None:
+    domain = path.replace("/", "-")
+    slow, other = f"slow-{domain}", f"other-{domain}"
+    admin.create_domain(domain)
+    for tenant in (slow, other):
+        admin.create_tenant(tenant, domain=domain)
+        admin.put_acl(tenant, acl_from_json(WRITES["acl"]))
+    carry_out, waits = Control.carry_out, threading.Semaphore(0)
+
+    def held_up(control: Control, work: object, **how: object) -> object:
+        if how.get("payer") == slow:
+            waits.release()
+            held.wait(PATIENCE_S)
+        return carry_out(control, work, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Control, "carry_out", held_up)
+    tokens = {tenant: service.make_token(Role.MEMBER, tenant) for tenant in (slow, other)}
+    with ExitStack() as open_, ThreadPoolExecutor(2 * THREADS) as pool:
+        open_.callback(held.set)
+        https = [open_.enter_context(service.http(tokens[slow])) for _ in range(2 * THREADS)]
+        url, asked = f"/v1/tenants/{slow}/{path}", {"json": WRITES[path], "headers": {"If-Match": "*"}}
+        writes = [pool.submit(http.put, url, **asked) for http in https]
+        for _ in range(OF_ONE):
+            assert waits.acquire(timeout=PATIENCE_S)
+        with service.http(tokens[other]) as http:
+            for each, body in WRITES.items():
+                assert http.put(f"/v1/tenants/{other}/{each}", json=body, headers={"If-Match": "*"}).is_success
+            assert http.get(f"/v1/tenants/{other}/acl").is_success
+        assert not waits.acquire(blocking=False), "no more of them have begun than threads of one share"
+        held.set()
+        until(lambda: all(each.done() for each in writes))
+        assert {each.result().status_code for each in writes} == {200}
