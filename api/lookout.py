@@ -62,5 +62,4 @@ def _look(services: Services, tenants: set[str]) -> None:
 
 
 def _length(services: Services, tenant: str) -> int:
-    newest = services.control.read(lambda unit: unit.acls.versions(tenant, limit=1))
-    return newest[0].rules if newest else 0
+    return services.control.read(lambda unit: unit.acls.head(tenant)).rules

@@ -99,10 +99,9 @@ def _of_quota(unit: Unit, tenant: TenantRecord, flows_of: FlowsOf) -> Iterator[C
     limits = tenant.quota
     if limits.rules is None and limits.flows is None:
         return
-    (newest,) = unit.acls.versions(tenant.id, limit=1)
     flows = flows_of(tenant.domain, tenant.number)
     used = (
-        ("rules", newest.rules, limits.rules),
+        ("rules", unit.acls.head(tenant.id).rules, limits.rules),
         ("flow entries", flows, limits.flows),
     )
     for what, number, limit in used:

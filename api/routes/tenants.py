@@ -256,8 +256,7 @@ def set_quota(
 def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:
     """A tenant and the length of its list."""
     record = unit.tenants.get(tenant)
-    (newest,) = unit.acls.versions(tenant, limit=1)
-    return record, newest.rules
+    return record, unit.acls.head(tenant).rules
 
 
 def _used_by(services: Services, record: TenantRecord, rules: int) -> Used:

@@ -91,11 +91,12 @@ class RuleRecord:
 
 @dataclass(frozen=True, slots=True)
 class VersionHead:
-    """The newest version of a list, its time, and the generation that came with it."""
+    """The newest version of a list, its time, the generation that came with it, and the number of rules."""
 
     version: int
     generation: int
     created: dt.datetime
+    rules: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Row, and_, case, func, or_, select
+from sqlalchemy import Row, and_, func, or_, select
 
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
 from orchestrator.store.sql.keys import longest_increasing
@@ -116,28 +116,22 @@ class VersionEdits:
 
         Rules that only moved are not counted.
         """
-        begun, ended = acl_rules.alias("begun"), acl_rules.alias("ended")
-        number_of = {
-            edge: self._tx.read(
-                select(func.count()).where(_rules.tenant == self._tenant, _rules[edge] == version)
-            ).scalar_one()
-            for edge in ("since_version", "until_version")
-        }
-        both = (
-            select(
-                func.count().label("both"), func.sum(case((begun.c.body != ended.c.body, 1), else_=0)).label("other")
-            )
-            .select_from(begun)
-            .join(ended, and_(ended.c.tenant == begun.c.tenant, ended.c.number == begun.c.number))
-            .where(begun.c.tenant == self._tenant, begun.c.since_version == version, ended.c.until_version == version)
-        )
-        row = self._tx.read(both).one()
+        begun, ended = self._bodies("since_version", version), self._bodies("until_version", version)
+        both = begun.keys() & ended.keys()
         return {
-            "added": EditedRules(number_of["since_version"] - row.both, ()),
-            "removed": EditedRules(number_of["until_version"] - row.both, ()),
-            "changed": EditedRules(int(row.other or 0), ()),
+            "added": EditedRules(len(begun) - len(both), ()),
+            "removed": EditedRules(len(ended) - len(both), ()),
+            "changed": EditedRules(sum(begun[number] != ended[number] for number in both), ()),
             "moved": EditedRules(0, ()),
         }
+
+    def _bodies(self, edge: str, version: int) -> Mapping[int, str]:
+        """Return the rules that begin or end at a version, by number.
+
+        Two searches by version: one join by number would read each of these rules as often as it was ever edited.
+        """
+        wanted = select(_rules.number, _rules.body).where(_rules.tenant == self._tenant, _rules[edge] == version)
+        return {row.number: row.body for row in self._tx.read(wanted)}
 
     def _groups(self, versions: Sequence[int]) -> Mapping[int, set[str]]:
         found: defaultdict[int, set[str]] = defaultdict(set)

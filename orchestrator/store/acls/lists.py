@@ -90,7 +90,7 @@ class Acls(AclSteps):
         """The newest version without its rules."""
         owner = self._tx.tenant(tenant)
         row = aclrows.version_row(self._tx, owner, owner.acl_version)
-        return VersionHead(row.version, row.generation or 0, from_micros(row.created))
+        return VersionHead(row.version, row.generation or 0, from_micros(row.created), row.rules)
 
     def current(self, tenant: str) -> AclRecord:
         """The list as it is. From memory where the version is known."""
