@@ -1,8 +1,8 @@
-"""Limit the size of a request's body, and of all bodies that are held at once.
+"""Limit the bytes of a body, and of all bodies that are held at once.
 
 The limits count what arrives, so a body without Content-Length is held to them as well; one that announces too much is
-refused before any of it is read. Bodies are held until their requests are answered. What one caller has under way takes
-up twice the largest body at the most, and all of them `OF_ALL` times.
+refused before any of it is read. Bodies are held until their requests are answered: those of one caller are at most
+twice the largest body, all of them `OF_ALL` times.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ _OF_STRANGERS_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends a body, as errors name it."""
+    """The sender of a body, as errors name it."""
 
     name: str
     is_known: bool = True
 
 
 class BodyLimit:
-    """Middleware: no request's body is read beyond `limit_bytes`, nor too many of one sender at once.
+    """Middleware that bounds the bytes of one body, and of all of a sender.
 
-    `sender` tells whose a request is; `refuse` answers one that announces too much. For one event loop.
+    None is read beyond `limit_bytes`. `sender` tells whose a request is; `refuse` answers one that announces too much.
+    For one event loop.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class _HeldBody:
                 del self._held[self._sender.name]
 
     def _add(self, count: int) -> None:
-        """Count bytes that came, for the sender that is known when the first of them is read.
+        """Count bytes that came for their sender, who is known with the first of them.
 
         Raises HTTPException, which FastAPI leaves as it is: too much of one sender, or of all.
         """
@@ -115,7 +116,10 @@ def announced_length(scope: Scope) -> int:
 
 
 def counting(receive: Receive, limit_bytes: int) -> Receive:
-    """Return `receive` for a body of so many bytes at the most; beyond them it raises HTTPException."""
+    """Return `receive` for a body of at most `limit_bytes`.
+
+    It raises HTTPException beyond them.
+    """
     read = 0
 
     async def counted() -> Message:

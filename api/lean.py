@@ -46,7 +46,10 @@ class Strict(APIRoute):
         await super().handle(scope, receive, send)
 
     def refuse_unknown(self, scope: Scope) -> None:
-        """Raise BadInput for an unknown query parameter: left aside, the answer would be to another question."""
+        """Raise BadInput for a query parameter that the route does not have.
+
+        Were it left aside, the answer would be to another question.
+        """
         if not scope["query_string"] or scope["method"] not in (self.methods or ()):
             return
         unknown = next((name for name in Request(scope).query_params if name not in self._query), None)

@@ -1,7 +1,7 @@
 """Limits of the bodies that the service takes.
 
-There is a limit for access lists and reports, and a small one for all else. What one tenant or enforcement point has
-under way is bounded too (`bodies.py`); callers that are not known yet count by their address.
+There is a limit for access lists and reports, and a small one for all else. All bodies of one tenant or enforcement
+point are bounded too (`bodies.py`); callers that are not known yet count by their address.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOKED_AT_BYTES = 1 << 12
 
 
 def sender_of(scope: Scope) -> Sender:
-    """Return whose body a request brings: a tenant's, an enforcement point's, a token's, or an address's."""
+    """Return the sender of a request's body: a tenant, enforcement point, token or address."""
     principal: Principal | None = scope.get(PRINCIPAL)
     if principal is None:
         return Sender(f"address {address_of(scope)}", is_known=False)
@@ -72,7 +72,7 @@ class LargeReport(SmallBody):
 
 
 class StrangersBody(SmallBody):
-    """A route that anybody may ask for something: what is read of a body costs who sends it more than us."""
+    """A route that anybody may ask: sending a body costs more than reading it."""
 
     limit_bytes = _STRANGERS_BYTES
 

@@ -29,7 +29,7 @@ def page_after(names: Sequence[Key], limit: int, marker: str | None) -> tuple[Se
 
 
 def page_of(found: Mapping[str, Item], limit: int, marker: str | None) -> Page[Item]:
-    """Return a page of what was found by name, or by another key, in its order.
+    """Return a page of items by name, or by another key, in their order.
 
     Raises BadInput as `page_after`.
     """

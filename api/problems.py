@@ -152,7 +152,10 @@ async def _of_framework(_: Request, error: Exception) -> Response:
 
 
 async def _gone(_: Request, error: Exception) -> Response:
-    """Answer nobody: a caller that goes in the middle of its request is no defect, and fills no log."""
+    """Answer a caller that is gone in the middle of its request.
+
+    That is no defect, and fills no log.
+    """
     assert isinstance(error, ClientDisconnect)
     return Response(status_code=HTTPStatus.BAD_REQUEST)
 

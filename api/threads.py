@@ -32,7 +32,10 @@ THREADS, OF_ONE = 48, 8
 
 
 class SharedThreads:
-    """Threads of which each share takes so many at a time. Safe between threads and event loops."""
+    """Threads of which each share takes so many at a time.
+
+    Safe between threads and event loops.
+    """
 
     def __init__(self, threads: int = THREADS, of_one: int = OF_ONE) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
@@ -42,7 +45,10 @@ class SharedThreads:
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
 
     def submit(self, share: str | None, work: Callable[[], T]) -> Future[T]:
-        """Do work as soon as its share has a thread left; a share of None takes as many as there are."""
+        """Do work as soon as its share has a thread left.
+
+        A share of None takes as many as there are.
+        """
         future: Future[T] = Future()
         run = partial(self._run, share, future, work)
         if share is not None:
@@ -111,7 +117,7 @@ def on_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
 
 
 def share_of(arguments: Iterable[object]) -> str | None:
-    """Return whose share of the threads a call takes: a tenant's, an enforcement point's, or None for all others."""
+    """Return whose share of threads a call takes: a tenant's or enforcement point's, else None."""
     principal = next((each for each in arguments if isinstance(each, Principal)), None)
     if principal is None or principal.role is Role.ADMIN:
         return None

@@ -81,7 +81,7 @@ def _with_headers(message: Message) -> MutableMapping[str, object]:
 
 
 class Origins:
-    """Middleware: refuses what a page of another origin would change here, and its connections to pages here.
+    """Middleware that refuses changes and connections that a page of another origin asks for.
 
     Browsers say the origin of both. A request that only reads is answered: other pages do not get to see its answer.
     """
@@ -164,13 +164,19 @@ def _site(address: str) -> str:
 
 
 def own_form(request: Request, sent: str) -> bool:
-    """Return whether a form was drawn here for this browser: it brings what the browser's cookie says."""
+    """Return whether a form was drawn here for this browser.
+
+    Then it brings what the browser's cookie says.
+    """
     kept = request.cookies.get(FORM_COOKIE, "")
     return bool(kept) and hmac.compare_digest(kept.encode(), sent.encode())
 
 
 def _is_of_own_page(connection: HTTPConnection) -> bool:
-    """Return whether a page of this console sends a request, or nothing says that another one does."""
+    """Return whether a page of this console sends a request.
+
+    So it is, too, where nothing says that another one does.
+    """
     origin = connection.headers.get("origin")
     return origin is None or urlsplit(origin).netloc == connection.headers.get("host")
 

@@ -47,9 +47,9 @@ def share(of_one: float) -> str:
 
 
 def for_owners(text: str) -> str:
-    """Say project where the service says tenant, and a box of the review where it names a parameter.
+    """Say project where the service says tenant, the word of those whose list it is.
 
-    Project is the word of those whose list it is.
+    Where it names a parameter, a box of the review is named.
     """
     return _TENANT.sub(
         lambda found: found[0] if found[1] is None else "Project" if found[1] == "T" else "project",

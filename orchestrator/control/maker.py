@@ -322,7 +322,7 @@ class Maker:
             self._prove(domain, snapshot)
 
     def _prove(self, domain: str, snapshot: PolicySnapshot) -> None:
-        """Compile and prove a program that came by steps, and replace it if it is wrong."""
+        """Compile and prove a program that came by steps; replace a wrong one."""
         self._admission.learn(domain, snapshot.policy)
         program = self._compiler.compile(domain, snapshot).program
         self._compiler.follow(domain)

@@ -195,7 +195,10 @@ def operator_difference(before: Acl, after: Acl, returns: ReturnTraffic = Return
 
 
 def _is_decided_by_rules(region: _Region) -> bool:
-    """Return whether a region's verdict changes, or rules decide it in both lists: a default is no operator's rule."""
+    """Return whether a region's verdict changes, or rules decide it in both lists.
+
+    A default is no operator's rule.
+    """
     return region.before.permit is not region.after.permit or None not in (region.before.rule, region.after.rule)
 
 

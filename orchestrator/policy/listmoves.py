@@ -171,7 +171,7 @@ def _laid_on(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
 
 
 def _laid_by_value(old: Listed[Rule], new: Listed[Rule]) -> _Replaced | None:
-    """Return the rules laid on top of a list whose other rules are equal; else None."""
+    """Return the rules laid on top of a list of otherwise equal rules, or None."""
     above = len(old) - len(new)
     return (list(old[:above]), []) if above >= 0 and old[above:] == new[:] else None
 

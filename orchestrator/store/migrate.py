@@ -69,7 +69,7 @@ def prepare(engine: Engine) -> None:
 
 
 def _complete(connection: Connection) -> str | None:
-    """Make the tables of a fresh database, or run what an older one lacks; return the revision before."""
+    """Make a fresh database's tables, or migrate an older one; return its revision before."""
     before = revision(connection)
     if before is None:
         metadata.create_all(connection, checkfirst=False)

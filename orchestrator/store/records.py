@@ -91,7 +91,7 @@ class RuleRecord:
 
 @dataclass(frozen=True, slots=True)
 class VersionHead:
-    """The newest version of a list, its time, the generation that came with it, and the number of rules."""
+    """The newest version of a list with its generation, time and number of rules."""
 
     version: int
     generation: int

@@ -1,4 +1,4 @@
-"""The rows by which stateless rules decide about packets alone, read as a list of its own.
+"""Rows by which stateless rules decide about packets alone, read as a list.
 
 Where connections are tracked, the oracle looks for the first rule that matches the packet itself. A stateless one
 decides; any other leaves the packet to be asked about by its connection. That is a list with three answers, which is
@@ -10,8 +10,8 @@ proven as all lists are:
     have a list asked about the connection
 
 A tenant's list ends with its last stateless rule, for all packets behind it are left to connections, as the table's
-last row says. The operator's has all its rules, for one that is not stateless goes before tenants' that are. What the
-rows between these tables do is held byte by byte in tracked.py.
+last row says. The operator's has all its rules, for one that is not stateless goes before tenants' that are. The rows
+between these tables are held byte by byte in tracked.py.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ def _rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
 
 def read_alone(flows: FlowTable) -> FlowTable:
-    """Return the rows of rules in these tables, read as rows of plain lists. Raises NotEquivalent."""
+    """Return the rows of rules in these tables, read as rows of plain lists.
+
+    Raises NotEquivalent.
+    """
     alone = flows.take(np.isin(flows.table, list(LISTS)))
     doings, whole = alone.instructions.copy(), (*alone.instruction_set, b"")
     table = alone.table.copy()

@@ -211,7 +211,7 @@ def alone_rows(flows: FlowTable) -> FlowTable:
 
 
 def read_whole(flows: FlowTable, *, holds_replies: bool, is_mixed: bool) -> FlowTable:
-    """Return all rows of a program except those that track or decide alone, as rows about packets.
+    """Return the rows of a program that neither track nor decide alone, as about packets.
 
     `holds_replies` as in the policy; `is_mixed`: some of its rules decide alone. Raises NotEquivalent.
     """
@@ -240,7 +240,7 @@ def read_whole(flows: FlowTable, *, holds_replies: bool, is_mixed: bool) -> Flow
 
 
 def _zone(row: Flow) -> int:
-    """The zone of a row that looks connections up, once it is known who asks; 0 for any other."""
+    """Return the zone of a row that looks connections up for known ends, else 0."""
     return int.from_bytes(row.instructions[-8:-6], "big") if len(row.instructions) >= 32 else 0
 
 

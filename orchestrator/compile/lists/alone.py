@@ -43,7 +43,7 @@ def numbers_alone(rules: Sequence[Rule], numbers: Mapping[str, int]) -> dict[str
 
 
 def tenant_alone(tenant: Tenant) -> Tenant:
-    """Return a tenant with its list as it decides alone, down to the last stateless rule."""
+    """Return a tenant with its list up to the last stateless rule, deciding alone."""
     length = max((place for place, rule in enumerate(tenant.acl.rules, 1) if rule.stateless), default=0)
     rules = rules_alone(tenant.acl.rules[:length])
     acl = trusted_acl(rules, tenant.acl.groups, Action.DENY, Action.DENY)

@@ -197,7 +197,10 @@ def _states() -> Iterator[Flow]:
 
 
 def _half_known() -> Iterator[Flow]:
-    """Connections that one end of this switch may not know, and those that nothing is shown of."""
+    """Yield rows for connections that one end of this switch may not know.
+
+    Also for those of which nothing is shown.
+    """
     table, back, ahead = Table.STATE, _is(State.REPLY), _is(State(0), without=State.REPLY | State.NEW)
     about = _is(State.RELATED, without=State.REPLY)
     for known, left in ((BY_SENDER, Asks.RECEIVER), (BY_RECEIVER, Asks.SENDER)):

@@ -162,7 +162,7 @@ def way_of(values: Mapping[str, int]) -> Way:
 
 
 def connection(zone: int, way: Way) -> Connection:
-    """Which one a packet of a way belongs to. Requests of ICMP in both directions are two."""
+    """Return the connection of a packet; ICMP requests of both directions are two."""
     kind, ports = 0, (way.source_port, way.destination_port)
     if way.protocol in _REQUESTS:
         asks = {answer: request for request, answer in _REQUESTS[way.protocol].items()}
