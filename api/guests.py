@@ -1,5 +1,6 @@
 """Limits of connections: how many there may be, and how long a request may take.
 
+    handshake of TLS within `HANDSHAKE_S`
     headers   within `headers_s` of the connection or of their own first byte, in `headers_bytes`
     body      within `body_s` of the headers
     answer    without an end: streams have patience of their own (`streams.py`)
@@ -20,6 +21,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 import structlog
+import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 log = structlog.get_logger()
@@ -27,6 +29,19 @@ log = structlog.get_logger()
 _KEPT_FILES = 256
 """Descriptors that are left for databases, logs and the like."""
 _WANTED_FILES = 65536
+
+HANDSHAKE_S = 10.0
+"""A connection counts from the end of its TLS handshake, so that may not last; asyncio gives a minute."""
+
+
+class GuestLoop(uvloop.Loop):
+    """An event loop whose servers end a TLS handshake that takes longer than `HANDSHAKE_S`."""
+
+    async def create_server(self, *arguments: Any, **named: Any) -> Any:
+        """As asyncio's."""
+        if named.get("ssl") is not None:
+            named.setdefault("ssl_handshake_timeout", HANDSHAKE_S)
+        return await super().create_server(*arguments, **named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,24 @@ def test_a_request_that_two_readers_could_read_differently_is_refused(quick: Ser
     assert said.count(b"HTTP/1.1 ") == 1
 
 
+def test_a_handshake_without_an_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one that has begun: asyncio alone would wait for a minute."""
+    with served(tmp_path, tls=True) as running:
+        monkeypatch.setattr(guests, "HANDSHAKE_S", 3.0)
+        with served(tmp_path / "quick", tls=True) as hasty:
+            for said in (b"", b"\x16\x03\x01\x02\x00\x01"):
+                with dialed(hasty) as silent, dialed(running) as patient:
+                    for each in (silent, patient):
+                        each.settimeout(30)
+                        each.sendall(said)
+                    assert silent.recv(1) == b""
+                    patient.setblocking(False)
+                    with pytest.raises(BlockingIOError):
+                        patient.recv(1)
+            with hasty.client() as client:
+                assert client.is_ready()
+
+
 def test_silent_connections_keep_nobody_out(quick: Served) -> None:
     with contextlib.ExitStack() as held:
         for source in ("127.0.0.1", "127.0.0.2"):
