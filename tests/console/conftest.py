@@ -16,6 +16,7 @@ from chromium import COMPLETE, chromium, keep_picture
 from command_line import ForkedCommand
 from patience import PATIENCE_S, until
 from playwright.sync_api import Browser, BrowserContext, Error, Page
+from playwright.sync_api import TimeoutError as Timeout
 
 from orchestrator import bootstrap
 from orchestrator.client import Client
@@ -205,17 +206,24 @@ class Look:
         """Sign in on the sign-in page, which leads on to a page; without a path that is home, as it is being drawn."""
         self.page.goto(f"{self.town.console}/login?{urlencode({'next': path or '/'})}#token={token}")
         self.page.wait_for_url(lambda url: "/login" not in url)
-        if path:
-            self.page.wait_for_selector(COMPLETE)
-            if self.was_cut_off():
-                self.open(path)
+        if path and not self._is_drawn():
+            self.open(path)
 
     def open(self, path: str) -> None:
         for _ in range(RETRIES):
             self.page.goto(self.town.console + path)
-            self.page.wait_for_selector(COMPLETE)
-            if not self.was_cut_off():
+            if self._is_drawn():
                 return
+
+    def _is_drawn(self) -> bool:
+        """Wait until the page is whole; return whether that is so, and nothing of it was cut off."""
+        with suppress(Timeout):
+            self.page.wait_for_selector(COMPLETE, timeout=PATIENCE_S * 1000 / 4)
+            return not self.was_cut_off()
+        if self.was_cut_off():
+            return False
+        self.page.wait_for_selector(COMPLETE)
+        return not self.was_cut_off()
 
     def leave(self) -> None:
         """Leave the console; a page that is just then going elsewhere is left once it is there."""

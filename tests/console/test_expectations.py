@@ -51,7 +51,7 @@ def test_a_commit_that_breaks_an_expectation_takes_a_tick_more(look: Look) -> No
     look.picture("expectation-broken")
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("it breaks the expectation")).to_be_visible()
-    page.get_by_text("Commit it although it breaks").click()
+    page.get_by_role("checkbox", name="Commit it although it breaks").click()
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text(re.compile("Version .* is committed"))).to_be_visible()
 
