@@ -59,8 +59,10 @@ def test_tenants_without_ipv4_are_reached_by_lines_and_as_heavy_hitters(site: Si
     with site.plane.client() as client:
         assert client.pop(POP)["lines"]["ipv6"]["chunks"] > 0
         assert _served(settled_traffic(client)) == tried
-        until(lambda: client.choose_heavy_hitters(POP)["chosen"], PATIENCE_S)  # once hosts have told what they counted
-        site.plane.wait_enforced(client, client.domain(client.pop(POP)["domain"]).generation, PATIENCE_S)
+        domain = client.pop(POP)["domain"]
+        until(lambda: sum(each.packets for each in client.domain_hits(domain).items) >= permitted, PATIENCE_S)
+        until(lambda: client.choose_heavy_hitters(POP)["chosen"], PATIENCE_S)
+        site.plane.wait_enforced(client, client.domain(domain).generation, PATIENCE_S)
         assert check(site) == permitted
         seen = settled_traffic(client)
     bypassed = sum(each["packets"] for each in seen["heavy"])
