@@ -44,6 +44,10 @@ class GuestLoop(uvloop.Loop):
         return await super().create_server(*arguments, **named)
 
 
+GUEST_LOOP = f"{GuestLoop.__module__}:{GuestLoop.__name__}"
+"""The same as uvicorn is told of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class GuestLimits:
     """Times in seconds; how many connections there may be, and how many of one address."""

@@ -42,10 +42,14 @@ class Strict(APIRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As FastAPI's."""
-        self.refuse_unknown(scope)
+        self._refuse_unknown(scope)
+        await self.answer(scope, receive, send)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request whose query parameters are known."""
         await super().handle(scope, receive, send)
 
-    def refuse_unknown(self, scope: Scope) -> None:
+    def _refuse_unknown(self, scope: Scope) -> None:
         """Raise BadInput for a query parameter that the route does not have.
 
         Were it left aside, the answer would be to another question.
@@ -67,16 +71,15 @@ class Lean(Strict):
         super().__init__(path, endpoint, **described)
         self._plan = _plan(self.dependant) if _answers_itself(endpoint) else None
 
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As FastAPI's. Exceptions are answered by the application's handlers, as there."""
-        self.refuse_unknown(scope)
         if self._plan is not None and scope["method"] in (self.methods or ()):
             values = _looked_up(self._plan, Request(scope, receive, send))
             if values is not None:
                 answer: Response = await _call_plan(self._plan, values)
                 await answer(scope, receive, send)
                 return
-        await super().handle(scope, receive, send)
+        await super().answer(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)

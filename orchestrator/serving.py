@@ -16,7 +16,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from api.guests import Door, Guest, GuestLoop, limit_guests
+from api.guests import GUEST_LOOP, Door, Guest, limit_guests
 from api.secure import Certified, Guard
 from orchestrator.errors import AclflowError
 from orchestrator.identity.files import AuthorityDir
@@ -133,7 +133,7 @@ def _config(app: FastAPI, settings: Settings, tls: OwnTls | None) -> uvicorn.Con
         app,
         host=settings.listen_host,
         port=settings.listen_port,
-        loop=f"{GuestLoop.__module__}:{GuestLoop.__name__}",
+        loop=GUEST_LOOP,
         http=limit_guests(Certified if tls is not None else Guest, Door()),
         ws="none",
         log_config=None,

@@ -22,7 +22,7 @@ from api.bodies import BodyLimit, Sender
 from api.console import pages, signing
 from api.console.guards import Departures, Headers, Origins
 from api.console.sessions import Sessions
-from api.guests import Door, Guest, GuestLoop, limit_guests
+from api.guests import GUEST_LOOP, Door, Guest, limit_guests
 from orchestrator.errors import Missing
 from orchestrator.memory import collect_seldom
 
@@ -129,7 +129,7 @@ def serve(settings: ConsoleSettings, tls: ssl.SSLContext | None = None) -> None:
         build(settings),
         host=settings.host,
         port=settings.port,
-        loop=f"{GuestLoop.__module__}:{GuestLoop.__name__}",
+        loop=GUEST_LOOP,
         http=limit_guests(Guest, door),
         ws=limit_guests(GuestSocket, door),
         log_level="warning",
