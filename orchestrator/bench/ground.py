@@ -48,7 +48,7 @@ def ground(spec: PopSpec) -> Iterator[Lab]:
 def clear(lab: Lab, bridges: Sequence[str]) -> None:
     """Remove every flow of some bridges and let the daemon come to rest."""
     for bridge in bridges:
-        lab.ovs.ofctl("del-flows", bridge)
+        lab.ovs_of(bridge).ofctl("del-flows", bridge)
     settle()
 
 
@@ -62,7 +62,7 @@ def ofctl_add(lab: Lab, bridge: str, flows: Path) -> float:
 
     Raises Refused.
     """
-    target = f"unix:{lab.ovs.run_dir / bridge}.mgmt"
+    target = f"unix:{lab.ovs_of(bridge).run_dir / bridge}.mgmt"
     command = ["ovs-ofctl", "-OOpenFlow15", "--bundle", "add-flows", target, str(flows)]
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -74,7 +74,7 @@ def ofctl_add(lab: Lab, bridge: str, flows: Path) -> float:
 
 def flows_as_text(lab: Lab, bridge: str, path: Path) -> int:
     """Write a bridge's flows for `ovs-ofctl add-flows`; return their number."""
-    lines = lab.ovs.ofctl("dump-flows", bridge, options=["--no-stats", "--no-names"]).splitlines()
+    lines = lab.ovs_of(bridge).ofctl("dump-flows", bridge, options=["--no-stats", "--no-names"]).splitlines()
     flows = [line.strip() for line in lines if "actions=" in line]
     path.write_text("\n".join(flows) + "\n", encoding="utf-8")
     return len(flows)

@@ -48,13 +48,30 @@ class Allocator(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class OpenVSwitch:
-    """Where one instance lives. Its processes are the caller's to remember."""
+    """Where one instance lives. Its processes are the caller's to remember.
+
+    `host` names the host whose bridge it has to itself; its processes and logs are called after it.
+    """
 
     run_dir: Path
     namespace: str
     mark: Path
     logs: Path
     allocator: Allocator = Allocator.JEMALLOC
+    host: str = ""
+
+    @property
+    def database_process(self) -> str:
+        """The name of its database server among a lab's processes."""
+        return self._name(DATABASE)
+
+    @property
+    def switch_process(self) -> str:
+        """The name of its switch daemon among a lab's processes."""
+        return self._name(SWITCH)
+
+    def _name(self, program: str) -> str:
+        return f"{program}-{self.host}" if self.host else program
 
     def create(self) -> None:
         """Make the run directory and an empty database.
@@ -112,8 +129,9 @@ class OpenVSwitch:
         self.appctl("revalidator/purge")
 
     def _spawn(self, program: str, *arguments: str, settings: Mapping[str, str] = _NOTHING) -> Process:
+        name = self._name(program)
         return spawn(
-            program,
+            name,
             [
                 program,
                 *arguments,
@@ -121,10 +139,10 @@ class OpenVSwitch:
                 f"--pidfile={self.run_dir / program}.pid",
                 "-vconsole:off",
                 "-vsyslog:off",
-                f"--log-file={self.logs / program}.log",
+                f"--log-file={self.logs / name}.log",
             ],
             mark=self.mark,
-            log=self.logs / f"{program}.out",
+            log=self.logs / f"{name}.out",
             namespace=self.namespace,
             settings={**settings, "OVS_RUNDIR": str(self.run_dir), "OVS_DBDIR": str(self.run_dir)},
         )

@@ -99,8 +99,18 @@ class Lab:
 
     @property
     def ovs(self) -> OpenVSwitch:
+        """The Open vSwitch of the edge bridge and of bridges beside it."""
         layout = self.layout
         return OpenVSwitch(layout.run_dir / "ovs", layout.ovs_namespace, mark=layout.run_dir, logs=layout.logs)
+
+    def ovs_of(self, bridge: str) -> OpenVSwitch:
+        """Return the Open vSwitch that a bridge is on: a host's, or the edge's for every other bridge."""
+        return next((each for each in self.daemons if each.host == bridge), self.ovs)
+
+    @property
+    def daemons(self) -> tuple[OpenVSwitch, ...]:
+        """Every Open vSwitch of the lab, each once."""
+        return (self.ovs,)
 
     @property
     def controller_address(self) -> tuple[str, int]:
@@ -172,16 +182,23 @@ class Lab:
         if not processes.alive(self._state.process(DATABASE)):
             return
         for host in self.spec.hosts:
-            target = self.ovs.vsctl("get", "controller", host.name, "target").strip().strip('"')
+            ovs = self.ovs_of(host.name)
+            target = ovs.vsctl("get", "controller", host.name, "target").strip().strip('"')
             with_port = f"{self.openflow_scheme}:{self.controller_address[0]}:{CONTROLLER_PORT}"
             fresh = with_port.rpartition(":")[0] if target == with_port else with_port
-            self.ovs.vsctl("--no-wait", "set", "controller", host.name, f'target="{fresh}"')
+            ovs.vsctl("--no-wait", "set", "controller", host.name, f'target="{fresh}"')
 
     def move_endpoint(self, name: str, host: str) -> None:
         """Take an endpoint's port from its host's bridge to another's. Raises NotFound."""
         endpoint = self.spec.endpoint(name)
         target = self.spec.host(host)
-        self.ovs.vsctl("del-port", endpoint.host, endpoint.port, "--", "add-port", target.name, endpoint.port)
+        unplug, plug = ("del-port", endpoint.host, endpoint.port), ("add-port", target.name, endpoint.port)
+        source, destination = self.ovs_of(endpoint.host), self.ovs_of(target.name)
+        if source == destination:
+            source.vsctl(*unplug, "--", *plug)
+        else:
+            source.vsctl(*unplug)
+            destination.vsctl(*plug)
         moved = dataclasses.replace(endpoint, host=target.name)
         others = tuple(moved if other is endpoint else other for other in self.spec.endpoints)
         self._remember(dataclasses.replace(self._state, spec=dataclasses.replace(self.spec, endpoints=others)))

@@ -18,7 +18,7 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from orchestrator.identity.names import SPREADING_SWITCH
 from orchestrator.identity.requests import new_key, request_of
 from orchestrator.lab import processes, spreader
 from orchestrator.lab.expect import endpoint_of
-from orchestrator.lab.ovs import DATABASE, SWITCH
+from orchestrator.lab.ovs import DATABASE, SWITCH, OpenVSwitch
 from orchestrator.lab.pop import CONTROLLER_PORT, Lab, Progress
 from orchestrator.lab.popswitch import EDGE_NAME, OUTSIDE_PORT, POP_SWITCH, UPLINK_PORT
 from orchestrator.lab.ports import free_port
@@ -312,29 +312,32 @@ class ControlPlane:
         return generation
 
     def _secure_switches(self, client: Client) -> None:
-        """Give the lab's Open vSwitch a key and a certificate if it speaks TLS.
-
-        It is every switch of the lab.
-        """
+        """Give every Open vSwitch of the lab a key and a certificate if it speaks TLS."""
         if not self._tls:
             return
-        key, certificate = (self._lab.ovs.run_dir / name for name in ("switches.key", "switches.pem"))
-        first, *others = self._switches()
+        for daemon, names in self._switches().items():
+            self._secure(client, daemon, *names)
+        self._lab.redial()
+
+    def _secure(self, client: Client, daemon: OpenVSwitch, first: str, *others: str) -> None:
+        """Give one Open vSwitch a key and the certificate of its switches."""
+        key, certificate = (daemon.run_dir / name for name in ("switches.key", "switches.pem"))
         made = new_key()
         issued = client.issue_switch(self._lab.spec.domain, first, request_of(made, first), also=others)
         write_key(key, made)
         write_file(certificate, issued.certificate.encode(), 0o644)
-        self._lab.ovs.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(self._authority_dir.certificate))
-        self._lab.redial()
+        daemon.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(self._authority_dir.certificate))
 
-    def _switches(self) -> Iterator[str]:
-        """Yield the names of the switches that the lab's Open vSwitch is."""
+    def _switches(self) -> dict[OpenVSwitch, list[str]]:
+        """Return the names of the switches that each Open vSwitch of the lab is."""
         spec = self._lab.spec
-        yield from (host.name for host in spec.hosts)
-        if spec.spread:
-            yield SPREADING_SWITCH
-        if spec.servers:
-            yield EDGE_NAME
+        found: dict[OpenVSwitch, list[str]] = {}
+        for host in spec.hosts:
+            found.setdefault(self._lab.ovs_of(host.name), []).append(host.name)
+        beside = [name for name, there in ((SPREADING_SWITCH, spec.spread), (EDGE_NAME, bool(spec.servers))) if there]
+        for name in beside:
+            found.setdefault(self._lab.ovs, []).append(name)
+        return found
 
     def _onboard_pop(self, client: Client) -> int:
         """Onboard the PoP with its edge switch and servers.

@@ -79,8 +79,8 @@ def look(lab: Lab) -> Status:
 
 def _bridge(lab: Lab, host: str, datapath_id: str) -> BridgeStatus:
     try:
-        connected = lab.ovs.vsctl("get", "controller", host, "is_connected").strip() == "true"
-        aggregate = lab.ovs.ofctl("dump-aggregate", host)
+        connected = lab.ovs_of(host).vsctl("get", "controller", host, "is_connected").strip() == "true"
+        aggregate = lab.ovs_of(host).ofctl("dump-aggregate", host)
     except Refused:
         return BridgeStatus(host, datapath_id, connected=False, flows=None)
     found = re.search(r"flow_count=(\d+)", aggregate)

@@ -42,7 +42,8 @@ def showing(identity: Path | None) -> ssl.SSLContext:
 
 def identity_of_switches(lab: Lab) -> Path:
     """What the lab's Open vSwitch shows, as one file."""
-    files = lab.ovs.run_dir / "switches.pem", lab.ovs.run_dir / "switches.key"
+    folder = lab.ovs_of(lab.spec.hosts[0].name).run_dir
+    files = folder / "switches.pem", folder / "switches.key"
     both = lab.layout.run_dir / "both.pem"
     write_file(both, b"".join(path.read_bytes() for path in files), 0o600)
     return both
@@ -62,5 +63,6 @@ def give_switches(plane: ControlPlane, lab: Lab, name: str, *also: str) -> None:
 
 def believe(lab: Lab, authority: Path, key: Path, certificate: Path) -> None:
     """Have the lab's Open vSwitch believe controllers of the authorities in a file, and show this certificate."""
-    lab.ovs.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(authority))
+    for daemon in lab.daemons:
+        daemon.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(authority))
     lab.redial()

@@ -61,7 +61,7 @@ class Direct:
 
     def packets_by_rule(self, host: str) -> dict[int, int]:
         """What each rule's flows on a host have counted, by rule number; rules that counted nothing left out."""
-        self._lab.ovs.forget()  # brings the counters up to date
+        self._lab.ovs_of(host).forget()  # brings the counters up to date
         channel = self._channels[int(self._lab.spec.host(host).datapath_id, 16)]
         hits = Switch(channel, uplink=self._lab.spec.host(host).uplink).hits()
         counted: Counter[int] = Counter()

@@ -52,7 +52,7 @@ def seconds_until_exact(lab: Lab, patience_s: float) -> float:
 @contextlib.contextmanager
 def connected(lab: Lab, host: HostSpec) -> Iterator[Switch]:
     """A switch over its management socket, beside its controller, which is not disturbed."""
-    link = SocketLink(lab.layout.run_dir / "ovs" / f"{host.name}.mgmt")
+    link = SocketLink(lab.ovs_of(host.name).run_dir / f"{host.name}.mgmt")
     try:
         yield Switch(link.channel, uplink=host.uplink)
     finally:

@@ -49,7 +49,8 @@ OLD, NEW = deny_database(Direction.EGRESS), deny_database(Direction.INGRESS)
 
 def arrives(wire: Wire, lab: Lab, sent: Packet) -> bool:
     """Whether db1 gets a packet, by what the switches' flows say now and not their caches."""
-    lab.ovs.forget()
+    for daemon in lab.daemons:
+        daemon.forget()
     (landed,) = wire.fire([shot(lab, "web1", sent)])
     return landed.nodes == ("db1",)
 
@@ -81,12 +82,13 @@ NOBODY = "tcp:127.0.0.1:9"
 @contextmanager
 def cut_off(lab: Lab, bridge: str) -> Iterator[None]:
     """A switch keeps what it holds, for it finds no controller. (One without any would forget its flows.)"""
-    target = lab.ovs.vsctl("get-controller", bridge).strip()
-    lab.ovs.vsctl("set-controller", bridge, NOBODY)
+    ovs = lab.ovs_of(bridge)
+    target = ovs.vsctl("get-controller", bridge).strip()
+    ovs.vsctl("set-controller", bridge, NOBODY)
     try:
         yield
     finally:
-        lab.ovs.vsctl("set-controller", bridge, target)
+        ovs.vsctl("set-controller", bridge, target)
 
 
 @pytest.fixture(scope="module")

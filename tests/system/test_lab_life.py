@@ -31,6 +31,10 @@ def lab(layout: Layout) -> Lab:
     return pop.up(layout, specfile.load())
 
 
+def ports_of(lab: Lab, bridge: str) -> set[str]:
+    return set(lab.ovs_of(bridge).vsctl("list-ports", bridge).split())
+
+
 def everybody(protocol_of: dict[Family, int]) -> list[Conversation]:
     """Alice talks to everybody."""
     return [
@@ -75,11 +79,12 @@ def test_the_edge_drops_a_tenants_address_that_comes_from_outside(lab: Lab) -> N
 def test_switches_are_set_up_as_a_controller_expects(lab: Lab) -> None:
     address, port = lab.controller_address
     for host in lab.spec.hosts:
-        bridge = lab.ovs.vsctl("--columns=datapath_id,datapath_type,fail_mode,protocols", "list", "bridge", host.name)
+        ovs = lab.ovs_of(host.name)
+        bridge = ovs.vsctl("--columns=datapath_id,datapath_type,fail_mode,protocols", "list", "bridge", host.name)
         assert host.datapath_id in bridge
         assert all(word in bridge for word in ("netdev", "secure", "OpenFlow15"))
-        assert lab.ovs.vsctl("get-controller", host.name).strip() == f"tcp:{address}:{port}"
-    ports = {bridge: set(lab.ovs.vsctl("list-ports", bridge).split()) for bridge in ("edge", "host1", "host2")}
+        assert ovs.vsctl("get-controller", host.name).strip() == f"tcp:{address}:{port}"
+    ports = {bridge: ports_of(lab, bridge) for bridge in ("edge", "host1", "host2")}
     assert ports == {
         "edge": {"cl-alice", "cl-mallory", "to-host1", "to-host2"},
         "host1": {"web1", "bank1", "up-host1"},
@@ -89,13 +94,13 @@ def test_switches_are_set_up_as_a_controller_expects(lab: Lab) -> None:
 
 def test_an_endpoint_moves_between_hosts(lab: Lab) -> None:
     lab.move_endpoint("web1", "host2")
-    assert set(lab.ovs.vsctl("list-ports", "host2").split()) == {"db1", "bank2", "up-host2", "web1"}
-    assert "web1" not in lab.ovs.vsctl("list-ports", "host1").split()
+    assert ports_of(lab, "host2") == {"db1", "bank2", "up-host2", "web1"}
+    assert "web1" not in ports_of(lab, "host1")
     assert pop.find(lab.layout).spec.endpoint("web1").host == "host2"
     edge = lab.ovs.ofctl("dump-flows", "edge", options=["--names", "--no-stats"])
     assert 'output:"to-host2"' in next(line for line in edge.splitlines() if "nw_dst=198.51.100.10" in line)
     lab.move_endpoint("web1", "host1")
-    assert "web1" in lab.ovs.vsctl("list-ports", "host1").split()
+    assert "web1" in ports_of(lab, "host1")
     with pytest.raises(NotFound, match="host9"):
         lab.move_endpoint("web1", "host9")
 
@@ -108,7 +113,7 @@ def test_a_killed_switch_comes_back_with_the_edges_flows(lab: Lab) -> None:
     assert converse(lab, talk)[0].answered
     lab.kill("ovsdb-server")
     lab.start_database()
-    assert "host2" in lab.ovs.vsctl("list-br")
+    assert "host2" in lab.ovs_of("host2").vsctl("list-br")
 
 
 def test_another_process_finds_the_lab_and_runs_commands_in_it(lab: Lab) -> None:

@@ -122,7 +122,7 @@ def test_the_authority_is_rolled_over_while_rules_change_and_nobody_enrols_again
         both = lab.layout.run_dir / "authorities.pem"
         with plane.client() as client:
             both.write_text(client.authority())
-        believe(lab, both, *(lab.ovs.run_dir / name for name in ("switches.key", "switches.pem")))
+        believe(lab, both, *(lab.ovs_of("host1").run_dir / name for name in ("switches.key", "switches.pem")))
         put(plane, lab, LESS)
         assert all(bears_one_by(lab, point, former) for point in POINTS), "nobody renews before the new one signs"
 

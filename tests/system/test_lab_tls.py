@@ -69,7 +69,7 @@ def test_packets_fare_as_the_policy_says_and_as_the_next_one_does(plane: Control
     packets_fare_as(lab, LIST)
     put(plane, LESS)
     packets_fare_as(lab, LESS)
-    targets = [lab.ovs.vsctl("get", "controller", host.name, "target") for host in POP.hosts]
+    targets = [lab.ovs_of(host.name).vsctl("get", "controller", host.name, "target") for host in POP.hosts]
     assert all(target.startswith('"ssl:') for target in targets)
     with plane.client() as client:
         known = {(each.usage, each.name) for each in client.certificates() if each.valid}

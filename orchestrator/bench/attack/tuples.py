@@ -170,7 +170,7 @@ def measure(results: Results, steps: Steps, sizes: Sizes, layout: Layout | None)
                     with flooding(lab, sender, packets):
                         time.sleep(sizes.flooded_s)
                         attacked = victim.packets_per_cpu_s(cpu_s)
-                    lab.ovs.forget()
+                    lab.ovs_of(lab.spec.hosts[0].name).forget()
                     of = "" if attack == "known" else f"_{attack}"
                     found.setdefault(f"{of}{lever.name and '_' + lever.name}", []).append(attacked / quiet)
         victim.close()
@@ -255,11 +255,12 @@ def _frames(lab: Lab, sender: str, packets: Sequence[Packet]) -> list[bytes]:
 
 
 def _set(lab: Lab, lever: Lever) -> None:
+    ovs = lab.ovs_of(lab.spec.hosts[0].name)
     for key in _KNOWN_SETTINGS:
-        lab.ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", key)
+        ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", key)
     for setting in lever.settings:
-        lab.ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:{setting}")
-    lab.ovs.forget()
+        ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:{setting}")
+    ovs.forget()
 
 
 @contextmanager

@@ -132,8 +132,8 @@ class Observer:
 
 def forgotten(lab: Lab) -> None:
     """Wait until the switches have looked at each cached decision again."""
-    for _ in range(2):
-        lab.ovs.appctl("revalidator/wait")
+    for daemon in lab.daemons * 2:
+        daemon.appctl("revalidator/wait")
 
 
 class Story:
