@@ -25,6 +25,16 @@ SEEN = """() => {
     || [style, getComputedStyle(box)].some((each) => each.boxShadow.includes("0px 0px 0px 3px"));
 }"""
 """Whether it can be seen where the keyboard is: an outline or a ring, or the frame of the field."""
+COUNT_GIFTS = """() => {
+  const plain = window.setTimeout;
+  window.asked = window.given = 0;
+  window.setTimeout = (act, wait, ...all) => {
+    const counts = String(act).includes("dataset.focus");
+    window.asked += counts;
+    return plain(() => { act(...all); window.given += counts; }, wait);
+  };
+}"""
+"""Counts how often the page was asked to give the keyboard to something, and how often that was done."""
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +136,24 @@ def test_a_rule_is_moved_edited_and_committed(look: Look) -> None:
     with look.town.client() as client:
         first = next(client.rules("shop"))
         assert (first.id, [str(each) for each in first.destination_ports]) == ("ssh-office", ["22", "2222"])
+
+
+def test_a_keyboard_that_has_gone_on_is_not_taken_back(look: Look) -> None:
+    """The page gives the keyboard to the rule that was edited some time after its form has closed."""
+    page = look.page
+    look.sign_in(look.town.member, "/project/shop/acl")
+    tab_to(page, "Edit ssh-office")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Rule 2")).to_be_visible()
+    look.has_focus("permit")
+    page.evaluate(COUNT_GIFTS)
+    page.keyboard.press("Escape")
+    page.wait_for_function("window.asked > 0")
+    look.has_focus("Edit ssh-office")
+    page.keyboard.press("Tab")
+    assert focused(page) == "More for ssh-office"
+    page.wait_for_function("window.given > 0")
+    assert focused(page) == "More for ssh-office"
 
 
 @pytest.mark.parametrize(

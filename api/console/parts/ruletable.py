@@ -16,10 +16,14 @@ from api.console.parts.table import BODY, COLUMNS
 from orchestrator.errors import AclflowError
 
 PAGE_ROWS = 25
-_FOCUS = """setTimeout(() => {
-  [...document.querySelectorAll("[data-focus]")].find((each) => each.dataset.focus === WHERE)?.focus();
-}, 400)"""
-"""Gives the keyboard to a part of a row, once what was changed is drawn."""
+_FOCUS = """(() => {
+  const before = document.activeElement;
+  setTimeout(() => {
+    if (![before, document.body].includes(document.activeElement)) return;
+    [...document.querySelectorAll("[data-focus]")].find((each) => each.dataset.focus === WHERE)?.focus();
+  }, 400);
+})()"""
+"""Gives the keyboard to a part of a row, once what was changed is drawn, unless it has gone elsewhere since."""
 
 
 class _Rows(ui.table, component="ruletable.js"):
