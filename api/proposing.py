@@ -21,9 +21,10 @@ from fastapi import Response
 from api.answers import answer_write, etag, reply
 from api.context import Once, Services, Writing, author, log_event
 from api.inspection import written_list
+from orchestrator.compile.estimate import Estimate
 from orchestrator.errors import ApprovalNeeded, Forbidden, NotFound, Stale
 from orchestrator.policy.formats.native import acl_from_json, acl_text, rule_from_json, rule_to_json
-from orchestrator.policy.model import Acl, Rule
+from orchestrator.policy.model import Rule
 from orchestrator.store.proposals import KeptProposal, NewProposal, Scope
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
@@ -59,8 +60,7 @@ def change_list(
     writing: Writing,
     once: Once | None = None,
     *,
-    is_large: bool = False,
-    puts: Acl | None = None,
+    puts: Estimate | None = None,
 ) -> Response:
     """Carry out a change of a tenant's list, or propose it for approval.
 
@@ -69,9 +69,9 @@ def change_list(
     asked = work if once is None else once.of(caller, work)
     control = services.control
     try:
-        return answer_write(control.carry_out(asked, payer=tenant, is_large=is_large, puts=puts))
+        return answer_write(control.carry_out(asked, payer=tenant, puts=puts))
     except ApprovalNeeded:
-        found = control.rehearse(lambda unit: _list_outcome(unit, tenant, work), payer=tenant, is_large=is_large)
+        found = control.rehearse(lambda unit: _list_outcome(unit, tenant, work), payer=tenant, puts=puts)
     scope = Scope(found.domain, tenant)
 
     def propose(unit: Unit) -> Reply:

@@ -86,9 +86,9 @@ def put_acl(
         document = json_document(raw)
         acl = acl_from_json(document)
         origin = taken_from_json(an_object(document, "an access list"))
-        is_large = services.control.ceilings.check_list(acl)
+        estimate = services.control.ceilings.check_list(acl)
         with seen_from(f"tenants[{tenant}].acl"):
-            return change_list(services, caller, tenant, work, writing, is_large=is_large, puts=acl)
+            return change_list(services, caller, tenant, work, writing, puts=estimate)
 
 
 @router.post("/confirm", response_model=WrittenList)

@@ -28,6 +28,11 @@ LARGE_FLOWS = 20_000
 """A list of so many flow entries may take a tenth of a second to store, compile and prove."""
 
 
+def takes_long(new: Estimate | None) -> bool:
+    """Return whether the turn of a new list may take long; None: nothing is known."""
+    return new is not None and new.bounds.most >= LARGE_FLOWS
+
+
 @dataclass(frozen=True, slots=True)
 class Ceilings:
     """The most flow entries of a tenant's list, and of all lists of a domain."""
@@ -35,15 +40,15 @@ class Ceilings:
     tenant_flows: int = 400_000
     domain_flows: int = 4_000_000
 
-    def check_list(self, acl: Acl) -> bool:
-        """Check a request's list against the ceiling; return whether its turn may take long.
+    def check_list(self, acl: Acl) -> Estimate:
+        """Check a request's list against the ceiling; return its estimate.
 
         Raises TooLarge with the rule's place.
         """
-        most = Estimate.of(acl).bounds.most
-        if most > self.tenant_flows:
-            raise _too_large(acl, most, f"the ceiling is {self.tenant_flows}", "")
-        return most >= LARGE_FLOWS
+        estimate = Estimate.of(acl)
+        if estimate.bounds.most > self.tenant_flows:
+            raise _too_large(acl, estimate.bounds.most, f"the ceiling is {self.tenant_flows}", "")
+        return estimate
 
     def check_rule(self, rule: Rule) -> None:
         """Check a request's rule against the ceiling; one with groups passes.

@@ -26,8 +26,9 @@ from typing import Any, TypeVar
 import structlog
 
 from orchestrator import stages
+from orchestrator.compile.estimate import Estimate
 from orchestrator.control.catchingup import CatchingUp
-from orchestrator.control.ceilings import Admission, Ceilings
+from orchestrator.control.ceilings import Admission, Ceilings, takes_long
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.duties import Duties
 from orchestrator.control.idlehosts import IdleHosts
@@ -43,7 +44,7 @@ from orchestrator.control.tiers import Tiers, require
 from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.control.writequeue import Jobs, NotCommitted, WriteQueue, Written
 from orchestrator.errors import Busy, NotFound, TryAgain
-from orchestrator.policy.model import Acl, ReturnTraffic
+from orchestrator.policy.model import ReturnTraffic
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.engine import Turn
@@ -135,15 +136,14 @@ class Control:
         payer: str | None = None,
         tenant: str | None = None,
         domain: str | None = None,
-        is_large: bool = False,
-        puts: Acl | None = None,
+        puts: Estimate | None = None,
     ) -> Written[T]:
         """Do `work` in a transaction, compile, commit and publish, together with waiting writes.
 
         `payer` is the tenant whose list it changes: one that takes long turns lets others go first. `domain` is all
-        that it changes, or that of `tenant` or `payer`; without any of these it may change all domains. `is_large`: it
-        is known to take long (`Ceilings.check_list`), and is carried out alone, some time after other long turns.
-        `puts` is the payer's new list where that is known: a long one is compiled in a process before its turn.
+        that it changes, or that of `tenant` or `payer`; without any of these it may change all domains. `puts` is of
+        the payer's new list where that is known (`Ceilings.check_list`): a long one is compiled in a process before its
+        turn, and carried out alone, some time after other long turns.
 
         Raises what `work` and the compiler raise; then nothing was changed. `work` may be done more than once, each
         time after it was rolled back: alone where others failed with it, and where an intersection goes first.
@@ -155,18 +155,19 @@ class Control:
         domain = None if domain is None else self._store.part(domain)
         if self._precompiler is not None and payer is not None and puts is not None:
             self._precompiler.try_new(payer, puts, self._returns_of)
+        is_large = takes_long(puts)
         try:
             return carry_once_tried(self._precompiler, partial(self._queue(domain).do, work, payer, is_large=is_large))
         except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
             self._homes.pop(of_tenant or "", None)
             return carry_once_tried(self._precompiler, partial(self._queue(None).do, work, payer, is_large=is_large))
 
-    def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, is_large: bool = False) -> T:
+    def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, puts: Estimate | None = None) -> T:
         """Do `work` as `carry_out` does, up to the commit; then undo it.
 
         Work that another person must approve is done, too. Raises what `carry_out` raises.
         """
-        queued = partial(self._queue(None).do, work, payer, is_large=is_large, is_rehearsal=True)
+        queued = partial(self._queue(None).do, work, payer, is_large=takes_long(puts), is_rehearsal=True)
         return carry_once_tried(self._precompiler, queued).answer
 
     def _returns_of(self, tenant: str) -> ReturnTraffic:

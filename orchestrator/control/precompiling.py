@@ -137,14 +137,14 @@ class Precompiler:
                 while len(self._in_time) > _KEPT:
                     self._in_time.popitem(last=False)
 
-    def try_new(self, tenant: str, acl: Acl, returns_of: Callable[[str], ReturnTraffic]) -> None:
+    def try_new(self, tenant: str, new: Estimate, returns_of: Callable[[str], ReturnTraffic]) -> None:
         """Try a tenant's new list, if it is long; raise as `try_list` does.
 
         In its turn it may turn out to be another one, as after a change of groups: then that one is tried too.
         """
-        if Estimate.of(acl).bounds.most >= self.long_flows:
+        if new.bounds.most >= self.long_flows:
             with suppress(NotFound):  # its turn will say so
-                self.try_list(LongList(tenant, acl, returns_of(tenant)))
+                self.try_list(LongList(tenant, new.acl, returns_of(tenant)))
 
     def close(self) -> None:
         """Kill the processes with their work; what is asked for later raises Busy."""

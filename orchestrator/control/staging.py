@@ -30,6 +30,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import structlog
 
@@ -181,14 +182,15 @@ class Staging:
         `whole`: nobody has decided yet about the program that was published last.
         """
         hosts = unit.enforcers.switches(domain)  # others each enforce a whole policy by themselves: no mix can leak
-        step = None if whole or unit.moves_hosts else self._latest_step(unit, domain, newest, hosts)
+        is_decided = not (whole or unit.moves_hosts)
+        find_latest = cache(lambda: self._latest_step(unit, domain, newest, hosts) if is_decided else None)
+        older, known = self._held(unit, domain, newest, hosts, find_latest)
         self._looked_from[domain] = min((host.generation for host in hosts), default=0)
-        older, known = self._held(unit, domain, newest, hosts, step)
         suspects = [*older, *self._suspects(domain, known, newest.policy)]
         held = [policy for policy in suspects if could_leak([compare_policies(policy, newest.policy)])]
         if not held:
             return Withheld()
-        memory = self._memories[domain]
+        step, memory = find_latest(), self._memories[domain]
         with memory.lock:
             return withheld(held, newest.policy, memory.comparisons, step)
 
@@ -313,11 +315,12 @@ class Staging:
         domain: str,
         newest: PolicySnapshot,
         hosts: Sequence[HeldRecord],
-        step: PolicyStep | None,
+        find_latest: Callable[[], PolicyStep | None],
     ) -> tuple[Iterable[Policy], Sequence[_Published]]:
         """Return what hosts may hold: policies from before the start, and published programs.
 
-        Programs that no host can hold any more are forgotten. Lists that `step` does not concern are the newest.
+        Programs that no host can hold any more are forgotten. Lists that the latest step does not concern are the
+        newest; it is looked for only where old lists are read, for that compares the lists.
         """
         ages = [self._ages.since(host.reported, unit.now) for host in hosts if host.reported is not None]
         with self._lock:
@@ -339,7 +342,9 @@ class Staging:
         if any(host.is_strange for host in hosts):
             any_list: dict[TenantId, Acl | None] = dict.fromkeys(each.id for each in newest.policy.tenants)
             return _with_lists(newest.policy, any_list), known[first:]
-        return (_policies_since(unit, domain, newest, min(before), step) if before else ()), known[first:]
+        if not before:
+            return (), known[first:]
+        return _policies_since(unit, domain, newest, min(before), find_latest()), known[first:]
 
     def _settled(self, domain: str, known: Sequence[_Published], generation: int, age_s: float) -> int:
         """Return the oldest program that may still decide packets.

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S, until
 
+from orchestrator.compile.estimate import Estimate
 from orchestrator.control import precompiling
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
@@ -62,7 +63,9 @@ class World:
 
     def put(self, tenant: str, acl: Acl, *, is_said: bool = True) -> None:
         self.control.carry_out(
-            lambda unit: unit.acls.replace(tenant, acl, author="test"), payer=tenant, puts=acl if is_said else None
+            lambda unit: unit.acls.replace(tenant, acl, author="test"),
+            payer=tenant,
+            puts=Estimate.of(acl) if is_said else None,
         )
 
     def version(self, tenant: str) -> int:

@@ -132,9 +132,9 @@ class _World:
     def put_list(self, acl: Acl) -> float:
         """Put the abuser's list and have its host enforce it; return the write's seconds."""
         started = time.perf_counter()
-        is_large = self._control.ceilings.check_list(acl)
+        estimate = self._control.ceilings.check_list(acl)
         self._control.carry_out(
-            lambda unit: unit.acls.replace(_ABUSER, acl, author="bench"), payer=_ABUSER, is_large=is_large, puts=acl
+            lambda unit: unit.acls.replace(_ABUSER, acl, author="bench"), payer=_ABUSER, puts=estimate
         )
         return time.perf_counter() - started
 

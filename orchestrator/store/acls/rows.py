@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Row, Select, bindparam, delete, func, insert, literal_column, select, update
+from sqlalchemy import Row, Select, Text, bindparam, delete, func, insert, literal_column, select, update
 
 from orchestrator.errors import NotFound
 from orchestrator.policy.formats.native import rule_texts, rules_from_json
@@ -33,6 +33,7 @@ from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_ru
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.sql.keys import from_micros, keys_between, to_micros
 from orchestrator.store.sql.prepared import Prepared
+from orchestrator.store.sql.texts import table_of_texts
 from orchestrator.store.tokens import name_of_author
 from orchestrator.store.transaction import Transaction, one_line
 
@@ -230,7 +231,22 @@ _PAST_NUMBER = Prepared(
     )
 )
 """Searched in `acl_rules_ended_id`: that every number is above zero is said for SQLite (`spans`)."""
-_IDS_AT_ONCE = 500
+_ASKED_IDS = table_of_texts(bindparam("ids", type_=Text))
+_PAST_NUMBERS = Prepared(
+    select(
+        _ASKED_IDS.c.value.label("rule_id"),
+        select(func.max(_rules.number))
+        .where(
+            _rules.tenant == bindparam("of_tenant"),
+            _rules.rule_id == _ASKED_IDS.c.value,
+            _rules.number > literal_column("0"),
+            _rules.until_version.is_not(None),
+        )
+        .scalar_subquery()
+        .label("number"),
+    )
+)
+"""One search an id, however many versions had it."""
 
 
 def past_number(tx: Transaction, tenant: int, rule_id: str) -> int | None:
@@ -247,14 +263,8 @@ def past_numbers(tx: Transaction, tenant: int, ids: Sequence[str]) -> dict[str, 
     any_ended = select(_rules.number).where(_rules.tenant == tenant, _rules.until_version.is_not(None)).limit(1)
     if not ids or tx.read(any_ended).first() is None:
         return {}
-    found: dict[str, int] = {}
-    for first in range(0, len(ids), _IDS_AT_ONCE):
-        named = _rules.rule_id.in_(ids[first : first + _IDS_AT_ONCE])
-        ended = select(_rules.rule_id, func.max(_rules.number).label("number")).where(
-            _rules.tenant == tenant, _rules.until_version.is_not(None), _rules.number > literal_column("0"), named
-        )
-        found |= {row.rule_id: row.number for row in tx.read(ended.group_by(_rules.rule_id))}
-    return found
+    found = tx.rows(_PAST_NUMBERS, of_tenant=tenant, ids=orjson.dumps(ids).decode())
+    return {row.rule_id: row.number for row in found if row.number is not None}
 
 
 # ---------------------------------------------------------------------------------------------------- writing
