@@ -108,13 +108,13 @@ class Precompiler:
         self._free = threading.BoundedSemaphore(processes)
         self._lock = threading.Lock()
         self._turns: dict[str, _Turn] = {}
-        self._in_time: OrderedDict[str, LongList] = OrderedDict()
+        self._in_time: OrderedDict[str, tuple[LongList, ...]] = OrderedDict()
 
     def was_in_time(self, long: LongList) -> bool:
         """Return whether a process was through with this very list."""
         with self._lock:
-            known = self._in_time.get(long.tenant)
-        return known is not None and known.is_same(long)
+            known = self._in_time.get(long.tenant, ())
+        return any(each.is_same(long) for each in known)
 
     def try_list(self, long: LongList) -> None:
         """Compile and prove a list in a process, unless that was done.
@@ -132,7 +132,8 @@ class Precompiler:
             finally:
                 self._free.release()
             with self._lock:
-                self._in_time[long.tenant] = long
+                latest = self._in_time.get(long.tenant, ())[-_WAITING - 1 :]  # others of these still await their turn
+                self._in_time[long.tenant] = (*latest, long)
                 self._in_time.move_to_end(long.tenant)
                 while len(self._in_time) > _KEPT:
                     self._in_time.popitem(last=False)

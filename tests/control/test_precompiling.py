@@ -277,6 +277,15 @@ def test_others_write_and_have_long_lists_while_one_takes_its_time(
     assert world.version("blue") == 2
 
 
+def test_a_list_that_was_tried_stays_so_while_the_tenants_next_ones_are(world: World) -> None:
+    """Else several that are put at once would be tried again and again, each for the others."""
+    assert world.precompiler is not None
+    lists = [LongList("red", of_rules(LONG + more), ReturnTraffic.ESTABLISHED) for more in range(4)]
+    for each in lists:
+        world.precompiler.try_list(each)
+    assert all(world.precompiler.was_in_time(each) for each in lists)
+
+
 def test_a_list_that_is_another_one_each_time_is_given_up(tmp_path: Path) -> None:
     class Forgetful(Counting):
         def was_in_time(self, long: LongList) -> bool:
