@@ -1,6 +1,6 @@
 """Limits of connections: how many there may be, and how long a request may take.
 
-    handshake of TLS within `HANDSHAKE_S`
+    handshake of TLS within `HANDSHAKE_S`; the connection is counted before it
     headers   within `headers_s` of the connection or of their own first byte, in `headers_bytes`
     body      within `body_s` of the headers
     answer    without an end: streams have patience of their own (`streams.py`)
@@ -23,6 +23,8 @@ from typing import Any, Protocol, cast
 import structlog
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import get_remote_addr
+from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]  # its stubs leave it out
 
 log = structlog.get_logger()
 
@@ -31,17 +33,22 @@ _KEPT_FILES = 256
 _WANTED_FILES = 65536
 
 HANDSHAKE_S = 10.0
-"""A connection counts from the end of its TLS handshake, so that may not last; asyncio gives a minute."""
+"""asyncio gives a minute."""
 
 
 class GuestLoop(uvloop.Loop):
-    """An event loop whose servers end a TLS handshake that takes longer than `HANDSHAKE_S`."""
+    """An event loop whose servers count guests before their TLS handshake, and end a long one."""
 
-    async def create_server(self, *arguments: Any, **named: Any) -> Any:
+    async def create_server(self, protocol_factory: Callable[[], Any], *arguments: Any, **named: Any) -> Any:
         """As asyncio's."""
-        if named.get("ssl") is not None:
-            named.setdefault("ssl_handshake_timeout", HANDSHAKE_S)
-        return await super().create_server(*arguments, **named)
+        context, handshake_s = named.pop("ssl", None), HANDSHAKE_S
+
+        def shaking_hands() -> _Handshake:
+            guest = protocol_factory()
+            return _Handshake(self, guest, context, None, server_side=True, ssl_handshake_timeout=handshake_s)
+
+        factory = protocol_factory if context is None else shaking_hands
+        return await super().create_server(factory, *arguments, **named)
 
 
 GUEST_LOOP = f"{GuestLoop.__module__}:{GuestLoop.__name__}"
@@ -94,8 +101,10 @@ class Door:
     def enter(self, guest: Visitor) -> bool:
         """Let a connection in, if need be in place of an idle one.
 
-        False where there are too many and none is idle.
+        False where there are too many and none is idle. One that has entered stays.
         """
+        if guest in self._guests:
+            return True
         of_address = self._of_address[guest.address] >= self.limits.of_address
         if of_address or len(self._guests) >= self.limits.connections:
             idle = (each for each in self._guests if each.is_idle and (not of_address or each.address == guest.address))
@@ -144,6 +153,16 @@ class Guest(HttpToolsProtocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is None or cycle.response_complete
 
+    def arrive(self, transport: asyncio.Transport) -> None:
+        """Enter before the TLS handshake, unless there is no room. `transport` is the one beneath TLS."""
+        self.transport, self.client = transport, get_remote_addr(transport)
+        if not self._door.enter(self):
+            self.end()
+
+    def depart(self) -> None:
+        """Leave: the connection has ended, maybe before the end of the handshake."""
+        self._door.leave(self)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """As uvicorn's, unless there is no room."""
         super().connection_made(transport)
@@ -155,7 +174,7 @@ class Guest(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """As uvicorn's."""
         self._expect(None)
-        self._door.leave(self)
+        self.depart()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -169,7 +188,7 @@ class Guest(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         """As uvicorn's: what comes is no request any more, and the connection is a `GuestSocket`'s."""
         self._expect(None)
-        self._door.leave(self)
+        self.depart()
         super().handle_websocket_upgrade()
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -202,6 +221,24 @@ class Guest(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None if within_s is None else self.loop.call_later(within_s, self.end)
+
+
+class _Handshake(SSLProtocol):  # type: ignore[misc]
+    """TLS of a guest, which has a place at the door from the moment that it connects."""
+
+    def __init__(self, loop: GuestLoop, guest: Guest, *arguments: Any, **named: Any) -> None:
+        super().__init__(loop, guest, *arguments, **named)
+        self._guest = guest
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """As uvloop's."""
+        super().connection_made(transport)
+        self._guest.arrive(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As uvloop's."""
+        super().connection_lost(exc)
+        self._guest.depart()
 
 
 def open_files() -> int:

@@ -19,6 +19,8 @@ from contextvars import ContextVar
 
 LOOK, WAIT = "look", "wait"
 """Looking at a list, and waiting for a process that does."""
+ENFORCING = frozenset({"copy", "plan", "observe", "wire", "readback"})
+"""The stages of an enforcement point, from a program's arrival to its read-back."""
 
 
 class StageClock:

@@ -143,14 +143,20 @@ class Tries:
             return 0
         return max(0, math.ceil(wrong[0] + TRIES_S - self._clock()))
 
-    def failed(self, address: str) -> None:
-        """Note a wrong token."""
+    def begin(self, address: str) -> None:
+        """Count a try as wrong until it is forgiven, so that none passes beside those under way."""
         site = _site(address)
         wrong = self._wrong.setdefault(site, deque(maxlen=MOST_TRIES))
         wrong.append(self._clock())
         self._wrong.move_to_end(site)
         while len(self._wrong) > _MOST_ADDRESSES:
             self._wrong.popitem(last=False)
+
+    def forgive(self, address: str) -> None:
+        """Count a try no more: its token was not wrong."""
+        wrong = self._wrong.get(_site(address))
+        if wrong:
+            wrong.pop()
 
 
 def _site(address: str) -> str:

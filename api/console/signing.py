@@ -15,7 +15,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
 
+from api.bodies import counting
 from api.console.guards import FORM_COOKIE, SIGN_IN_POLICY, Tries, is_here, own_form
 from api.console.sessions import COOKIE, LASTS_S, Sessions
 from orchestrator.errors import AclflowError, Unauthenticated
@@ -24,11 +27,20 @@ _PAGE = Path(__file__).with_name("static") / "login.html"
 _HOME = "/"
 _AT_ONCE = 8
 """So many tokens are asked about at a time."""
+_FORM_BYTES = 1 << 16
+
+
+class _SmallForm(APIRoute):
+    """A route that anybody may send a form to: it is small."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As FastAPI's, with no more of the body than that."""
+        await super().handle(scope, counting(receive, _FORM_BYTES), send)
 
 
 def routes(sessions: Sessions) -> APIRouter:
     """The sign-in page, and what its form and the sign-out button call."""
-    router, tries, asking = APIRouter(), Tries(), asyncio.Semaphore(_AT_ONCE)
+    router, tries, asking = APIRouter(route_class=_SmallForm), Tries(), asyncio.Semaphore(_AT_ONCE)
 
     @router.get("/login", response_class=HTMLResponse)
     async def login(request: Request, next: str = _HOME) -> HTMLResponse:  # noqa: A002 -- the query's name
@@ -45,20 +57,22 @@ def routes(sessions: Sessions) -> APIRouter:
         if not own_form(request, form):
             return _page(request, next, "This form was not made for this browser: sign in with the one below.", 403)
         peer = request.client.host if request.client is not None else ""
-        pause = tries.pause_s(peer)
-        if pause:
-            refused = _page(request, next, f"Too many wrong tokens from this address: try again in {pause} s.", 429)
-            refused.headers["Retry-After"] = str(pause)
-            return refused
-        try:
-            async with asking:
+        async with asking:
+            pause = tries.pause_s(peer)
+            if pause:
+                refused = _page(request, next, f"Too many wrong tokens from this address: try again in {pause} s.", 429)
+                refused.headers["Retry-After"] = str(pause)
+                return refused
+            tries.begin(peer)
+            try:
                 secret = await asyncio.to_thread(sessions.sign_in, token)
-        except Unauthenticated:
-            tries.failed(peer)
-            said = "The service does not know this token: it is wrong, expired or revoked."
-            return _page(request, next, said, 401)
-        except AclflowError as error:
-            return _page(request, next, f"Nobody could be asked about this token: {error.reason}.", 503)
+            except Unauthenticated:
+                said = "The service does not know this token: it is wrong, expired or revoked."
+                return _page(request, next, said, 401)
+            except AclflowError as error:
+                tries.forgive(peer)
+                return _page(request, next, f"Nobody could be asked about this token: {error.reason}.", 503)
+        tries.forgive(peer)
         session = sessions.of(secret)
         if session is not None:
             session.viewed_from(zone)

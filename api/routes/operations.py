@@ -50,6 +50,6 @@ def get_status(_: Administrator, services: ServicesDep) -> Response:
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def metrics(services: ServicesDep) -> Response:
+async def metrics(services: ServicesDep) -> Response:
     """Measurements for Prometheus."""
-    return Response(services.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await services.metrics.shared_text(), media_type=CONTENT_TYPE_LATEST)

@@ -10,6 +10,7 @@ from api.schemas.common import BIGGEST, Incoming, Name
 from api.schemas.domains import Interface
 from orchestrator.control.enforcement import Report
 from orchestrator.program.digest import DIGEST_BYTES
+from orchestrator.stages import ENFORCING
 from orchestrator.store.points.records import PointReport
 from orchestrator.wire.points import PointState
 
@@ -18,6 +19,7 @@ Stage = Annotated[str, Field(pattern="^[a-z]{1,16}$")]
 Number = Annotated[int, Field(ge=0, le=BIGGEST)]
 
 _LONGEST_ERROR = 1024
+_OTHER = "other"
 
 
 class Point(Incoming):
@@ -44,6 +46,17 @@ class Point(Incoming):
         ports = None if self.ports is None else tuple(self.ports)
         return PointReport(self.host, self.generation, bytes.fromhex(self.digest), state, error, self.flows, ports)
 
+    def known_stages(self) -> dict[str, float]:
+        """Return the seconds by stage, those of unknown stages together.
+
+        Each stage is a series of metrics, and an enforcement point must not make them without end.
+        """
+        found: dict[str, float] = {}
+        for stage, seconds in self.took.items():
+            name = stage if stage in ENFORCING else _OTHER
+            found[name] = found.get(name, 0.0) + seconds
+        return found
+
 
 class ReportBody(Incoming):
     """An enforcement point's report.
@@ -56,5 +69,5 @@ class ReportBody(Incoming):
 
     def report(self, epoch: int | None = None) -> Report:
         points = tuple(point.report() for point in self.points)
-        took = {point.host: point.took for point in self.points if point.took}
+        took = {point.host: point.known_stages() for point in self.points if point.took}
         return Report(points, self.sequence, epoch, took)

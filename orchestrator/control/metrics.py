@@ -5,6 +5,7 @@ One registry a service, so that two services in one process do not mix.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
@@ -68,6 +69,9 @@ class Metrics:
         # Every request asks for some fifteen of these, and `labels` makes each of its words anew.
         self._requests_of = cache(self._requests.labels)
         self._stage_of = cache(self._stages.labels)
+        self._turn = asyncio.Lock()
+        self._begun, self._text = 0, (0, b"")
+        """The number of the newest scrape that has begun; the last one that was made, with its number."""
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Record an answered request.
@@ -113,6 +117,18 @@ class Metrics:
     def text(self) -> bytes:
         """Everything in the text format."""
         return generate_latest(self.registry)
+
+    async def shared_text(self) -> bytes:
+        """Everything in the text format.
+
+        It is made once for all who ask meanwhile: anybody may ask, and it reads the store. For one event loop.
+        """
+        wanted = self._begun + 1
+        async with self._turn:
+            if self._text[0] < wanted:
+                self._begun = wanted
+                self._text = wanted, await asyncio.to_thread(self.text)
+            return self._text[1]
 
 
 class _Published(Collector):

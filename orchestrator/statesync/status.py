@@ -10,9 +10,12 @@ only operators reach.
 from __future__ import annotations
 
 import json
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +30,8 @@ from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.member import Member
 from orchestrator.statesync.states import OPEN
 
+MOST_OPEN, SILENT_S = 64, 10.0
+"""So many connections a member holds, and one that says nothing so long."""
 PROTOCOLS: Mapping[int, str] = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6"}
 _PATIENCE_S = 3.0
 _OPEN = frozenset(state.name for state in OPEN)
@@ -177,6 +182,39 @@ class _Gauges(Collector):
         yield counters
 
 
+class _Listener(ThreadingHTTPServer):
+    """Holds `MOST_OPEN` connections at the most: one more ends the oldest, which may have said nothing."""
+
+    request_queue_size = MOST_OPEN
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._guard = threading.Lock()
+        self._open: dict[socket.socket, None] = {}
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """As any, once there is room."""
+        with self._guard:
+            if len(self._open) >= MOST_OPEN:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with suppress(OSError):  # it has ended by itself
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """As any."""
+        with self._guard:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """As any; one who leaves in the middle fills no log."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 class StatusServer:
     """Serves a member's state. Raises OSError where the address is taken. Call `close` once."""
 
@@ -185,6 +223,8 @@ class StatusServer:
         registry.register(_Gauges(look))
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = SILENT_S
+
             def do_GET(self) -> None:
                 """Answer with the state."""
                 if self.path == "/status":
@@ -204,7 +244,7 @@ class StatusServer:
             def log_message(self, *_: object) -> None:
                 """Nobody reads it."""
 
-        self._server = ThreadingHTTPServer((address, port), Handler)
+        self._server = _Listener((address, port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 

@@ -129,6 +129,20 @@ def test_a_handshake_without_an_end_is_not_waited_for(tmp_path: Path, monkeypatc
                 assert client.is_ready()
 
 
+def test_handshakes_without_an_end_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted from their beginning: not their deadline ends them here."""
+    monkeypatch.setattr(guests, "HANDSHAKE_S", 3600.0)
+    monkeypatch.setattr(guests, "GuestLimits", lambda: QUICK)
+    with served(tmp_path, tls=True) as running, contextlib.ExitStack() as held:
+        strangers = [held.enter_context(dialed(running)) for _ in range(QUICK.of_address + 10)]
+        for each in strangers[:10]:
+            assert is_ended(each)
+        for source in ("127.0.0.2", "127.0.0.3"):
+            held.enter_context(dialed(running, source))
+        with running.client() as client:
+            assert client.is_ready()
+
+
 def test_silent_connections_keep_nobody_out(quick: Served) -> None:
     with contextlib.ExitStack() as held:
         for source in ("127.0.0.1", "127.0.0.2"):

@@ -30,7 +30,7 @@ def test_an_address_waits_after_so_many_wrong_tokens_and_no_other_does() -> None
     tries = Tries(lambda: now[0])
     for number in range(MOST_TRIES):
         assert tries.pause_s("192.0.2.1") == 0
-        tries.failed("192.0.2.1")
+        tries.begin("192.0.2.1")
         now[0] = float(number)
     assert tries.pause_s("192.0.2.1") == TRIES_S - MOST_TRIES + 1
     assert tries.pause_s("192.0.2.2") == 0
@@ -38,21 +38,30 @@ def test_an_address_waits_after_so_many_wrong_tokens_and_no_other_does() -> None
     assert tries.pause_s("192.0.2.1") == 0
 
 
+def test_a_try_that_was_not_wrong_is_forgiven() -> None:
+    tries = Tries(lambda: 0.0)
+    for _ in range(3 * MOST_TRIES):
+        tries.begin("192.0.2.1")
+        tries.forgive("192.0.2.1")
+    assert tries.pause_s("192.0.2.1") == 0
+    tries.forgive("192.0.2.2")
+
+
 def test_of_ipv6_a_whole_network_is_one_address() -> None:
     tries = Tries(lambda: 0.0)
     for number in range(MOST_TRIES):
-        tries.failed(f"2001:db8::{number:x}")
+        tries.begin(f"2001:db8::{number:x}")
     assert tries.pause_s("2001:db8::ffff:1") > 0
     assert tries.pause_s("2001:db8:0:1::1") == 0
     for _ in range(MOST_TRIES):
-        tries.failed("::ffff:192.0.2.1")
+        tries.begin("::ffff:192.0.2.1")
     assert tries.pause_s("192.0.2.1") > 0
 
 
 def test_who_comes_from_many_addresses_costs_bounded_memory() -> None:
     tries = Tries(lambda: 0.0)
     for number in range(20_000):
-        tries.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+        tries.begin(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
     assert len(tries._wrong) == 10_000
 
 

@@ -40,3 +40,19 @@ def test_hosts_are_behind_until_they_were_read_back_and_none_is_named(tmp_path: 
     assert dt.datetime.now(dt.UTC).timestamp() - silent < 120, "c1 is heard no more"
     assert live - silent > 290, "one that lives hides none that is silent"
     assert "h1" not in text
+
+
+def test_an_enforcer_makes_no_series_by_naming_stages(tmp_path: Path) -> None:
+    with served(tmp_path) as here, here.client() as client, here.http() as http:
+        client.create_domain("pop")
+        client.add_host("pop", Host("h1", 1, "up0"))
+        goal = client.domain("pop").generation
+        enrolled = client.enrol(client.invite_enforcer("pop"), name="c1", kind="openflow")
+        with here.client(enrolled.token) as controller:
+            for made_up in ("aaa", "bbb"):
+                took = {"wire": 0.5, made_up: 0.25}
+                points = [PointReport("h1", goal, bytes(16), "enforced", took=took, error=made_up)]
+                controller.report("pop", enrolled.enforcer, points=points)
+        text = http.get("/metrics").text
+    stages = set(re.findall(r'aclflow_stage_seconds_count\{stage="(\w+)",work="enforce"\}', text))
+    assert stages == {"wire", "other"}

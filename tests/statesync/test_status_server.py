@@ -1,0 +1,64 @@
+"""A member's state by HTTP: connections that say nothing keep nobody out, and end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+from patience import PATIENCE_S
+
+from orchestrator.lab.ports import free_port
+from orchestrator.statesync import status
+from orchestrator.statesync.status import MOST_OPEN, Status, StatusServer, ask
+
+HOST = "127.0.0.1"
+WELL = Status(
+    1, "full", "dirty", "synchronous", serves=True, is_whole=True, followers=[], followed=[], held=0, states=[],
+    counters={},
+)  # fmt: skip
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Where a server listens that waits long for those that say nothing."""
+    monkeypatch.setattr(status, "SILENT_S", 3600.0)
+    port = free_port()
+    server = StatusServer(HOST, port, lambda: WELL)
+    yield port
+    server.close()
+
+
+def is_ended(sock: socket.socket) -> bool:
+    with suppress(ConnectionError):
+        return sock.recv(1) == b""
+    return True
+
+
+def test_silent_connections_keep_nobody_out(port: int) -> None:
+    with ExitStack() as held:
+        for _ in range(MOST_OPEN + 10):
+            silent = held.enter_context(socket.create_connection((HOST, port), PATIENCE_S))
+            silent.sendall(b"GET /sta")
+        assert ask(f"{HOST}:{port}") == WELL
+        newest = held.enter_context(socket.create_connection((HOST, port), PATIENCE_S))
+        newest.sendall(b"GET /status HTTP/1.0\r\n\r\n")
+        assert newest.recv(12) == b"HTTP/1.0 200"
+
+
+def test_the_oldest_connection_gives_way(port: int) -> None:
+    with ExitStack() as held:
+        open_ = [held.enter_context(socket.create_connection((HOST, port), PATIENCE_S)) for _ in range(MOST_OPEN + 5)]
+        assert all(is_ended(each) for each in open_[:5])
+
+
+def test_a_connection_that_says_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "SILENT_S", 0.2)
+    port = free_port()
+    server = StatusServer(HOST, port, lambda: WELL)
+    try:
+        with socket.create_connection((HOST, port), PATIENCE_S) as silent:
+            assert is_ended(silent)
+    finally:
+        server.close()
