@@ -1,4 +1,4 @@
-"""A table of texts that a statement is given as one parameter, in both kinds of database."""
+"""A table of texts, given to a statement as one parameter, in either database."""
 
 from __future__ import annotations
 
