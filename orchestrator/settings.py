@@ -42,6 +42,7 @@ _ABOVE_ZERO = (
     "domain_flows_limit",
     "list_limit_s",
     "certificate_look_s",
+    "certificate_overlap_s",
 )
 _WORDS = MappingProxyType({"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False})
 _LOG_FORMATS = ("console", "json")
@@ -140,6 +141,8 @@ class Settings:
     certificate_look_s: float = 60.0
     """How often an enforcement point looks whether its certificate is due, and asks which authorities the service
     believes: a roll-over of the authority wants this long between its steps."""
+    certificate_overlap_s: float = 120.0
+    """How long after a renewal an enforcement point's old certificate stays valid: longer than `watch_limit_s`."""
     token: str = field(default="", repr=False)
     """What clients show as X-Auth-Token."""
     log_format: str = "console"
@@ -237,6 +240,7 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "packet_log_file": _optional_path,
         "busy_timeout_s": float,
         "certificate_look_s": float,
+        "certificate_overlap_s": float,
     }
 )
 """How a field's text is read; a field that is not here is the text itself."""

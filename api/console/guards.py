@@ -2,6 +2,7 @@
 
 Headers     every answer forbids frames, foreign content and forms that lead elsewhere; with TLS, all but TLS
 Origins     what pages elsewhere send is refused, requests and connections of pages
+SignedIn    a browser without a session gets the sign-in page, and no other is made for it
 Departures  a client that leaves before its answer is written to no log
 Tries       wrong tokens by address: so many in so long, then a pause
 own_form    whether a form that is sent was drawn by this console for this browser
@@ -15,13 +16,16 @@ import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, MutableMapping
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
+
+from api.console.sessions import COOKIE
 
 MOST_TRIES, TRIES_S = 10, 60.0
 """So many wrong tokens an address may bring in so long."""
@@ -38,6 +42,8 @@ PAGES_POLICY = (
 )
 """Pages are drawn by a library that writes its scripts into them; nothing comes from elsewhere all the same."""
 
+_OPEN, _OPEN_FOLDER = frozenset({"/login", "/session", "/session/end", "/favicon.ico"}), "/console-static/"
+"""What a browser gets without a session; none of it makes a page."""
 _MOST_ADDRESSES = 10_000
 _UNANSWERED = "No response returned."
 """What Starlette raises where a handler ended without an answer, as it does for a client that has left."""
@@ -67,7 +73,7 @@ class Headers:
                 for name, value in _ALWAYS.items():
                     headers[name] = value
                 headers.setdefault("Content-Security-Policy", PAGES_POLICY)
-                if scope["scheme"] == "https":
+                if came_by_tls(HTTPConnection(scope)):
                     headers["Strict-Transport-Security"] = _TLS_ONLY
             await send(message)
 
@@ -98,6 +104,36 @@ class Origins:
         else:
             refused = Response("do this on a page of this console", 403, media_type="text/plain")
             await refused(scope, receive, send)
+
+
+class SignedIn:
+    """Middleware that leads a browser without a session to the sign-in page.
+
+    The library of the pages makes a page before it looks who asks, and keeps it for a minute; so it is not asked.
+    Connections of pages are let through: a browser is told there that its page is no more.
+    """
+
+    def __init__(self, app: ASGIApp, has_session: Callable[[str | None], bool]) -> None:
+        self._app = app
+        self._has_session = has_session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in _OPEN or scope["path"].startswith(_OPEN_FOLDER):
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        if self._has_session(request.cookies.get(COOKIE)):
+            await self._app(scope, receive, send)
+        elif scope["method"] in ("GET", "HEAD") and not scope["path"].startswith("/_"):
+            await lead_to_sign_in(request)(scope, receive, send)
+        else:
+            await Response("sign in first", 403, media_type="text/plain")(scope, receive, send)
+
+
+def lead_to_sign_in(request: Request) -> Response:
+    """Return a redirection to the sign-in page, which leads on to what was asked for."""
+    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse("/login" if asked == "/" else f"/login?next={quote(asked)}", status_code=303)
 
 
 class Departures:
@@ -185,6 +221,14 @@ def _is_of_own_page(connection: HTTPConnection) -> bool:
     """
     origin = connection.headers.get("origin")
     return origin is None or urlsplit(origin).netloc == connection.headers.get("host")
+
+
+def came_by_tls(connection: HTTPConnection) -> bool:
+    """Return whether a browser came by TLS, to us or to a proxy that says so.
+
+    One who says so without need binds nobody but himself.
+    """
+    return connection.url.scheme == "https" or connection.headers.get("x-forwarded-proto") == "https"
 
 
 def is_here(request: Request) -> bool:

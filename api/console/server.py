@@ -20,7 +20,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from api.bodies import BodyLimit, Sender
 from api.console import pages, signing
-from api.console.guards import Departures, Headers, Origins
+from api.console.guards import Departures, Headers, Origins, SignedIn
 from api.console.sessions import Sessions
 from api.guests import GUEST_LOOP, Door, Guest, limit_guests
 from orchestrator.errors import Missing
@@ -54,6 +54,7 @@ def build(settings: ConsoleSettings) -> FastAPI:
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit, limit_bytes=LARGEST_BODY_BYTES, sender=_sender, refuse=_refuse)
+    app.add_middleware(SignedIn, has_session=sessions.has)
     app.add_middleware(Origins)
     app.add_middleware(Headers)
     app.add_middleware(Departures)
@@ -135,6 +136,7 @@ def serve(settings: ConsoleSettings, tls: ssl.SSLContext | None = None) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # a proxy may pass on whatever a browser says of its address
         timeout_graceful_shutdown=2,
         ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )

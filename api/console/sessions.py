@@ -149,11 +149,17 @@ class Sessions:
         """The session of a browser, if it has one."""
         with self._lock:
             session = self._open.get(secret or "")
-            if session is None or session.is_over or self._clock() - session.seen > IDLE_S:
+            if session is None or not self._is_live(session):
                 self._end(secret)
                 return None
             session.seen = self._clock()
             return session
+
+    def has(self, secret: str | None) -> bool:
+        """Return whether a browser has a session; unlike `of`, that does not use it."""
+        with self._lock:
+            session = self._open.get(secret or "")
+            return session is not None and self._is_live(session)
 
     def sign_out(self, secret: str | None) -> None:
         """End a session."""
@@ -165,6 +171,9 @@ class Sessions:
         with self._lock:
             for secret in list(self._open):
                 self._end(secret)
+
+    def _is_live(self, session: Session) -> bool:
+        return not session.is_over and self._clock() - session.seen <= IDLE_S
 
     def _end(self, secret: str | None) -> None:
         session = self._open.pop(secret or "", None)

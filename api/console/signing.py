@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from api.bodies import counting
-from api.console.guards import FORM_COOKIE, SIGN_IN_POLICY, Tries, is_here, own_form
+from api.console.guards import FORM_COOKIE, SIGN_IN_POLICY, Tries, came_by_tls, is_here, own_form
 from api.console.sessions import COOKIE, LASTS_S, Sessions
 from orchestrator.errors import AclflowError, Unauthenticated
 
@@ -77,7 +77,7 @@ def routes(sessions: Sessions) -> APIRouter:
         if session is not None:
             session.viewed_from(zone)
         answer = RedirectResponse(_local(next), status_code=303)
-        is_secure = request.url.scheme == "https"
+        is_secure = came_by_tls(request)
         answer.set_cookie(COOKIE, secret, max_age=int(LASTS_S), httponly=True, samesite="lax", secure=is_secure)
         return answer
 
@@ -103,7 +103,7 @@ def _page(request: Request, following: str, error: str = "", status: int = 200) 
     ):
         text = text.replace("{" + name + "}", value)
     page = HTMLResponse(text, status, {"Cache-Control": "no-store", "Content-Security-Policy": SIGN_IN_POLICY})
-    is_secure = request.url.scheme == "https"
+    is_secure = came_by_tls(request)
     page.set_cookie(FORM_COOKIE, form, httponly=True, samesite="strict", secure=is_secure)
     return page
 

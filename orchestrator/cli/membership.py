@@ -30,6 +30,7 @@ def membership(settings: Settings, name: str | None, url: str | None, enrol_file
         token=enrolment_token(settings, enrol_file),
         authority=settings.authority,
         certificate_look_s=settings.certificate_look_s,
+        certificate_overlap_s=settings.certificate_overlap_s,
     )
 
 

@@ -23,7 +23,7 @@ from orchestrator.client import Client
 from orchestrator.client.pinned import pinned_authority
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.ending import Stopping
-from orchestrator.enforce.identity import Identity, Renewal
+from orchestrator.enforce.identity import LAID_DOWN_AFTER_S, Identity, Renewal
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import BadInput, ChangeTheRequest, Missing, NotAllowed, NotFound, TryAgain
@@ -50,6 +50,8 @@ class Membership:
     patience: Patience = field(default_factory=Patience)
     certificate_look_s: float = 60.0
     """How often we look whether our certificate is due, and ask which authorities the service believes."""
+    certificate_overlap_s: float = LAID_DOWN_AFTER_S
+    """How long after a renewal the old certificate goes."""
 
 
 class Office(Protocol):
@@ -143,7 +145,8 @@ class Admission:
             self.connect_anew()
             also_show()
 
-        renewal = Renewal(self.identity, self.credentials, self.service, connect_anew)
+        overlap_s = self.membership.certificate_overlap_s
+        renewal = Renewal(self.identity, self.credentials, self.service, connect_anew, laid_down_after_s=overlap_s)
         return Chore("certificate", renewal.look, self.membership.certificate_look_s)
 
 

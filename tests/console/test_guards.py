@@ -15,7 +15,7 @@ from patience import PATIENCE_S, until
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
-from api.console.guards import MOST_TRIES, TRIES_S, Departures, Tries, is_here
+from api.console.guards import MOST_TRIES, TRIES_S, Departures, Tries, came_by_tls, is_here
 from api.console.server import GuestSocket
 from api.guests import Door, Guest, GuestLimits, limit_guests
 
@@ -81,6 +81,14 @@ def test_a_link_brings_a_token_on_this_machine_alone(peer: str, host: str, here:
         "server": ("127.0.0.1", 8080), "headers": [(b"host", host.encode())],
     }  # fmt: skip
     assert is_here(Request(scope)) is here
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said", "by_tls"), [("http", "http", False), ("http", "https", True), ("https", "", True)]
+)
+def test_a_browser_came_by_tls_if_a_proxy_says_so(scheme: str, said: str, by_tls: bool) -> None:
+    headers = [(b"host", b"console.example"), (b"x-forwarded-proto", said.encode())]
+    assert came_by_tls(Request({"type": "http", "scheme": scheme, "path": "/", "headers": headers})) is by_tls
 
 
 async def _ends_without_an_answer(_scope: Scope, receive: Receive, _send: Send) -> None:

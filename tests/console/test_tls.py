@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -64,11 +65,11 @@ def _answers(client: httpx.Client) -> bool:
         return False
 
 
-def sign_in(console: httpx.Client, token: str) -> httpx.Response:
+def sign_in(console: httpx.Client, token: str, **headers: str) -> httpx.Response:
     """Fill in the form of the sign-in page."""
     drawn = re.search(r'name="form" value="([^"]+)"', console.get("/login").text)
     assert drawn is not None
-    return console.post("/session", data={"token": token, "form": drawn[1]})
+    return console.post("/session", data={"token": token, "form": drawn[1]}, headers=headers)
 
 
 def test_every_answer_binds_the_browser_to_tls_and_to_this_console(console: httpx.Client) -> None:
@@ -130,6 +131,20 @@ def test_what_a_page_elsewhere_sends_is_refused(
         assert console.request(method, path, headers=asked | {"Origin": origin}).status_code == 403, origin
 
 
+@pytest.mark.parametrize("path", ["/", "/nothing", "/project/shop/acl?version=1", "/_nicegui/nothing"])
+def test_no_page_is_made_for_a_browser_without_a_session(console: httpx.Client, service: Served, path: str) -> None:
+    """The library keeps each for a minute, and what it makes for a connection without a page for some seconds."""
+    console.cookies.clear()
+    answer = console.get(path)
+    wanted = {"/": "/login", "/_nicegui/nothing": None}.get(path, f"/login?next={quote(path)}")
+    assert (answer.status_code, answer.headers.get("Location")) == (403 if wanted is None else 303, wanted)
+    assert console.get("/_nicegui_ws/socket.io/?EIO=4&transport=polling").status_code == 403
+    assert console.post("/_nicegui_ws/socket.io/?EIO=4&transport=polling").status_code == 403
+    sign_in(console, service.token)
+    assert console.get("/_nicegui_ws/socket.io/?EIO=4&transport=polling").status_code == 200
+    assert console.get("/nothing").status_code == 404
+
+
 FILE = b'--x\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n'
 
 
@@ -165,7 +180,8 @@ def test_wrong_tokens_have_to_wait(console: httpx.Client, service: Served) -> No
     """The last test of this module: the address waits for a minute."""
     assert sign_in(console, "aclflow_first").status_code == 401
     with ThreadPoolExecutor(4 * MOST_TRIES) as pool:
-        answers = list(pool.map(lambda number: sign_in(console, f"aclflow_{number}"), range(4 * MOST_TRIES)))
+        said = [{"X-Forwarded-For": f"192.0.2.{number}"} for number in range(4 * MOST_TRIES)]
+        answers = list(pool.map(lambda headers: sign_in(console, "aclflow_wrong", **headers), said))
     refused = [each for each in answers if each.status_code == 429]
     assert len(refused) > 3 * MOST_TRIES, "no more of them are tried where they come at once"
     assert 0 < int(refused[-1].headers["Retry-After"]) <= TRIES_S

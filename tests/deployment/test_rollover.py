@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,14 +16,23 @@ from deployment.site import ANSIBLE, changes
 from orchestrator.identity.authority import is_signed_by
 from orchestrator.identity.files import read_certificate
 
+PLAYBOOKS = Path(__file__).parents[2] / "ansible" / "playbooks"
 STEP = """
-- name: A step, and what everybody is given after it
+- name: A step
   hosts: service
   gather_facts: false
   tasks:
     - name: Take the step
       ansible.builtin.include_role: {name: aclflow.cloud.service, tasks_from: rollover}
       when: aclflow_rollover_step != ''
+- name: What everybody is given after it
+  ansible.builtin.import_playbook: site.yml
+"""
+SITE = """
+- name: What everybody is given of certificates
+  hosts: service
+  gather_facts: false
+  tasks:
     - name: Bring the authorities
       ansible.builtin.include_role: {name: aclflow.cloud.certificates}
     - name: Have a console's certificate
@@ -76,11 +86,15 @@ class Machine:
             "ACLFLOW_STATE_DIR": "/var/lib/aclflow",
         }
 
-    def play(self, step: str) -> int:
-        """Take a step, or none, and bring everybody what follows; how many tasks changed something."""
-        said = {"aclflow_rollover_step": step, "aclflow_as_service": ["env", str(self.aclflow)]}
-        told = self.run("ansible-playbook", "-i", "site.json", "step.yml", "-e", json.dumps(said))
+    def play(self, playbook: str, **said: object) -> int:
+        """Run a playbook; how many tasks changed something."""
+        said = {"aclflow_as_service": ["env", str(self.aclflow)], **said}
+        told = self.run("ansible-playbook", "-i", "site.json", playbook, "-e", json.dumps(said))
         return changes(told)["machine"]
+
+    def step(self, step: str) -> int:
+        """Take a step, or none, and bring everybody what follows; how many tasks changed something."""
+        return self.play("step.yml", aclflow_rollover_step=step)
 
     def believed(self) -> int:
         """Count the authorities that the machine's clients believe."""
@@ -103,6 +117,8 @@ def machine(tmp_path: Path) -> Machine:
         pytest.skip("needs root, and Ansible: `make test-ansible` installs it")
     (tmp_path / "layers").mkdir()
     (tmp_path / "step.yml").write_text(STEP)
+    (tmp_path / "site.yml").write_text(SITE)
+    shutil.copy(PLAYBOOKS / "rollover.yml", tmp_path)
     aclflow = Path(sys.executable).with_name("aclflow")
     said = {
         "aclflow_console_names": ["console.example"],
@@ -121,22 +137,35 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.mark.long  # seven runs of Ansible
 @pytest.mark.timeout(1800)
 def test_each_step_is_carried_to_clients_and_consoles_and_repeated_without_a_change(machine: Machine) -> None:
-    assert machine.play("") > 0
+    assert machine.step("") > 0
     assert (machine.believed(), machine.signed_by_present()) == (1, True)
     former, signing = machine.shown(), (machine.tls / "signing.pem").read_text()
 
-    machine.play("announce")
+    machine.step("announce")
     assert (machine.believed(), machine.shown()) == (2, former)
     assert (machine.tls / "signing.pem").read_text() == signing, "nobody renews before the new one signs"
-    assert machine.play("announce") == 0, "what was cut off goes on where it was"
+    assert machine.step("announce") == 0, "what was cut off goes on where it was"
 
-    machine.play("take_over")
+    machine.step("take_over")
     assert machine.believed() == 2
     assert (machine.tls / "signing.pem").read_text() != signing
     renewed = machine.shown()
     assert renewed != former
     assert machine.signed_by_present()
 
-    machine.play("finish")
+    machine.step("finish")
     assert (machine.believed(), machine.shown()) == (1, renewed)
-    assert machine.play("") == 0
+    assert machine.step("") == 0
+
+
+@pytest.mark.long  # four plays of a site
+@pytest.mark.timeout(1800)
+def test_the_playbook_takes_all_steps_and_leaves_one_authority(machine: Machine) -> None:
+    machine.play("site.yml")
+    signing = (machine.tls / "signing.pem").read_text()
+    shown = machine.shown()
+    assert machine.play("rollover.yml") > 0
+    assert (machine.believed(), machine.signed_by_present()) == (1, True)
+    assert (machine.tls / "signing.pem").read_text() != signing
+    assert machine.shown() != shown
+    assert machine.play("site.yml") == 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import until
+from patience import PATIENCE_S, until
 from system.dialing import believe, give_switches, identity_of_switches, is_answered, showing
 from system.patrol import Patrol
 from system.test_firewall_path import LIST, POP, SHOP, TRIED, packet
@@ -31,9 +31,7 @@ from orchestrator.lab.wire import Wire, shot
 from orchestrator.policy.model import Acl
 from orchestrator.policy.protocols import TCP, UDP
 
-LOOK_OFTEN = {"ACLFLOW_CERTIFICATE_LOOK_S": "1"}
-PATIENCE_S = 300.0
-"""An old certificate is laid down two minutes after the new one was shown."""
+LOOK_OFTEN = {"ACLFLOW_CERTIFICATE_LOOK_S": "1", "ACLFLOW_CERTIFICATE_OVERLAP_S": "5"}
 AGENT = agent_of(POP.firewalls[0])
 POINTS = (CONTROLLER, AGENT)
 LESS = Acl(LIST.rules[:2])
@@ -103,7 +101,6 @@ def forge_switch(authority: Authority, path: Path) -> Path:
     return path
 
 
-@pytest.mark.long  # two minutes of it are those after which an old certificate is laid down
 @pytest.mark.timeout(1200)
 def test_the_authority_is_rolled_over_while_rules_change_and_nobody_enrols_again(
     plane: ControlPlane, lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]

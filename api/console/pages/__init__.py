@@ -9,6 +9,7 @@ from fastapi.responses import RedirectResponse
 from nicegui import ui
 from starlette.responses import Response
 
+from api.console.guards import lead_to_sign_in
 from api.console.pages import (
     acl,
     check,
@@ -74,7 +75,7 @@ def register(sessions: Sessions, clusters: firewalls.Clusters) -> None:
     async def home(request: Request) -> Response:
         session = sessions.of(request.cookies.get(COOKIE))
         if session is None:
-            return RedirectResponse("/login", status_code=303)
+            return lead_to_sign_in(request)
         if session.project:
             return RedirectResponse(path_of("overview", session.project), status_code=303)
         return RedirectResponse(path_of("tenants"), status_code=303)

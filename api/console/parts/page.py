@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Awaitable, Callable
-from urllib.parse import quote
 
 from fastapi import Request
-from fastapi.responses import RedirectResponse
 from nicegui import ui
 from starlette.responses import Response
 
 from api.console import words
+from api.console.guards import lead_to_sign_in
 from api.console.parts.dialog import is_sure
 from api.console.parts.frame import frame, say_lost, say_refused
 from api.console.parts.tree import SECTIONS
@@ -151,8 +150,7 @@ def add_page(sessions: Sessions, key: str, build: Builder) -> None:
     async def page(request: Request) -> Response | None:
         session = sessions.of(request.cookies.get(COOKIE))
         if session is None:
-            asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return RedirectResponse(f"/login?next={quote(asked)}", status_code=303)
+            return lead_to_sign_in(request)
         tenant = str(request.path_params.get("tenant", ""))
         session.project = tenant or session.project
         column = await frame(session, place, tenant)
