@@ -6,7 +6,8 @@
     1500 + n   from a client to an endpoint's prefix (n bits), and from a host: to the firewall VNF, if there is one,
                or to the switch that spreads traffic over several
                Where there is an edge switch: from a client to an endpoint's prefix to that
-    1000 + n   to the gateway's MAC address: by longest prefix (n bits), to the endpoint's host or to the client
+    1000 + n   to the gateway's MAC address: by longest prefix (n bits), to the client, or to the endpoint's host; where
+               hosts' uplinks are routed, to the router that knows which host that is
     500        from a client to an address that is nobody's, where there is an edge switch: to that
     0          the rest: dropped
 
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.lab import spreader
 from orchestrator.lab.popswitch import FROM_CLIENTS
-from orchestrator.lab.spec import ClientSpec, EndpointSpec, FirewallSpec, PopSpec
+from orchestrator.lab.spec import ROUTER_MAC, ClientSpec, EndpointSpec, FirewallSpec, PopSpec
 from orchestrator.policy.addresses import Family, Prefix, format_mac
 
 _ADVERTISE = 1
@@ -81,9 +82,9 @@ def _through(spec: PopSpec, firewall: FirewallSpec) -> Iterator[str]:
     for client in spec.clients:
         for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
             yield _enter(left, client.port, _to(prefix), _FIREWALL_PRIORITY + prefix.length)
-    for host in spec.hosts:
+    for port in spec.inner_ports:
         for family in ("ip", "ipv6"):
-            yield _enter(right, host.edge_port, family, _FIREWALL_PRIORITY)
+            yield _enter(right, port, family, _FIREWALL_PRIORITY)
 
 
 def _spread(spec: PopSpec) -> Iterator[str]:
@@ -93,9 +94,9 @@ def _spread(spec: PopSpec) -> Iterator[str]:
         for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
             priority, way = _FIREWALL_PRIORITY + prefix.length, f'output:"{spreader.FROM_CLIENTS}"'
             yield f'priority={priority},in_port="{client.port}",{_to(prefix)},{addressed},actions={way}'
-    for host in spec.hosts:
+    for port in spec.inner_ports:
         for family in ("ip", "ipv6"):
-            match = f'in_port="{host.edge_port}",{family},{addressed}'
+            match = f'in_port="{port}",{family},{addressed}'
             yield f'priority={_FIREWALL_PRIORITY},{match},actions=output:"{spreader.FROM_HOSTS}"'
 
 
@@ -133,7 +134,7 @@ def _towards(spec: PopSpec, node: ClientSpec | EndpointSpec, prefix: Prefix) -> 
     if isinstance(node, ClientSpec):
         port, mac = node.port, node.mac
     else:
-        port, mac = spec.host(node.host).edge_port, GATEWAY_MAC
+        port, mac = spec.host(node.host).edge_port, ROUTER_MAC if spec.routed else GATEWAY_MAC
     return (
         f"priority={_PREFIX_PRIORITY + prefix.length},{_to(prefix)},eth_dst={format_mac(GATEWAY_MAC)},actions="
         f"set_field:{format_mac(GATEWAY_MAC)}->eth_src,set_field:{format_mac(mac)}->eth_dst,"

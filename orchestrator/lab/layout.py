@@ -1,7 +1,7 @@
 """Names of one lab's namespaces, links and files, all made of its prefix.
 
 prefix  aclflow-                    one dash, at the end, so that no prefix is the beginning of another lab's names
-namespaces  aclflow-ovs, aclflow-web1, ...
+namespaces  aclflow-ovs, aclflow-web1, ...; with routed uplinks aclflow-host1, aclflow-router too
 link        aclflow-mgmt            the root namespace's end of the link over which switches reach their controller
 files       /run/aclflow-labs/aclflow/
 """
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import BadInput
+from orchestrator.lab.spec import HostSpec
 
 DEFAULT_PREFIX = "aclflow-"
 RUNS = Path("/run/aclflow-labs")
@@ -54,6 +55,21 @@ class Layout:
     def firewall_link(self, number: int = 0) -> str:
         """The root namespace's end of the link over which a firewall's agent reaches the service."""
         return f"{self.prefix}fw{number or ''}"
+
+    def host_link(self, number: int | str = "") -> str:
+        """The root namespace's end of a routed host's management link."""
+        return f"{self.prefix}ho{number}"
+
+    def bridge_namespace(self, host: HostSpec) -> str:
+        """The namespace of a host's bridge: its own, or the one that switches share."""
+        return self.namespace(host.name) if host.routed else self.ovs_namespace
+
+    def ovs_dir(self, host: HostSpec | None = None) -> Path:
+        """The run directory of a host's Open vSwitch.
+
+        It is the edge's without a host, or where a host has none to itself.
+        """
+        return self.run_dir / (f"ovs-{host.name}" if host is not None and host.routed else "ovs")
 
     @property
     def state_file(self) -> Path:

@@ -14,6 +14,7 @@ import select
 import struct
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -63,6 +64,7 @@ def migrate(lab: Lab, endpoint: str, host: str) -> Migration:
         pulse.begin()
         lab.move_endpoint(endpoint, host)
         pulse.wait(_SETTLED, f"{host} does not answer {endpoint}, which is there now")
+        lab.wait_for_routes()
         return Migration(endpoint, moving.host, host, pulse.longest_s, time.monotonic() - began)
 
 
@@ -106,7 +108,8 @@ class Pulse:
     def _run(self) -> None:
         request = _request(self.endpoint)
         while not self._stopping:
-            self._socket.send(request)
+            with suppress(OSError):  # the other end of its link is on its way to another host
+                self._socket.send(request)
             until = time.monotonic() + _EVERY_S
             while (left := until - time.monotonic()) > 0 and select.select([self._socket], [], [], left)[0]:
                 if self._socket.recv(2048)[6:12] == GATEWAY_MAC.to_bytes(6, "big"):

@@ -3,7 +3,8 @@
     root ── mgmt ──┐                           169.254.77.x/30: switches reach their controller
                    ovs namespace
     node namespace ─ eth0 ══ port on a bridge  one veth pair a client or endpoint
-                   to-host1 ══ up-host1        one veth pair a host, both ends in the ovs namespace
+                   to-host1 ══ up-host1        one veth pair a host, both ends in the ovs namespace; or, where uplinks
+                                               are routed, a namespace a host, with its endpoints' ports (`fabric.py`)
 
 A node holds single addresses (/32, /128) and a default route by a link-local gateway that does not exist: the bridge
 in front of it answers ARP and neighbour solicitations. Checksum and segmentation offloads are off, for the switch's
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +27,7 @@ from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.errors import Busy
 from orchestrator.lab import namespaces
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.spec import ClientSpec, EndpointSpec, PopSpec
+from orchestrator.lab.spec import ROUTER, ClientSpec, EndpointSpec, PopSpec
 from orchestrator.policy.addresses import Family, format_address, format_mac
 
 INTERFACE = "eth0"
@@ -38,7 +39,7 @@ _MANAGEMENT_BASE = 0xA9FE4D00  # 169.254.77.0/24, in blocks of four addresses
 _OFFLOADS = ("tx-checksumming", "tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
 _IFA_F_NODAD = 0x02
 
-_QUIET_IPV6 = {"accept_ra": "0", "router_solicitations": "0", "dad_transmits": "0"}
+QUIET_IPV6 = {"accept_ra": "0", "router_solicitations": "0", "dad_transmits": "0"}
 """Kernel settings that keep a node from sending frames that nobody asked for."""
 
 
@@ -57,8 +58,12 @@ class Management:
 
 
 def create_namespaces(layout: Layout, spec: PopSpec) -> None:
-    """One for the switches, one for each client and endpoint."""
-    for name in (layout.ovs_namespace, *(layout.namespace(node.name) for node in spec.nodes)):
+    """One for the switches, one for each client and endpoint.
+
+    Where uplinks are routed, router and hosts have one, too.
+    """
+    routed = (ROUTER, *(host.name for host in spec.hosts)) if spec.routed else ()
+    for name in (layout.ovs_namespace, *map(layout.namespace, (*(node.name for node in spec.nodes), *routed))):
         namespaces.create(name)
     namespaces.inside(
         layout.ovs_namespace,
@@ -108,42 +113,67 @@ def has_management(layout: Layout) -> bool:
 
 def _management_links(root: IPRoute, layout: Layout) -> list[int]:
     names = {link["index"]: str(link.get_attr("IFLA_IFNAME")) for link in root.get_links()}
-    first = layout.firewall_link()
+    first = (layout.firewall_link(), layout.host_link())
     return [index for index, name in names.items() if name == layout.management_link or name.startswith(first)]
 
 
 def create_links(layout: Layout, spec: PopSpec) -> None:
     """Every veth pair of the switches; nodes get their addresses and routes."""
-    namespaces.inside(layout.ovs_namespace, lambda: _create_ports(layout, spec))
+    if not spec.routed:
+        namespaces.inside(layout.ovs_namespace, partial(_create_uplinks, spec))
+    behind: dict[str, list[ClientSpec | EndpointSpec]] = {layout.ovs_namespace: [*spec.clients]}
+    for endpoint in spec.endpoints:
+        behind.setdefault(layout.bridge_namespace(spec.host(endpoint.host)), []).append(endpoint)
+    for place, nodes in behind.items():
+        namespaces.inside(place, partial(_create_ports, layout, nodes))
     for node in spec.nodes:
         namespaces.inside(layout.namespace(node.name), partial(_configure, node))
 
 
-def _create_ports(layout: Layout, spec: PopSpec) -> None:
-    """The switches' ends, and with them the others. Called inside the switches' namespace."""
+def _create_uplinks(spec: PopSpec) -> None:
+    """Hosts' uplinks. Called inside the switches' namespace."""
+    ports = [port for host in spec.hosts for port in (host.edge_port, host.uplink)]
     with IPRoute() as switches:
         for host in spec.hosts:
             switches.link("add", ifname=host.edge_port, kind="veth", peer={"ifname": host.uplink})
-        for node in spec.nodes:
+    set_up_ports(*ports)
+
+
+def _create_ports(layout: Layout, nodes: Sequence[ClientSpec | EndpointSpec]) -> None:
+    """The switch's ends, and with them nodes' own.
+
+    Called inside the namespace of the nodes' switch.
+    """
+    with IPRoute() as switches:
+        for node in nodes:
             with descriptor(layout.namespace(node.name)) as namespace:
                 peer = {"ifname": INTERFACE, "net_ns_fd": namespace, "address": format_mac(node.mac)}
                 switches.link("add", ifname=node.port, kind="veth", peer=peer)
-        ports = tuple(_ports(spec))
+    set_up_ports(*(node.port for node in nodes))
+
+
+def set_up_ports(*ports: str) -> None:
+    """Set up ports of a switch in this namespace."""
+    with IPRoute() as switches:
         for name in ports:
             switches.link("set", index=_index(switches, name), state="up")
     without_offloads(*ports)
 
 
-def _ports(spec: PopSpec) -> Iterator[str]:
-    for host in spec.hosts:
-        yield from (host.edge_port, host.uplink)
-    for node in spec.nodes:
-        yield node.port
+def move_port(port: str, source: str, destination: str) -> None:
+    """Move a switch's port to another namespace, and set it up there."""
+
+    def hand_over() -> None:
+        with IPRoute() as links, descriptor(destination) as there:
+            links.link("set", index=_index(links, port), net_ns_fd=there)
+
+    namespaces.inside(source, hand_over)
+    namespaces.inside(destination, partial(set_up_ports, port))
 
 
 def _configure(node: ClientSpec | EndpointSpec) -> None:
     """Loopback, addresses and default routes. Called inside a node's namespace."""
-    namespaces.set_kernel({f"net/ipv6/conf/{INTERFACE}/{name}": value for name, value in _QUIET_IPV6.items()})
+    namespaces.set_kernel({f"net/ipv6/conf/{INTERFACE}/{name}": value for name, value in QUIET_IPV6.items()})
     namespaces.set_kernel({"net/ipv4/ping_group_range": "0 0"})
     without_offloads(INTERFACE)
     with IPRoute() as inner:

@@ -20,12 +20,14 @@ from typing import NoReturn, TypeVar
 from pyroute2 import IPRoute
 
 from orchestrator.errors import Conflict, Missing
-from orchestrator.lab import edge, namespaces, network, processes, spreader, vnf
+from orchestrator.hosts.ovs import LocalSwitch
+from orchestrator.hosts.switch import Datapath, Wanted
+from orchestrator.lab import edge, fabric, namespaces, network, processes, spreader, vnf
 from orchestrator.lab.layout import DEFAULT_PREFIX, MARK, Layout
-from orchestrator.lab.ovs import DATABASE, OpenVSwitch
+from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.popswitch import POP_SWITCH, REHOME_BRIDGE, REHOME_INTERFACE, rehome_addresses
 from orchestrator.lab.processes import Process
-from orchestrator.lab.spec import FirewallSpec, PopSpec
+from orchestrator.lab.spec import ROUTER, FirewallSpec, HostSpec, PopSpec
 from orchestrator.lab.state import State, create, only_one, read, update
 
 
@@ -99,18 +101,27 @@ class Lab:
 
     @property
     def ovs(self) -> OpenVSwitch:
-        """The Open vSwitch of the edge bridge and of bridges beside it."""
+        """The Open vSwitch of the edge bridge and of bridges beside it.
+
+        Where uplinks are not routed, hosts' bridges are on it, too.
+        """
+        return self._ovs_in(None)
+
+    def _ovs_in(self, host: HostSpec | None) -> OpenVSwitch:
         layout = self.layout
-        return OpenVSwitch(layout.run_dir / "ovs", layout.ovs_namespace, mark=layout.run_dir, logs=layout.logs)
+        namespace, name = (layout.bridge_namespace(host), host.name) if host else (layout.ovs_namespace, "")
+        return OpenVSwitch(
+            layout.ovs_dir(host), namespace, mark=layout.run_dir, logs=layout.logs, host=name
+        )  # fmt: skip
 
     def ovs_of(self, bridge: str) -> OpenVSwitch:
-        """Return the Open vSwitch that a bridge is on: a host's, or the edge's for every other bridge."""
+        """Return the Open vSwitch that a bridge is on: a host's own, or the edge's."""
         return next((each for each in self.daemons if each.host == bridge), self.ovs)
 
     @property
     def daemons(self) -> tuple[OpenVSwitch, ...]:
-        """Every Open vSwitch of the lab, each once."""
-        return (self.ovs,)
+        """Every Open vSwitch of the lab, each once, the edge's first."""
+        return (self.ovs, *(self._ovs_in(host) for host in self.spec.hosts if host.routed))
 
     @property
     def controller_address(self) -> tuple[str, int]:
@@ -132,9 +143,14 @@ class Lab:
         return namespaces.inside(self.namespace(node), call)
 
     def namespace(self, node: str) -> str:
-        """Where a node or a firewall lives; ``ovs`` is where the switches do. Raises NotFound."""
+        """Where a node or a firewall lives; ``ovs`` is where the switches do. Raises NotFound.
+
+        Hosts with routed uplinks and their router have one, too.
+        """
         if node == "ovs":
             return self.layout.ovs_namespace
+        if self.spec.routed and node in (ROUTER, *(host.name for host in self.spec.hosts)):
+            return self.layout.namespace(node)
         is_firewall = node in (firewall.name for firewall in self.spec.filters)
         return self.layout.namespace(node if is_firewall else self.spec.node(node).name)
 
@@ -161,17 +177,37 @@ class Lab:
         """End one of the lab's processes as a crash would. Raises NotFound."""
         processes.kill(self._state.process(name))
 
-    def start_database(self) -> None:
-        """Start the switches' database server (again)."""
-        self._remember(self._state.having(self.ovs.start_database()))
+    def start_database(self, daemon: OpenVSwitch | None = None) -> None:
+        """Start an Open vSwitch's database server (again); the edge's if none is named."""
+        self._remember(self._state.having((daemon or self.ovs).start_database()))
 
-    def start_switch(self) -> None:
-        """Start the switch daemon and write the edge's flows.
+    def start_switch(self, daemon: OpenVSwitch | None = None) -> None:
+        """Start an Open vSwitch's daemon (again); the edge's if none is named.
 
-        Open vSwitch loses flows at a restart.
+        The edge's flows are written: Open vSwitch loses flows at a restart.
         """
-        self._remember(self._state.having(self.ovs.start_switch()))
-        self._program_edge()
+        started = daemon or self.ovs
+        self._remember(self._state.having(started.start_switch()))
+        if started == self.ovs:
+            self._program_edge()
+
+    def restarts(self) -> dict[str, Callable[[], object]]:
+        """Return how to start each process of switches and fabric again, by its name."""
+        found: dict[str, Callable[[], object]] = {}
+        for daemon in self.daemons:
+            found[daemon.database_process] = partial(self.start_database, daemon)
+            found[daemon.switch_process] = partial(self.start_switch, daemon)
+        for each in fabric.commands(self.layout, self.spec) if self.spec.routed else ():
+            found[each.name] = partial(self.start, each.name, each.command, namespace=each.namespace)
+        return found
+
+    def wait_for_routes(self) -> None:
+        """Wait until what is for endpoints finds their hosts. Raises Unreachable, naming what lacks.
+
+        Without routed uplinks it always does.
+        """
+        if self.spec.routed:
+            fabric.wait_for_routes(self.layout, self.spec)
 
     def redial(self) -> None:
         """Make running switches connect to their controller at once; their flows stay.
@@ -179,10 +215,10 @@ class Lab:
         Open vSwitch 3.1 heeds `max_backoff` only after its first success: until then it waits up to 8 s between
         attempts. A target that is written otherwise, with its default port left out or put in, makes it begin anew.
         """
-        if not processes.alive(self._state.process(DATABASE)):
-            return
         for host in self.spec.hosts:
             ovs = self.ovs_of(host.name)
+            if not processes.alive(self._state.process(ovs.database_process)):
+                continue
             target = ovs.vsctl("get", "controller", host.name, "target").strip().strip('"')
             with_port = f"{self.openflow_scheme}:{self.controller_address[0]}:{CONTROLLER_PORT}"
             fresh = with_port.rpartition(":")[0] if target == with_port else with_port
@@ -198,6 +234,7 @@ class Lab:
             source.vsctl(*unplug, "--", *plug)
         else:
             source.vsctl(*unplug)
+            network.move_port(endpoint.port, source.namespace, destination.namespace)
             destination.vsctl(*plug)
         moved = dataclasses.replace(endpoint, host=target.name)
         others = tuple(moved if other is endpoint else other for other in self.spec.endpoints)
@@ -267,6 +304,8 @@ def down(layout: Layout) -> Removed:
 
 
 def _build(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
+    if spec.routed:
+        fabric.check_possible()
     layout.run_dir.mkdir(mode=0o700)
     layout.logs.mkdir()
     progress("namespaces and links")
@@ -277,21 +316,41 @@ def _build(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
     vnf.create(layout, spec, lab.state.management)
     for server in spec.servers:
         join(layout, server)
+    if spec.routed:
+        fabric.create(layout, spec, lab.state.management)
     progress("Open vSwitch")
-    lab.ovs.create()
-    lab.start_database()
+    for daemon in lab.daemons:
+        daemon.create()
+        lab.start_database(daemon)
     lab.ovs.vsctl("--no-wait", *_bridges(spec, lab.controller_address))
-    lab.start_switch()
+    for daemon in lab.daemons:
+        lab.start_switch(daemon)
+    if spec.routed:
+        _begin_routed(lab)
     return lab
 
 
+def _begin_routed(lab: Lab) -> None:
+    """Make each host's switch a host's as an operator does, and start what routes."""
+    for host in lab.spec.hosts:
+        ports = tuple(endpoint.port for endpoint in lab.spec.endpoints if endpoint.host == host.name)
+        controller = "tcp:{}:{}".format(*lab.controller_address)
+        wanted = Wanted(
+            lab.spec.domain, host.name, host.uplink, (controller,), bridge=host.name, ports=ports, is_routed=True,
+            datapath_id=int(host.datapath_id, 16), datapath=Datapath.NETDEV,
+        )  # fmt: skip
+        LocalSwitch(lab.ovs_of(host.name).run_dir).configure(wanted)
+    for each in fabric.commands(lab.layout, lab.spec):
+        lab.start(each.name, each.command, namespace=each.namespace)
+
+
 def _bridges(spec: PopSpec, controller: tuple[str, int]) -> list[str]:
-    """`ovs-vsctl` commands for the edge and every host's bridge, with their ports."""
+    """`ovs-vsctl` commands for the edge, bridges beside it, and hosts' bridges, with their ports."""
     commands = _bridge(EDGE_BRIDGE, _EDGE_DATAPATH)
     firewalls = (port for firewall in spec.firewalls for port, _, _ in firewall.ports)
-    for port in (*(host.edge_port for host in spec.hosts), *(client.port for client in spec.clients), *firewalls):
+    for port in (*spec.inner_ports, *(client.port for client in spec.clients), *firewalls):
         commands += ["--", "add-port", EDGE_BRIDGE, port]
-    for host in spec.hosts:
+    for host in () if spec.routed else spec.hosts:
         commands += ["--", *_bridge(host.name, host.datapath_id)]
         commands += ["--", "set-controller", host.name, "tcp:{}:{}".format(*controller)]
         commands += ["--", "set", "controller", host.name, "connection_mode=out-of-band"]

@@ -31,7 +31,7 @@ from orchestrator.identity.names import SPREADING_SWITCH
 from orchestrator.identity.requests import new_key, request_of
 from orchestrator.lab import processes, spreader
 from orchestrator.lab.expect import endpoint_of
-from orchestrator.lab.ovs import DATABASE, SWITCH, OpenVSwitch
+from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.pop import CONTROLLER_PORT, Lab, Progress
 from orchestrator.lab.popswitch import EDGE_NAME, OUTSIDE_PORT, POP_SWITCH, UPLINK_PORT
 from orchestrator.lab.ports import free_port
@@ -161,6 +161,7 @@ class ControlPlane:
                 self.start_agent(firewall, client.invite_enforcer(self._lab.spec.domain))
             progress("waiting until it is enforced")
             self.wait_enforced(client, generation)
+        self._lab.wait_for_routes()
 
     def start_service(self) -> None:
         """Start the service, or start it again, and wait until it is ready.
@@ -264,8 +265,7 @@ class ControlPlane:
     def supervise(self) -> tuple[str, ...]:
         """Start again what has ended; the names of what had."""
         restart: dict[str, Callable[[], object]] = {
-            DATABASE: self._lab.start_database,
-            SWITCH: self._lab.start_switch,
+            **self._lab.restarts(),
             SERVICE: self.start_service,
             CONTROLLER: self.start_controller,
             SPREADER: self.start_spreader,
@@ -312,7 +312,7 @@ class ControlPlane:
         return generation
 
     def _secure_switches(self, client: Client) -> None:
-        """Give every Open vSwitch of the lab a key and a certificate if it speaks TLS."""
+        """Give every Open vSwitch a key and a certificate if the lab speaks TLS."""
         if not self._tls:
             return
         for daemon, names in self._switches().items():

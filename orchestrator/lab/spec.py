@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, BadPolicy, NotFound
+from orchestrator.hosts.switch import ROUTED_PORT
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import TenantId
 
@@ -21,6 +22,12 @@ CLIENT_MACS = 0x0AAC1F020000
 FIREWALL_MACS = 0x0AAC1F030000
 HOST_DATAPATHS = 0x0000AC1F00000100
 """Locally administered MAC addresses and datapath ids are these plus the item's position, from 1."""
+
+ROUTER, ROUTER_PORT, ROUTER_MAC = "router", "to-router", 0x0AAC1F040001
+"""The router between the edge and hosts with routed uplinks: its name, its port on the edge bridge, its MAC there."""
+
+_OF_ROUTED_HOSTS = (ROUTED_PORT, ROUTER_PORT, "fabric")
+"""Interfaces that a routed host, or the edge bridge in front of the router, has anyway."""
 
 RESERVED_NAMES = frozenset(
     {"edge", "spread", "spread-out", "spread-in", "sp-out", "sp-in", "pop", "pop-out", "out-pop", "pop-wan", "wan-pop"}
@@ -49,21 +56,28 @@ class ClientSpec:
 class HostSpec:
     """A machine with a VNF-ACL bridge.
 
-    `datapath_id` is its switch's, 16 hexadecimal digits.
+    `datapath_id` is its switch's, 16 hexadecimal digits. A `routed` one has a network stack and an Open vSwitch of its
+    own; its uplink is the product's, which its kernel routes to.
     """
 
     name: str
     datapath_id: str
+    routed: bool = False
 
     @property
     def uplink(self) -> str:
         """Its bridge's interface towards the edge."""
-        return f"up-{self.name}"
+        return ROUTED_PORT if self.routed else f"up-{self.name}"
 
     @property
     def edge_port(self) -> str:
-        """The other end of the uplink, on the edge bridge."""
-        return f"to-{self.name}"
+        """The edge bridge's port towards it."""
+        return ROUTER_PORT if self.routed else f"to-{self.name}"
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        """Interfaces that it has to itself among all switches."""
+        return (self.name,) if self.routed else (self.name, self.uplink, self.edge_port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +146,10 @@ class PopSpec:
 
     def __post_init__(self) -> None:
         self._check_names()
+        self._check_firewalls()
         self._check_tenants()
+        if self.routed:
+            self._check_routed()
         for index, endpoint in enumerate(self.endpoints):
             self._check_endpoint(endpoint, f"endpoints[{index}]")
         self._check_addresses()
@@ -142,21 +159,19 @@ class PopSpec:
             raise BadInput("a point of presence needs at least one host", place="hosts")
         nodes: dict[str, str] = {}
         interfaces: dict[str, str] = {}
+        if self.routed:
+            nodes[ROUTER] = "the router"
+            interfaces |= dict.fromkeys(_OF_ROUTED_HOSTS, "routed hosts")
         for index, client in enumerate(self.clients):
             _claim(nodes, client.name, f"clients[{index}].name")
             _claim(interfaces, client.port, f"clients[{index}].name")
         for index, host in enumerate(self.hosts):
             _claim(nodes, host.name, f"hosts[{index}].name")
-            for interface in (host.name, host.uplink, host.edge_port):
+            for interface in host.interfaces:
                 _claim(interfaces, interface, f"hosts[{index}].name")
         for index, endpoint in enumerate(self.endpoints):
             _claim(nodes, endpoint.name, f"endpoints[{index}].name")
             _claim(interfaces, endpoint.port, f"endpoints[{index}].port")
-        if len(self.firewalls) > 1:
-            raise BadInput("a lab has one firewall in its path at most", place="firewalls[1]")
-        if bool(self.firewalls) + self.spread + bool(self.servers) > 1:
-            reason = "a lab has a firewall in its path, spreads over several, or has an edge switch: one of these"
-            raise BadInput(reason, place="spread" if self.spread else "servers")
         for index, server in enumerate(self.servers):
             _claim(nodes, server.name, f"servers[{index}].name")
             for interface in (*(port for port, _, _ in server.ports), server.rehome_port):
@@ -165,6 +180,23 @@ class PopSpec:
             _claim(nodes, firewall.name, f"firewalls[{index}].name")
             for port, _, _ in firewall.ports:
                 _claim(interfaces, port, f"firewalls[{index}].name")
+
+    def _check_firewalls(self) -> None:
+        if len(self.firewalls) > 1:
+            raise BadInput("a lab has one firewall in its path at most", place="firewalls[1]")
+        if bool(self.firewalls) + self.spread + bool(self.servers) > 1:
+            reason = "a lab has a firewall in its path, spreads over several, or has an edge switch: one of these"
+            raise BadInput(reason, place="spread" if self.spread else "servers")
+
+    def _check_routed(self) -> None:
+        if not all(host.routed for host in self.hosts):
+            raise BadInput("either all hosts have routed uplinks or none", place="routed")
+        for index, tenant in enumerate(self.tenants):
+            for place, prefix in enumerate(tenant.prefixes):
+                if not prefix.length:
+                    raise BadInput(
+                        f"{prefix} is every address: no router can take it from a host", place=_at(index, place)
+                    )
 
     def _check_tenants(self) -> None:
         owned: list[tuple[Prefix, TenantId]] = []
@@ -200,6 +232,21 @@ class PopSpec:
             yield client, f"clients[{index}]"
         for index, endpoint in enumerate(self.endpoints):
             yield endpoint, f"endpoints[{index}]"
+
+    @property
+    def routed(self) -> bool:
+        """Whether hosts have routed uplinks, with a plain router between them and the edge."""
+        return any(host.routed for host in self.hosts)
+
+    @property
+    def steers_hosts(self) -> bool:
+        """Whether what hosts send passes firewalls that the edge steers it to."""
+        return bool(self.firewalls) or self.spread
+
+    @property
+    def inner_ports(self) -> tuple[str, ...]:
+        """The edge bridge's ports towards hosts."""
+        return tuple(dict.fromkeys(host.edge_port for host in self.hosts))
 
     @property
     def has_agents(self) -> bool:

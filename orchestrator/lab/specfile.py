@@ -8,6 +8,7 @@
     firewalls: [{name, plane?}]                               a VNF between the edge and the hosts; one at most
     servers:   [{name, plane?}]                               instead: an edge switch, and firewall servers behind it
     spread:    true                                           instead: a switch that spreads over a fleet of VNFs
+    routed:    true                                           hosts' kernels route, through a plain router: `fabric.py`
 
 Addresses may be prefixes: a node then is sent everything inside them, but its own network stack holds single addresses
 only; that of a `silent` node holds none, so that it answers nothing. Left out, `port` is the endpoint's name; MAC
@@ -152,10 +153,11 @@ def parse(text: str) -> PopSpec:
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else None
         raise BadInput(f"not YAML: {getattr(error, 'problem', None) or error}", place=place) from None
     top = Fields(document, "")
+    routed = top.truth("routed")
     spec = PopSpec(
         domain=top.text("domain", default="pop1"),
         clients=tuple(_client(fields, index) for index, fields in enumerate(top.items("clients"))),
-        hosts=tuple(_host(fields, index) for index, fields in enumerate(top.items("hosts"))),
+        hosts=tuple(_host(fields, index, routed=routed) for index, fields in enumerate(top.items("hosts"))),
         tenants=tuple(_tenant(fields) for fields in top.items("tenants")),
         endpoints=tuple(_endpoint(fields, index) for index, fields in enumerate(top.items("endpoints"))),
         firewalls=tuple(_firewall(fields) for fields in top.items("firewalls")),
@@ -171,6 +173,7 @@ def dump(spec: PopSpec) -> str:
     document = {
         "domain": spec.domain,
         "clients": [{"name": c.name, "addresses": [*map(str, c.addresses)], "silent": c.silent} for c in spec.clients],
+        "routed": spec.routed,
         "hosts": [{"name": host.name, "datapath_id": host.datapath_id} for host in spec.hosts],
         "tenants": [{"id": str(t.id), "prefixes": [*map(str, t.prefixes)]} for t in spec.tenants],
         "endpoints": [
@@ -203,9 +206,9 @@ def _client(fields: Fields, index: int) -> ClientSpec:
     return client
 
 
-def _host(fields: Fields, index: int) -> HostSpec:
+def _host(fields: Fields, index: int, *, routed: bool) -> HostSpec:
     numbered = f"{HOST_DATAPATHS + index + 1:016x}"
-    host = HostSpec(fields.text("name", NODE), fields.text("datapath_id", DATAPATH, default=numbered))
+    host = HostSpec(fields.text("name", NODE), fields.text("datapath_id", DATAPATH, default=numbered), routed)
     fields.no_more()
     return host
 

@@ -4,7 +4,8 @@ A `Wire` holds one raw socket in each node's namespace. `fire` sends a volley of
 somewhere in its bytes, and says at which nodes every marker was seen. Frames go in batches, and each batch is followed
 by an ARP request for an address that nobody has: the bridge answers it itself, after the frames before it, so the
 answer says that those were taken from the switch's queue. So nothing is lost by haste, and a frame that was not seen
-was dropped.
+was dropped. Where hosts' uplinks are routed, hosts have switches of their own: there every node asks, after each batch
+as often as a way has bridges.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Wire:
     def __init__(self, lab: Lab, nodes: Iterable[str] | None = None) -> None:
         names = tuple(nodes) if nodes is not None else tuple(node.name for node in lab.spec.nodes)
         self._ports = {name: _Port(lab, lab.spec.node(name)) for name in names}
+        self._all_ask = lab.spec.routed
         self._selector = selectors.DefaultSelector()
         for port in self._ports.values():
             self._selector.register(port.socket, selectors.EVENT_READ, port)
@@ -102,27 +104,29 @@ class Wire:
         volley = _Volley(self._run, self._next, len(shots))
         self._next += len(shots)
         senders = {shot.sender: self._ports[shot.sender] for shot in shots}
-        for port in senders.values():
+        asking = tuple((self._ports if self._all_ask else senders).values())
+        for port in asking:
             port.fenced = port.address is not None
         for start in range(0, len(shots), _BATCH):
             for index, shot in enumerate(shots[start : start + _BATCH], start):
                 senders[shot.sender].socket.send(shot.craft(volley.marker(index)))
-            self._fence(volley, senders.values())
+            for _ in range(_LONGEST_WAY if self._all_ask else 1):
+                self._fence(volley, asking)
         for _ in range(_LONGEST_WAY - 1):
-            self._fence(volley, senders.values())
+            self._fence(volley, asking)
         self._await_quiet(volley)
         return tuple(Landing(tuple(seen), next(iter(seen.values()), b"")) for seen in volley.seen)
 
-    def _fence(self, volley: _Volley, senders: Iterable[_Port]) -> None:
-        """Wait until every sender's first bridge has taken all frames so far."""
-        for port in senders:
+    def _fence(self, volley: _Volley, asking: Iterable[_Port]) -> None:
+        """Wait until the bridges in front of these nodes have taken all frames so far."""
+        for port in asking:
             port.ask()
         until = time.monotonic() + _FENCE_PATIENCE_S
         while any(port.waiting for port in self._ports.values()) and time.monotonic() < until:
             self._collect(volley, 0.05)
         for port in self._ports.values():
             port.give_up()
-        if not all(port.fenced for port in self._ports.values() if port in senders):
+        if not all(port.fenced for port in asking):
             self._collect(volley, 0.05)
 
     def _await_quiet(self, volley: _Volley) -> None:

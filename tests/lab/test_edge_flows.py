@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from orchestrator.lab import edge, specfile
+from orchestrator.lab.spec import ROUTER_MAC
 from orchestrator.policy.addresses import format_mac
 
 
@@ -21,6 +23,18 @@ def test_every_address_is_sent_to_where_it_lives() -> None:
             line = next(line for line in table.splitlines() if f"dst={prefix}," in line)
             assert line.endswith(f'output:"{client.port}"')
             assert f"set_field:{format_mac(client.mac)}->eth_dst" in line
+
+
+def test_routed_hosts_are_the_routers_business() -> None:
+    pop = specfile.load()
+    routed = replace(pop, hosts=tuple(replace(host, routed=True) for host in pop.hosts), spread=True)
+    table = edge.flows(routed).splitlines()
+    for prefix in (prefix for endpoint in routed.endpoints for prefix in endpoint.addresses):
+        line = next(line for line in table if f"dst={prefix}," in line and "set_field" in line)
+        assert line.endswith(f'set_field:{format_mac(ROUTER_MAC)}->eth_dst,output:"to-router"')
+    steered = [line for line in table if 'in_port="to-router"' in line]
+    assert [line.endswith('output:"spread-in"') for line in steered] == [True, True]
+    assert not any("host1" in line for line in table)
 
 
 def test_longer_prefixes_come_first_and_the_rest_is_dropped() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,7 @@ def test_what_is_left_out_is_numbered_and_named() -> None:
         ("tenants.0.id", 5, "tenants[0].id", BadInput),
         ("clients", {"name": "alice"}, "clients", BadInput),
         ("colour", "red", "colour", BadInput),
+        ("routed", "yes", "routed", BadInput),
     ],
 )
 def test_a_wrong_description_is_refused_at_its_place(
@@ -98,6 +100,27 @@ def test_a_wrong_description_is_refused_at_its_place(
     with pytest.raises(kind) as refused:
         specfile.parse(changed(path, value))
     assert refused.value.place == place
+
+
+def test_hosts_with_routed_uplinks_have_what_a_router_can_know() -> None:
+    routed = changed("routed", True)
+    pop = specfile.parse(routed)
+    assert pop.routed
+    assert not specfile.parse(SMALL).routed
+    assert (pop.hosts[0].uplink, pop.inner_ports) == ("up0", ("to-router",))
+    assert specfile.parse(specfile.dump(pop)) == pop
+    for path, value, place in (
+        ("tenants.0.prefixes", ["198.51.100.0/25", "2001:db8:100::/48", "0.0.0.0/0"], "tenants[0].prefixes[0]"),
+        ("clients.0.name", "router", "clients[0].name"),
+        ("endpoints.0.port", "up0", "endpoints[0].port"),
+    ):
+        document = yaml.safe_load(changed(path, value))
+        with pytest.raises(AclflowError) as refused:
+            specfile.parse(yaml.safe_dump({**document, "routed": True}))
+        assert refused.value.place is not None
+        assert refused.value.place.split(".")[0] == place.split(".")[0]
+    with pytest.raises(BadInput, match="all hosts"):
+        replace(pop, hosts=(*pop.hosts, HostSpec("host2", "0000ac1f00000102")))
 
 
 def test_two_tenants_cannot_own_the_same_addresses() -> None:

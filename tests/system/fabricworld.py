@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.lab import namespaces, network
+from orchestrator.lab.fabric import Leg, router_text
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.processes import alive, stop
@@ -235,7 +236,11 @@ class World:
             host.configure()
         for name in ENDPOINTS:
             self._plug(name)
-        self._start_bird("r", _ROUTER)
+        legs = [
+            Leg(name, 65000 + n, (f"10.0.{n}.1", f"fd00:{n}::1"), (f"10.0.{n}.2", f"fd00:{n}::2"))
+            for name, n in HOSTS.items()
+        ]
+        self._start_bird("r", router_text("10.0.9.1", legs, map(Prefix.parse, RANGES)))
         example = (EXAMPLES / "bird.conf").read_text(encoding="utf-8")
         self._start_bird("h1", example.replace("log syslog all", "log stderr all"))
         self._start_frr("h2")
@@ -390,29 +395,3 @@ def output(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     return done.stdout
-
-
-def _router_sessions() -> Iterator[str]:
-    for number in HOSTS.values():
-        for family, neighbour in (("4", f"10.0.{number}.2"), ("6", f"fd00:{number}::2")):
-            yield f"protocol bgp h{number}{family} from host{family} {{ neighbor {neighbour} as 6500{number}; }}"
-
-
-_ROUTER = "\n".join(
-    (
-        "router id 10.0.9.1; log stderr all;",
-        "protocol device { scan time 10; }",
-        "protocol kernel { ipv4 { export where source = RTS_BGP; }; }",
-        "protocol kernel { ipv6 { export where source = RTS_BGP; }; }",
-        "protocol static d4 { ipv4; route 0.0.0.0/0 unreachable; }",
-        "protocol static d6 { ipv6; route ::/0 unreachable; }",
-        "filter e4 { if net ~ [ 10.10.0.0/16{32,32} ] then accept; reject; }",
-        "filter e6 { if net ~ [ fd10::/64{128,128} ] then accept; reject; }",
-        "template bgp host { local as 65009; hold time 9; connect retry time 1; connect delay time 1;",
-        "  error wait time 1, 4; graceful restart on; }",
-        'template bgp host4 from host { ipv4 { import filter e4; export where proto = "d4"; next hop self; }; }',
-        'template bgp host6 from host { ipv6 { import filter e6; export where proto = "d6"; next hop self; }; }',
-        *_router_sessions(),
-        "",
-    )
-)

@@ -31,6 +31,7 @@ PATIENCE_S = 20.0
 SHOP = TenantId("shop")
 POP = specfile.parse(
     """
+    routed: true
     hosts: [{name: host1}, {name: host2}]
     clients: [{name: outside, addresses: [192.0.2.1, "2001:db8:ffff::1"]}]
     tenants: [{id: shop, prefixes: [198.51.100.0/24, "2001:db8:100::/48"]}]

@@ -73,7 +73,12 @@ def test_packets_fare_as_the_policy_says_and_as_the_next_one_does(plane: Control
     assert all(target.startswith('"ssl:') for target in targets)
     with plane.client() as client:
         known = {(each.usage, each.name) for each in client.certificates() if each.valid}
-    assert known == {("controller", socket.gethostname()), ("enforcer", "fw1"), ("switch", "host1")}
+    assert known == {
+        ("controller", socket.gethostname()),
+        ("enforcer", "fw1"),
+        ("switch", "host1"),
+        ("switch", "host2"),
+    }
 
 
 def test_killed_and_started_again_everybody_is_who_they_were(plane: ControlPlane, lab: Lab) -> None:
