@@ -142,7 +142,7 @@ class World:
 
     def _control(self) -> Control:
         control = Control(self.store, Compiler(Metrics()), Publisher())
-        self.store.subscribe(control._heard)
+        self.store.subscribe(control.hear)
         return control
 
     def new_keeper(

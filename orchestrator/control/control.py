@@ -82,17 +82,17 @@ class Control:
     ) -> None:
         self.ceilings = ceilings or Ceilings()
         self._store = store
-        self._publisher = publisher
-        self._tiers = tiers or Tiers()
+        self.publisher = publisher
+        self.tiers = tiers or Tiers()
         self._staging = Staging(is_alone=store.is_alone)
-        self._idle = IdleHosts()
+        self.idle_hosts = IdleHosts()
         self._precompiler = precompiler
         admission = Admission(self.ceilings, precompiler)
         self._duties = duties or Duties()
         sealed = self._duties.sealed
-        self._maker = Maker(store, compiler, publisher, self._tiers, self._staging, self._idle, admission, sealed)
+        self.maker = Maker(store, compiler, publisher, self.tiers, self._staging, self.idle_hosts, admission, sealed)
         chores = timekeeper or Timekeeper(), promoter or Promoter(), HeavyChooser()
-        self._loop = CatchingUp(self, self._maker, self._staging, chores, duties=self._duties)
+        self.loop = CatchingUp(self, self.maker, self._staging, chores, duties=self._duties)
         self._queues: dict[str | None, WriteQueue] = {None: WriteQueue(partial(self._carry, None), store.patience_s)}
         self._queues_lock = threading.Lock()
         self._homes: dict[str, str] = {}
@@ -157,17 +157,17 @@ class Control:
             self._precompiler.try_new(payer, puts, self._returns_of)
         is_large = takes_long(puts)
         try:
-            return carry_once_tried(self._precompiler, partial(self._queue(domain).do, work, payer, is_large=is_large))
+            return carry_once_tried(self._precompiler, partial(self.queue(domain).do, work, payer, is_large=is_large))
         except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
             self._homes.pop(of_tenant or "", None)
-            return carry_once_tried(self._precompiler, partial(self._queue(None).do, work, payer, is_large=is_large))
+            return carry_once_tried(self._precompiler, partial(self.queue(None).do, work, payer, is_large=is_large))
 
     def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, puts: Estimate | None = None) -> T:
         """Do `work` as `carry_out` does, up to the commit; then undo it.
 
         Work that another person must approve is done, too. Raises what `carry_out` raises.
         """
-        queued = partial(self._queue(None).do, work, payer, is_large=takes_long(puts), is_rehearsal=True)
+        queued = partial(self.queue(None).do, work, payer, is_large=takes_long(puts), is_rehearsal=True)
         return carry_once_tried(self._precompiler, queued).answer
 
     def _returns_of(self, tenant: str) -> ReturnTraffic:
@@ -181,7 +181,8 @@ class Control:
                 known = self._homes[tenant] = self.read(lambda unit: unit.tenants.domain(tenant))
         return known
 
-    def _queue(self, domain: str | None) -> WriteQueue:
+    def queue(self, domain: str | None) -> WriteQueue:
+        """Return the queue of writes to a domain; None: of those to several."""
         with self._queues_lock:
             queue = self._queues.get(domain)
             if queue is None:
@@ -203,7 +204,7 @@ class Control:
     def _write(self, domain: str | None, jobs: Jobs, *, stride: int) -> _Edited | None:
         """Edit, compile and prove, commit, publish. None where that takes another `stride`: nothing was changed."""
         part = None if domain is None else domain_part(domain)
-        with self._maker.deciding.of(domain):
+        with self.maker.deciding.of(domain):
             with self._store.turn(stride=stride, part=part, rehearses=jobs[0].is_rehearsal) as turn:
                 edited = self._edit(turn.unit, jobs, stride)
                 if edited is None or jobs[0].is_rehearsal:
@@ -212,9 +213,9 @@ class Control:
             _lap(jobs, "commit")
             self._publish(committed, edited)
             _lap(jobs, "publish")
-            self._store.tell(committed, besides=self._heard)
+            self._store.tell(committed, besides=self.hear)
         if turn.unit.sets_times:  # one rule may expire sooner than any other
-            self._loop.look_at_times()
+            self.loop.look_at_times()
         return edited
 
     def _edit(self, unit: Unit, jobs: Jobs, stride: int) -> _Edited | None:
@@ -226,7 +227,7 @@ class Control:
             written = [job.do(unit) for job in jobs]
             steps: dict[str, Step] = {}
             for domain, generation in unit.generations.items():
-                step = self._maker.made(unit, domain, generation, lambda stage: _lap(jobs, stage), stride)
+                step = self.maker.made(unit, domain, generation, lambda stage: _lap(jobs, stage), stride)
                 if step is None:
                     return None
                 steps[domain] = step
@@ -243,7 +244,7 @@ class Control:
             return turn.commit()
         except TryAgain:
             for domain in edited.steps:
-                self._loop.look_at(domain)
+                self.loop.look_at(domain)
             raise
 
     def _publish(self, committed: Committed, edited: _Edited) -> None:
@@ -254,17 +255,17 @@ class Control:
         for domain, generation in committed.domains.items():
             step = edited.steps.get(domain)
             try:
-                is_behind = step is None or step.target != generation or self._maker.publish(domain, step)
+                is_behind = step is None or step.target != generation or self.maker.publish(domain, step)
             except Exception:
                 log.exception("not published: the control loop tries again", domain=domain)
                 is_behind = True
             if is_behind:
-                self._loop.look_at(domain)
+                self.loop.look_at(domain)
 
     def delete_domain(self, domain: str, work: Callable[[Unit], T]) -> Written[T]:
         """A write that removes a domain."""
         written = self.carry_out(work)
-        self._maker.forget(domain)
+        self.maker.forget(domain)
         self._duties.forget(domain)
         with self._queues_lock:
             self._queues.pop(domain, None)
@@ -297,32 +298,32 @@ class Control:
     ) -> Answer | None:
         if server is not None:
             await asyncio.to_thread(self.read, lambda unit: require_server(unit, domain, server))
-            publisher, key = self._tiers.servers.publisher, key_of(domain, server)
+            publisher, key = self.tiers.servers.publisher, key_of(domain, server)
             if publisher.program(key) is None:
-                self._loop.look_at(domain)
+                self.loop.look_at(domain)
             return await publisher.watch(key, held, wait_s)
         if tier is not Tier.HOST:
             await asyncio.to_thread(self._check_tier, tier, domain, stored_generation)
-            return await self._tiers.publisher(tier).watch(domain, held, wait_s, at_least=lambda: stored_generation)
+            return await self.tiers.publisher(tier).watch(domain, held, wait_s, at_least=lambda: stored_generation)
 
         def due() -> int:
             return self._staging.due(domain, stored_generation)
 
-        program = self._publisher.program(domain)
-        if self._idle.follow(domain) or program is None or program.generation < due():
-            self._loop.look_at(domain, first=True)
-        return await self._publisher.watch(domain, held, wait_s, at_least=due)
+        program = self.publisher.program(domain)
+        if self.idle_hosts.follow(domain) or program is None or program.generation < due():
+            self.loop.look_at(domain, first=True)
+        return await self.publisher.watch(domain, held, wait_s, at_least=due)
 
     def _check_tier(self, tier: Tier, domain: str, stored_generation: int) -> None:
         """Make a tier's program where it is behind.
 
         Raises NotFound where the domain does not have the tier.
         """
-        program = self._tiers.publisher(tier).program(domain)
+        program = self.tiers.publisher(tier).program(domain)
         if program is None:
             self.read(lambda unit: require(unit, tier, domain))
         if program is None or program.generation < stored_generation:
-            self._loop.look_at(domain, first=True)
+            self.loop.look_at(domain, first=True)
 
     async def follow(
         self,
@@ -341,10 +342,10 @@ class Control:
         """
         first = await self.watch(domain, held, 0.0, stored_generation=stored_generation, tier=tier, server=server)
         if server is not None:
-            servers = self._tiers.servers.publisher
+            servers = self.tiers.servers.publisher
             found = servers.follow(key_of(domain, server), first, held, lasts_s, heartbeat_s=heartbeat_s)
         else:
-            publisher = self._publisher if tier is Tier.HOST else self._tiers.publisher(tier)
+            publisher = self.publisher if tier is Tier.HOST else self.tiers.publisher(tier)
             found = publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
         return self._followed(domain, found)
 
@@ -356,12 +357,12 @@ class Control:
     def edge_report(self, domain: str) -> EdgeReport | None:
         """Return the result of a domain's edge program; None while there is none."""
         self._make_for_questions(domain)
-        return self._tiers.edges.report(domain)
+        return self.tiers.edges.report(domain)
 
     def flows_of(self, domain: str, tenant: int) -> int | None:
         """Return a tenant's flow entries in its domain's program; None while there is none."""
         self._make_for_questions(domain)
-        return self._maker.flows_of(domain, tenant)
+        return self.maker.flows_of(domain, tenant)
 
     def _make_for_questions(self, domain: str) -> None:
         """Make the programs of a domain that nobody follows here, where that can be done."""
@@ -372,7 +373,7 @@ class Control:
     def _make_asked(self, domain: str) -> None:
         """Make the newest programs of a domain now. Raises Busy where that cannot be done."""
         try:
-            self._maker.catch_up(domain)
+            self.maker.catch_up(domain)
         except Exception as error:
             log.exception("does not compile", domain=domain)
             raise Busy(f"the program of '{domain}' cannot be made now") from error
@@ -384,16 +385,16 @@ class Control:
 
         `check_ready` says how far it is.
         """
-        self._duties.join(self._loop.look_at_all)
-        self._unsubscribe = self._store.subscribe(self._heard)
-        self._loop.start()
+        self._duties.join(self.loop.look_at_all)
+        self._unsubscribe = self._store.subscribe(self.hear)
+        self.loop.start()
 
     def stop(self) -> None:
         """End the loop after its present compilation, and leave the domains to other services."""
         self._duties.leave()
         self._unsubscribe()
-        self._loop.stop()
-        self._tiers.servers.stop()
+        self.loop.stop()
+        self.tiers.servers.stop()
 
     def check_ready(self, domain: str | None = None) -> None:
         """Raise Busy or Unreachable until the domains found at the start are published.
@@ -401,10 +402,10 @@ class Control:
         Of one domain: until its newest generation is published, whatever becomes of the others. Raises NotFound.
         """
         self._store.check()
-        if domain is None and not self._loop.has_started:
-            raise Busy(f"the programs are being compiled: {self._loop.left} domains are left")
+        if domain is None and not self.loop.has_started:
+            raise Busy(f"the programs are being compiled: {self.loop.left} domains are left")
         if domain is not None and not self._is_given_out(domain, self._generation(domain)):
-            self._loop.look_at(domain, first=True)
+            self.loop.look_at(domain, first=True)
             raise Busy(f"the program of '{domain}' is being compiled")
 
     def is_compiled(self, domain: str, generation: int) -> bool:
@@ -413,15 +414,15 @@ class Control:
         Where nobody follows the domain here: whether it compiled when this service tried last.
         """
         if not self._duties.is_followed(domain):
-            is_made = self._publisher.program(domain) is not None or not self._duties.owns(domain)
-            return is_made and not self._loop.has_failed(domain)
+            is_made = self.publisher.program(domain) is not None or not self._duties.owns(domain)
+            return is_made and not self.loop.has_failed(domain)
         return self._is_given_out(domain, generation)
 
     def _is_given_out(self, domain: str, generation: int) -> bool:
-        program = self._publisher.program(domain)
+        program = self.publisher.program(domain)
         if program is not None and program.generation >= self._staging.due(domain, generation):
             return True
-        return self._idle.is_behind(domain)
+        return self.idle_hosts.is_behind(domain)
 
     def _generation(self, domain: str) -> int:
         return self.read(lambda unit: unit.domains.get(domain).generation)
@@ -431,16 +432,16 @@ class Control:
 
         A domain that waits at an intersection may go on, and a firewall server can take the next program.
         """
-        self._tiers.servers.held(domain, host, generation)
+        self.tiers.servers.held(domain, host, generation)
         self._staging.reported(domain, generation)
-        self._loop.look_at_staged()
+        self.loop.look_at_staged()
 
-    def _heard(self, committed: Committed) -> None:
+    def hear(self, committed: Committed) -> None:
         """A commit that was not carried out here: the loop looks at what it moved."""
         if not committed.domains and committed.last_event is None:  # notices may have been lost: look for ourselves
-            self._loop.look_at_all()
+            self.loop.look_at_all()
         for domain in committed.domains:
-            self._loop.look_at_changed(domain, committed.steps.get(domain))
+            self.loop.look_at_changed(domain, committed.steps.get(domain))
 
 
 def _lap(jobs: Jobs, stage: str) -> None:

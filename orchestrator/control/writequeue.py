@@ -218,6 +218,11 @@ class WriteQueue:
         self._leader: Job[Any] | None = None
         """The job whose thread carries out the next ones, or does so now."""
 
+    @property
+    def waiting(self) -> int:
+        """How many writes wait for a turn."""
+        return len(self._waiting)
+
     def do(
         self,
         work: Callable[[Unit], T],

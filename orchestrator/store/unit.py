@@ -46,7 +46,7 @@ def _repository(make: Callable[[Transaction], _R]) -> cached_property[_R]:
 
     A unit needs few of its repositories.
     """
-    return cached_property(lambda unit: make(unit._tx))
+    return cached_property(lambda unit: make(unit.transaction))
 
 
 class Unit:
@@ -82,36 +82,36 @@ class Unit:
     replies = _repository(Replies)
 
     def __init__(self, tx: Transaction) -> None:
-        self._tx = tx
+        self.transaction = tx
 
     @property
     def now(self) -> dt.datetime:
         """The time that everything in this unit bears."""
-        return self._tx.now
+        return self.transaction.now
 
     @property
     def last_backup(self) -> dt.datetime | None:
         """When the store was backed up last, as far as it knows."""
-        made = self._tx.highest(LAST_BACKUP)
+        made = self.transaction.highest(LAST_BACKUP)
         return from_micros(made) if made else None
 
     @property
     def generations(self) -> Mapping[str, int]:
         """The domains whose generation this unit moved, and to what."""
-        return MappingProxyType(self._tx.generations)
+        return MappingProxyType(self.transaction.generations)
 
     def note_moves(self) -> Mapping[str, int]:
         """Begin to collect the domains that move, with their generations.
 
         They are collected until this is called again. Domains that had moved before are there once they move again.
         """
-        moved = self._tx.moving = {}
+        moved = self.transaction.moving = {}
         return moved
 
     @property
     def changed_lists(self) -> frozenset[str]:
         """The tenants whose access list this unit changed."""
-        return frozenset(self._tx.lists)
+        return frozenset(self.transaction.lists)
 
     @property
     def reverted_lists(self) -> frozenset[str]:
@@ -119,23 +119,23 @@ class Unit:
 
         No limit stands against that.
         """
-        return frozenset(self._tx.reverted)
+        return frozenset(self.transaction.reverted)
 
     @property
     def stride(self) -> int:
         """How far a change of this unit moves a domain's generation."""
-        return self._tx.stride
+        return self.transaction.stride
 
     def pass_step(self, domain: str, step: str) -> None:
         """Pass a step of a domain's program on with the notice of the commit."""
-        self._tx.steps[domain] = step
+        self.transaction.steps[domain] = step
 
     @property
     def moves_hosts(self) -> bool:
         """Whether hosts may have come or gone."""
-        return self._tx.moves_hosts
+        return self.transaction.moves_hosts
 
     @property
     def sets_times(self) -> bool:
         """Whether rules that expire may have come in."""
-        return self._tx.sets_times
+        return self.transaction.sets_times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from patience import until
@@ -11,7 +12,6 @@ from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.pops.manager import ServerManager, Unmade, key_of
-from orchestrator.control.pops.rates import UpdateRates
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.tiers import Tiers
 from orchestrator.edge.settings import EdgeSettings
@@ -51,7 +51,8 @@ class Site:
         self.publisher = Counted()
         self.enforced: set[int] | None = None
         self.told: list[Unmade] = []
-        manager = ServerManager(self.publisher, self._is_enforced, vouches=vouches, tells=self.told.append)
+        self.stopped_s: float | None = None
+        manager = ServerManager(self.publisher, self._is_enforced, self._clock, vouches=vouches, tells=self.told.append)
         self.settings = replace(SETTINGS, window_ms=1000 * window_s)
         self.control = Control(self.store, Compiler(Metrics()), Publisher(), tiers=Tiers(servers=manager))
         self.control.start()
@@ -73,9 +74,11 @@ class Site:
             self.control.write(lambda unit, server=server: unit.pops.add_server("p1", server))
 
     def known_time(self) -> None:
-        """From now on time passes for buckets by `ahead_s` alone."""
-        self.ahead_s = 0.0
-        self.control._tiers.servers._domains["d1"].rates = UpdateRates(lambda: self.ahead_s)
+        """A minute passes at once; from then on time passes by `stopped_s` alone."""
+        self.stopped_s = time.monotonic() + 60.0
+
+    def _clock(self) -> float:
+        return time.monotonic() if self.stopped_s is None else self.stopped_s
 
     def hold_all(self) -> None:
         """Every server says that it holds what it was sent, until that is the latest, and tenants that moved were let
@@ -124,7 +127,7 @@ class Site:
     def at(self, server: str) -> int:
         """The newest generation of which a server was sent the program, or is known to hold it."""
         program = self.publisher.program(key_of("d1", server))
-        vouched = [each.generation for each in self.control._tiers.servers.vouched("d1") if each.host == server]
+        vouched = [each.generation for each in self.control.tiers.servers.vouched("d1") if each.host == server]
         return -1 if program is None else max([program.generation, *vouched])
 
     def share(self, number: int) -> Share:

@@ -262,7 +262,7 @@ def test_the_latest_goal_wins(plant: Plant, neighbour: Store, monkeypatch: pytes
     for port in range(1, 6):
         with neighbour.write() as unit:
             put(ports(port))(unit)
-        plant.control._loop.look_at("pop")
+        plant.control.loop.look_at("pop")
         assert began.wait(PATIENCE_S)
     go_on.set()
     until(lambda: plant.program().generation == first + 4)
@@ -310,7 +310,7 @@ def test_one_domain_that_does_not_compile_does_not_hold_up_others(
         for domain in ("bad", "good"):
             unit.domains.create(domain)
     for domain in ("bad", "good"):
-        plant.control._loop.look_at(domain)
+        plant.control.loop.look_at(domain)
     until(lambda: plant.publisher.program("good") is not None)
     with pytest.raises(Busy):
         asyncio.run(plant.control.watch("bad", None, 0.05, stored_generation=1))
@@ -337,13 +337,13 @@ def test_a_store_that_is_away_for_a_moment_is_asked_again(
 
     monkeypatch.setattr(plant.store, "read", sometimes)
     monkeypatch.setattr("orchestrator.control.catchingup._RETRY_S", 0.05)
-    plant.control._loop.look_at("pop")
+    plant.control.loop.look_at("pop")
     until(lambda: plant.program().generation == stored)
 
 
 def test_a_domain_that_is_deleted_is_served_no_more(plant: Plant) -> None:
     plant.control.write(lambda unit: unit.domains.create("brief"))
-    plant.control._loop.look_at("brief")
+    plant.control.loop.look_at("brief")
     until(lambda: plant.publisher.program("brief") is not None)
     plant.control.delete_domain("brief", lambda unit: unit.domains.delete("brief"))
     assert plant.publisher.program("brief") is None

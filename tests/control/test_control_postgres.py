@@ -74,7 +74,7 @@ def test_what_one_replica_commits_the_other_publishes(replicas: list[Replica]) -
 
 def _read_back(here: Served, server: str, agent: Enrolment, generation: int) -> bool:
     """A firewall server's agent says that it holds what it was sent; whether that is of a generation, or later."""
-    program = here.service.parts.control._tiers.servers.publisher.program(key_of("pop", server))
+    program = here.service.parts.control.tiers.servers.publisher.program(key_of("pop", server))
     assert program is not None
     told = PointReport(server, program.generation, program.digest, "enforced")
     with here.client(agent.token) as client:

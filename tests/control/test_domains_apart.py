@@ -288,7 +288,7 @@ def test_numbers_drawn_beside_each_other_are_never_the_same(replicas: list[Repli
     def draw(replica: Replica, domain: str) -> None:
         for _ in range(20):
             with replica.store.turn(part=domain_part(domain)) as turn:
-                number = turn.unit.tenants._tx.draw("rule", 3)
+                number = turn.unit.transaction.draw("rule", 3)
             with lock:
                 drawn.extend(range(number, number + 3))
 

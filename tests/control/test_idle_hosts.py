@@ -11,6 +11,7 @@ from control.pop_site import SERVERS, Site
 from patience import until
 
 from orchestrator.compile.conjunctions.grouped import TenantList
+from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.errors import TooLarge
 from orchestrator.policy.model import Acl
 from orchestrator.program.program import Program
@@ -29,7 +30,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def hosts(site: Site) -> Program:
-    program = site.control._publisher.program("d1")
+    program = site.control.publisher.program("d1")
     assert program is not None
     return program
 
@@ -100,15 +101,14 @@ def test_who_comes_while_a_change_is_under_way_misses_nothing(site: Site, monkey
         unit.acls.replace("t2", Acl(), author="test")
 
     site.set_list(2, 1)
-    idle = site.control._idle
-    is_idle = idle.is_idle
+    is_idle = IdleHosts.is_idle
 
-    def then_followed(unit: Unit, domain: str, snapshot: PolicySnapshot) -> bool:
-        found = is_idle(unit, domain, snapshot)
+    def then_followed(idle: IdleHosts, unit: Unit, domain: str, snapshot: PolicySnapshot) -> bool:
+        found = is_idle(idle, unit, domain, snapshot)
         idle.follow(domain)
         return found
 
-    monkeypatch.setattr(idle, "is_idle", then_followed)
+    monkeypatch.setattr(IdleHosts, "is_idle", then_followed)
     site.control.write(work)
     until(lambda: hosts(site).generation == site.generation)
 
@@ -125,4 +125,4 @@ def test_a_quota_is_held_where_there_is_no_host(site: Site) -> None:
 def test_a_domain_that_is_no_more_is_forgotten(site: Site) -> None:
     site.set_list(1, 1)
     site.control.delete_domain("d1", lambda unit: None)
-    assert not site.control._idle.is_behind("d1")
+    assert not site.control.idle_hosts.is_behind("d1")

@@ -54,7 +54,7 @@ def test_a_fault_in_one_turn_does_not_end_the_servers_only_thread(site: Site, mo
             raise fault
         return True
 
-    monkeypatch.setattr(site.control._tiers.servers, "_enforced", enforced)
+    monkeypatch.setattr(site.control.tiers.servers, "_enforced", enforced)
     site.control.write(lambda unit: unit.pops.place("p1", {"t4": new}))
     until(lambda: "10.4.0.0/24" not in served_prefixes(site.program(old)))
     assert next(faults, None) is None
@@ -125,7 +125,7 @@ def test_what_cannot_be_told_while_the_store_is_away_is_told_later(site: Site, m
             raise away.pop(0)
         site.told.append(unmade)
 
-    monkeypatch.setattr(site.control._tiers.servers, "_tells", tells)
+    monkeypatch.setattr(site.control.tiers.servers, "_tells", tells)
     _refusing(monkeypatch, mine, TooLarge("so many rows"))
     logger = structlog.testing.CapturingLogger()  # whatever level others have set
     monkeypatch.setattr(manager, "log", logger)

@@ -66,7 +66,7 @@ class Plant:
         self.store: Store = open_store(url, clock=wall)
         self.publisher = Publisher()
         self.control = Control(self.store, Compiler(Metrics()), self.publisher)
-        self.store.subscribe(self.control._heard)
+        self.store.subscribe(self.control.hear)
 
     def put(self, *rules: dict[str, object]) -> None:
         acl = acl_from_json({"rules": [*NEAR, *rules]})
@@ -247,7 +247,7 @@ def test_a_service_that_dies_between_commit_and_publishing_comes_to_the_same_pro
     counts["web"] = 60_000
     plant.round()
     fresh = Plant(url, plant.wall)
-    fresh.control._maker.catch_up("pop")
+    fresh.control.maker.catch_up("pop")
     assert fresh.program().digest == plant.program().digest
     assert fresh.lifted() == {"web"}
     fresh.store.close()

@@ -12,7 +12,7 @@ import pytest
 from patience import PATIENCE_S, until
 from staging_world import HOSTS, Plant, deny_web, everywhere, planted
 
-from orchestrator.control.compiler import Compiled
+from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.enforcement import Report
 from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.policy.formats.native import acl_from_json
@@ -122,22 +122,22 @@ def test_what_may_follow_is_decided_by_what_was_published_last(plant: Plant, mon
     everywhere(plant, deny_web("egress"))
     target = plant.put(deny_web("ingress"))
     at_it, go_on, committed = threading.Event(), threading.Event(), threading.Event()
-    compiler, compile_latest = plant.control._maker._compiler, plant.control._maker._compiler.compile
+    compile_latest = Compiler.compile
 
-    def compile_in_turn(domain: str, snapshot: PolicySnapshot, **named: bool) -> Compiled:
+    def compile_in_turn(compiler: Compiler, domain: str, snapshot: PolicySnapshot, **named: bool) -> Compiled:
         if snapshot.generation == target and threading.current_thread().name == "control":
             at_it.set()
             assert go_on.wait(PATIENCE_S)
-        return compile_latest(domain, snapshot, **named)
+        return compile_latest(compiler, domain, snapshot, **named)
 
     def wait_for_the_loop(_: Committed) -> None:
         committed.set()
         until(lambda: plant.program.generation >= target)
 
-    monkeypatch.setattr(compiler, "compile", compile_in_turn)
+    monkeypatch.setattr(Compiler, "compile", compile_in_turn)
     plant.read_back(*HOSTS)
     assert at_it.wait(PATIENCE_S)
-    heard = plant.control._heard
+    heard = plant.control.hear
     monkeypatch.setattr(plant.store, "_notices", Notices(plant.store.engine))
     plant.store.subscribe(wait_for_the_loop)  # before the control hears of it
     plant.store.subscribe(heard)

@@ -37,7 +37,7 @@ def plants(tmp_path: Path) -> Iterator[tuple[Plant, Plant]]:
 
 def hear(plant: Plant, generation: int) -> None:
     """A notice of the other service's commit comes, and what comes of it is published."""
-    plant.control._loop.look_at("pop")
+    plant.control.loop.look_at("pop")
     until(lambda: plant.program.generation >= generation, what=lambda: f"it is at {plant.program.generation}")
 
 

@@ -81,7 +81,7 @@ class Plant:
         threads += [threading.Thread(target=one, args=(place,)) for place in range(len(works))]
         for thread in threads[1:]:
             thread.start()
-        while len(self.control._queue(None)._waiting) < len(works):
+        while self.control.queue(None).waiting < len(works):
             go.wait(0.005)
         go.set()
         for thread in threads:
@@ -195,7 +195,7 @@ def test_more_than_fit_are_carried_out_in_turns_and_alone_after_a_failure() -> N
     assert begun.wait(30)
     for thread in threads[1:]:
         thread.start()
-    while len(queue._waiting) < 7:
+    while queue.waiting < 7:
         go.wait(0.005)
     go.set()
     for thread in threads:
@@ -347,7 +347,7 @@ def test_a_large_write_is_carried_out_alone_and_as_a_long_one() -> None:
         thread = threading.Thread(target=queue.do, args=(lambda _: None, payer), kwargs={"is_large": is_large})
         thread.start()
         threads.append(thread)
-        while len(queue._waiting) < len(threads) - 1:
+        while queue.waiting < len(threads) - 1:
             go.wait(0.005)
     go.set()
     for thread in threads:
@@ -379,7 +379,7 @@ def test_long_writes_of_one_tenant_come_after_many_of_others(clock: Time, monkey
     threads += [threading.Thread(target=queue.do, args=(lambda _: None, "red")) for _ in range(2)]
     for thread in threads[1:]:
         thread.start()
-    while len(queue._waiting) < 2:
+    while queue.waiting < 2:
         go.wait(0.005)
     go.set()
     threads[0].join(30)

@@ -80,7 +80,7 @@ def test_a_list_is_summed_up(store: Store, wall: FakeWall) -> None:
     for packets in ({a: 5, strange: 7}, {a: 1, b: 4}, {strange: 1}):
         wall.now += dt.timedelta(seconds=1)
         with store.write() as unit:
-            HitHistory(unit.hit_summaries._tx, "pop").append(counts(packets))
+            HitHistory(unit.transaction, "pop").append(counts(packets))
     with store.read() as unit:
         found = unit.hit_summaries.of(
             "blue", top=5, resolution=Resolution.MOMENTS, since=wall.now - dt.timedelta(hours=1)
@@ -108,7 +108,7 @@ def test_what_is_dropped_ahead_of_the_hosts_is_decided_too(store: Store, wall: F
     edge = {cookie(Tier.EDGE, "b"): 90}
     wall.now += dt.timedelta(seconds=1)
     with store.write() as unit:
-        HitHistory(unit.hit_summaries._tx, "pop").append(counts({**hosts, **servers, **edge}))
+        HitHistory(unit.transaction, "pop").append(counts({**hosts, **servers, **edge}))
     with store.read() as unit:
         every, alone = (
             unit.hit_summaries.of("blue", top=5, resolution=Resolution.MOMENTS, since=wall.now, tier=tier)

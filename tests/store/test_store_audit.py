@@ -173,7 +173,7 @@ def test_a_commit_without_an_answer_does_not_break_the_chain(store: Store, monke
     act(store, 2)
     with store.turn() as turn:
         turn.unit.events.append("domain.changed", "pop", {})
-        connection = turn.unit._tx.connection
+        connection = turn.unit.transaction.connection
         commit = connection.commit
 
         def lost() -> None:

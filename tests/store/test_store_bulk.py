@@ -45,7 +45,7 @@ def rows_written(store: Store) -> Iterator[list[int]]:
 
 def changes_so_far(store: Store) -> int:
     with store.write() as unit:
-        driver = unit._tx.connection.connection.driver_connection
+        driver = unit.transaction.connection.connection.driver_connection
         assert isinstance(driver, sqlite3.Connection)
         return driver.total_changes
 

@@ -196,7 +196,7 @@ def test_what_a_tenant_counted_goes_with_it(store: Store) -> None:
     take(store, 1, frame("host1", 1, (cookies["a"], 10), (cookie(Kind.INGRESS_DEFAULT, 1), 4)))
     with store.write() as unit:
         unit.tenants.delete("blue")
-        assert len(HitHistory(unit._tx, "pop").totals()) == 0
+        assert len(HitHistory(unit.transaction, "pop").totals()) == 0
     take(store, 1, frame("host1", 2, (cookies["b"], 5)))
     with store.read() as unit:
         assert unit.hits.rates("pop").packets.tolist() == [5]
@@ -238,8 +238,8 @@ def test_history_is_bounded_in_octets(open_another: Callable[..., Store], wall: 
         take(store, 1, frame("host1", sequence, (cookies["a"], 1)))
         wall.move(seconds=45)
     with store.read() as unit:
-        history = HitHistory(unit._tx, "pop")
-        kept = [history._stretches(each, 0, None) for each in Resolution]
+        history = HitHistory(unit.transaction, "pop")
+        kept = [history.stretches(each, 0) for each in Resolution]
         octets = sum(len(stretch.counts.to_bytes()) for stretches in kept for stretch in stretches)
         assert octets <= limit + 3 * 40  # what came since the last minute, and what is not folded yet
         assert unit.hits.rates("pop", since=wall.now - dt.timedelta(days=9)).since > wall.now - dt.timedelta(days=9)

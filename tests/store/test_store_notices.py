@@ -88,12 +88,12 @@ def test_a_commit_whose_answer_was_lost_is_heard_of_when_it_was_done(
     heard: queue.Queue[Committed] = queue.Queue()
     store.subscribe(heard.put)
     assert heard.get(timeout=PATIENCE_S) == UNKNOWN
-    notices, come, go_on = store._notices, threading.Event(), threading.Event()
-    hear, commit = notices._heard, Connection.commit
+    come, go_on = threading.Event(), threading.Event()
+    hear, commit = Notices.hear, Connection.commit
 
-    def heard_in_turn(payload: str) -> None:
+    def heard_in_turn(notices: Notices, payload: str) -> None:
         assert notice_first or go_on.wait(PATIENCE_S)
-        hear(payload)
+        hear(notices, payload)
         come.set()
 
     def then_cut_off(connection: Connection) -> None:
@@ -101,7 +101,7 @@ def test_a_commit_whose_answer_was_lost_is_heard_of_when_it_was_done(
         assert not notice_first or come.wait(PATIENCE_S)
         raise psycopg.OperationalError("the connection was cut off")
 
-    monkeypatch.setattr(notices, "_heard", heard_in_turn)
+    monkeypatch.setattr(Notices, "hear", heard_in_turn)
     with monkeypatch.context() as patched:
         patched.setattr(Connection, "commit", then_cut_off)
         with pytest.raises(Unreachable), store.write() as unit:
@@ -140,21 +140,21 @@ def test_an_answer_that_comes_while_the_notice_is_heard_leaves_nothing_behind() 
             return found
 
     notices, tx = _unconnected(), _Saying()
-    notices._unanswered = Unhurried()  # type: ignore[assignment]
+    notices.unanswered = Unhurried()  # type: ignore[assignment]
     with notices.announced(tx, Committed({"pop": 3}, None)):  # type: ignore[arg-type]
-        hears = threading.Thread(target=notices._heard, args=(tx.payload,))
+        hears = threading.Thread(target=notices.hear, args=(tx.payload,))
         hears.start()
         assert looked.wait(PATIENCE_S)
     answered.set()
     hears.join()
-    assert notices._unanswered == {}
+    assert notices.unanswered == {}
 
 
 @pytest.mark.parametrize("payload", ["", "hello", "7", "{}", '{"from": "a", "number": 1, "domains": null}'])
 def test_a_notice_that_nobody_can_read_says_that_something_may_have_been_missed(payload: str) -> None:
-    notices, heard = _unconnected(), list[Committed]()
-    notices._listeners[0] = heard.append
-    notices._heard(payload)
+    notices, heard = Notices(create_engine("sqlite://")), list[Committed]()
+    notices.subscribe(heard.append)
+    notices.hear(payload)
     assert heard == [UNKNOWN]
 
 

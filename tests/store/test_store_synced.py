@@ -19,7 +19,7 @@ FULL, NORMAL = 2, 1
 
 def level(unit: Unit) -> int:
     """How the transaction under way will be synced (SQLite)."""
-    found: int = unit._tx.connection.exec_driver_sql("PRAGMA synchronous").scalar_one()
+    found: int = unit.transaction.connection.exec_driver_sql("PRAGMA synchronous").scalar_one()
     return found
 
 

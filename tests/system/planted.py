@@ -49,7 +49,7 @@ def hasty() -> None:
 
     def early(self: Control, turn: Any, edited: Any) -> Any:
         for domain, step in edited.steps.items():
-            self._maker.publish(domain, step)
+            self.maker.publish(domain, step)
         time.sleep(0.3)
         return commit(self, turn, edited)
 

@@ -65,6 +65,7 @@ class _Domain:
     were not asked, as they would report it; `unmade`: why servers' programs could not be made.
     """
 
+    rates: UpdateRates
     tenants: TenantCompiler = field(default_factory=TenantCompiler)
     compilers: dict[str, ServerCompiler] = field(default_factory=dict)
     prepared: dict[int, Goal] = field(default_factory=dict)
@@ -73,7 +74,6 @@ class _Domain:
     asks: Asks = field(default_factory=Asks)
     vouched: dict[str, PointReport] = field(default_factory=dict)
     unmade: dict[str, str] = field(default_factory=dict)
-    rates: UpdateRates = field(default_factory=lambda: UpdateRates(time.monotonic))
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -185,7 +185,7 @@ class ServerManager:
 
     def _domain_state(self, domain: str) -> _Domain:
         with self._changed:
-            return self._domains.setdefault(domain, _Domain())
+            return self._domains.setdefault(domain, _Domain(UpdateRates(self._clock)))
 
     def _drop_who_left(self, domain: str, known: _Domain, goal: Goal) -> None:
         """Forget removed servers.

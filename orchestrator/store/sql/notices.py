@@ -60,7 +60,8 @@ class Notices:
         self._listeners: dict[int, Listener] = {}
         self._next = 0
         self._sent = itertools.count()
-        self._unanswered: dict[int, _Fate] = {}
+        self.unanswered: dict[int, _Fate] = {}
+        """Our commits without an answer so far, or for good."""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -70,7 +71,7 @@ class Notices:
             key, self._next = self._next, self._next + 1
             self._listeners[key] = listener
             if self._shared and self._thread is None:
-                self._thread = threading.Thread(target=self._hear, name="store-notices", daemon=True)
+                self._thread = threading.Thread(target=self._listen, name="store-notices", daemon=True)
                 self._thread.start()
         return lambda: self._drop(key)
 
@@ -91,17 +92,17 @@ class Notices:
         forms = (orjson.dumps(form).decode() for form in ({**without[0], "steps": dict(committed.steps)}, *without))
         payload = next(form for form in forms if len(form.encode()) <= _LONGEST_NOTICE)
         tx.rows(_NOTIFY, channel=CHANNEL, payload=payload)
-        self._unanswered[number] = _Fate.OPEN
+        self.unanswered[number] = _Fate.OPEN
         try:
             yield
         except BaseException:
             with self._lock:
-                came, self._unanswered[number] = self._unanswered[number], _Fate.LOST
+                came, self.unanswered[number] = self.unanswered[number], _Fate.LOST
             if came is _Fate.CAME:
                 self._tell_late(number, committed)
             raise
         with self._lock:  # who hears of it looks first, and then notes that it came
-            del self._unanswered[number]
+            del self.unanswered[number]
 
     def tell(self, committed: Committed, *, besides: Listener | None = None) -> None:
         """Call every listener but one.
@@ -128,19 +129,19 @@ class Notices:
         with self._lock:
             self._listeners.pop(key, None)
 
-    def _hear(self) -> None:
+    def _listen(self) -> None:
         """Listen until closed.
 
         A broken connection is made anew, and listeners are told that they may have missed.
         """
         while not self._stopping.is_set():
             try:
-                self._hear_once()
+                self._listen_once()
             except psycopg.Error as error:
                 _log.warning("the store's notices are interrupted: %s", error)
                 self._stopping.wait(_RETRY_S)
 
-    def _hear_once(self) -> None:
+    def _listen_once(self) -> None:
         url = self._engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
         address = make_conninfo(url, connect_timeout=5, **LIVENESS)
         with psycopg.connect(address, autocommit=True) as connection:
@@ -148,9 +149,10 @@ class Notices:
             self.tell(UNKNOWN)
             while not self._stopping.is_set():
                 for notice in connection.notifies(timeout=_LOOK_UP_S):
-                    self._heard(notice.payload)
+                    self.hear(notice.payload)
 
-    def _heard(self, payload: str) -> None:
+    def hear(self, payload: str) -> None:
+        """Tell listeners of a notice that PostgreSQL delivered."""
         try:
             notice = orjson.loads(payload)
             sender, number = notice["from"], notice["number"]
@@ -168,13 +170,13 @@ class Notices:
             self.tell(committed)
             return
         with self._lock:
-            is_lost = self._unanswered.get(number) is _Fate.LOST
-            if number in self._unanswered and not is_lost:
-                self._unanswered[number] = _Fate.CAME
+            is_lost = self.unanswered.get(number) is _Fate.LOST
+            if number in self.unanswered and not is_lost:
+                self.unanswered[number] = _Fate.CAME
         if is_lost:
             self._tell_late(number, committed)
 
     def _tell_late(self, number: int, committed: Committed) -> None:
         """A commit was done whose answer was lost: listeners are told now."""
-        self._unanswered.pop(number, None)
+        self.unanswered.pop(number, None)
         self.tell(committed)

@@ -61,7 +61,7 @@ class Prepared:
         columns: Sequence[str] | None = None,
         changes: Table | None = None,
     ) -> None:
-        self._statement = statement
+        self.statement = statement
         self._columns = columns
         self._words: dict[str, _Words] = {}
         example = statement(sqlite.insert) if callable(statement) else statement
@@ -70,18 +70,19 @@ class Prepared:
 
     def carry_out(self, driver: Driver, dialect: Dialect, parameters: Mapping[str, object]) -> Rows:
         """Ask it, and give back what it returns."""
-        words = self._words.get(dialect.name) or self._put(dialect)
+        words = self._words.get(dialect.name) or self.compile(dialect)
         answer = driver.execute(words.text, parameters)  # type: ignore[arg-type]  # each has words of its own
         return [] if words.row is None else list(map(words.row, answer.fetchall()))
 
     def carry_out_each(self, driver: Driver, dialect: Dialect, many: Sequence[Mapping[str, object]]) -> None:
         """Ask it once for each of many parameters."""
-        words = self._words.get(dialect.name) or self._put(dialect)
+        words = self._words.get(dialect.name) or self.compile(dialect)
         driver.cursor().executemany(words.text, many)  # type: ignore[arg-type]
 
-    def _put(self, dialect: Dialect) -> _Words:
+    def compile(self, dialect: Dialect) -> _Words:
+        """Return it in a dialect, as it is kept from now on. Raises ValueError where it has values of its own."""
         on_postgres = dialect.name == "postgresql"
-        statement = self._statement
+        statement = self.statement
         if callable(statement):
             statement = statement(postgresql.insert if on_postgres else sqlite.insert)
         compiled = statement.compile(dialect=dialect if on_postgres else _SQLITE, column_keys=self._columns)
