@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.compile.filters.lists import check_carried
 from orchestrator.compile.filters.rows import Plane, filter_program, without_connections
 from orchestrator.control.publisher import PublishedTier
 from orchestrator.placement.lifting import LiftedRule
-from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.model import Policy, ReturnTraffic
 from orchestrator.program.program import Program, Tier
 from orchestrator.store.records import PolicySnapshot
@@ -76,8 +76,9 @@ def check_tracking(unit: Unit, domain: str) -> None:
     Raises BadPolicy with the rule's place.
     """
     policy = unit.domains.policy(domain).policy
-    if policy.return_traffic is ReturnTraffic.TRACKED and any(plane.tracks for plane in _planes(unit, domain)):
-        check_trackable(policy)
+    tracking = [plane for plane in _planes(unit, domain) if plane.tracks]
+    if policy.return_traffic is ReturnTraffic.TRACKED and tracking:
+        check_carried(policy, carries_stateless=all(plane.carries_stateless for plane in tracking))
 
 
 def _planes(unit: Unit, domain: str) -> frozenset[Plane]:

@@ -393,14 +393,15 @@ def test_a_rate_of_messages_about_path_mtu_that_no_switch_keeps_is_refused(
     assert admin.domain(f"rate-{rate}").path_mtu_rate == 7
 
 
-def test_a_stateless_rule_is_taken_where_hosts_track_and_refused_by_name_where_firewalls_do(admin: Client) -> None:
+def test_a_stateless_rule_is_taken_where_hosts_track_and_refused_by_name_where_iptables_does(admin: Client) -> None:
     admin.create_domain("alone")
     admin.create_tenant("alone-shop", domain="alone", prefixes=[Prefix.parse("10.250.0.0/16")])
     marked = {**DNS, "stateless": True}
     admin.put_acl("alone-shop", rules(SSH, marked))
     assert [rule.stateless for rule in admin.acl("alone-shop").acl.rules] == [False, True]
     admin.set_return_traffic("alone", ReturnTraffic.TRACKED)
-    admin.add_firewall("alone", "alone-fw", "nftables")
+    admin.add_firewall("alone", "alone-nft", "nftables")
+    admin.add_firewall("alone", "alone-fw", "iptables")
     carriers = [Carrier("alone-fw", 1, Link("l1", "02:00:00:00:00:01"), Link("r1", "02:00:00:00:00:02"))]
     with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
         admin.set_spread("alone", carriers, stateful=True)
@@ -409,6 +410,14 @@ def test_a_stateless_rule_is_taken_where_hosts_track_and_refused_by_name_where_f
     with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
         admin.put_rule("alone-shop", rule_from_json(marked))
     assert not any(rule.stateless for rule in admin.acl("alone-shop").acl.rules)
+    admin.remove_firewall("alone", "alone-fw")
+    admin.put_rule("alone-shop", rule_from_json(marked))
+    with pytest.raises(BadPolicy, match="rule 'dns' looks at fragments"):
+        admin.put_rule(
+            "alone-shop", rule_from_json({"id": "dns", "action": "deny", "fragments": True, "stateless": True})
+        )
+    with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
+        admin.add_firewall("alone", "alone-fw", "iptables")
 
 
 @pytest.mark.parametrize(

@@ -15,23 +15,25 @@ that stands between its tenants. A pre-filter in front of hosts that enforce the
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.cookies import Kind
+from orchestrator.compile.cookies import HIGHEST_NUMBER, LEAVES, PART_BITS, Kind
 from orchestrator.compile.filters.comments import comment
+from orchestrator.compile.lists.alone import numbers_alone, rules_alone, tenant_alone
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.lists import return_atoms
-from orchestrator.errors import AclflowError
+from orchestrator.errors import AclflowError, BadPolicy
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.formats.express import NO_PACKETS
-from orchestrator.policy.model import Action, Direction, Policy, ReturnTraffic, Tenant
+from orchestrator.policy.model import Action, Direction, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.protocols import IPV6_FRAGMENT
+from orchestrator.policy.stateless import is_mixed, view_of_operator, view_of_tracking
 from orchestrator.program.rules import (
     ANY_BYTE,
     EGRESS,
@@ -61,7 +63,8 @@ class Line(NamedTuple):
     """One row: its match, its verdict, its counter's comment, and whether it logs.
 
     Numbers below zero match everything, as does a flag mask of zero; port ranges are (lowest, highest). A row that is
-    `limited` permits so many packets a second, and denies those beyond.
+    `limited` permits so many packets a second, and denies those beyond. One that `leaves` packets to connections
+    neither decides nor counts.
     """
 
     source: Prefix
@@ -77,6 +80,7 @@ class Line(NamedTuple):
     comment: str
     log: bool = False
     limited: bool = False
+    leaves: bool = False
 
     @property
     def slots(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -135,6 +139,15 @@ class FilterList:
         """Whether each row admits messages about path MTU as return traffic."""
         return np.asarray((self.kind == Kind.INGRESS_RETURN) & (self.rules.icmp_type >= 0))
 
+    @property
+    def leaves(self) -> npt.NDArray[np.bool_]:
+        """Whether each row leaves packets to be asked about by their connections (`lists/alone.py`)."""
+        return np.asarray(self.rules.number & np.uint64(PART_BITS) == LEAVES)
+
+    @property
+    def _numbers(self) -> npt.NDArray[np.uint64]:
+        return np.asarray(self.rules.number & np.uint64(HIGHEST_NUMBER))
+
     def lines(self) -> Iterator[Line]:
         """Every row in order."""
         rules = self.rules
@@ -146,9 +159,10 @@ class FilterList:
             zip(rules.dp_lo.tolist(), rules.dp_hi.tolist(), strict=True),
             *(getattr(rules, name).tolist() for name in ("icmp_type", "icmp_code", "flags_value", "flags_mask")),
             (rules.action == PERMIT).tolist(),
-            (comment(Kind(kind), n) for kind, n in zip(self.kind.tolist(), rules.number.tolist(), strict=True)),
+            (comment(Kind(kind), n) for kind, n in zip(self.kind.tolist(), self._numbers.tolist(), strict=True)),
             (rules.log == 1).tolist(),
             self.limited.tolist(),
+            self.leaves.tolist(),
         )
         return map(Line._make, zip(*columns, strict=True))
 
@@ -181,13 +195,19 @@ class FilterList:
         return replace(self, rules=kept, kind=self.kind[mine])
 
 
-def filter_lists(policy: Policy) -> tuple[FilterList, ...]:
+def filter_lists(policy: Policy, *, carries_stateless: bool = False) -> tuple[FilterList, ...]:
     """Every list of a policy: the operator's, then each tenant's egress and ingress.
+
+    Where connections are tracked, a plane that does not carry stateless rules refuses them; for one that does these are
+    the lists about packets that open connections, and `alone_lists` has the others.
 
     Raises TooLarge where a list cannot be expanded, BadPolicy where a rule has no number, both with their place.
     """
     if policy.return_traffic is ReturnTraffic.TRACKED:
-        check_trackable(policy)
+        check_carried(policy, carries_stateless=carries_stateless)
+    if is_mixed(policy):
+        tenants = tuple(replace(each, acl=view_of_tracking(each.acl)) for each in policy.tenants)
+        policy = replace(policy, operator=view_of_operator(policy.operator), tenants=tenants)
     lists = [operator_list(policy)]
     for tenant in policy.tenants:
         try:
@@ -195,6 +215,40 @@ def filter_lists(policy: Policy) -> tuple[FilterList, ...]:
         except AclflowError as error:
             raise error.within(f"tenants[{tenant.id}].acl") from None
     return tuple(lists)
+
+
+def alone_lists(policy: Policy) -> tuple[FilterList, ...]:
+    """Every list as it decides about packets alone; lists without a default, of which some rows leave packets.
+
+    Those that would leave every packet are left out. Raises as `filter_lists` does.
+    """
+    numbers = numbers_alone(policy.operator, policy.operator_numbers)
+    asked = replace(policy, operator=rules_alone(policy.operator), operator_numbers=numbers)
+    lists = [operator_list(asked)]
+    for tenant in policy.tenants:
+        if tenant.acl.has_stateless:
+            lists += tenant_lists(tenant_alone(tenant), policy.return_traffic)
+    kept = (each for each in lists if each.stage is Stage.OPERATOR or not each.leaves.all())
+    return tuple(replace(each, default=None) for each in kept)
+
+
+def check_carried(policy: Policy, *, carries_stateless: bool) -> None:
+    """Refuse rules that a packet filter which tracks connections cannot carry out.
+
+    Raises BadPolicy with the rule's place.
+    """
+    check_trackable(policy, carries_stateless=carries_stateless)
+    _check_whole(policy.operator, "operator")
+    for tenant in policy.tenants:
+        _check_whole(tenant.acl.rules, f"tenants[{tenant.id}].acl.rules")
+
+
+def _check_whole(rules: Sequence[Rule], place: str) -> None:
+    """Refuse rules about fragments: the kernel puts these together before any rule is asked."""
+    for position, rule in enumerate(rules):
+        if rule.fragments:
+            text = f"rule '{rule.id}' looks at fragments, which firewall VNFs that track connections put together first"
+            raise BadPolicy(f"{text}; leave `fragments` out", place=f"{place}[{position}]")
 
 
 def operator_list(policy: Policy) -> FilterList:

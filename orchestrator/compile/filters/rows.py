@@ -46,6 +46,11 @@ class Plane(enum.Enum):
         """Whether it can track connections whose both directions it sees."""
         return self is not Plane.QUEUE
 
+    @property
+    def carries_stateless(self) -> bool:
+        """Whether it carries stateless rules out where it tracks connections."""
+        return self is Plane.NFTABLES
+
 
 class Filter(enum.IntEnum):
     """Which filter a row is of: the `table` of its key."""
@@ -69,7 +74,7 @@ CLOSED = "policy DROP"
 
 _COOKIE_BITS = 20
 """Names share cookies rarely, and blocks of a program (cookies with the same upper bits) hold several names."""
-_OF_A_TENANT = re.compile(r"(?:(?:chain|map) )?(?:egress|ingress)_(\d+)(?:_| |\Z)")
+_OF_A_TENANT = re.compile(r"(?:(?:chain|map) )?(?:alone_|raw_)?(?:egress|ingress)_(\d+)(?:_| |\Z)")
 
 
 def filter_program(

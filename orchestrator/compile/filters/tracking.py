@@ -30,7 +30,12 @@ _REQUESTS: Mapping[Family, tuple[int, tuple[int, ...], int]] = {
 }
 """ICMP's number, the types that ask for something, and the other IP version's ICMP, which opens nothing."""
 _ICMP_NAME = {Family.IPV4: "icmp", Family.IPV6: "icmpv6"}
-_INVALID, _RELATED, _NEW, _UNTRACKED = 1, 4, 8, 64
+_INVALID, _RELATED, _NEW, UNTRACKED = 1, 4, 8, 64
+CONFIRMED = 8
+"""The bit of a connection's status that says that its first packet has passed."""
+OPENER_UNKNOWN, ANSWERER_UNKNOWN = 0x2000_0000, 0x4000_0000
+"""Bits of a connection's mark: this end decided alone about the first packet, so it does not know the connection."""
+_UNKNOWN = OPENER_UNKNOWN | ANSWERER_UNKNOWN
 _TO_ANSWERER, _TO_OPENER = 0, 1
 """Directions, in numbers as nft lists them."""
 
@@ -64,14 +69,17 @@ def nftables_errors(ip: str, prefixes: Sequence[str]) -> list[str]:
     return [*answerers, *openers, "drop"]
 
 
-def nftables_rules(ip: str) -> list[str]:
+def nftables_rules(ip: str, *, mixed: bool = False) -> list[str]:
     """Return the rules in front of lists.
 
-    The map `errors` leads to tenants' chains of ICMP errors.
+    The map `errors` leads to tenants' chains of ICMP errors. `mixed`: among stateless rules, untracked packets pass on
+    to what decides alone, and an end that does not know a connection drops its packets by itself.
     """
+    strangers = f"ct state {UNTRACKED:#x} {ip} saddr != @{OURS} {ip} daddr != @{OURS} drop"
+    known = [f"ct direction {way} meta l4proto 0 drop" for way in (_TO_ANSWERER, _TO_OPENER)]
     return [
         f"ct state {_INVALID:#x} drop",
-        f"ct state {_UNTRACKED:#x} drop",
+        *([strangers, *known] if mixed else [f"ct state {UNTRACKED:#x} drop", f"ct mark & {_UNKNOWN:#x} != 0 drop"]),
         f"ct state {_NEW:#x} jump {OPENS}",
         f"ct direction {_TO_OPENER} jump {REPLIES}",
         f"ct state {_RELATED:#x} {ip} saddr != @{OURS} {ip} daddr != @{OURS} drop",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from orchestrator.compile.filters import tracking
+from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.limits import Limits, limit_text, messages_measure, reports_measure
 from orchestrator.compile.filters.lists import FilterList, Stage, World
 from orchestrator.compile.nftables.plan import Plan
 from orchestrator.compile.nftables.space import Space
-from orchestrator.compile.nftables.words import ICMP_NAME
+from orchestrator.compile.nftables.words import ICMP_NAME, IP
 from orchestrator.compile.nftables.write import Declarations, PlanWriter
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Action
@@ -82,6 +84,36 @@ class ListTable:
                 self.list_chain(each, world, suffix)
                 jumps.append(f"jump {world_name(each.name + suffix, world)}")
         return jumps
+
+    def owned(self) -> None:
+        """Declare the set of all tenants' addresses."""
+        senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
+        ours = [prefix for each in senders for prefix in self.prefixes(each)]
+        self.declared.set("ours", [f"{IP[self.family]} saddr"], ours)
+
+    def tracking(self) -> None:
+        """Declare the chains that sort out packets of no connection."""
+        for name, rules in tracking.nftables_chains(self.family):
+            self.declared.chain(name, rules)
+        senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
+        for each in senders:
+            rules = tracking.nftables_errors(IP[self.family], self.prefixes(each))
+            self.declared.chain(tracking.errors_name(each.tenant), rules)
+        jumps = [
+            f"{prefix} : jump {tracking.errors_name(each.tenant)}" for each in senders for prefix in self.prefixes(each)
+        ]
+        self.declared.map(tracking.ERRORS, [f"{IP[self.family]} saddr"], jumps, "flags interval")
+
+    def by_leg(self) -> list[str]:
+        """Return rules that drop source addresses which the packet's leg does not have.
+
+        None where one tenant owns every address.
+        """
+        source = f"{IP[self.family]} saddr"
+        owned = [prefix for each in self.tenants for prefix in each.prefixes if prefix.family is self.family]
+        if any(not prefix.length for prefix in owned):
+            return []
+        return [f'iifname "{OUTSIDE}" {source} @ours drop', f'iifname "{INSIDE}" {source} != @ours drop']
 
     def prefixes(self, each: FilterList) -> list[str]:
         """A list's prefixes of this IP version."""

@@ -13,7 +13,8 @@ A packet whose transport header is cut short is dropped, as is an IPv6 packet wh
 ports cannot be told, so no list can be asked. Mode `full` (see `filterlists`): every list is enforced.
 
 Where connections are tracked, lists are asked about the packet that opened the connection (`filters/tracking.py`), and
-later fragments, of which the kernel leaves none, are dropped.
+later fragments, of which the kernel leaves none, are dropped. With stateless rules among them the tables are others
+(`stateless.py`).
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.compile.filters import tracking
-from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.limits import Limits
-from orchestrator.compile.filters.lists import Stage, World, filter_lists
+from orchestrator.compile.filters.lists import Stage, World, alone_lists, filter_lists
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan, plan_by_address
+from orchestrator.compile.nftables.stateless import StatelessTable
 from orchestrator.compile.nftables.words import IP, address
 from orchestrator.compile.nftables.write import block
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Policy, ReturnTraffic
+from orchestrator.policy.stateless import is_mixed
 
 TABLE = "aclflow"
 
@@ -52,7 +54,10 @@ def nftables_objects(policy: Policy, planned: Planned = plan) -> Mapping[Family,
 
     Raises TooLarge and BadPolicy as `filter_lists` does.
     """
-    lists, limits = filter_lists(policy), Limits.of_policy(policy)
+    lists, limits = filter_lists(policy, carries_stateless=True), Limits.of_policy(policy)
+    if is_mixed(policy):
+        alone = alone_lists(policy)
+        return {family: StatelessTable(family, lists, alone, limits).written() for family in Family}
     first = policy.return_traffic is ReturnTraffic.TRACKED
     way = plan_by_address if first else planned
     return {family: _Table(family, lists, way, limits, first=first).written() for family in Family}
@@ -71,11 +76,9 @@ class _Table(ListTable):
     def written(self) -> Objects:
         """Return the declarations inside the table."""
         self.headers()
-        senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
-        ours = [prefix for each in senders for prefix in self.prefixes(each)]
-        self.declared.set("ours", [f"{IP[self.family]} saddr"], ours)
+        self.owned()
         if self.first:
-            self._tracking()
+            self.tracking()
         for later in (False,) if self.first else (True, False):
             world = World(self.family, later)
             for each in self.tenants:
@@ -83,19 +86,6 @@ class _Table(ListTable):
             for stage in _HOOKS:
                 self._hook(stage, world)
         return self.declared.objects
-
-    def _tracking(self) -> None:
-        """Declare the chains that sort out packets of no connection."""
-        for name, rules in tracking.nftables_chains(self.family):
-            self.declared.chain(name, rules)
-        senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
-        for each in senders:
-            rules = tracking.nftables_errors(IP[self.family], self.prefixes(each))
-            self.declared.chain(tracking.errors_name(each.tenant), rules)
-        jumps = [
-            f"{prefix} : jump {tracking.errors_name(each.tenant)}" for each in senders for prefix in self.prefixes(each)
-        ]
-        self.declared.map(tracking.ERRORS, [f"{IP[self.family]} saddr"], jumps, "flags interval")
 
     def _hook(self, stage: Stage, world: World) -> None:
         """The chain at a hook, or the one that it sends later fragments to."""
@@ -116,15 +106,4 @@ class _Table(ListTable):
         else:
             tracks = tracking.nftables_rules(IP[self.family]) if self.first else []
             self.declared.chain("whole", ["meta l4proto vmap @headers", *tracks, *way])
-            self.declared.chain(name, [hook, *self._by_leg(), later, "meta l4proto >= 0 goto whole", "drop"])
-
-    def _by_leg(self) -> list[str]:
-        """Return rules that drop source addresses which the packet's leg does not have.
-
-        None where one tenant owns every address.
-        """
-        source = f"{IP[self.family]} saddr"
-        owned = [prefix for each in self.tenants for prefix in each.prefixes if prefix.family is self.family]
-        if any(not prefix.length for prefix in owned):
-            return []
-        return [f'iifname "{OUTSIDE}" {source} @ours drop', f'iifname "{INSIDE}" {source} != @ours drop']
+            self.declared.chain(name, [hook, *self.by_leg(), later, "meta l4proto >= 0 goto whole", "drop"])

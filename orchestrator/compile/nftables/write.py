@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import NamedTuple
 
 from orchestrator.compile.filters import limits as filterlimits
 from orchestrator.compile.filters.lists import Line
@@ -72,6 +73,18 @@ def _elements(elements: Iterable[str]) -> list[str]:
     return ["elements = {", *found, "}"] if found else []
 
 
+class Doings(NamedTuple):
+    """What the rows of a list do, in nft's words."""
+
+    permit: str = "accept"
+    deny: str = "drop"
+    leave: str = ""
+    """With a packet that is left to connections."""
+
+
+DECIDES = Doings()
+
+
 @dataclass(slots=True)
 class PlanWriter:
     """Writes the plan of one list of a tenant (its number; 0: the operator).
@@ -87,6 +100,7 @@ class PlanWriter:
     tenant: int = 0
     counted: bool = True
     first: bool = False
+    doings: Doings = DECIDES
     _chains: dict[int, str] = field(default_factory=dict)
     _conditions: dict[int, list[tuple[Axis | None, str]]] = field(default_factory=dict)
     _about_icmp: frozenset[int] = field(init=False)
@@ -110,7 +124,8 @@ class PlanWriter:
     def _rule(self, row: int, cut: frozenset[Axis]) -> str:
         line = self.space.lines[row]
         start = self._looked_at(row, cut)
-        counter, comment = (["counter"], [f'comment "{line.comment}"']) if self.counted else ([], [])
+        counts = self.counted and not line.leaves
+        counter, comment = (["counter"], [f'comment "{line.comment}"']) if counts else ([], [])
         return " ".join([*start, *counter, self._verdict(line), *comment])
 
     def _looked_at(self, row: int, cut: frozenset[Axis]) -> list[str]:
@@ -127,7 +142,7 @@ class PlanWriter:
         return f"{' . '.join(masked)} vmap @{name}"
 
     def _element(self, key: str, line: Line) -> str:
-        comment = f' comment "{line.comment}"' if self.counted else ""
+        comment = f' comment "{line.comment}"' if self.counted and not line.leaves else ""
         return f"{key}{comment} : {self._verdict(line)}"
 
     def _cut(self, plan: Cut) -> str:
@@ -184,7 +199,9 @@ class PlanWriter:
         return f"{self.name}_{kind}{blake2b(content, digest_size=_NAME_BYTES).hexdigest()}"
 
     def _verdict(self, line: Line) -> str:
-        verdict = "accept" if line.permit else "drop"
+        if line.leaves:
+            return self.doings.leave
+        verdict = self.doings.permit if line.permit else self.doings.deny
         if line.limited:
             rules = filterlimits.nftables_messages(self.tenant)
         elif line.log and self.counted:

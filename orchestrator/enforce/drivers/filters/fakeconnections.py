@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from orchestrator.compile.filters.tracking import CONFIRMED
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.connections import ACK, FIN, RST, SYN, Ends, ends_of
 from orchestrator.policy.model import Packet
@@ -30,6 +31,14 @@ class State(enum.IntFlag):
     UNTRACKED = 64
 
 
+@dataclass(slots=True)
+class Label:
+    """What a filter may read and write of a connection: its mark; and whether its first packet has passed."""
+
+    mark: int = 0
+    is_confirmed: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The result of looking up a packet's connection.
@@ -40,6 +49,7 @@ class Seen:
     state: State
     first: Packet | None = None
     is_reply: bool = False
+    label: Label = field(default_factory=Label)
 
     def load(self, name: str) -> int:
         """A field of the connection, as nftables names it behind `ct`."""
@@ -50,6 +60,8 @@ class Seen:
         first = self.first
         if first is None:
             return -1
+        if name in ("mark", "status"):
+            return self.label.mark if name == "mark" else CONFIRMED * self.label.is_confirmed
         kind = first.icmp_type << 8 | first.icmp_code if first.protocol in (ICMP, ICMPV6) else first.destination_port
         ports = first.protocol in (TCP, UDP)
         ip = "ip" if first.family is Family.IPV4 else "ip6"
@@ -71,6 +83,7 @@ class _Known:
     """A connection: its first packet, whether it was answered, and who has closed it."""
 
     first: Packet
+    label: Label
     answered: bool = False
     closed: frozenset[bool] = frozenset()
     """By whether the answerer has: both, if one of them has reset it."""
@@ -133,14 +146,15 @@ class FakeConnections:
             return True
         if not self._has_room(ends):
             return False
-        self._known[ends] = _Known(seen.first)
+        seen.label.is_confirmed = True
+        self._known[ends] = _Known(seen.first, seen.label)
         return True
 
     def _look_up_error(self, error: Packet, quoted: Packet) -> Seen:
         known = self._known.get(ends_of(quoted))
         if known is None or error.destination != quoted.source:
             return Seen(State.INVALID)
-        return Seen(State.RELATED, known.first, is_reply=not _is_reply(known, quoted))
+        return Seen(State.RELATED, known.first, is_reply=not _is_reply(known, quoted), label=known.label)
 
 
 def _opens(packet: Packet) -> bool:
@@ -165,7 +179,8 @@ def _follow(known: _Known, packet: Packet) -> Seen:
     elif packet.protocol == TCP and flags & FIN:
         known.closed |= {reply}
     known.answered |= reply
-    return Seen(State.ESTABLISHED if known.answered else State.NEW, known.first, is_reply=reply)
+    state = State.ESTABLISHED if known.answered else State.NEW
+    return Seen(state, known.first, is_reply=reply, label=known.label)
 
 
 def _fits(known: _Known, packet: Packet) -> bool:

@@ -24,7 +24,7 @@ from orchestrator.errors import Drifted
 _TABLE = re.compile(r"table (\S+) (\S+) \{(?: # handle (\d+))?\Z")
 _OBJECT = re.compile(r"\t(\w+ \S+) \{(?: # handle (\d+))?\Z")
 _HOOK = re.compile(r"type (\w+) hook (\w+) priority (\S+(?: [-+] \d+)?); policy (\w+);\Z")
-_PRIORITIES = {"filter": "0", "filter - 1": "-1"}
+_PRIORITIES = {"filter": "0", "filter - 1": "-1", "raw": "-300"}
 
 
 @dataclass(slots=True)

@@ -30,6 +30,8 @@ class FakeNft:
 
         An ICMP error quotes another packet.
         """
+        if self.ruleset.untracks(packet):
+            return self.ruleset.send(packet, size=size, came_by=came_by).accepted
         if self.connections.drops(packet, quoted):
             return False
         seen = self.connections.look_up(packet, quoted)

@@ -17,8 +17,10 @@ FAMILIES = {"ip": Family.IPV4, "ip6": Family.IPV6}
 Verdict = tuple[str, ...]
 """``("accept",)``, ``("jump", chain)``, ...; nothing for an element of a set."""
 
-_HOOK = re.compile(r"type filter hook (prerouting|forward) priority (filter - 1|filter|mangle|-?\d+); policy (\w+);")
-_PRIORITIES = {"filter": 0, "filter - 1": -1, "mangle": -150}
+_HOOK = re.compile(
+    r"type filter hook (prerouting|forward) priority (filter - 1|filter|mangle|raw|-?\d+); policy (\w+);"
+)
+_PRIORITIES = {"filter": 0, "filter - 1": -1, "mangle": -150, "raw": -300}
 
 
 @dataclass(slots=True)

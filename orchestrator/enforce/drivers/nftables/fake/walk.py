@@ -29,6 +29,8 @@ DEEPEST = 16
 FINAL = ("accept", "drop")
 _HOOKS = ("prerouting", "forward")
 _WITH_PORTS = tuple(PROTOCOLS[name] for name in ("tcp", "udp", "sctp"))
+_ROUTED = 1
+"""The kind of a destination that is another machine's."""
 _LATER_OFFSET, _DONT_FRAGMENT = 185, 0x4000
 """What stands in the fragment field of a later fragment, and of a whole IPv4 packet."""
 
@@ -41,12 +43,14 @@ class _Break(Exception):
 class Journey:
     """A packet's verdict, counting and reporting comments, and its cost.
 
-    `mark` is what it carries in the end, `came_by` the interface that it came in by.
+    `mark` is what it carries in the end, `came_by` the interface that it came in by. No connection is looked up for one
+    that `is_untracked`.
     """
 
     accepted: bool = False
     mark: int = 0
     came_by: str = ""
+    is_untracked: bool = False
     comments: list[str] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
     lookups: int = 0
@@ -83,18 +87,29 @@ class Ruleset:
         tracked.
         """
         journey = Journey(mark=mark, came_by=came_by)
+        self._pass_hooks(_HOOKS, journey, packet, hidden_protocol, size, seen)
+        return journey
+
+    def untracks(self, packet: Packet) -> bool:
+        """Whether no connection is to be looked up for a packet."""
+        journey = Journey()
+        self._pass_hooks(_HOOKS[:1], journey, packet, UDP, 0, NOTHING_SEEN)
+        return journey.is_untracked
+
+    def _pass_hooks(
+        self, hooks: tuple[str, ...], journey: Journey, packet: Packet, hidden: int, size: int, seen: Seen
+    ) -> None:
         hooked = [
             (*chain.hook, table, chain)
             for (family, _), table in self.tables.items()
             for chain in table.chains.values()
-            if family is packet.family and chain.hook is not None
+            if family is packet.family and chain.hook is not None and chain.hook[0] in hooks
         ]
         for _, _, policy, table, chain in sorted(hooked, key=lambda each: (_HOOKS.index(each[0]), each[1])):
-            walk = _Walk(table, packet, hidden_protocol, size, journey, self.ways, seen, self.spent)
+            walk = _Walk(table, packet, hidden, size, journey, self.ways, seen, self.spent)
             if (walk.chain(chain, 0) or policy) == "drop":
-                return journey
+                return
         journey.accepted = True
-        return journey
 
 
 @dataclass(slots=True)
@@ -177,6 +192,12 @@ class _Walk:
         if words[:2] == ["log", "prefix"]:
             self.journey.reported.append(words[2])
             return 7
+        if words[0] == "notrack":
+            self.journey.is_untracked = True
+            return 1
+        if words[:6] == ["ct", "mark", "set", "ct", "mark", "|"]:
+            self.seen.label.mark |= number(words[6])
+            return 7
         if words[:3] == ["meta", "mark", "set"]:
             self.journey.mark = number(words[3])
             return 4
@@ -201,15 +222,22 @@ class _Walk:
             element = self._find(words[place + 1], tuple(values))
             return place + 2, element is not None, element.verdict if element is not None else None
         (value,) = values
+        place, held = self._compare(words, place, value)
+        return place, held, None
+
+    def _compare(self, words: list[str], place: int, value: int) -> tuple[int, bool]:
+        """Compare a value with what stands at a word; where that ends, and whether it held."""
+        word = words[place]
         if word == "!=" and words[place + 1].startswith("@"):
-            return place + 2, self._find(words[place + 1], (value,)) is None, None
+            return place + 2, self._find(words[place + 1], (value,)) is None
         if word.startswith("@"):
-            return place + 1, self._find(word, (value,)) is not None, None
-        if word in ("==", "!=", ">="):
+            return place + 1, self._find(word, (value,)) is not None
+        if word in ("==", "!=", ">=", "!"):
             other = number(words[place + 1])
-            return place + 2, {"==": value == other, "!=": value != other, ">=": value >= other}[word], None
+            held = {"==": value == other, "!=": value != other, ">=": value >= other, "!": not value & other}[word]
+            return place + 2, held
         low, high = interval(word)
-        return place + 1, low <= value <= high, None
+        return place + 1, low <= value <= high
 
     def _find(self, name: str, values: tuple[int, ...]) -> Element | None:
         self.journey.lookups += 1
@@ -226,7 +254,15 @@ class _Walk:
             name, place = words[place], place + 1
         elif words[place] == "ct":
             size = 4 if words[place + 2].startswith("ip") else 3 if words[place + 1] == "original" else 2
-            return self.seen.load(" ".join(words[place + 1 : place + size])), place + size
+            asked = " ".join(words[place + 1 : place + size])
+            if self.seen.first is None and asked != "state":
+                raise _Break
+            value, place = self.seen.load(asked), place + size
+            if words[place : place + 1] == ["&"]:
+                value, place = value & number(words[place + 1]), place + 2
+            return value, place
+        elif words[place : place + 3] == ["fib", "daddr", "type"]:
+            return _ROUTED, place + 3
         else:
             name, place = " ".join(words[place : place + 2]), place + 2
         mask = -1

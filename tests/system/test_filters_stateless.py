@@ -1,0 +1,128 @@
+"""nftables carries stateless rules out beside tracked ones, with real packets through a router.
+
+Conversations and traces of chance run over the kernel and over the fake side by side, and both are held to the oracle.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from compiled_filter import carried
+from enforce.contract_filters import by_cookie, policy
+from system.test_filters_tracked import FLAGS, Both
+from tracked_domain import answers_half_known, conversation, error_about, marked, trackable
+
+from orchestrator.enforce.drivers.nftables.fake import FakeNft
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.router import Router
+from orchestrator.policy.connections import ends_of, opening
+from orchestrator.policy.corners import policy_packets
+from orchestrator.policy.model import Packet, Policy
+from orchestrator.policy.oracle import owner
+from orchestrator.policy.protocols import TCP
+
+pytestmark = pytest.mark.system
+
+ENTRIES = "/proc/sys/net/netfilter/nf_conntrack_count"
+
+
+@pytest.fixture
+def both(layout: Layout) -> Iterator[Both]:
+    with Router(layout.prefix) as router:
+        yield Both(router, None)
+
+
+def firsts(wanted: Policy, rng: random.Random, most: int) -> list[Packet]:
+    """Packets that may open connections, each between other ends, one of which is a tenant's or both."""
+    packets = [replace(each, tcp_flags=0x02 if each.protocol == TCP else 0) for each in policy_packets(wanted)]
+    found = [each for each in dict.fromkeys(packets) if _can_cross(wanted, each)]
+    rng.shuffle(found)
+    by_ends = list({ends_of(packet): packet for packet in found}.values())
+    return by_ends[:most]
+
+
+def _can_cross(wanted: Policy, packet: Packet) -> bool:
+    """Whether a packet has a frame that a router forwards, and an end that decides."""
+    if not carried(packet) or opening(packet) is None or packet.protocol in (0, 44, 132):
+        return False
+    ends = packet.source, packet.destination
+    upper = [address >> (packet.family.bits - 8) for address in ends]
+    ours = any(owner(wanted, packet.family, each) is not None for each in ends)
+    return ours and ends[0] != ends[1] and all(0 < each < 224 and each != 127 for each in upper)
+
+
+def _entries(both: Both) -> int:
+    return int(both.router.run("cat", ENTRIES))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_conversations_pass_as_the_oracle_decides_and_changes_cut(both: Both, seed: int) -> None:
+    """Step by step and rule by rule; what is decided alone makes no entry; then marks and actions change."""
+    rng = random.Random(seed)
+    states = [marked(policy(), rng), trackable(policy()), marked(policy(), rng)]
+    alone = 0
+    for wanted in states:
+        both.load(wanted)
+        both.counted = Counter()
+        begun = [first for first in firsts(wanted, rng, 90) if not _is_half_known(both, first)]
+        going = [list(conversation(first))[:5] for first in begun]
+        for step in range(5):
+            alone += _step(both, going, step)
+        assert by_cookie(both.real.driver.hits()) == both.counted
+    assert alone > 5
+
+
+def _step(both: Both, going: list[list[Packet]], step: int) -> int:
+    """Send the packets of a step, those of each direction together; talks that end leave the list.
+
+    Returns how many were decided alone. The kernel is stricter than the oracle about connections of which it has not
+    seen all packets, and about what answers at an end that does not know the connection: such talks end before.
+    """
+    batches: dict[tuple[bool, bool], list[list[Packet]]] = {}
+    for talk in going:
+        untracked = [_untracks(both, packet) for packet in talk]
+        if untracked[step] is untracked[0] and not answers_half_known(talk[step], both.known):
+            inside = owner(both.policy, talk[step].family, talk[step].source) is not None
+            batches.setdefault((inside, untracked[step]), []).append(talk)
+    going.clear()
+    for (_, is_untracked), talks in batches.items():
+        entries = _entries(both)
+        came = both.meet([talk[step] for talk in talks], fully=True)
+        assert not is_untracked or _entries(both) <= entries, "no state is made"
+        going += [talk for talk, through in zip(talks, came, strict=True) if through]
+    return sum(len(talks) for (_, is_untracked), talks in batches.items() if is_untracked)
+
+
+def _is_half_known(both: Both, packet: Packet) -> bool:
+    """Whether one end of a connection knows it from an earlier list, and another does not: then the kernel drops it."""
+    ours = [each for each in (packet.source, packet.destination) if owner(both.policy, packet.family, each) is not None]
+    return len({(ends_of(packet), each) in both.known for each in ours}) > 1
+
+
+def _untracks(both: Both, packet: Packet) -> bool:
+    assert isinstance(both.fake, FakeNft)
+    return both.fake.ruleset.untracks(packet)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_trace_gets_more_through_than_the_oracle_permits(both: Both, seed: int) -> None:
+    """Packets of chance, of all flags and in both directions, with errors about what went before; lists change."""
+    rng = random.Random(seed)
+    states = [*(marked(policy(), rng) for _ in range(3)), trackable(policy())]
+    both.load(states[0])
+    said = [packet for first in firsts(states[0], rng, 24) for packet in conversation(first)]
+    for turn in range(300):
+        packet = rng.choice(said)
+        if turn % 20 == 10:
+            both.load(rng.choice(states))
+        if packet.protocol == TCP and rng.random() < 0.5:
+            packet = replace(packet, tcp_flags=rng.choice(FLAGS))
+        if rng.random() < 0.2:
+            both.meet([error_about(packet, packet.destination)], quoted=packet)
+        else:
+            both.meet([packet])
+    assert both.passed > 20
