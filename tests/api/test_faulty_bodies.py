@@ -63,3 +63,12 @@ def test_enrolments_and_reports_have_limits_of_their_own(service: Served, admin:
         ):
             assert http.post(path, content=b"{}".ljust(limit + 1)).status_code == 413, path
             assert http.post(path, content=b"{}".ljust(limit)).status_code != 413, path
+
+
+@pytest.mark.parametrize("path", ["/v1/enrol", "/v1/enrol/switch"])
+def test_what_strangers_send_is_small(service: Served, path: str) -> None:
+    with service.http("") as http:
+        for body in (bytes(1 << 16), iter([bytes(1 << 16)])):
+            assert http.post(path, content=body).status_code == 400
+        for body in (bytes((1 << 16) + 1), iter([bytes(1 << 16), b" "])):
+            assert http.post(path, content=body).status_code == 413

@@ -47,6 +47,11 @@ def test_a_unit_is_little_exposed(unit: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
+@pytest.mark.parametrize("name", ["aclflow", "aclflow-console", "aclflow-controller"])
+def test_what_strangers_may_connect_to_opens_many_files(name: str) -> None:
+    assert settings_of(ROOT / f"packaging/systemd/{name}.service")["LimitNOFILE"] == ["65536"]
+
+
 def test_a_unit_that_gives_its_rights_back_is_noticed(tmp_path: Path) -> None:
     open_again = tmp_path / "aclflow.service"
     kept = (line for line in UNITS[-1].read_text().splitlines() if not line.startswith(("System", "Cap", "Restrict")))
