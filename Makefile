@@ -42,8 +42,8 @@ more-packages = @$(MAKE) --no-print-directory packages DEBIAN="$(DEBIAN)"
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
 
-demo: announcement packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL, real packets; ACL=path takes any
-	@exec $(BIN)/aclflow demo $(if $(ACL),--acl "$(ACL)")
+demo: announcement packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL, real packets; ACL=path takes any, FAILOVER=1 kills firewalls
+	@exec $(BIN)/aclflow demo $(if $(ACL),--acl "$(ACL)") $(if $(filter-out 0,$(FAILOVER)),--failover)
 
 announcement:
 	@test -e $(VENV)/.ready || echo "the first time: 16 Debian packages with what they need, then a Python environment: one to four minutes; then the demonstration, 20 seconds"

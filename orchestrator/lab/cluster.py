@@ -11,12 +11,14 @@ that is down it needs neither the service nor a controller.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,9 @@ from orchestrator.policy.addresses import Family, format_mac
 MOST = 9
 _MACS = 0x0AAC1F060000
 _PATIENCE_S = 60.0
+_GIVEN_UP_S = 2.0
+_DOWN = re.compile(r"^(\S+Z)\|.*\|(\S+): BFD state change: up->down", re.MULTILINE)
+"""A line of the switch's log: when it gave an interface up, and which."""
 _CLI = (sys.executable, "-m", "orchestrator.cli")
 BFD = ("bfd:enable=true", "bfd:min_tx=10", "bfd:min_rx=10", "bfd:mult=4")
 """The switch asks every 10 ms, and gives a firewall up that answers nothing for 40 ms."""
@@ -105,6 +110,35 @@ class Firewall:
         processes.stop(self.processes(), patience_s=_PATIENCE_S)
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A firewall that died under a download, and what became of its connections.
+
+    `noticed_s` is after how long the switch gave it up, `pause_s` how long the download stood.
+    """
+
+    victim: str
+    successor: str
+    noticed_s: float | None
+    pause_s: float
+    alive: int
+    held: int
+
+    @property
+    def lost(self) -> int:
+        """Connections that did not outlive it."""
+        return self.held - self.alive
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Firewalls that came back empty: after how long they served, and how long the download stood meanwhile."""
+
+    names: tuple[str, ...]
+    whole_s: float
+    pause_s: float
+
+
 def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
     """Bring up so many firewalls and spread the lab's traffic over them.
 
@@ -129,9 +163,10 @@ def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
         run_member(each, members, key)
         attach(each)
     processes.make_real_time(lab.state.process(SWITCH))
+    lab.ovs.appctl("vlog/disable-rate-limit", "bfd")
     generation = spread(client, lab, members)
-    _wait_for(lambda: client.spread(lab.spec.domain).enforced >= generation, "the switch does not spread over them")
-    _wait_for(lambda: all(is_up(each) for each in members), "the switch does not find them well")
+    wait_until(lambda: client.spread(lab.spec.domain).enforced >= generation, "the switch does not spread over them")
+    wait_until(lambda: all(is_up(each) for each in members), "the switch does not find them well")
     return members
 
 
@@ -160,6 +195,38 @@ def revive(firewall: Firewall) -> None:
     """Start a killed firewall again: it is empty, and serves once it is complete."""
     namespaces.inside(firewall.forwarder.namespace, partial(namespaces.set_kernel, {_FORWARDING: "1"}))
     run_member(firewall, members_of(firewall.lab), firewall.lab.layout.run_dir / "cluster.key")
+
+
+def kill_and_watch(firewall: Firewall) -> tuple[float, float | None]:
+    """Kill a firewall; return when (monotonic seconds), and after how long the switch gave it up.
+
+    None where it has not within two seconds, as when it was dead before.
+    """
+    log_size, at = _log_of(firewall).stat().st_size, datetime.now(UTC)
+    died = firewall.kill()
+    until = time.monotonic() + _GIVEN_UP_S
+    noticed = sides_given_up(firewall, log_size, at)
+    while len(noticed) < len(firewall.forwarder.ports) and time.monotonic() < until:
+        time.sleep(0.01)
+        noticed = sides_given_up(firewall, log_size, at)
+    return died, max(noticed, default=None)
+
+
+def sides_given_up(firewall: Firewall, log_from: int, since: datetime) -> list[float]:
+    """Return after how many seconds the switch gave up each side of a firewall that it has.
+
+    Read from the switch's log, from byte `log_from` on.
+    """
+    with _log_of(firewall).open() as text:
+        text.seek(log_from)
+        changes = _DOWN.findall(text.read())
+    first = {port: at for at, port in reversed(changes) if port in firewall.forwarder.ports}
+    return [(datetime.fromisoformat(at) - since).total_seconds() for at in first.values()]
+
+
+def _log_of(firewall: Firewall) -> Path:
+    lab = firewall.lab
+    return lab.ovs.logs / f"{SWITCH}.log"
 
 
 def attach(firewall: Firewall) -> None:
@@ -234,8 +301,8 @@ def _is_inside(pid: int, namespace: str) -> bool:
         return False
 
 
-def _wait_for(condition: Callable[[], bool], otherwise: str) -> None:
-    """Raises Unreachable."""
+def wait_until(condition: Callable[[], bool], otherwise: str) -> None:
+    """Wait until something is so; raise Unreachable with `otherwise` after a minute."""
     until = time.monotonic() + _PATIENCE_S
     while not condition():
         if time.monotonic() > until:

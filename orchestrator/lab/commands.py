@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from orchestrator.errors import BadInput
-from orchestrator.lab import cluster, pop, rootless, scenes, specfile
+from orchestrator.lab import cluster, failover, pop, rootless, scenes, specfile
 from orchestrator.lab.chaos.run import Report, Wishes
 from orchestrator.lab.chaos.run import run as run_chaos
 from orchestrator.lab.chaos.stage import SQLITE, STORES
@@ -86,7 +86,7 @@ def down(prefix: Prefix = DEFAULT_PREFIX) -> None:
 
 @app.command()
 def status(prefix: Prefix = DEFAULT_PREFIX, as_json: AsJson = False) -> None:
-    """Show a lab's processes, switches and nodes."""
+    """Show a lab's processes, switches, nodes and firewalls."""
     need_root()
     seen = look(pop.find(Layout(prefix)))
     if as_json:
@@ -135,8 +135,9 @@ def kill(
     Its links stay up, so that only its silence tells.
     """
     need_root()
-    cluster.member(pop.find(Layout(prefix)), firewall).kill()
-    typer.echo(f"{firewall} is dead; `aclflow lab revive {firewall}` brings it back, empty")
+    _, noticed_s = cluster.kill_and_watch(cluster.member(pop.find(Layout(prefix)), firewall))
+    noticed = "" if noticed_s is None else f", and the switch gave it up after {noticed_s * 1000:.0f} ms"
+    typer.echo(f"{firewall} is dead{noticed}; `aclflow lab revive {firewall}` brings it back, empty")
 
 
 @app.command()
@@ -234,6 +235,9 @@ def demo(
         list[str] | None, typer.Option("--list", help="Which list or chain of it to read: NAME, NAME=egress.")
     ] = None,
     prefix: Prefix = DEFAULT_PREFIX,
+    dies: Annotated[
+        bool, typer.Option("--failover", help="Kill the firewalls that a download passes, and watch it go on.")
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="End after the table.")] = False,
 ) -> None:
     """Bring up a cloud in namespaces with a real access list, and send real packets.
@@ -241,6 +245,8 @@ def demo(
     A table shows which of them were permitted. Without root it runs in a user namespace, which is closed: its console
     is reached from inside only.
     """
+    if dies:
+        raise typer.Exit(_run_failover(prefix, has_list=acl is not None or bool(lists), once=once))
     if os.geteuid():
         rootless.reenter(["demo", *_spell_options(acl, format_name, lists, prefix, once=once)])
     console = _wide_console()
@@ -255,6 +261,21 @@ def demo(
     raise typer.Exit(0 if good else 1)
 
 
+def _run_failover(prefix: str, *, has_list: bool, once: bool) -> int:
+    """Run the demo of firewalls that die; return its exit code."""
+    if has_list:
+        raise BadInput("this demo has a list of its own: leave --acl and --list out", place="--failover")
+    need_root()
+    console = _wide_console()
+    console.print(_FAILOVER)
+    with Screen(console) as screen:
+        return 0 if failover.run(Layout(prefix), screen, once=once) else 1
+
+
+_FAILOVER = (
+    "A cloud on this machine, in network namespaces: three firewalls that share their connections, a download through "
+    "them, and no power for the one that carries it. It takes about 20 seconds; nothing outside of it is changed."
+)
 _PLAN = (
     "A cloud on this machine, in network namespaces: switches with Open vSwitch, the service, a controller, access "
     "lists, and real packets. It takes about 20 seconds; nothing outside of it is changed."
@@ -294,5 +315,9 @@ def _show(seen: Status, console: Console) -> None:
     nodes = Table("node", "namespace", "tenant", "host", "addresses")
     for node in seen.nodes:
         nodes.add_row(node.name, node.namespace, node.tenant or "(client)", node.host, " ".join(node.addresses))
-    for table in (running, bridges, nodes):
+    firewalls = Table("firewall", "namespace", "running", "gets traffic")
+    for each in seen.firewalls:
+        words = ("yes" if is_so else "[red]no[/]" for is_so in (each.running, each.serving))
+        firewalls.add_row(each.name, each.namespace, *words)
+    for table in (running, bridges, nodes, *([firewalls] if seen.firewalls else [])):
         console.print(table)

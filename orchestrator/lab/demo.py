@@ -16,7 +16,7 @@ few packets come that are for nobody, or say that they are from a tenant.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -111,7 +111,7 @@ def run(layout: Layout, scene: Scene, screen: Screen, *, once: bool) -> bool:
                     report = try_out(lab, plane, scene, screen)
                     screen.show(report, scene.notes)
                     if not once:
-                        _stay(lab, plane, screen)
+                        stay_up(lab, plane, screen)
                 finally:
                     interrupts.ignore()
                     screen.step("removing everything")
@@ -138,11 +138,21 @@ def try_out(lab: Lab, plane: ControlPlane, scene: Scene, screen: Screen) -> Repo
     return Report(policy, made, before, after, ways)
 
 
-def _stay(lab: Lab, plane: ControlPlane, screen: Screen) -> None:
-    """Stay up until interrupted, starting again whatever ends; return if somebody removes the lab."""
-    screen.invite(plane.url, plane.start_console(), plane.token, lab)
+def stay_up(
+    lab: Lab,
+    plane: ControlPlane,
+    screen: Screen,
+    look: Callable[[], None] = lambda: None,
+    hints: Sequence[str] = (),
+) -> None:
+    """Stay up until interrupted, starting again whatever ends; return if somebody removes the lab.
+
+    `look` is called every second, `hints` are commands to try.
+    """
+    screen.invite(plane.url, plane.start_console(), plane.token, lab, hints)
     while lab.layout.state_file.exists():
         time.sleep(_WATCH_S)
+        look()
         try:
             for name in plane.supervise():
                 screen.show_restarted(name)

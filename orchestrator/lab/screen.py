@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from orchestrator.client.pops import share_of, ways
+from orchestrator.lab.cluster import Death, Return
 from orchestrator.lab.counters import Line
 from orchestrator.lab.layout import DEFAULT_PREFIX
 from orchestrator.lab.pop import Lab
@@ -152,8 +153,29 @@ class Screen:
         said = ", ".join(gone.chosen) or "none"
         self._console.print(f"{again} of {len(gone.again)} trials went so again with heavy hitters ({escape(said)}).")
 
-    def invite(self, url: str, console: str, token: str, lab: Lab) -> None:
-        """Where everything is, while it stays up."""
+    def show_deaths(self, deaths: Sequence[Death], back: Return, received: int) -> None:
+        """Firewalls that died under a download and came back, and what became of it."""
+        self._progress.stop()
+        table = Table(box=SIMPLE_HEAD, title="firewalls that lost their power", title_justify="left")
+        for heading in ("killed", "given up after", "download stood for", "goes on through", "connections alive"):
+            table.add_column(heading)
+        for each in deaths:
+            noticed = "-" if each.noticed_s is None else _spell_ms(each.noticed_s)
+            alive = f"{each.alive} of {each.held}"
+            style = "bold red" if each.lost else ""
+            table.add_row(each.victim, noticed, _spell_ms(each.pause_s), each.successor, alive, style=style)
+        self._console.print(table)
+        stood = f"the download stood for {_spell_ms(back.pause_s)}"
+        self._console.print(f"{' and '.join(back.names)} served again after {back.whole_s:.1f} s; {stood}.")
+        lost = max((each.lost for each in deaths), default=0)
+        self._console.print(f"One download of {received / 1e6:,.0f} MB, and {lost or 'no'} connections lost.")
+
+    def show_pause(self, pause_s: float, carrier: str) -> None:
+        """A download stood, and goes on."""
+        self._console.print(f"the download stood for {_spell_ms(pause_s)}; {carrier} carries it")
+
+    def invite(self, url: str, console: str, token: str, lab: Lab, hints: Sequence[str] = ()) -> None:
+        """Where everything is, while it stays up; `hints` are commands to try, without the lab's prefix."""
         option = "" if lab.layout.prefix == DEFAULT_PREFIX else f" --prefix {lab.layout.prefix}"
         example = lab.spec.tenants[0].id
         self._console.print()
@@ -162,6 +184,8 @@ class Screen:
         self._console.print(f"[bold]token[/]    {token}   (administrator)", soft_wrap=True)
         self._console.print(f"[dim]curl -H 'X-Auth-Token: {token}' {url}/v1/tenants/{example}/acl[/]", soft_wrap=True)
         self._console.print(f"[dim]aclflow lab exec{option} {lab.spec.nodes[0].name} -- bash[/]")
+        for each in hints:
+            self._console.print(f"[dim]{each}{option}[/]")
         self._console.print(f"[dim]logs in {lab.layout.logs}[/]")
         self._console.print("It stays up until Ctrl-C, which removes everything.")
 
@@ -177,6 +201,10 @@ class Screen:
         """The wish to end was heard, and everything is gone."""
         self._progress.stop()
         self._console.print("removed everything")
+
+
+def _spell_ms(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms"
 
 
 def _table(report: Report) -> Table:

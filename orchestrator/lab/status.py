@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 from orchestrator.errors import Refused
-from orchestrator.lab import processes
+from orchestrator.lab import cluster, processes
+from orchestrator.lab.cluster import Firewall
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.spec import EndpointSpec
 
@@ -45,6 +46,16 @@ class BridgeStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class FirewallStatus:
+    """A member of the lab's cluster: whether its process runs, and whether the switch sends it traffic."""
+
+    name: str
+    namespace: str
+    running: bool
+    serving: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """All of a lab."""
 
@@ -54,6 +65,7 @@ class Status:
     processes: tuple[ProcessStatus, ...]
     bridges: tuple[BridgeStatus, ...]
     nodes: tuple[NodeStatus, ...]
+    firewalls: tuple[FirewallStatus, ...]
 
 
 def look(lab: Lab) -> Status:
@@ -74,7 +86,16 @@ def look(lab: Lab) -> Status:
             )
             for node in lab.spec.nodes
         ),
+        firewalls=tuple(map(_firewall, cluster.members_of(lab))),
     )
+
+
+def _firewall(member: Firewall) -> FirewallStatus:
+    try:
+        serving = cluster.is_up(member)
+    except Refused:  # the switch does not answer, or has not got its interfaces yet
+        serving = False
+    return FirewallStatus(member.name, member.forwarder.namespace, bool(member.processes()), serving)
 
 
 def _bridge(lab: Lab, host: str, datapath_id: str) -> BridgeStatus:

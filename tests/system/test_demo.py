@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import until
 from system.leftovers import leftovers
 
-from orchestrator.lab import pop, service
+from orchestrator.lab import cluster, failover, pop, service
 from orchestrator.lab.layout import Layout
 
 REPO = Path(__file__).parents[2]
@@ -155,3 +156,31 @@ def test_a_list_that_cannot_be_read_is_said_so_before_anything_is_built(tmp_path
     missing = aclflow("demo", "--once", "--prefix", LAYOUT.prefix, "--acl", str(tmp_path / "none"))
     assert missing.returncode == 3
     assert leftovers(LAYOUT) == []
+
+
+def test_a_download_outlives_the_firewalls_that_carry_it(tmp_path: Path) -> None:
+    """Two of three die one after the other and come back; then one is killed by hand, and the pause is told."""
+    demo = Demo(tmp_path, "--failover")
+    demo.until("It stays up until Ctrl-C")
+    killed = re.findall(r"^ +(fw\d) +\d+ ms +\d+ ms +(fw\d) +50 of 50 *$", demo.text, re.MULTILINE)
+    (first, second), (again, third) = killed
+    assert again == second
+    assert {first, second, third} == {"fw1", "fw2", "fw3"}
+    assert "and no connections lost" in demo.text
+    told = demo.text.count("the download stood for")
+    carrier = failover.find_carrier(cluster.members_of(pop.find(LAYOUT))).name
+    dead = aclflow("lab", "kill", carrier, "--prefix", LAYOUT.prefix).stdout
+    assert re.search(rf"{carrier} is dead, and the switch gave it up after \d+ ms", dead)
+    until(lambda: demo.text.count("the download stood for") > told, what=lambda: demo.text)
+    status = json.loads(aclflow("lab", "status", "--json", "--prefix", LAYOUT.prefix).stdout)
+    lives = {each["name"]: (each["running"], each["serving"]) for each in status["firewalls"]}
+    assert lives == {name: (name != carrier, name != carrier) for name in ("fw1", "fw2", "fw3")}
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.end() == 0
+    assert leftovers(LAYOUT) == []
+
+
+def test_a_demo_of_failover_takes_no_list(tmp_path: Path) -> None:
+    demo = Demo(tmp_path, "--failover", "--acl", str(tmp_path / "none"))
+    assert demo.end() != 0
+    assert "--failover: this demo has a list of its own" in demo.text

@@ -125,6 +125,21 @@ def test_connections_outlive_their_firewall(lab: Lab, members: list[Firewall], h
         assert held.alive() == HELD
 
 
+def test_a_firewall_that_dies_as_soon_as_it_serves_is_given_up(members: list[Firewall], held: Held) -> None:
+    """In its first second, in which the switch would not ask it again, its death would be noticed after four."""
+    first, second, _ = members
+    for victim in (first, second):
+        victim.kill()
+        until(lambda victim=victim: not cluster.is_up(victim), f"{victim.name} gets traffic still")
+        cluster.revive(victim)
+        until(lambda victim=victim: cluster.is_up(victim), f"{victim.name} does not serve again")
+        _, noticed_s = cluster.kill_and_watch(victim)
+        assert noticed_s is not None
+        cluster.revive(victim)
+        until(lambda victim=victim: cluster.is_up(victim), f"{victim.name} does not serve again")
+    assert held.alive() == HELD
+
+
 def follow_each_other(members: list[Firewall]) -> bool:
     return [each.show()["followers"] for each in members] == [[2, 3], [1, 3], [1, 2]]
 

@@ -131,6 +131,7 @@ def test_what_is_not_understood_is_dropped_and_counted(bench: Bench, name: str) 
 # -------------------------------------------------------------------------------------------------------------- health
 
 BFD_DOWN, BFD_INIT, BFD_UP = 1, 2, 3
+BFD_POLL = 0x20
 
 
 def asked(state: int, *, ttl: int = 255) -> bytes:
@@ -142,11 +143,12 @@ def asked(state: int, *, ttl: int = 255) -> bytes:
 
 
 def answered(bench: Bench, state: int) -> int | None:
-    """The state that the program answers with; None: it does not."""
+    """The state that the program answers with; None: it does not. Only the first answer asks for one at once."""
     verdict, frame = libbpf.run(bench.kernel.program("beat"), asked(state), LOOPBACK)
     if verdict != REDIRECT:
         return None
     assert struct.unpack_from(">II", frame, 46) == (1, 0x1234)
+    assert bool(frame[43] & BFD_POLL) == (state == BFD_DOWN)
     return frame[43] >> 6
 
 

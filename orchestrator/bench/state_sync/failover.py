@@ -7,14 +7,12 @@ connections, kills a firewall, and looks. It is revived before the next run, emp
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
@@ -28,7 +26,6 @@ from orchestrator.errors import Refused
 from orchestrator.lab import cluster, pop, specfile
 from orchestrator.lab.cluster import Firewall
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.ovs import SWITCH
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import ControlPlane
 from orchestrator.policy.model import Acl, Action, Rule, RuleId, TenantId
@@ -50,7 +47,6 @@ _OPEN = Acl((Rule(RuleId("all"), Action.PERMIT),))
 _NEAR_S = 0.02
 _SETTLE_S = 1.0
 _PATIENCE_S = 120.0
-_DOWN = re.compile(r"^(\S+Z)\|.*\|(\S+): BFD state change: up->down", re.MULTILINE)
 
 
 FIGURES: Mapping[str, tuple[str, Target | None]] = MappingProxyType(
@@ -121,7 +117,6 @@ def _ground(layout: Layout) -> Iterator[tuple[Lab, Sequence[Firewall]]]:
     pop.down(layout)
     try:
         lab = pop.up(layout, POP)
-        lab.ovs.appctl("vlog/disable-rate-limit", "bfd")
         plane = ControlPlane(lab)
         plane.start({TenantId("shop"): _OPEN})
         with plane.client() as client:
@@ -137,23 +132,17 @@ def _ground(layout: Layout) -> Iterator[tuple[Lab, Sequence[Firewall]]]:
 
 
 def _failover(lab: Lab, victim: Firewall, connections: int) -> Seen:
-    log = lab.ovs.logs / f"{SWITCH}.log"
     client = _start_load(lab, "outside", "hold", _ADDRESS, _PORT, str(connections), *SOURCES)
     time.sleep(_SETTLE_S)
-    before, killed_at, killed = log.stat().st_size, datetime.now(UTC), time.monotonic()
-    victim.kill()
-    time.sleep(_SETTLE_S)
+    killed = time.monotonic()
+    _, noticed_s = cluster.kill_and_watch(victim)
+    time.sleep(max(0.0, killed + _SETTLE_S - time.monotonic()))
     told, _ = client.communicate("\n", timeout=_PATIENCE_S)
     try:
         found = json.loads(told)
     except ValueError:
         raise Refused(f"the load ended with {client.returncode} and said {told[:200]!r}") from None
-    with log.open() as text:
-        text.seek(before)
-        changes = _DOWN.findall(text.read())
-    first = {port: at for at, port in reversed(changes) if port in victim.forwarder.ports}
-    noticed = [(datetime.fromisoformat(at) - killed_at).total_seconds() for at in first.values()]
-    detect_s = max(noticed, default=_SETTLE_S)
+    detect_s = _SETTLE_S if noticed_s is None else noticed_s
     gaps = [
         until - max(since, killed)
         for arrivals in found["arrivals"]

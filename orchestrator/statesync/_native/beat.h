@@ -6,7 +6,10 @@
  * The switch does not wait for anybody: a firewall that answers nothing for 40 ms gets no traffic any more. So that it
  * cannot come back with what it knew then, it fences itself: a switch that says DOWN after UP has given it up, and it
  * answers nothing until its process has taken all entries of the other members again. The answer needs no state of its
- * own but that: DOWN is answered by INIT, INIT and UP by UP. */
+ * own but that: DOWN is answered by INIT, INIT and UP by UP.
+ *
+ * A switch that says DOWN asks once a second, and would send its first traffic a second before it asks again: in that
+ * time it would notice nothing. So INIT goes with a poll, which the switch answers at once, every 10 ms from then on. */
 #pragma once
 #include "maps.h"
 
@@ -76,7 +79,8 @@ SEC("tc") int beat(struct __sk_buff *skb)
 	bfd.yours = bfd.mine;
 	bfd.mine = bpf_htonl(1);
 	bfd.version = 1 << 5;
-	bfd.flags = (state == BFD_DOWN ? BFD_INIT : BFD_UP) << 6 | (bfd.flags & BFD_POLL ? BFD_FINAL : 0);
+	bfd.flags = (state == BFD_DOWN ? BFD_INIT : BFD_UP) << 6 |
+		    (bfd.flags & BFD_POLL ? BFD_FINAL : state == BFD_DOWN ? BFD_POLL : 0);
 	if (bpf_skb_store_bytes(skb, 0, &bfd, sizeof(bfd), 0))
 		return TC_ACT_SHOT;
 	return bpf_redirect(skb->ifindex, 0);
