@@ -69,7 +69,7 @@ class Lean(Strict):
         if not inspect.iscoroutinefunction(endpoint):
             endpoint = on_thread(endpoint)
         super().__init__(path, endpoint, **described)
-        self._plan = _plan(self.dependant) if _answers_itself(endpoint) else None
+        self._plan = plan_of(self.dependant) if answers_itself(endpoint) else None
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As FastAPI's. Exceptions are answered by the application's handlers, as there."""
@@ -123,7 +123,7 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
         yield from _query_names(each)
 
 
-def _answers_itself(endpoint: Callable[..., Any]) -> bool:
+def answers_itself(endpoint: Callable[..., Any]) -> bool:
     """Return whether a function returns a complete response.
 
     FastAPI would otherwise make one of its result.
@@ -132,7 +132,8 @@ def _answers_itself(endpoint: Callable[..., Any]) -> bool:
     return isinstance(answer, type) and issubclass(answer, Response)
 
 
-def _plan(dependant: Dependant) -> _Plan | None:
+def plan_of(dependant: Dependant) -> _Plan | None:
+    """Return the calls that answer a route; None where its parameters ask for more."""
     plan: _Plan = []
     try:
         _add(plan, {}, dependant)

@@ -27,6 +27,12 @@ class Reviews:
         self._turns: dict[Hashable, threading.Lock] = {}
         self._known: OrderedDict[Hashable, tuple[Hashable, Any]] = OrderedDict()
 
+    @property
+    def subjects(self) -> frozenset[Hashable]:
+        """The subjects of which anything is kept."""
+        with self._guard:
+            return frozenset({*self._turns, *self._known})
+
     def of(self, about: Hashable, state: Hashable, look: Callable[[], T]) -> T:
         """Return the result of `look`, or the earlier one for this `state`.
 

@@ -129,7 +129,7 @@ class World:
     def __init__(self, address: str, settings: FleetSettings = SETTINGS, **cloud: object) -> None:
         self.wall = Wall()
         self.store: Store = open_store(address, clock=self.wall)
-        self.store._clock = self.wall  # no second goes by by itself, however slow the machine is
+        self.store._clock = self.wall  # not steady: no second goes by by itself, however slow the machine is
         self.agents: dict[str, Agent] = {}
         self.prepare: Callable[[Agent], None] = lambda agent: None
         self.cloud = FakeCloud(booted=self._boot, ended=self._end, **cloud)  # type: ignore[arg-type]

@@ -172,6 +172,11 @@ class Tries:
         self._clock = clock
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
+    @property
+    def addresses(self) -> int:
+        """How many addresses tries are kept of."""
+        return len(self._wrong)
+
     def pause_s(self, address: str) -> int:
         """How many seconds an address has to wait before the next try; 0: none."""
         wrong = self._wrong.get(_site(address))

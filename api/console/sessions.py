@@ -118,8 +118,8 @@ class Sessions:
         self._authority = authority
         self._clock = clock
         self._lock = threading.Lock()
-        self._open: dict[str, Session] = {}
-        self._bearers: dict[bytes, Bearer] = {}
+        self.sessions: dict[str, Session] = {}
+        self.bearers: dict[bytes, Bearer] = {}
         """By the digest of their token."""
 
     def sign_in(self, token: str) -> str:
@@ -137,10 +137,12 @@ class Sessions:
         digest = hashlib.sha256(token.strip().encode()).digest()
         with self._lock:
             self._forget_idle()
-            bearer = self._bearers.setdefault(digest, Bearer(client, who))
+            bearer = self.bearers.setdefault(digest, Bearer(client, who))
             bearer.browsers += 1
             now = self._clock()
-            self._open[secret] = Session(bearer, project=who.tenant, seen=now, until=now + LASTS_S, clock=self._clock)
+            self.sessions[secret] = Session(
+                bearer, project=who.tenant, seen=now, until=now + LASTS_S, clock=self._clock
+            )
         if bearer.client is not client:
             client.close()
         return secret
@@ -148,7 +150,7 @@ class Sessions:
     def of(self, secret: str | None) -> Session | None:
         """The session of a browser, if it has one."""
         with self._lock:
-            session = self._open.get(secret or "")
+            session = self.sessions.get(secret or "")
             if session is None or not self._is_live(session):
                 self._end(secret)
                 return None
@@ -158,7 +160,7 @@ class Sessions:
     def has(self, secret: str | None) -> bool:
         """Return whether a browser has a session; unlike `of`, that does not use it."""
         with self._lock:
-            session = self._open.get(secret or "")
+            session = self.sessions.get(secret or "")
             return session is not None and self._is_live(session)
 
     def sign_out(self, secret: str | None) -> None:
@@ -169,23 +171,23 @@ class Sessions:
     def close(self) -> None:
         """End all."""
         with self._lock:
-            for secret in list(self._open):
+            for secret in list(self.sessions):
                 self._end(secret)
 
     def _is_live(self, session: Session) -> bool:
         return not session.is_over and self._clock() - session.seen <= IDLE_S
 
     def _end(self, secret: str | None) -> None:
-        session = self._open.pop(secret or "", None)
+        session = self.sessions.pop(secret or "", None)
         if session is None:
             return
         session.is_ended = True
         session.bearer.browsers -= 1
         if not session.bearer.browsers:
-            self._bearers = {key: each for key, each in self._bearers.items() if each is not session.bearer}
+            self.bearers = {key: each for key, each in self.bearers.items() if each is not session.bearer}
             session.bearer.client.close()
 
     def _forget_idle(self) -> None:
         late = self._clock() - IDLE_S
-        for secret in [secret for secret, each in self._open.items() if each.is_over or each.seen < late]:
+        for secret in [secret for secret, each in self.sessions.items() if each.is_over or each.seen < late]:
             self._end(secret)

@@ -84,7 +84,7 @@ class Connections:
         self._host = parts.hostname
         self._prefix = parts.path.rstrip("/")
         self._trust = (trust or client_context(None)) if parts.scheme == "https" else None
-        self._idle: deque[_Connection] = deque(maxlen=_MOST_IDLE)
+        self.idle: deque[_Connection] = deque(maxlen=_MOST_IDLE)
         self.url = url
 
     def ask(
@@ -112,7 +112,7 @@ class Connections:
         if response.is_last or trust is not self._trust:
             connection.close()
         else:
-            self._idle.append(connection)
+            self.idle.append(connection)
         return Answer(response.status, content, response.headers, self.url + target)
 
     @contextmanager
@@ -141,13 +141,13 @@ class Connections:
         """Give back those that are idle."""
         with suppress(IndexError):
             while True:
-                self._idle.pop().close()
+                self.idle.pop().close()
 
     def _take_connection(self, timeout_s: float) -> _Connection:
         """The connection used last, if it is good, else a new one."""
         with suppress(IndexError):
             while True:
-                connection = self._idle.pop()
+                connection = self.idle.pop()
                 if connection.is_quiet():
                     return connection
                 connection.close()

@@ -54,20 +54,20 @@ class FakeCloud:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._machines: dict[tuple[str, str], _Machine] = {}
+        self.machines: dict[tuple[str, str], _Machine] = {}
 
     def create(self, orders: Sequence[VnfOrder]) -> None:
         """See `Cloud`."""
         _raise_next(self.before, "create")
         with self._lock:
-            new = [each for each in orders if (each.fleet, each.name) not in self._machines]
-            if len(self._machines) + len(new) > self.quota:
+            new = [each for each in orders if (each.fleet, each.name) not in self.machines]
+            if len(self.machines) + len(new) > self.quota:
                 raise TooLarge(
-                    f"over the quota of {self.quota} VNFs, {len(self._machines)} are there: ask for a larger one"
+                    f"over the quota of {self.quota} VNFs, {len(self.machines)} are there: ask for a larger one"
                 )
             for order in new:
                 vnf = Vnf(order.fleet, order.name, VnfState.COMING, "is built", f"id-{order.name}")
-                self._machines[order.fleet, order.name] = _Machine(_plug_in(vnf, order.number), order, self.slow)
+                self.machines[order.fleet, order.name] = _Machine(_plug_in(vnf, order.number), order, self.slow)
                 self.created.append(order.name)
         _raise_next(self.after, "create")
 
@@ -76,7 +76,7 @@ class FakeCloud:
         _raise_next(self.before, "list")
         with self._lock:
             booted, ended = self._passes()
-            found = sorted((each.vnf for each in self._machines.values()), key=lambda vnf: (vnf.fleet, vnf.name))
+            found = sorted((each.vnf for each in self.machines.values()), key=lambda vnf: (vnf.fleet, vnf.name))
         for order in booted:
             self.booted(order)
         for name in ended:
@@ -88,7 +88,7 @@ class FakeCloud:
         _raise_next(self.before, "delete")
         with self._lock:
             for name in names:
-                machine = self._machines.get((fleet, name))
+                machine = self.machines.get((fleet, name))
                 if machine is not None and machine.vnf.state is not VnfState.LEAVING:
                     machine.vnf = replace(machine.vnf, state=VnfState.LEAVING, progress="is removed")
                     machine.left = self.slow
@@ -100,23 +100,23 @@ class FakeCloud:
     def put(self, vnf: Vnf) -> None:
         """Something happens behind our back: a VNF is there, or is what it was not."""
         with self._lock:
-            self._machines[vnf.fleet, vnf.name] = _Machine(vnf, None, 0)
+            self.machines[vnf.fleet, vnf.name] = _Machine(vnf, None, 0)
 
     def lose(self, fleet: str, name: str) -> None:
         """A VNF is gone, and nobody asked for that."""
         with self._lock:
-            self._machines.pop((fleet, name))
+            self.machines.pop((fleet, name))
         self.ended(fleet, name)
 
     def _passes(self) -> tuple[Sequence[VnfOrder], Sequence[tuple[str, str]]]:
         """A moment goes by; who boots in it, and who ends."""
         booted, ended = [], []
-        for key, machine in list(self._machines.items()):
+        for key, machine in list(self.machines.items()):
             machine.left -= 1
             if machine.left >= 0:
                 continue
             if machine.vnf.state is VnfState.LEAVING:
-                del self._machines[key]
+                del self.machines[key]
                 ended.append(key)
             elif machine.vnf.state is VnfState.COMING and machine.vnf.name in self.unbuildable:
                 machine.vnf = replace(machine.vnf, state=VnfState.FAILED, progress="no valid host was found")

@@ -62,7 +62,7 @@ class Onboarder:
 
         `look_s`: how often to look for what other processes were asked for, or left.
         """
-        self._units = units
+        self.units = units
         self._installers = installers
         self._invite = invite
         self._withdraw = withdraw
@@ -100,12 +100,12 @@ class Onboarder:
 
     def turn(self) -> bool:
         """Work on one machine, if there is one to work on."""
-        if not self._units.read(lambda unit: unit.onboardings.has_free(self._name)):
+        if not self.units.read(lambda unit: unit.onboardings.has_free(self._name)):
             return False
-        taken = self._units.write(lambda unit: unit.onboardings.claim(self._name, LEASE_S))
+        taken = self.units.write(lambda unit: unit.onboardings.claim(self._name, LEASE_S))
         if taken is None:
             return False
-        with _Lease(self._units, taken.asked, self._stopping):
+        with _Lease(self.units, taken.asked, self._stopping):
             try:
                 if taken.state is OnboardingState.ADDING:
                     self._add(taken)
@@ -126,13 +126,13 @@ class Onboarder:
         asked = taken.asked
         domain, host = asked.switch.domain, asked.switch.host
         self._tell(asked, f"logging in to {asked.machine.address}")
-        secrets = self._units.write(lambda unit: self._invite_anew(unit, asked))
+        secrets = self.units.write(lambda unit: self._invite_anew(unit, asked))
         with _at_the_machine():
             self._installers.of(asked).prepare(asked, secrets, lambda text: self._mention(asked, text))
-        generation = self._units.write(lambda unit: self._join_anew(unit, asked))
+        generation = self.units.write(lambda unit: self._join_anew(unit, asked))
         self._tell(asked, f"a host of {domain}; waiting until it was read back at generation {generation}")
         self._wait_enforced(domain, host, generation)
-        self._units.write(lambda unit: _done(unit, asked))
+        self.units.write(lambda unit: _done(unit, asked))
         log.info("onboarded", domain=domain, host=host)
 
     def _remove(self, taken: OnboardingRecord) -> None:
@@ -140,7 +140,7 @@ class Onboarder:
         self._tell(asked, f"closing the switch of {asked.machine.address}")
         with _at_the_machine():
             self._installers.of(asked).release(asked, lambda text: self._mention(asked, text))
-        self._units.write(lambda unit: _leave(unit, asked))
+        self.units.write(lambda unit: _leave(unit, asked))
         log.info("given back", domain=asked.switch.domain, host=asked.switch.host)
 
     def _invite_anew(self, unit: Unit, asked: Onboarding) -> Mapping[str, Any]:
@@ -158,7 +158,7 @@ class Onboarder:
         """
         said = ""
         for _ in range(int(_ENFORCED_S / _LOOK_ENFORCED_S)):
-            state = self._units.read(lambda unit: unit.enforcers.enforced(domain, generation))
+            state = self.units.read(lambda unit: unit.enforcers.enforced(domain, generation))
             laggard = next((each for each in state.laggards if each.host == host), None)
             if laggard is None:
                 return
@@ -179,7 +179,7 @@ class Onboarder:
             unit.onboardings.step(domain, host, text, LEASE_S)
             unit.events.append("onboarding.step", domain, {"name": host, "step": text})
 
-        self._units.write(write)
+        self.units.write(write)
 
     def _mention(self, asked: Onboarding, text: str) -> None:
         """Log in the middle of a step; a failure to log does not stop it."""
@@ -197,7 +197,7 @@ class Onboarder:
             unit.events.append("onboarding.failed", domain, {"name": host, "error": text})
 
         log.warning("onboarding failed", domain=domain, host=host, error=text)
-        self._units.write(write)
+        self.units.write(write)
 
 
 @contextmanager

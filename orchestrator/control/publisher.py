@@ -151,7 +151,7 @@ class Publisher:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._editions: dict[str, Edition] = {}
+        self.editions: dict[str, Edition] = {}
         self._changed = Signal()
         self._closed = False
 
@@ -162,27 +162,27 @@ class Publisher:
 
     def program(self, domain: str) -> Program | None:
         """A domain's current program; None when none was published yet."""
-        edition = self._editions.get(domain)
+        edition = self.editions.get(domain)
         return edition.program if edition else None
 
     def programs(self) -> tuple[Program, ...]:
         """Every domain's current program."""
-        return tuple(edition.program for edition in tuple(self._editions.values()))
+        return tuple(edition.program for edition in tuple(self.editions.values()))
 
     def find_recent(self, domain: str, digest: bytes) -> Program | None:
         """Return a domain's current program, or a recent one, by its digest."""
-        edition = self._editions.get(domain)
+        edition = self.editions.get(domain)
         return edition.find_recent(digest) if edition else None
 
     def is_proven(self, domain: str) -> bool:
         """Return whether this service has proven a domain's current program, if there is one."""
-        edition = self._editions.get(domain)
+        edition = self.editions.get(domain)
         return edition is None or edition.is_proven
 
     def confirm(self, program: Program) -> bool:
         """Note that a program was proven here; return whether it is the current one."""
         with self._lock:
-            edition = self._editions.get(program.domain)
+            edition = self.editions.get(program.domain)
             if edition is None or edition.program.digest != program.digest:
                 return False
             edition.is_proven = edition.is_proven or edition.program.generation == program.generation
@@ -200,10 +200,10 @@ class Publisher:
         was compiled and proven here.
         """
         with self._lock:
-            before = self._editions.get(program.domain)
+            before = self.editions.get(program.domain)
             if before is not None and before.program.generation >= program.generation + again:
                 return False
-            self._editions[program.domain] = (
+            self.editions[program.domain] = (
                 before.succeeded_by(program, change, is_proven=is_proven)
                 if before
                 else Edition(program, is_proven=is_proven)
@@ -214,7 +214,7 @@ class Publisher:
     def drop(self, domain: str) -> None:
         """Forget a domain that is no more."""
         with self._lock:
-            self._editions.pop(domain, None)
+            self.editions.pop(domain, None)
         self._changed.fire()
 
     def close(self) -> None:
@@ -230,12 +230,12 @@ class Publisher:
         A program older than generation `at_least`, as it is at the moment, is not given out. Raises Busy when all this
         time there was none.
         """
-        edition = self._editions.get(domain)
+        edition = self.editions.get(domain)
         if held is not None and held.generation is None and edition is not None:
             held = Held(held.digest, edition.program.generation)
 
         async def newer() -> Answer | bool | None:
-            edition = self._editions.get(domain)
+            edition = self.editions.get(domain)
             if self._closed:
                 return False
             if edition is None or edition.program.generation < at_least() or not edition.is_newer(held):

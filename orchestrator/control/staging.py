@@ -142,7 +142,7 @@ class Staging:
         self._clock = clock
         self._ages = Ages(clock)
         self._lock = threading.Lock()
-        self._published: defaultdict[str, _History] = defaultdict(_History)
+        self.histories: defaultdict[str, _History] = defaultdict(_History)
         self._complete: set[str] = set()
         self._passed: dict[str, tuple[_Passed, ...]] = {}
         self._staged: dict[str, int] = {}
@@ -202,7 +202,7 @@ class Staging:
         None where hosts may hold what they could not when that was decided, or other services may have published since.
         """
         with self._lock:
-            history = self._published.get(domain)
+            history = self.histories.get(domain)
             decided_from = self._decided_from.get(domain, 0)
         if history is None or any(host.is_strange or host.generation < decided_from for host in hosts):
             return None
@@ -235,7 +235,7 @@ class Staging:
         """A program was published on the way to generation `target`."""
         domain, is_staged = program.domain, snapshot.generation < target
         with self._lock:
-            history = self._published[domain]
+            history = self.histories[domain]
             last = history.programs[-1] if history.programs else None
             if last is not None and last.generation >= program.generation:
                 return
@@ -258,14 +258,14 @@ class Staging:
         An old generation is looked for in the store next time.
         """
         with self._lock:
-            history = self._published.get(domain)
+            history = self.histories.get(domain)
             if history is None or generation < history.programs[0].generation:
                 self._complete.discard(domain)
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain that is no more."""
         with self._lock:
-            self._published.pop(domain, None)
+            self.histories.pop(domain, None)
             self._staged.pop(domain, None)
             self._complete.discard(domain)
             self._passed.pop(domain, None)
@@ -280,7 +280,7 @@ class Staging:
         Changes between any of these and the newest are among the changes since the oldest, so one look is enough.
         """
         with self._lock:
-            history = self._published.get(domain)
+            history = self.histories.get(domain)
             if history is None or domain not in self._complete or history.unclear > _MOST_APART:
                 return False
             if len(history.programs) > _MOST_KNOWN or len(history.programs) % _LOOK_EVERY == 0:
@@ -324,13 +324,13 @@ class Staging:
         """
         ages = [self._ages.since(host.reported, unit.now) for host in hosts if host.reported is not None]
         with self._lock:
-            history = self._published.get(domain)
+            history = self.histories.get(domain)
             known = () if history is None else tuple(history.programs)
             places, before = _places(known, hosts)
             oldest = min((host.generation for host in hosts), default=known[-1].generation if known else 0)
             first = min(*places, self._settled(domain, known, oldest, min(ages, default=0.0)))
             if known:
-                self._published[domain] = _History(known[min(first, len(known) - 1) :])
+                self.histories[domain] = _History(known[min(first, len(known) - 1) :])
         if hosts and known and not self._is_alone and known[-1].generation < newest.generation - 1:
             before.append(known[-1].generation)  # others may have published what came since
         if before or not self._is_alone:

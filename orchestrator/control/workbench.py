@@ -86,7 +86,7 @@ class Workbench:
     """Two processes, each started when first needed. Safe to share between threads."""
 
     def __init__(self, memory_mib: int = MEMORY_MIB) -> None:
-        self._judge, self._other = Worker("judge", memory_mib), Worker("workbench", memory_mib)
+        self._judge, self.other = Worker("judge", memory_mib), Worker("workbench", memory_mib)
 
     def run(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """Return the value of a module's function with picklable arguments; raise its errors.
@@ -94,8 +94,8 @@ class Workbench:
         Raises TooLarge when it takes longer than `within_s`, Busy when others do not make room in that time.
         """
         stages.lap(stages.LOOK)
-        at_once = next((worker for worker in (self._other, self._judge) if worker.take(0)), None)
-        return self._done(at_once, self._other, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
+        at_once = next((worker for worker in (self.other, self._judge) if worker.take(0)), None)
+        return self._done(at_once, self.other, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def judge(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """As `run`, and always in the same process, which remembers what it judged before."""
@@ -108,7 +108,7 @@ class Workbench:
         Later work raises Busy.
         """
         self._judge.close()
-        self._other.close()
+        self.other.close()
 
     def _done(self, taken: Worker | None, otherwise: Worker, within_s: float, work: Work) -> Any:
         deadline = time.monotonic() + within_s
@@ -134,7 +134,7 @@ class Worker:
         self._turn = threading.Lock()
         self._process: SpawnProcess | None = None
         self._channel: Connection | None = None
-        self._closed = False
+        self.is_closed = False
         self._sent = _Sent()
 
     def take(self, within_s: float) -> bool:
@@ -159,7 +159,7 @@ class Worker:
 
         The thread that waits for that work puts things away.
         """
-        self._closed = True
+        self.is_closed = True
         process = self._process
         if process is not None:
             process.kill()
@@ -197,7 +197,7 @@ class Worker:
             self._process = process
             self._sent = _Sent()
             theirs.close()
-        if self._closed:  # after that: whoever closes it ends the process that it finds
+        if self.is_closed:  # after that: whoever closes it ends the process that it finds
             raise Busy("the service is stopping")
         return self._channel
 

@@ -107,10 +107,10 @@ class Tally:
     For one thread at a time; times are seconds of one monotonic clock.
     """
 
-    _marks: Marks = NO_MARKS
+    marks: Marks = NO_MARKS
     _dirty: Rows = field(default_factory=lambda: np.zeros(0, bool))
     _gone: list[U64] = field(default_factory=list)
-    _grown: list[Counts] = field(default_factory=list)
+    grown: list[Counts] = field(default_factory=list)
     _notes: dict[Loss, Note] = field(default_factory=dict)
     _waiting: list[tuple[Change, float]] = field(default_factory=list)
     _claimed: bool = False
@@ -130,7 +130,7 @@ class Tally:
     @property
     def is_due(self) -> bool:
         """Whether there is something to be told."""
-        return bool(self._grown or self._notes or any(map(len, self._gone)) or self._dirty.any())
+        return bool(self.grown or self._notes or any(map(len, self._gone)) or self._dirty.any())
 
     def claim(self, before: Marks | None, at: float, silent_s: float = 0.0) -> None:
         """Go on from a bookmark that is `silent_s` old.
@@ -138,8 +138,8 @@ class Tally:
         None: nobody ever counted this device, so what it has counted by itself is not ours to add.
         """
         self._claimed, self._unseen, self._counted_at = True, before is None, at - silent_s
-        self._marks = NO_MARKS if before is None else before
-        self._dirty = np.zeros(len(self._marks), bool)
+        self.marks = NO_MARKS if before is None else before
+        self._dirty = np.zeros(len(self.marks), bool)
         self._journal = 0 if before is None else SMALLEST_JOURNAL + 2 * len(before)  # the next chunk is of everything
         waiting, self._waiting = self._waiting, []
         for change, then in waiting:
@@ -148,8 +148,8 @@ class Tally:
     def lose(self) -> None:
         """Drop everything not yet taken: somebody else counts now."""
         self._claimed = self._unseen = False
-        self._marks, self._dirty, self._fresh, self._took_s = NO_MARKS, np.zeros(0, bool), NO_MARKS, None
-        for each in (self._gone, self._grown, self._notes, self._waiting):
+        self.marks, self._dirty, self._fresh, self._took_s = NO_MARKS, np.zeros(0, bool), NO_MARKS, None
+        for each in (self._gone, self.grown, self._notes, self._waiting):
             each.clear()
 
     def poll(self, hits: Hits, at: float, took_s: float) -> None:
@@ -160,13 +160,13 @@ class Tally:
         self._order = now.arrangement
         if self._unseen:
             self._begin(now)
-        known = _find_keys(self._marks, now.marks.key)
-        now = now.fill_in(_at(self._marks.packets, known), _at(self._marks.bytes, known))
-        before = self._marks.and_others(self._fresh)
+        known = _find_keys(self.marks, now.marks.key)
+        now = now.fill_in(_at(self.marks.packets, known), _at(self.marks.bytes, known))
+        before = self.marks.and_others(self._fresh)
         self._miss(before.take(_find_keys(now.marks, before.key) < 0), at)
         slack_s = None if self._took_s is None else self._took_s + took_s + AGE_SLACK_S
         self._dirty = self._count(now, known, at, slack_s) | _at(self._dirty, known)
-        self._marks = now.marks
+        self.marks = now.marks
         self._fresh, self._counted_at, self._took_s = NO_MARKS, at, took_s
 
     def _miss(self, missing: Marks, at: float) -> None:
@@ -188,14 +188,14 @@ class Tally:
         fresh = change.fresh.take(are_counted(change.fresh.cookie))
         gone = np.union1d(change.gone, fresh.key)
         read = self._count_last(change.last, gone, at) if change.last is not None else _NO_KEYS
-        lost = np.isin(self._marks.key, gone)
-        unread = lost & ~np.isin(self._marks.key, read)
-        short = self._marks.take(unread).and_others(self._fresh.take(np.isin(self._fresh.key, gone)).without(read))
+        lost = np.isin(self.marks.key, gone)
+        unread = lost & ~np.isin(self.marks.key, read)
+        short = self.marks.take(unread).and_others(self._fresh.take(np.isin(self._fresh.key, gone)).without(read))
         ours = np.isin(short.key, change.gone)
         self._lost(Loss.UNREAD, short.take(ours), at)
         self._lost(Loss.VANISHED, short.take(~ours), at)
-        self._gone.append(self._marks.key[lost])
-        self._marks, self._dirty = self._marks.take(~lost), self._dirty[~lost]
+        self._gone.append(self.marks.key[lost])
+        self.marks, self._dirty = self.marks.take(~lost), self._dirty[~lost]
         self._fresh = self._fresh.without(gone).and_others(fresh)
 
     def _read_all(self, last: Hits | None, at: float) -> None:
@@ -209,8 +209,8 @@ class Tally:
         removed = last.take(np.isin(last.key, gone))
         counted = removed if not self._unseen else removed.take(np.isin(removed.key, self._fresh.key))
         now = Reading.of(counted)
-        known = _find_keys(self._marks, now.marks.key)
-        now = now.fill_in(_at(self._marks.packets, known), _at(self._marks.bytes, known))
+        known = _find_keys(self.marks, now.marks.key)
+        now = now.fill_in(_at(self.marks.packets, known), _at(self.marks.bytes, known))
         self._count(now, known, at, None)
         return removed.key
 
@@ -222,27 +222,27 @@ class Tally:
         if not self.is_due:
             return None
         gone = np.concatenate([_NO_KEYS, *self._gone])
-        there = (self._marks.packets > 0) | (self._marks.bytes > 0)
+        there = (self.marks.packets > 0) | (self.marks.bytes > 0)
         moved = int(np.count_nonzero(self._dirty)) + len(gone)
         self._journal += moved
         whole = self._journal > SMALLEST_JOURNAL + 2 * int(np.count_nonzero(there))
         if whole:
             self._journal = 0
-        chunk = encode_chunk(self._marks.take(there), _NO_KEYS) if whole else self._chunk(gone)
-        letter = Letter(join_counts(self._grown), tuple(self._notes.values()), chunk, whole)
-        self._dirty = np.zeros(len(self._marks), bool)
-        for each in (self._gone, self._grown, self._notes):
+        chunk = encode_chunk(self.marks.take(there), _NO_KEYS) if whole else self._chunk(gone)
+        letter = Letter(join_counts(self.grown), tuple(self._notes.values()), chunk, whole)
+        self._dirty = np.zeros(len(self.marks), bool)
+        for each in (self._gone, self.grown, self._notes):
             each.clear()
         return letter
 
     def _chunk(self, gone: U64) -> bytes:
-        return encode_chunk(self._marks.take(self._dirty), np.setdiff1d(gone, self._marks.key[self._dirty]))
+        return encode_chunk(self.marks.take(self._dirty), np.setdiff1d(gone, self.marks.key[self._dirty]))
 
     def _begin(self, now: Reading) -> None:
         """Start from the first poll of a device that nobody counted."""
         old = ~np.isin(now.marks.key, self._fresh.key)
-        self._marks = now.marks.take(old)
-        self._dirty = np.ones(len(self._marks), bool)
+        self.marks = now.marks.take(old)
+        self._dirty = np.ones(len(self.marks), bool)
         self._unseen = False
 
     def _count(self, now: Reading, known: Places, at: float, slack_s: float | None) -> Rows:
@@ -250,10 +250,10 @@ class Tally:
 
         `slack_s`: all marks are of one poll, and ages differ by no more than that; None: they are of several.
         """
-        before_packets, before_bytes = _at(self._marks.packets, known), _at(self._marks.bytes, known)
+        before_packets, before_bytes = _at(self.marks.packets, known), _at(self.marks.bytes, known)
         here = known >= 0
         lower = here & ((now.marks.packets < before_packets) | (now.marks.bytes < before_bytes))
-        renewed = lower | _younger(now.marks.age_ms, _at(self._marks.age_ms, known), here, slack_s)
+        renewed = lower | _younger(now.marks.age_ms, _at(self.marks.age_ms, known), here, slack_s)
         more_packets = np.where(renewed, now.marks.packets, now.marks.packets - before_packets).astype(np.int64)
         more_bytes = np.where(renewed, now.marks.bytes, now.marks.bytes - before_bytes).astype(np.int64)
         resets = (renewed & (before_packets > 0)).astype(np.int64)
@@ -267,9 +267,9 @@ class Tally:
 
     def _add(self, counts: Counts) -> None:
         """Keep what was counted; while nobody takes it, it does not pile up."""
-        self._grown.append(counts)
-        if len(self._grown) > MOST_PARTS:
-            self._grown = [join_counts(self._grown)]
+        self.grown.append(counts)
+        if len(self.grown) > MOST_PARTS:
+            self.grown = [join_counts(self.grown)]
 
     def _note(self, loss: Loss, entries: int, at: float) -> None:
         """Keep a note; several of the same kind are one."""

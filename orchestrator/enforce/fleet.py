@@ -63,10 +63,10 @@ class Fleet:
         self._tier = tier
         self._seen = seen
         self._lock = threading.Lock()
-        self._members: dict[int, _Member] = {}
+        self.members: dict[int, _Member] = {}
         self._channels: dict[int, Channel] = {}
         self._twins: dict[int, Channel] = {}  # of datapath ids that another connection has, the latest of each
-        self._devices: dict[int, Switch] = {}
+        self.devices: dict[int, Switch] = {}
         self._goal: Goal | None = None
         self._epoch = 0
         self._stopped = False
@@ -80,8 +80,8 @@ class Fleet:
         """
         with self._lock:
             self._goal = goal
-            members = tuple(self._members.values())
-            strangers = self._channels.keys() - self._members.keys()
+            members = tuple(self.members.values())
+            strangers = self._channels.keys() - self.members.keys()
         with self._together():
             works = ((member.loop, work) for member in members if (work := member.loop.take(goal)) is not None)
             convoy.advance((convoy.Member(work, loop.take_over) for loop, work in works), meanwhile)
@@ -92,7 +92,7 @@ class Fleet:
         """Claim switches with this epoch from now on."""
         with self._lock:
             self._epoch = epoch
-            for member in self._members.values():
+            for member in self.members.values():
                 member.loop.lead(epoch)
 
     def set_hosts(self, hosts: Iterable[Host]) -> None:
@@ -104,11 +104,11 @@ class Fleet:
         with self._lock:
             if self._stopped:  # the list was asked for before
                 return
-            gone = [key for key, member in self._members.items() if wanted.get(key) != member.host]
-            left = [self._members.pop(key) for key in gone]
+            gone = [key for key, member in self.members.items() if wanted.get(key) != member.host]
+            left = [self.members.pop(key) for key in gone]
             for key in gone:
-                self._devices.pop(key, None)
-            for key in wanted.keys() - self._members.keys():
+                self.devices.pop(key, None)
+            for key in wanted.keys() - self.members.keys():
                 self._join(wanted[key])
         for member in left:
             log.info("host.left", host=member.host.name)
@@ -118,15 +118,15 @@ class Fleet:
     def is_busy(self) -> bool:
         """Whether some switch is about to reach its goal."""
         with self._lock:
-            return any(member.loop.is_busy for member in self._members.values())
+            return any(member.loop.is_busy for member in self.members.values())
 
     def stop(self) -> None:
         """End every loop, for good."""
         with self._lock:
             self._stopped = True
-            members = tuple(self._members.values())
-            self._members.clear()
-            self._devices.clear()
+            members = tuple(self.members.values())
+            self.members.clear()
+            self.devices.clear()
         for member in members:
             member.loop.stop()
 
@@ -142,7 +142,7 @@ class Fleet:
         switch that comes. Where it is the same one, which has lost its connection, the old one dies within seconds.
         """
         with self._lock:
-            member = self._members.get(channel.datapath_id)
+            member = self.members.get(channel.datapath_id)
             if member is not None and _pretends(channel, member.host):
                 return
             there = self._channels.get(channel.datapath_id)
@@ -165,9 +165,9 @@ class Fleet:
             if self._channels.get(channel.datapath_id) is not channel:
                 return
             del self._channels[channel.datapath_id]
-            device = self._devices.pop(channel.datapath_id, None)
+            device = self.devices.pop(channel.datapath_id, None)
             if device is not None:
-                self._members[channel.datapath_id].loop.detach(device)
+                self.members[channel.datapath_id].loop.detach(device)
             waiting = self._twins.pop(channel.datapath_id, None)
         if waiting is not None and not waiting.closed:
             self.connected(waiting)
@@ -182,23 +182,23 @@ class Fleet:
 
     def seen(self, channel: Channel, message: bytes) -> None:
         """A switch shows us a packet that a rule with `log` decided."""
-        member = self._members.get(channel.datapath_id)
+        member = self.members.get(channel.datapath_id)
         shown = packetin.read(message)
         if member is not None and shown is not None:
             self._seen(member.host.name, *shown)
 
     def _pass_on(self, channel: Channel, event: Callable[[Loop, Switch], None]) -> None:
         with self._lock:
-            device = self._devices.get(channel.datapath_id)
+            device = self.devices.get(channel.datapath_id)
             if device is not None and device.channel is channel:
-                event(self._members[channel.datapath_id].loop, device)
+                event(self.members[channel.datapath_id].loop, device)
 
     # --------------------------------------------------------------------------------------------------- with the lock
 
     def _join(self, host: Host) -> None:
         log.info("host.joined", host=host.name, datapath=f"{host.datapath_id:016x}")
         member = _Member(host, Loop(host.name, self._report, self._counting, timing=self._timing))
-        self._members[host.datapath_id] = member
+        self.members[host.datapath_id] = member
         member.loop.lead(self._epoch)
         if self._goal is not None:
             member.loop.aim(self._goal)
@@ -209,7 +209,7 @@ class Fleet:
 
     def _attach(self, member: _Member, channel: Channel) -> None:
         device = Switch(channel, uplink=member.host.uplink, tier=self._tier)
-        self._devices[channel.datapath_id] = device
+        self.devices[channel.datapath_id] = device
         member.loop.attach(device)
 
 

@@ -73,7 +73,7 @@ class Loop:
         self._point = Point(host, PointState.DISCONNECTED)
         self._told: Point | None = None
         self._log = log.bind(host=host)
-        self._acting = False
+        self.is_acting = False
         self._held_up = False  # our own thread rests only because somebody else acts
         self._handed: Work | None = None
         self._stopping = False
@@ -115,7 +115,7 @@ class Loop:
         with self._changed:
             self._standing = standing = replace(self._standing, goal=goal, retry_at=0.0, failures=0)
             is_near = gap.small_step(standing.held, goal.program, goal.trail) is not None
-            if is_near and not self._acting and self._next() is Act.ADVANCE:
+            if is_near and not self.is_acting and self._next() is Act.ADVANCE:
                 return self._begin_step(Act.ADVANCE)
             self._changed.notify()
             return None
@@ -181,10 +181,10 @@ class Loop:
                 if self._handed is not None:
                     work, self._handed = self._handed, None
                     return work
-                step = Rest() if self._acting else self._next()
+                step = Rest() if self.is_acting else self._next()
                 if isinstance(step, Act):
                     return self._begin_step(step)
-                self._held_up = self._acting
+                self._held_up = self.is_acting
                 self._changed.wait(None if step.until == NEVER else max(0.0, step.until - self._clock()))
         return None
 
@@ -196,7 +196,7 @@ class Loop:
 
         Nobody else begins one before it is done. To be called with the lock.
         """
-        self._acting = True
+        self.is_acting = True
         return self._act(act, self._standing)
 
     def _act(self, act: Act, standing: Standing) -> Work:
@@ -217,7 +217,7 @@ class Loop:
             self._fail(standing, PointState.REFUSED, error)
         finally:
             with self._changed:
-                self._acting = False
+                self.is_acting = False
                 if self._held_up or isinstance(self._next(), Act):
                     self._held_up = False
                     self._changed.notify()

@@ -112,12 +112,12 @@ class StateDir:
 
     def check(self) -> None:
         """Raises Missing unless files can be written here now."""
-        self._write(".probe", b"probe")
+        self.write(".probe", b"probe")
         (self._path / ".probe").unlink(missing_ok=True)
 
     def keep_credentials(self, credentials: Credentials) -> None:
         """Remember who we are."""
-        self._write("credentials.json", json.dumps(asdict(credentials)).encode())
+        self.write("credentials.json", json.dumps(asdict(credentials)).encode())
         (self._path / "credentials.old").unlink(missing_ok=True)
 
     def forget_who_we_were(self) -> None:
@@ -145,7 +145,7 @@ class StateDir:
 
     def keep_hosts(self, hosts: Iterable[Host]) -> None:
         """Remember the hosts."""
-        self._write("hosts.json", json.dumps([host.to_json() for host in hosts]).encode())
+        self.write("hosts.json", json.dumps([host.to_json() for host in hosts]).encode())
 
     def refused_serials(self) -> frozenset[str]:
         """The serials of switches' certificates that were revoked when last asked for."""
@@ -158,7 +158,7 @@ class StateDir:
 
     def keep_refused(self, serials: Iterable[str]) -> None:
         """Remember which switches are refused."""
-        self._write("refused.json", json.dumps(sorted(serials)).encode())
+        self.write("refused.json", json.dumps(sorted(serials)).encode())
 
     def program(self) -> Program | None:
         """Return the last program stored; None where there is none that is whole."""
@@ -172,7 +172,7 @@ class StateDir:
     def keep_program(self, program: Program) -> None:
         """Remember a program as a whole."""
         whole = _seal_bytes(encode_program(program))
-        self._write("program", whole)
+        self.write("program", whole)
         (self._path / "deltas").unlink(missing_ok=True)
         self._journal_room = max(LEAST_JOURNAL, len(whole))
 
@@ -259,7 +259,7 @@ class StateDir:
         except OSError as error:
             raise Missing(f"cannot be read: {error.strerror}", place=str(self._path / name)) from None
 
-    def _write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes) -> None:
         write_file(self._path / name, data, 0o600)
 
 

@@ -164,7 +164,7 @@ class LabCloud:
         return processes.spawn(called, command, mark=mark, log=log, namespace=namespace, settings=settings)
 
     def _remove(self, one: LabVnf) -> None:
-        process = self._process(one)
+        process = self.process_of(one)
         if process is not None:
             processes.kill(process)
         with suppress(NotFound, Missing, Refused):  # the lab, or its switch, is gone, and its ports with it
@@ -206,7 +206,7 @@ class LabCloud:
     def _state(self, one: LabVnf) -> tuple[VnfState, str]:
         if one.node in self._busy:
             return VnfState.COMING, "its namespace is made"
-        process = self._process(one)
+        process = self.process_of(one)
         if process is None:
             return VnfState.FAILED, "the service ended while it was made"
         if processes.alive(process):
@@ -215,7 +215,7 @@ class LabCloud:
             return VnfState.RUNNING, "its agent has ended; its filter stays as it was"
         return VnfState.FAILED, f"its agent ended before it had enrolled: {self._last_words(one)}"
 
-    def _process(self, one: LabVnf) -> Process | None:
+    def process_of(self, one: LabVnf) -> Process | None:
         known = self._note_of(one)
         return None if known is None else Process(str(known["name"]), int(known["pid"]), int(known["started"]))
 

@@ -54,22 +54,22 @@ class AtHand:
     mark: Path
     log: Path
     most: int
-    _waiting: deque[tuple[Process, int]] = field(default_factory=deque)
+    waiting: deque[tuple[Process, int]] = field(default_factory=deque)
 
     def fill(self) -> None:
         """Have as many as there should be."""
-        while len(self._waiting) < self.most:
+        while len(self.waiting) < self.most:
             reading, writing = os.pipe()
             try:
                 process = processes.spawn("standby", _COMMAND, mark=self.mark, log=self.log, stdin=reading)
             finally:
                 os.close(reading)
-            self._waiting.append((process, writing))
+            self.waiting.append((process, writing))
 
     def send_order(self, name: str, order: Order) -> Process | None:
         """The process that has become the agent; None where none waits any more."""
-        while self._waiting:
-            process, pipe = self._waiting.popleft()
+        while self.waiting:
+            process, pipe = self.waiting.popleft()
             try:
                 if processes.alive(process):
                     os.write(pipe, order.line)
@@ -82,7 +82,7 @@ class AtHand:
 
     def close(self) -> None:
         """End those that wait."""
-        while self._waiting:
-            process, pipe = self._waiting.popleft()
+        while self.waiting:
+            process, pipe = self.waiting.popleft()
             os.close(pipe)
             processes.kill(process)

@@ -18,15 +18,15 @@ _GONE: Final = 0
 class RuleNumbers(Mapping[str, int]):
     """The number of each rule id; it never changes."""
 
-    __slots__ = ("_base", "_length", "_overlay")
+    __slots__ = ("_base", "_length", "overlay")
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._base: Mapping[str, int] = dict(numbers)
-        self._overlay: Mapping[str, int] = {}
+        self.overlay: Mapping[str, int] = {}
         self._length = len(self._base)
 
     def __getitem__(self, rule_id: str) -> int:
-        number = self._overlay.get(rule_id)
+        number = self.overlay.get(rule_id)
         if number is None:
             return self._base[rule_id]
         if number == _GONE:
@@ -37,26 +37,26 @@ class RuleNumbers(Mapping[str, int]):
         return isinstance(rule_id, str) and self._number(rule_id) != _GONE
 
     def _number(self, rule_id: str) -> int:
-        return self._overlay.get(rule_id, self._base.get(rule_id, _GONE))
+        return self.overlay.get(rule_id, self._base.get(rule_id, _GONE))
 
     def __iter__(self) -> Iterator[str]:
-        yield from (rule_id for rule_id in self._base if rule_id not in self._overlay)
-        yield from (rule_id for rule_id, number in self._overlay.items() if number != _GONE)
+        yield from (rule_id for rule_id in self._base if rule_id not in self.overlay)
+        yield from (rule_id for rule_id, number in self.overlay.items() if number != _GONE)
 
     def __len__(self) -> int:
         return self._length
 
     def as_dict(self) -> dict[str, int]:
         """The same as a plain dictionary, for who is to look up many."""
-        plain = {**self._base, **self._overlay}
-        for rule_id, number in self._overlay.items():
+        plain = {**self._base, **self.overlay}
+        for rule_id, number in self.overlay.items():
             if number == _GONE:
                 del plain[rule_id]
         return plain
 
     def exchange_ids(self, gone: Iterable[str], come: Mapping[str, int]) -> RuleNumbers:
         """Return the mapping without some ids, which must exist, and then with others."""
-        overlay, length = dict(self._overlay), self._length
+        overlay, length = dict(self.overlay), self._length
         for rule_id in gone:
             length -= rule_id in self
             overlay[rule_id] = _GONE
@@ -65,7 +65,7 @@ class RuleNumbers(Mapping[str, int]):
             length += not there
             overlay[rule_id] = number
         twin = RuleNumbers.__new__(RuleNumbers)
-        twin._base, twin._overlay, twin._length = self._base, overlay, length
+        twin._base, twin.overlay, twin._length = self._base, overlay, length
         return twin if len(overlay) <= _LARGEST_OVERLAY else RuleNumbers(twin.as_dict())
 
     def differing(self, other: RuleNumbers) -> frozenset[str] | None:
@@ -75,5 +75,5 @@ class RuleNumbers(Mapping[str, int]):
         """
         if self._base is not other._base:
             return None
-        ids = {rule_id for rule_id, _ in self._overlay.items() ^ other._overlay.items()}
+        ids = {rule_id for rule_id, _ in self.overlay.items() ^ other.overlay.items()}
         return frozenset(rule_id for rule_id in ids if self._number(rule_id) != other._number(rule_id))

@@ -67,10 +67,10 @@ class Store:
         shared: DatabaseClock | None = None,
     ) -> None:
         self.engine = engine
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self._cache = AclCache(settings.cached_rules)
-        self._policies = PolicyCache()
+        self.policies = PolicyCache()
         self._pops = PopCache()
         self._principals = PrincipalCache()
         self._chain = Chain()
@@ -86,12 +86,12 @@ class Store:
         """Held around a commit that adds to this process's audit trail, until its head is noted here."""
         self._writers: deque[Connection] = deque()
         self._numbers = _Numbers(engine)
-        self._notices = Notices(engine, lambda committed: self._policies.note(committed.domains, committed.lists))
+        self._notices = Notices(engine, lambda committed: self.policies.note(committed.domains, committed.lists))
 
     @property
     def patience_s(self) -> float:
         """How long a writer waits for others."""
-        return self._settings.busy_timeout_s
+        return self.settings.busy_timeout_s
 
     def now(self) -> dt.datetime:
         """Return the time as units of work bear it."""
@@ -136,7 +136,7 @@ class Store:
         approve; it cannot be committed. Raises Elsewhere where it moves a domain of another part. Listeners are not
         told: `tell` does. Raises as `write` does.
         """
-        if self.is_alone and not self._turn.acquire(timeout=self._settings.busy_timeout_s):
+        if self.is_alone and not self._turn.acquire(timeout=self.settings.busy_timeout_s):
             raise Busy("another writer holds the store: try again")
         try:
             with self._transaction(writing=True, synced=synced, part=self.part(part) if part else None) as tx:
@@ -231,13 +231,13 @@ class Store:
         if writing and part is None and not self.is_alone:
             with self._logging:  # the commit before is in the database, and its head may not be noted here yet
                 pass
-        caches = self._cache, self._policies, self._pops
+        caches = self._cache, self.policies, self._pops
         draw = None if part is None else self._numbers.draw
         tx = Transaction(
             connection,
             self._clock(),
             writing,
-            self._settings,
+            self.settings,
             *caches,
             chain=self._chain,
             part=part,
@@ -302,7 +302,7 @@ class Store:
         for tenant, entry in tx.fresh.items():
             self._cache.put(tenant, entry)
         for domain, snapshot in tx.snapshots.items():
-            self._policies.put(domain, snapshot)
+            self.policies.put(domain, snapshot)
         for domain, known in tx.pops.items():
             self._pops.put(domain, known)
 

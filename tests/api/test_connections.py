@@ -101,7 +101,7 @@ def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
 
 
 def wait_until_closed(connections: Connections) -> None:
-    connection = connections._idle[-1]
+    connection = connections.idle[-1]
     connection.sock.settimeout(PATIENCE_S)
     assert connection.sock.recv(1, socket.MSG_PEEK) == b""
 
@@ -177,7 +177,7 @@ def test_an_answer_ends_where_it_says(answer: bytes, content: bytes) -> None:
 def test_what_comes_behind_an_answer_is_nobodys(more: bytes) -> None:
     with peer(says(HEAD % 1 + b"ok" + more)) as (_, connections):
         found = ask(connections)
-        assert not connections._idle
+        assert not connections.idle
     assert (found.status_code, found.content, found.headers["x-seen"]) == (200, b"ok", "1")
 
 
@@ -213,7 +213,7 @@ def test_what_is_no_whole_answer_is_broken_and_its_connection_is_not_kept(
     with peer(script) as (_, connections):
         with pytest.raises(BROKEN):
             ask(connections, timeout_s=0.3)
-        assert not connections._idle
+        assert not connections.idle
 
 
 def streams(running: Peer, connection: socket.socket) -> None:

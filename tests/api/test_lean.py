@@ -128,7 +128,7 @@ def test_a_route_with_what_no_plan_knows_stays_as_it_is() -> None:
         app.add_api_route(f"/{endpoint.__name__}", endpoint, methods=["POST"])
         route = app.routes[-1]
         assert isinstance(route, Lean)
-        assert lean._plan(route.dependant) is None or not lean._answers_itself(endpoint)
+        assert lean.plan_of(route.dependant) is None or not lean.answers_itself(endpoint)
     assert asked(app, "POST", "/model") == (200, b'{"a":1}')
     assert asked(app, "POST", "/several?word=a&word=b") == (200, b"(['a', 'b'],)")
     assert asked(app, "POST", "/yielded") == (200, b"(1,)")
@@ -138,8 +138,8 @@ def test_a_route_with_what_no_plan_knows_stays_as_it_is() -> None:
 def test_the_routes_of_one_changed_rule_have_plans(router: APIRouter) -> None:
     for route in router.routes:
         assert isinstance(route, Lean)
-        assert lean._answers_itself(route.endpoint)
-        plan = lean._plan(route.dependant)
+        assert lean.answers_itself(route.endpoint)
+        plan = lean.plan_of(route.dependant)
         assert plan is not None, route.path
         assert [call.function for call in plan if not call.is_async] in ([], [route.endpoint]), "one thread, once"
 

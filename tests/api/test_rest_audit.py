@@ -64,7 +64,7 @@ def test_many_writes_of_a_member_erase_nothing_of_an_administrator(
 ) -> None:
     """6,200 PUTs of a list once pushed `token.created` out of the only record."""
     store = service.service.parts.store
-    monkeypatch.setattr(store, "_settings", type(store._settings)(events_kept=100))
+    monkeypatch.setattr(store, "settings", type(store.settings)(events_kept=100))
     made, _ = admin.create_token("admin", description="a trace")
     with service.client(service.make_token(Role.MEMBER, tenant)) as member:
         for port in range(1, 300):

@@ -70,7 +70,7 @@ def enforcer(service: Served, admin: Client) -> Iterator[Enforcer]:
     yield running
     running.stop()
     admin.delete_tenant("patient")
-    admin._service.write("DELETE", "/v1/domains/slow/hosts/h1", etag="*")
+    admin.remove_host("slow", "h1")
     admin.delete_domain("slow")
 
 

@@ -26,7 +26,7 @@ def test_a_look_that_fails_leaves_nothing_but_what_was_known() -> None:
     for number in range(1000):
         with pytest.raises(Busy):
             reviews.of(("blue", number), 1, fails)
-    assert not reviews._turns
+    assert not reviews.subjects
     assert reviews.of("blue", 1, lambda: 7) == 7
     with pytest.raises(Busy):
         reviews.of("blue", 2, fails)
@@ -37,5 +37,5 @@ def test_no_more_are_kept_than_were_asked_last() -> None:
     reviews = Reviews()
     for number in range(1000):
         assert reviews.of(number, 1, lambda number=number: number) == number  # type: ignore[misc]
-    assert len(reviews._known) == len(reviews._turns) < 1000
+    assert len(reviews.subjects) < 1000
     assert reviews.of(999, 1, fails) == 999

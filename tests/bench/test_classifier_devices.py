@@ -28,7 +28,7 @@ def test_everything_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     results = Results("classifier", {})
     told: list[str] = []
     devices.measure(results, [pocl()], "there is no GPU", quick=True, progress=lambda text, **_: told.append(text))
-    energies = {f"opencl_{devices._word(model)}_nj" for model in devices._ITEM_A_PACKET}
+    energies = {f"opencl_{devices.word_of(model)}_nj" for model in devices._ITEM_A_PACKET}
     assert {name: why for name, why in results.absent.items() if name not in energies} == dict.fromkeys(
         devices._GPU_FIGURES, "there is no GPU"
     )

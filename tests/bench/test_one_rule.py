@@ -64,7 +64,7 @@ def test_a_stage_that_few_changes_have_takes_no_time_in_the_median(bench: rest._
     assert {name: len(found) for name, found in bench.stages["one of 1k"].items()} == dict.fromkeys(
         ("compile", "enforce", "enforce.readback"), _CHANGES
     )
-    heights = {name: height for name, (height,) in rest._stack_stages(bench.stages).parts.items()}
+    heights = {name: height for name, (height,) in rest.stack_stages(bench.stages).parts.items()}
     assert heights == pytest.approx({"compile": 1, "enforce": 5, "enforce.readback": 0})
 
 

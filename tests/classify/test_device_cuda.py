@@ -104,7 +104,7 @@ class ObjectCode:
 def launch(stream: Any, config: Any, kernel: tuple[ObjectCode, str], *given: Any) -> None:
     """Run a kernel of PoCL with copies of the buffers that it is given, and copy them back."""
     cl: Any = __import__("pyopencl")
-    (code, name), queue = kernel, pocl()._queue  # type: ignore[attr-defined]
+    (code, name), queue = kernel, pocl().queue  # type: ignore[attr-defined]
     arguments = list(given)
     if name == "data_parallel_constant":  # CUDA has these rows under a name, OpenCL is given them
         arguments.insert(4, code.constant)
@@ -190,9 +190,9 @@ def test_rows_in_constant_memory_are_those_of_their_own_search() -> None:
     assert disagreements(gpu, many(150), setup, [Family.IPV4]) == []
     rows = [[row.box for row in rule_rows(many(count), Direction.INGRESS)[Family.IPV4]] for count in (20, 40)]
     first, second = (DeviceSearch(gpu, Family.IPV4, boxes, setup) for boxes in rows)
-    assert first._loaded is not None
-    assert second._loaded is not None
-    assert first._loaded.program is not second._loaded.program
+    assert first.loaded is not None
+    assert second.loaded is not None
+    assert first.loaded.program is not second.loaded.program
 
 
 @pytest.mark.usefixtures("driver")
@@ -228,7 +228,7 @@ class Nvml:
 
     def nvmlDeviceGetHandleByPciBusId_v2(self, place: bytes, handle: Any) -> int:
         assert place == b"0000:1B:00.0"
-        handle._obj.value = 7
+        handle._obj.value = 7  # what `ctypes.byref` refers to has no other name
         return int(self.failing == "handle")
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: ctypes.c_void_p, told: Any) -> int:

@@ -79,7 +79,7 @@ def test_rows_that_changed_and_changed_back(name: str) -> None:
     """Some rows are taken out and put back, others begin somewhere else and are put in their place."""
     _, rows, packets, wanted = sample(name)
     placed = [Placed(place, place, row.box) for place, row in enumerate(rows)]
-    now = Overlaid.of(Family.IPV4, [*placed[1::2], *(row._replace(order=0) for row in placed[::2])])
+    now = Overlaid.of(Family.IPV4, [*placed[1::2], *(Placed(0, row.number, row.box) for row in placed[::2])])
     for row in placed[::2]:
         now = now.exchange_rows((), (row,))
     moved = placed[:: max(1, len(placed) // 50)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def spread(family: Family, draw: random.Random) -> tuple[list[Box], Packets]:
     near = [step * (32_768 * slab + 3 * each) + each % 2 for slab in (0, 1) for each in range(-8, 9)]
     near = sorted({address for address in near if address >= 0} | {0, step * (SPREAD - 1), (1 << family.bits) - 1})
     every = ALL_ADDRESSES[family]
-    plain = Box(family, WHOLE, 1 << UDP, source=every, destination=every)
+    plain = partial(Box, family, WHOLE, 1 << UDP, source=every, destination=every)
 
     def some() -> Spans:
         low, high = sorted(draw.choices(near, k=2))
@@ -86,12 +87,11 @@ def spread(family: Family, draw: random.Random) -> tuple[list[Box], Packets]:
         return draw.choice([draw.choice(near), step * host + draw.randrange(2)])
 
     rows = [
-        plain._replace(source=some(), destination=some(), source_ports=ports(), destination_ports=ports())
-        for _ in range(400)
+        plain(source=some(), destination=some(), source_ports=ports(), destination_ports=ports()) for _ in range(400)
     ]
     rows += [
-        plain._replace(source=hosts, destination_ports=ports()),
-        plain._replace(destination=hosts, source_ports=ports()),
+        plain(source=hosts, destination_ports=ports()),
+        plain(destination=hosts, source_ports=ports()),
     ]
     draw.shuffle(rows)
     found = np.zeros(8_000, PACKET)
@@ -113,15 +113,16 @@ def test_more_ranks_than_16_bits_can_number(family: Family, seed: int) -> None:
 def test_nodes_of_sides_with_65536_ranks_and_more(family: Family) -> None:
     """Most rows differ in destination and source port; of two pairs of these, many differ in sources, and in ports."""
     hosts = [(3 << (family.bits - 20)) * each for each in range(SPREAD)]
-    plain = Box(family, WHOLE, 1 << UDP, source=ALL_ADDRESSES[family], destination=ALL_ADDRESSES[family])
-    pairs = [
-        plain._replace(destination=(Span(host, host),), source_ports=(Span(port, port),))
-        for host in hosts[:40] for port in range(40)
-    ]  # fmt: skip
+    plain = partial(Box, family, WHOLE, 1 << UDP, source=ALL_ADDRESSES[family], destination=ALL_ADDRESSES[family])
+
+    def pair(host: int, port: int, **more: Spans) -> Box:
+        return plain(destination=(Span(host, host),), source_ports=(Span(port, port),), **more)
+
+    pairs = [pair(host, port) for host in hosts[:40] for port in range(40)]
     places, ports = range(0, SPREAD, SPREAD // 20), [*range(5, 65_536, 3_001), 65_535]
-    alike = [pairs[0]._replace(source=(Span(hosts[each], hosts[each]),)) for each in places]
-    alike += [pairs[1]._replace(destination_ports=(Span(port, port),)) for port in ports]
-    every_other = plain._replace(
+    alike = [pair(hosts[0], 0, source=(Span(hosts[each], hosts[each]),)) for each in places]
+    alike += [pair(hosts[0], 1, destination_ports=(Span(port, port),)) for port in ports]
+    every_other = plain(
         source=tuple(Span(host, host) for host in hosts), source_ports=(Span(50, 50),),
         destination_ports=tuple(Span(port, port) for port in range(1, 65_536, 2)),
     )  # fmt: skip
@@ -140,14 +141,14 @@ def test_rows_of_wide_spans_that_are_left_to_the_last_tree(family: Family) -> No
     """Their tree has a cell for each slab, and not one for all."""
     draw, step = random.Random(1), 3 << (family.bits - 20)
     hosts = tuple(Span(step * each, step * each) for each in range(SPREAD))
-    plain = Box(family, WHOLE, 1 << UDP, source=hosts, destination=hosts)
+    plain = partial(Box, family, WHOLE, 1 << UDP, source=hosts, destination=hosts)
 
     def span(most: int, unit: int = 1) -> Spans:
         low, high = sorted(draw.choices(range(most), k=2))
         return (Span(unit * low, unit * high),)
 
     boxes = [
-        plain._replace(
+        plain(
             source=span(SPREAD, step),
             destination=span(SPREAD, step),
             source_ports=span(1_000),
@@ -160,7 +161,7 @@ def test_rows_of_wide_spans_that_are_left_to_the_last_tree(family: Family) -> No
     for name in ("source", "destination"):
         packets[name] = [halves(family, step * draw.randrange(SPREAD)) for _ in packets]
         packets[f"{name}_port"] = [draw.randrange(1_000) for _ in packets]
-    agree_everywhere(family, [*boxes, plain], packets, share=64)
+    agree_everywhere(family, [*boxes, plain()], packets, share=64)
 
 
 def agree_everywhere(family: Family, boxes: list[Box], packets: Packets, share: int) -> None:

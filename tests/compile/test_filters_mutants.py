@@ -98,7 +98,7 @@ def wider_shape(space: Any, row: int) -> plan.Shape | None:
 
 
 def nobody_is_certain(self: Any, rows: Any, cut: Any) -> Any:
-    found = _up_to_certain(self, rows, cut)
+    found = up_to_certain(self, rows, cut)
     return found[:-1] if len(found) > 1 else found
 
 
@@ -108,7 +108,7 @@ def without_flags(line: Line, family: Any, *, first: bool = False) -> list[tuple
 
 _lines, _rows, _tenant_lists = FilterList.lines, FilterList.rows, filterlists.tenant_lists
 _interval, _conditions, _shape_of = words.interval, words.conditions, plan.shape_of
-_up_to_certain, _verdict = plan._Planner._up_to_certain, write.PlanWriter._verdict
+up_to_certain, _verdict = plan.Planner.up_to_certain, write.PlanWriter.verdict
 
 BOTH: list[tuple[str, Any, str, Any]] = [
     ("reversed order", FilterList, "lines", reversed_lines),
@@ -129,10 +129,10 @@ NFTABLES: list[tuple[str, Any, str, Any]] = [
     ("an interval one short", words, "interval", one_bit_short),
     ("waves in any order", plan, "waves", no_order),
     ("a mask one bit short", plan, "shape_of", wider_shape),
-    ("certain rows left out", plan._Planner, "_up_to_certain", nobody_is_certain),
+    ("certain rows left out", plan.Planner, "up_to_certain", nobody_is_certain),
     ("flags not looked at", words, "conditions", without_flags),
-    ("deny permits", write.PlanWriter, "_verdict", lambda self, line: "accept"),
-    ("the operator's rules report twice", write.PlanWriter, "_verdict", reports_always),
+    ("deny permits", write.PlanWriter, "verdict", lambda self, line: "accept"),
+    ("the operator's rules report twice", write.PlanWriter, "verdict", reports_always),
     ("swapped sides", script, "_HOOKS", {s: (*h[:2], "daddr" if h[2] == "saddr" else "saddr")
                                           for s, h in script._HOOKS.items()}),
 ]  # fmt: skip

@@ -60,11 +60,11 @@ def operator_not_asked(rows: Any, box: Any, *, most_entries: int) -> Any:
     return found and found[-1:]
 
 
-_between, _owners, _cookie, _parts = _Lists._between, _Lists.owners, _Lists.cookie, flowcache.parts
+_between, _owners, _cookie, _parts = _Lists.between, _Lists.owners, _Lists.cookie, flowcache.parts
 
 MUTANTS: Sequence[tuple[str, Any, str, Any]] = [
-    ("the receiver is not asked", _Lists, "_between", senders_only),
-    ("the sender is not asked", _Lists, "_between", receivers_only),
+    ("the receiver is not asked", _Lists, "between", senders_only),
+    ("the sender is not asked", _Lists, "between", receivers_only),
     ("nobody is asked before owners", _Lists, "owners", nobody_first),
     ("rows in reverse", flowcache, "parts", no_order),
     ("only the last row", flowcache, "parts", operator_not_asked),

@@ -62,7 +62,7 @@ def test_who_comes_from_many_addresses_costs_bounded_memory() -> None:
     tries = Tries(lambda: 0.0)
     for number in range(20_000):
         tries.begin(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-    assert len(tries._wrong) == 10_000
+    assert tries.addresses == 10_000
 
 
 @pytest.mark.parametrize(

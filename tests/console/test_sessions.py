@@ -98,7 +98,7 @@ def test_a_wrong_token_begins_nothing(sessions: Sessions) -> None:
     with pytest.raises(Unauthenticated):
         sessions.sign_in("wrong")
     assert made[0].is_closed
-    assert not sessions._open
+    assert not sessions.sessions
 
 
 def test_who_signs_in_while_the_last_one_with_the_token_signs_out_can_read(sessions: Sessions) -> None:
@@ -112,7 +112,7 @@ def test_who_signs_in_while_the_last_one_with_the_token_signs_out_can_read(sessi
             leaves.join(0.2)
             return found
 
-    sessions._bearers = Meanwhile(sessions._bearers)
+    sessions.bearers = Meanwhile(sessions.bearers)
     session = sessions.of(sessions.sign_in("a"))
     leaves.join()
     assert session is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S, until
+from sqlalchemy import Connection
 
 from orchestrator.compile.host import CompileCache
 from orchestrator.control import compiler as compiler_module
@@ -214,13 +215,13 @@ def test_writers_on_many_threads_publish_in_order(plant: Plant) -> None:
 
 def test_a_commit_whose_outcome_is_unknown_is_looked_up(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection breaks in the commit: the change is there, and must come to be published."""
-    commit = plant.store._commit  # type: ignore[attr-defined]
+    commit = Connection.commit
 
-    def commit_and_break(tx: object) -> None:
-        commit(tx)
+    def commit_and_break(connection: Connection) -> None:
+        commit(connection)
         raise Unreachable("the connection broke during the commit")
 
-    monkeypatch.setattr(plant.store, "_commit", commit_and_break)
+    monkeypatch.setattr(Connection, "commit", commit_and_break)
     with pytest.raises(Unreachable):
         plant.control.write(put(ports(80)))
     monkeypatch.undo()

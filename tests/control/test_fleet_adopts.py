@@ -44,7 +44,7 @@ def is_taken_away(world: World, name: str) -> None:
     """The cloud has decided that it goes, and says so for a while."""
     vnf = next(each for each in world.cloud.list() if each.name == name)
     world.cloud.put(replace(vnf, state=VnfState.LEAVING))
-    world.cloud._machines["pop", name].left = 10_000  # until the test says so
+    world.cloud.machines["pop", name].left = 10_000  # until the test says so
 
 
 def test_what_a_webhook_makes_is_adopted_proven_and_given_its_share(world: World) -> None:

@@ -63,7 +63,7 @@ class Units:
 
     def __init__(self, store: Store, writes: int | None = None, away: Exception | None = None) -> None:
         self._store = store
-        self._left = writes
+        self.left = writes
         self._away = away
 
     def read(self, work: Callable[[Unit], object]) -> object:
@@ -71,11 +71,11 @@ class Units:
             return work(unit)
 
     def write(self, work: Callable[[Unit], object]) -> object:
-        if self._left is not None:
-            if self._left == 0 and self._away is None:
+        if self.left is not None:
+            if self.left == 0 and self._away is None:
                 raise Killed
-            self._left -= 1
-            if self._left == -1 and self._away is not None:
+            self.left -= 1
+            if self.left == -1 and self._away is not None:
                 raise self._away
         with self._store.write() as unit:
             return work(unit)
@@ -213,7 +213,7 @@ def test_a_store_that_is_away_for_a_moment_costs_a_retry(store: Store, away: Exc
         with store.read() as unit:
             found = unit.onboardings.get(DOMAIN, name)
         assert (found.state, found.error) == (OnboardingState.DONE, None), writes
-        if loop._units._left > 0:  # type: ignore[attr-defined]
+        if loop.units.left > 0:  # type: ignore[attr-defined]
             break
     assert writes > 4
 

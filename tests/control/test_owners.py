@@ -218,7 +218,7 @@ def test_a_service_takes_over_from_notices_what_others_changed_of_a_policy(url: 
         own_generation = second.control.write(adding(domain, 1), domain=domain)
         for port in range(2, 6):
             generation = first.control.write(adding(domain, port), domain=domain)
-        cache = second.store._policies
+        cache = second.store.policies
         until(lambda: cache.lists_changed(domain, own_generation, generation) == {f"of-{domain}"})
         assert cache.lists_changed(domain, own_generation - 1, generation) is None
         mine, theirs = (each.control.read(lambda unit: unit.domains.policy(domain)) for each in (second, first))

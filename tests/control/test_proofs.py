@@ -83,7 +83,7 @@ def test_a_program_that_is_not_its_policy_is_not_published(
         assert before is not None
         assert after is not None
         assert after.generation == before.generation + 1
-        answer = publisher._editions["pop"].ready(Held(before.digest, before.generation))
+        answer = publisher.editions["pop"].ready(Held(before.digest, before.generation))
         assert answer is not None
         assert apply(before, decode_delta(answer.body)).digest == after.digest
     finally:

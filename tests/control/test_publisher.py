@@ -114,7 +114,7 @@ def test_the_answer_for_who_holds_the_program_before_is_at_hand() -> None:
     first, second = program(frozenset({1}), 1), program(frozenset({2}), 2)
     published.publish(first)
     published.publish(second)
-    edition = published._editions["pop"]
+    edition = published.editions["pop"]
     assert edition.ready(held(first)) is not None
     assert edition.ready(None) is None
     whole = edition.answer(None)

@@ -96,4 +96,4 @@ def could_be_held(staging: Staging, hosts: Hosts) -> set[int]:
 
 
 def known_generations(staging: Staging) -> set[int]:
-    return {each.generation for each in staging._published["pop"].programs}
+    return {each.generation for each in staging.histories["pop"].programs}

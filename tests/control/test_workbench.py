@@ -107,7 +107,7 @@ def test_one_that_is_closed_while_its_process_starts_ends_it(monkeypatch: pytest
 
         def start(process: SpawnProcess) -> None:
             begun.append((process, pool.submit(made.close)))
-            until(lambda: made._other._closed)
+            until(lambda: made.other.is_closed)
             begin(process)
 
         monkeypatch.setattr(SpawnProcess, "start", start)

@@ -287,7 +287,7 @@ class FilterContract:
     def test_a_fresh_driver_reads_what_another_one_wrote(self, bench: Bench) -> None:
         wanted = program(bench, POLICIES["whole"])
         bring(bench, wanted)
-        bench.driver = FilterDriver(bench.driver._tool)  # as after a restart
+        bench.driver = FilterDriver(bench.driver.tool)  # as after a restart
         assert_holds(bench, wanted)
 
     # what it counts

@@ -91,8 +91,8 @@ class MortalState(StateDir):
         super().__init__(path)
         self.life = life
 
-    def _write(self, name: str, data: bytes) -> None:
-        self.life.effect(name, lambda: super(MortalState, self)._write(name, data))
+    def write(self, name: str, data: bytes) -> None:
+        self.life.effect(name, lambda: super(MortalState, self).write(name, data))
 
     def keep_deltas(self, deltas: Iterable[Delta], *, flush: bool = True) -> bool:
         return self.life.effect("deltas", lambda: super(MortalState, self).keep_deltas(deltas, flush=flush))

@@ -137,7 +137,7 @@ def test_while_nobody_takes_what_is_counted_it_does_not_pile_up() -> None:
     for turn in range(1, 500):
         tally.poll(hits({1: turn}), 10.0 + turn, 0.0)
         tally.note_change(Change(None, keys(99)), 10.0 + turn)
-    assert len(tally._grown) < 20
+    assert len(tally.grown) < 20
     assert taken(tally).counts.packets.tolist() == [499]
 
 

@@ -162,7 +162,7 @@ def _without_flush(
     if found is None:
         return None
     kept = [line for line in found.change.splitlines() if "ingress" not in line or not line.startswith("flush chain")]
-    return found._replace(change="\n".join(kept))
+    return scripts.Incremental(found.coming, "\n".join(kept), found.going)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ class Bench:
     def start_at(self, goal: Program) -> None:
         self.fleet.aim(Goal(goal))
         self.wait_for(goal.generation, "h1", "h2")
-        while any(member.loop._acting for member in self.fleet._members.values()):
+        while any(member.loop.is_acting for member in self.fleet.members.values()):
             threading.Event().wait(0.001)  # what was reported a moment ago is about to end
         for slow in self.slow:
             slow.written_by.clear()
@@ -288,7 +288,7 @@ def test_a_switch_that_proves_to_be_another_host_takes_nobodys_place(bench: Benc
 
 def test_a_device_goes_on_where_another_could_not_be_asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.start_at(FIRST)
-    (_, second) = bench.fleet._members.values()
+    (_, second) = bench.fleet.members.values()
 
     def fails(_: Goal) -> Work:
         raise ValueError("the second")

@@ -191,7 +191,7 @@ def test_where_there_is_nothing_nothing_is_in_the_way(tmp_path: Path) -> None:
 def test_without_the_program_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "OBJECT", tmp_path / "flowcache.bpf.o")
     with pytest.raises(Missing, match=r"flowcache.bpf.o was not built: install clang and libbpf-dev"):
-        KernelCache(())._load({})
+        KernelCache(()).load({})
 
 
 def test_a_machine_that_lacks_something_has_no_rows_from_then_on() -> None:

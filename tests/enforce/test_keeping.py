@@ -82,9 +82,9 @@ class Mortal(StateDir):
         super().__init__(path)
         self.writes = writes
 
-    def _write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes) -> None:
         if self.writes:
-            super()._write(name, data)
+            super().write(name, data)
         raise Killed
 
 

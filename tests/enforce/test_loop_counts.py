@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from patience import until
 
 from orchestrator.enforce import gap
 from orchestrator.enforce.changing import Changing, wholly
@@ -16,8 +17,6 @@ from orchestrator.program.delta import Delta
 from orchestrator.program.flows import U64, Flow, FlowTable
 from orchestrator.program.program import Program, Tier
 from orchestrator.wire.points import PointState
-
-PATIENCE_S = 30.0
 
 
 def program(generation: int, *matches: bytes) -> Program:
@@ -83,8 +82,7 @@ def test_what_was_counted_before_a_start_is_read_before_it_is_rewritten() -> Non
     loop.aim(Goal(program(2, b"new")))
     loop.start()
     try:
-        with loop._changed:
-            assert loop._changed.wait_for(lambda: loop._point.state is PointState.ENFORCED, PATIENCE_S)
+        until(lambda: any(point.state is PointState.ENFORCED for point in noted.points))
     finally:
         loop.stop()
     assert noted.lasts == [41]

@@ -190,6 +190,7 @@ def test_what_cannot_be_read_is_refused_and_the_rest_still_answered(raw: bytes, 
     channel = channel_to(FakeSwitch({}))
     answers = []
     channel.deliver = answers.append  # type: ignore[method-assign]
+    # Nothing public sends what is no message.
     channel._send(raw + messages.barrier_request(6))
     error = messages.read_error(answers[0])
     assert (error.xid, error.type, error.code) == (5, *reason)

@@ -128,10 +128,10 @@ def test_a_datapath_id_that_is_alive_is_not_displaced(proven: frozenset[str] | N
     try:
         found.connected(first)
         found.connected(second)
-        assert found._devices[0x11].channel is first
+        assert found.devices[0x11].channel is first
         second.close()
         found.disconnected(second)
-        assert found._devices[0x11].channel is first
+        assert found.devices[0x11].channel is first
     finally:
         found.stop()
 
@@ -145,7 +145,7 @@ def test_who_waits_for_a_datapath_id_has_it_when_the_first_is_gone() -> None:
         found.connected(second)
         first.close()
         found.disconnected(first)
-        assert found._devices[0x11].channel is second
+        assert found.devices[0x11].channel is second
     finally:
         found.stop()
 

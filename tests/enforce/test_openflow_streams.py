@@ -162,7 +162,7 @@ def test_who_asks_over_a_stream_just_closed_is_told_so_each_time() -> None:
     for _ in range(2):
         with pytest.raises(Unreachable):
             channel.exchange(messages.barrier_request(7), range(7, 8), timeout_s=PATIENCE_S)
-    assert stream._reading.acquire(blocking=False), "whoever asked last still holds the reader's place"
+    assert stream.reading.acquire(blocking=False), "whoever asked last still holds the reader's place"
     theirs.close()
 
 

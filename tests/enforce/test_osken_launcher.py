@@ -157,7 +157,7 @@ class LateOnce(threading.Event):
 def test_where_this_machine_stood_still_nobody_is_given_up(observer: Observer, switch: FakeSwitch) -> None:
     """Nobody was asked in that time, so nobody could answer."""
     launcher = Launcher(Listen(HOME, 0), observer, patience_s=SILENCE_S)
-    launcher._stopping = stopping = LateOnce()
+    launcher.stopping = stopping = LateOnce()
     launcher.start()
     link = TcpLink(switch, (HOME, launcher.port))
     observer.wait("connected")

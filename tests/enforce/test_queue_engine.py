@@ -19,7 +19,7 @@ from orchestrator.classify.columns import I32
 from orchestrator.classify.devices import guarded
 from orchestrator.classify.devices.guarded import OnDevice, Patience
 from orchestrator.classify.devices.search import DeviceSearch
-from orchestrator.classify.overlay import MakeSearch
+from orchestrator.classify.overlay import MakeSearch, Placed
 from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.classify.search import Search
 from orchestrator.compile.cookies import Cookie, Kind
@@ -114,9 +114,9 @@ def test_lists_that_were_built_behind_hide_no_batch_of_older_ones(monkeypatch: p
     monkeypatch.setattr(engine, "_SETTLE_S", 0.0)
     gate = Gate(monkeypatch)
     with queued() as bench:
-        before = bench.driver._engine.lists
+        before = bench.driver.engine.lists
         until(lambda: bench.driver.is_built)
-        assert bench.driver._engine.lists.serial == before.serial
+        assert bench.driver.engine.lists.serial == before.serial
         assert not change_under_way(bench, gate)
 
 
@@ -199,9 +199,9 @@ def test_a_queue_that_somebody_else_has_is_missing() -> None:
 def test_a_queue_that_goes_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_OPEN_AGAIN_S", 0.01)
     with queued(Setup(queues=(4,))) as bench:
-        broken = bench.machine._queues[4]
+        broken = bench.machine.queues[4]
         broken.broken = True
-        until(lambda: bench.machine.is_heard(4) and bench.machine._queues[4] is not broken)
+        until(lambda: bench.machine.is_heard(4) and bench.machine.queues[4] is not broken)
         assert_decides(bench, WHOLE, PACKETS)
         until(lambda: bench.driver.trouble() is None)
 
@@ -215,7 +215,7 @@ def test_while_a_queue_is_gone_the_driver_says_so(monkeypatch: pytest.MonkeyPatc
             raise Missing(f"NFQUEUE {queue}: taken")
 
         monkeypatch.setattr(bench.machine, "open", taken)
-        bench.machine._queues[4].broken = True
+        bench.machine.queues[4].broken = True
         until(lambda: "taken" in (bench.driver.trouble() or ""))
         assert not any(bench.machine.forward(PACKETS))
         held = bench.driver.observe()
@@ -269,7 +269,7 @@ def test_permitted_packets_go_on_to_another_queue() -> None:
     with queued(Setup(queues=(0,), next_queue=9)) as bench:
         assert not any(bench.machine.forward(PACKETS))  # nobody listens there
         second = queue_driver(Setup(queues=(9,)), Led(), machine=bench.machine)
-        second._engine.put(bench.driver._engine.lists.rebuilt())
+        second.engine.put(bench.driver.engine.lists.rebuilt())
         assert_decides(bench, WHOLE, PACKETS)
         second.stop()
 
@@ -439,7 +439,7 @@ def test_a_device_of_opencl_judges_packets(monkeypatch: pytest.MonkeyPatch) -> N
 def _any_match(these: Lists, packets: Packets, family: Family) -> Any:
     """The last row that holds a packet decides."""
     reversed_rows = {
-        place: rows.exchange_rows((), [row._replace(order=(1 << 31) - 1 - row.order) for row in rows.rows()])
+        place: rows.exchange_rows((), [Placed((1 << 31) - 1 - row.order, row.number, row.box) for row in rows.rows()])
         for place, rows in these.rows.items()
     }
     return _judge(lists.Lists(reversed_rows, these.permits, these.stamp), packets, family)
@@ -463,14 +463,14 @@ def _open_without_rows(these: Lists, packets: Packets, family: Family) -> Any:
     return permitted, counted
 
 
-_judge = Lists._judge
+_judge = Lists.judge_family
 
 
 @pytest.mark.parametrize("bug", [_any_match, _receivers_first, _open_without_rows], ids=lambda bug: bug.__name__)
 def test_planted_bugs_are_noticed(monkeypatch: pytest.MonkeyPatch, bug: Callable[..., Any]) -> None:
     with queued() as bench:
         assert_judged(bench)
-    monkeypatch.setattr(Lists, "_judge", bug)
+    monkeypatch.setattr(Lists, "judge_family", bug)
     with queued() as bench, pytest.raises(AssertionError):
         assert_judged(bench)
 

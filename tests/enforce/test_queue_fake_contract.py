@@ -42,6 +42,6 @@ class TestFakeQueues(QueueContract):
     @pytest.fixture
     def bench(self) -> Iterator[Bench]:
         bench = QueueBench()
-        engine = bench.driver._engine
+        engine = bench.driver.engine
         yield bench
         engine.stop()

@@ -12,7 +12,7 @@ from orchestrator.policy.formats.express import NO_PACKETS, flag_matches_of, mat
 from orchestrator.policy.formats.names import masked_addresses
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.oracle import matches
-from orchestrator.policy.space import LATER, boxes_of, everything
+from orchestrator.policy.space import LATER, Box, boxes_of, everything
 from orchestrator.policy.spans import Span, size, union
 
 
@@ -86,6 +86,6 @@ def test_masks_with_gaps(address: int, wild: set[int], other: int) -> None:
 
 
 def test_whole_packets_of_anything_catch_fragments_and_say_so() -> None:
-    box = everything(Family.IPV4)._replace(fragments=1)
+    box = Box(Family.IPV4, fragments=1)
     assert [match.catches_fragments for match in matches_of(box, Direction.INGRESS)] == [True]
-    assert not matches_of(everything(Family.IPV4)._replace(fragments=LATER), Direction.INGRESS)[0].catches_fragments
+    assert not matches_of(Box(Family.IPV4, fragments=LATER), Direction.INGRESS)[0].catches_fragments

@@ -228,7 +228,7 @@ class Counting(RuleBasedStateMachine):
     def we_write(self, arrives: bool, answered: bool) -> None:
         """Send the letter that is under way still, or the next one."""
         if self.waiting is None and self.tally.is_claimed and (letter := self.tally.take()) is not None:
-            marks = self.tally._marks.take(self.tally._marks.packets > 0)
+            marks = self.tally.marks.take(self.tally.marks.packets > 0)
             known = dict(zip(marks.key.tolist(), marks.packets.tolist(), strict=True))
             seen = {name: (each.number, each.seen) for name, each in self.switch.entries.items() if not each.foreign}
             self.waiting = Sent(self.epoch, self.service.sequence + 1, letter, seen, known)

@@ -193,7 +193,7 @@ def test_numbers_are_laid_down_anew_when_many_differ() -> None:
     assert dict(numbers) == plain
     assert len(numbers) == len(plain)
     assert numbers.differing(first) is None
-    assert len(numbers._overlay) < 300
+    assert len(numbers.overlay) < 300
 
 
 def test_labels_in_the_middle_have_room_for_long() -> None:

@@ -16,7 +16,7 @@ from orchestrator.policy.oracle import ask
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import TCP, WITH_PORTS, format_protocol
 from orchestrator.policy.search import find, names_endpoints
-from orchestrator.policy.space import WHOLE, boxes_of, everything, remaining
+from orchestrator.policy.space import ALL_ADDRESSES, WHOLE, Box, boxes_of, remaining
 from orchestrator.policy.spans import Span
 from orchestrator.policy.tcpflags import TcpFlag
 
@@ -110,7 +110,9 @@ def test_a_rule_is_found_only_if_it_decides_something_of_it(acl: Acl, packet: Pa
         if each.protocol not in WITH_PORTS:
             continue
         flags = 1 << TcpFlag.SYN if each.protocol == TCP else 1
-        asked = everything(each.family)._replace(
+        asked = Box(
+            each.family,
+            source=ALL_ADDRESSES[each.family],
             fragments=WHOLE,
             protocols=1 << each.protocol,
             tcp_flags=flags,

@@ -110,7 +110,7 @@ class NeutronWorld:
 
     def sql(self, statement: str) -> None:
         """Change Neutron's database behind its back."""
-        command = schemas._sql(self.stack.place, f"use neutron; {statement}")
+        command = schemas.sql_command(self.stack.place, f"use neutron; {statement}")
         subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
 
     def neutron_log(self) -> str:

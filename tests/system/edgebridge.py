@@ -61,10 +61,10 @@ class EdgeBridge:
 
     def _settle(self) -> None:
         until = time.monotonic() + _PATIENCE_S
-        while self._handled() < self.sent:
-            assert time.monotonic() < until, f"{self._handled()} of {self.sent} packets were dealt with"
+        while self.count_handled() < self.sent:
+            assert time.monotonic() < until, f"{self.count_handled()} of {self.sent} packets were dealt with"
 
-    def _handled(self) -> int:
+    def count_handled(self) -> int:
         return handled_packets(self.lab.ovs.appctl("dpctl/show"))
 
     def forget(self) -> None:
@@ -104,7 +104,7 @@ def edge_bridge(lab: Lab, servers: Sequence[str]) -> Iterator[EdgeBridge]:
         device = Switch(channels[_DATAPATH], uplink="wan", tier=Tier.EDGE)
         assert device.claim(1)
         bridge = EdgeBridge(lab, channels[_DATAPATH], device, sender)
-        bridge.sent = bridge._handled()
+        bridge.sent = bridge.count_handled()
         yield bridge
     sender.close()
 

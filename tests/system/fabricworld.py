@@ -211,13 +211,13 @@ class World:
     def __enter__(self) -> World:
         self.directory.mkdir(parents=True)
         try:
-            self._build()
+            self.build()
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def _build(self) -> None:
+    def build(self) -> None:
         for name in self._names:
             namespaces.create(self.namespace(name))
             self.ip(name, "link", "set", "lo", "up")

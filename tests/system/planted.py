@@ -11,20 +11,26 @@ import dataclasses
 import itertools
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from orchestrator.control.control import Control
+from orchestrator.control.maker import Maker
 from orchestrator.enforce.changing import Changing
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.lab.chaos import steps
 from orchestrator.program.delta import Delta
 from orchestrator.store import Store
+from orchestrator.store.engine import Turn
+from orchestrator.store.records import Committed
+from orchestrator.store.unit import Unit
 
 
 def forgets() -> None:
-    commit, count = Store._commit, itertools.count()
+    turn, count = Store.turn, itertools.count()
 
     class Nothing:
         def __init__(self, connection: Any) -> None:
@@ -36,24 +42,31 @@ def forgets() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._connection, name)
 
-    def forgotten(self: Store, tx: Any) -> Any:
+    def commit(turn: Turn) -> Committed:
+        tx = turn.unit.transaction
         if tx.generations and next(count) > 12 and not next(count) % 3:
-            tx.connection = Nothing(tx.connection)
-        return commit(self, tx)
+            tx.connection = Nothing(tx.connection)  # type: ignore[assignment]
+        return turn.commit()
 
-    Store._commit = forgotten  # type: ignore[method-assign]
+    @contextmanager
+    def forgetful(self: Store, **how: Any) -> Iterator[Turn]:
+        with turn(self, **how) as whole:
+            yield Turn(whole.unit, partial(commit, whole))
+
+    Store.turn = forgetful  # type: ignore[method-assign,assignment]
 
 
 def hasty() -> None:
-    commit = Control._commit
+    made = Maker.made
 
-    def early(self: Control, turn: Any, edited: Any) -> Any:
-        for domain, step in edited.steps.items():
-            self.maker.publish(domain, step)
+    def early(self: Maker, unit: Unit, domain: str, *how: Any) -> Any:
+        step = made(self, unit, domain, *how)
+        if step is not None:
+            self.publish(domain, step)
         time.sleep(0.3)
-        return commit(self, turn, edited)
+        return step
 
-    Control._commit = early  # type: ignore[method-assign]
+    Maker.made = early  # type: ignore[method-assign]
 
 
 def two_steps() -> None:

@@ -48,8 +48,8 @@ class ServedWorld(World):
         super().__init__(layout)  # type: ignore[arg-type]
         self.services: dict[str, subprocess.Popen[bytes]] = {}
 
-    def _build(self) -> None:
-        super()._build()
+    def build(self) -> None:
+        super().build()
         self._start("r", "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--no-resolv",
                     f"--listen-address={UPSTREAM}", "--bind-interfaces", f"--address=/{NAME}/{NAMED}")  # fmt: skip
 

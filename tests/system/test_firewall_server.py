@@ -210,9 +210,9 @@ def test_every_verdict_is_the_oracles(server: Server, misdirect: Misdirect) -> N
 def test_what_comes_from_another_server_is_decided_or_dropped(server: Server) -> None:
     of = served_policy()
     server.bring(server.program(of, share(), 1))
-    permitted = Packet(Family.IPV4, _number("192.0.2.7"), _number("198.51.100.77"), UDP, 1, 2)
-    denied = replace(permitted, source=_number("192.0.2.200"))
-    elsewhere = replace(permitted, destination=_number("203.0.113.9"))
+    permitted = Packet(Family.IPV4, number_of("192.0.2.7"), number_of("198.51.100.77"), UDP, 1, 2)
+    denied = replace(permitted, source=number_of("192.0.2.200"))
+    elsewhere = replace(permitted, destination=number_of("203.0.113.9"))
     assert verdict(of, share(), elsewhere).fate is Fate.REHOME
     server.inside(server.driver.hits)
     assert server.driver.trouble() is None
@@ -234,13 +234,13 @@ def test_a_pair_is_one_message_and_read_back_alone(server: Server) -> None:
         RuleId("one"), Action.PERMIT, source=Addresses((Prefix.parse("192.0.2.99/32"),)),
         destination=Addresses((Prefix.parse("198.51.100.78/32"),)),
     )  # fmt: skip
-    packet = Packet(Family.IPV4, _number("192.0.2.99"), _number("198.51.100.78"), UDP, 1, 2)
+    packet = Packet(Family.IPV4, number_of("192.0.2.99"), number_of("198.51.100.78"), UDP, 1, 2)
     first, second = (server.program(of, share(), place) for place, of in enumerate((before, served_policy(other)), 1))
     server.bring(first)
     assert server.send([packet]) == [Fate.DROP]
     ran: list[Sequence[str]] = []
-    commands = server.driver._counted.run
-    server.driver._counted.run = lambda command, text: ran.append(command) or commands(command, text)  # type: ignore[func-returns-value]
+    commands = server.driver.commands.run
+    server.driver.commands.run = lambda command, text: ran.append(command) or commands(command, text)  # type: ignore[func-returns-value]
     for here, there, fate in ((first, second, Fate.PERMIT), (second, first, Fate.DROP)):
         delta, stamp = between(here, there), gap.stamp_of(there)
         assert len(delta.added) + len(delta.removed) == 1
@@ -275,7 +275,7 @@ def test_foreign_changes_are_noticed_and_put_right(server: Server) -> None:
         observed = server.inside(server.driver.observe)
         assert gap.mismatch(observed, wanted, gap.stamp_of(program)) is not None, change
         server.bring(program)
-        assert server.send([Packet(Family.IPV4, _number("192.0.2.7"), _number("198.51.100.77"), UDP, 1, 2)]) == [
+        assert server.send([Packet(Family.IPV4, number_of("192.0.2.7"), number_of("198.51.100.77"), UDP, 1, 2)]) == [
             Fate.PERMIT
         ]
 
@@ -284,8 +284,8 @@ def test_foreign_changes_are_noticed_and_put_right(server: Server) -> None:
 def test_a_policy_does_not_wait_for_the_ways_to_other_servers(server: Server, fault: str) -> None:
     policies = served_policy(), policy(SHOP[:3], BANK, (DNS,))
     first, second = (server.program(each, share(), generation) for generation, each in enumerate(policies, 1))
-    pair = Packet(Family.IPV4, _number("192.0.2.7"), _number("198.51.100.77"), UDP, 1, 2)
-    elsewhere = replace(pair, destination=_number("203.0.113.9"))
+    pair = Packet(Family.IPV4, number_of("192.0.2.7"), number_of("198.51.100.77"), UDP, 1, 2)
+    elsewhere = replace(pair, destination=number_of("203.0.113.9"))
     server.bring(first)
     assert server.send([pair, elsewhere]) == [Fate.PERMIT, Fate.REHOME]
     server.router.run("ip", "link", *{"down": ("set", "rehome", "down"), "gone": ("del", "rehome")}[fault])
@@ -304,7 +304,7 @@ def test_a_policy_does_not_wait_for_the_ways_to_other_servers(server: Server, fa
 @pytest.mark.parametrize("meddling", ["gateway", "table"])
 def test_ways_that_somebody_leads_elsewhere_are_put_right(server: Server, meddling: str) -> None:
     program = server.program(served_policy(), share(), 1)
-    elsewhere = Packet(Family.IPV4, _number("192.0.2.7"), _number("203.0.113.9"), UDP, 1, 2)
+    elsewhere = Packet(Family.IPV4, number_of("192.0.2.7"), number_of("203.0.113.9"), UDP, 1, 2)
     server.bring(program)
     mark, table = f"{MISDIRECTED | 2:#x}", str(peers._TABLES + 2)
     if meddling == "gateway":
@@ -333,8 +333,8 @@ def test_large_sets_are_remembered_and_made_anew_after_foreign_hands(
     server.bring(program)
     before = server.inside(server.driver.observe)
     assert gap.mismatch(before, server.driver.resolve(program.flows, ()), gap.stamp_of(program)) is None
-    last = Packet(Family.IPV4, 0x0A000000 + 8_999, _number("198.51.100.79"), UDP, 1, 2)
-    foreign = replace(last, source=_number("192.0.2.66"))
+    last = Packet(Family.IPV4, 0x0A000000 + 8_999, number_of("198.51.100.79"), UDP, 1, 2)
+    foreign = replace(last, source=number_of("192.0.2.66"))
     assert server.send([last, foreign]) == [Fate.PERMIT, Fate.DROP]
     tables = server.router.run("nft", "list", "tables")
     name = next(name for name in NAMES if f"table ip {name}\n" in tables)
@@ -364,9 +364,9 @@ def test_killed_in_the_middle_its_successor_goes_on(server: Server, step: str) -
         raise Refused("killed")
 
     if step == "filter":
-        server.driver._filter.apply = fails  # type: ignore[method-assign]
+        server.driver.filter.apply = fails  # type: ignore[method-assign]
     else:
-        whole, calls = server.driver._pairs.change, [0]
+        whole, calls = server.driver.pairs.change, [0]
 
         def change(*arguments: object) -> None:
             calls[0] += 1
@@ -374,11 +374,11 @@ def test_killed_in_the_middle_its_successor_goes_on(server: Server, step: str) -
                 raise Refused("killed")
             whole(*arguments)  # type: ignore[arg-type]
 
-        server.driver._pairs.change = change  # type: ignore[method-assign]
+        server.driver.pairs.change = change  # type: ignore[method-assign]
     with pytest.raises(Refused):
         server.inside(lambda: server.driver.apply(delta, gap.stamp_of(second)))
-    pair = Packet(Family.IPV4, _number("192.0.2.7"), _number("198.51.100.77"), UDP, 1, 2)
-    never = Packet(Family.IPV4, _number("192.0.2.200"), _number("198.51.100.77"), UDP, 1, 2)
+    pair = Packet(Family.IPV4, number_of("192.0.2.7"), number_of("198.51.100.77"), UDP, 1, 2)
+    never = Packet(Family.IPV4, number_of("192.0.2.200"), number_of("198.51.100.77"), UDP, 1, 2)
     assert server.send([pair, never]) == [Fate.PERMIT, Fate.DROP]  # the old program permits it
     server.driver = served_driver()
     assert server.inside(server.driver.observe).stamp is None
@@ -393,9 +393,9 @@ def test_a_bare_machine_is_closed_and_opened(server: Server) -> None:
     stamp = gap.stamp_of(nothing)
     delta = Delta(b"", stamp.digest, 0, observed.flows, FlowTable.of(()), ())
     server.inside(lambda: server.driver.apply(delta, stamp))
-    pair = Packet(Family.IPV4, _number("192.0.2.7"), _number("198.51.100.77"), UDP, 1, 2)
+    pair = Packet(Family.IPV4, number_of("192.0.2.7"), number_of("198.51.100.77"), UDP, 1, 2)
     assert server.send([pair]) == [Fate.DROP]
 
 
-def _number(address: str) -> int:
+def number_of(address: str) -> int:
     return Prefix.parse(address).network

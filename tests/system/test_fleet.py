@@ -207,7 +207,7 @@ def test_an_agent_that_is_killed_is_replaced_and_its_share_moves_at_once(lab: La
     before = until(client, lambda fleet: len(serving(fleet)) == 2, "two serve")
     victim = before.members[0]
     cloud = LabCloud(lab.layout)
-    process = cloud._process(LabVnf("pop1", victim.name, victim.number))
+    process = cloud.process_of(LabVnf("pop1", victim.name, victim.number))
     assert process is not None
     processes.send(process, signal.SIGKILL)
 

@@ -124,7 +124,7 @@ def test_the_second_agent_was_loaded_beforehand(bench: Bench, lab: Lab) -> None:
 def test_an_agent_that_waits_ends_when_nobody_can_want_it_any_more(lab: Lab) -> None:
     hand = AtHand(lab.layout.run_dir, lab.layout.logs / "standby.log", 1)
     hand.fill()
-    process, pipe = hand._waiting.pop()
+    process, pipe = hand.waiting.pop()
     os.close(pipe)  # as when its service is killed
     assert processes.wait(process, 60.0)
     assert hand.send_order("agent", Order("nowhere", "log", {}, ())) is None

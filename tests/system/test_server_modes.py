@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
-from system.test_firewall_server import Server, _number, served_policy, server, share
+from system.test_firewall_server import Server, number_of, served_policy, server, share
 
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import frames
@@ -34,10 +34,10 @@ AT_REST = 300
 """So many rounds of packets are sent while a mode is in force."""
 WAYS = [*itertools.permutations(Misdirect, 2)]
 PACKETS = {
-    "another server's": Packet(Family.IPV4, _number("192.0.2.7"), _number("203.0.113.9"), UDP, 1, 2),
-    "nobody's": Packet(Family.IPV4, _number("192.0.2.7"), _number("100.64.0.9"), UDP, 1, 2),
-    "denied": Packet(Family.IPV4, _number("192.0.2.200"), _number("198.51.100.77"), UDP, 1, 2),
-    "permitted": Packet(Family.IPV4, _number("192.0.2.7"), _number("198.51.100.77"), UDP, 1, 2),
+    "another server's": Packet(Family.IPV4, number_of("192.0.2.7"), number_of("203.0.113.9"), UDP, 1, 2),
+    "nobody's": Packet(Family.IPV4, number_of("192.0.2.7"), number_of("100.64.0.9"), UDP, 1, 2),
+    "denied": Packet(Family.IPV4, number_of("192.0.2.200"), number_of("198.51.100.77"), UDP, 1, 2),
+    "permitted": Packet(Family.IPV4, number_of("192.0.2.7"), number_of("198.51.100.77"), UDP, 1, 2),
 }
 
 

@@ -47,8 +47,8 @@ def test_a_plane_that_lets_everything_through_is_not_measured(
 ) -> None:
     plane = planes[name]
     plane.load(Listed(RULES))
-    put = plane._put
-    monkeypatch.setattr(plane, "_put", lambda _listed: put(Listed(0)))
+    put = plane.put
+    monkeypatch.setattr(plane, "put", lambda _listed: put(Listed(0)))
     with pytest.raises(Drifted, match="what gets through"):
         plane.load(Listed(RULES))
 
@@ -58,7 +58,7 @@ def test_a_plane_that_lets_nothing_through_is_not_measured(planes: dict[str, Pla
     plane = planes[name]
     if isinstance(plane, SwitchPlane):
         plane.load(Listed(RULES))
-        plane.vnf._switch.vsctl("del-port", "vnf", "left")
+        plane.vnf.switch.vsctl("del-port", "vnf", "left")
     else:
         plane.line.route(False)
     with pytest.raises(Unreachable):

@@ -175,7 +175,7 @@ def by_rules(device: Device, sizes: Sizes, results: Results) -> list[Series]:
                 continue
             spent.setdefault(model.value, {})[rules] = statistics.median(values)
             if rules == RULES:
-                results.figures[f"{_prefix(device)}{_word(model)}_us"] = Figure.of(values, "us")
+                results.figures[f"{_prefix(device)}{word_of(model)}_us"] = Figure.of(values, "us")
         in_c = partial(in_list_order(made).first, made.packets)
         in_order = _time_rounds(in_c, sizes.rounds, 1e6 / len(made.packets))
         spent.setdefault(_LIST_IN_C, {})[rules] = statistics.median(in_order)
@@ -236,7 +236,7 @@ def resident_figures(results: Results, device: Device, sizes: Sizes) -> None:
     best: dict[str, list[float]] = {}
     for model in _ITEM_A_PACKET:
         values = _time_rounds(prepare(device, model, made, 4 * ITEMS, count).resident, sizes.rounds, 1e9 / count)
-        results.figures[f"{_prefix(device)}{_word(model)}_ns"] = Figure.of(values, "ns")
+        results.figures[f"{_prefix(device)}{word_of(model)}_ns"] = Figure.of(values, "ns")
         name = "ns_per_packet_2048" if model in _DATA_PARALLEL else "ns_per_packet_2048_scalable"
         best[name] = min(best.get(name, values), values, key=statistics.median)
     best["ns_per_packet_2048_with_copies"] = time_overlapped(device, made, count, sizes.rounds)
@@ -252,7 +252,7 @@ def measure_energy(results: Results, device: Device, made: Sample, count: int) -
     They are absent where the device does not tell.
     """
     for model in _ITEM_A_PACKET:
-        name = f"{_prefix(device)}{_word(model)}_nj"
+        name = f"{_prefix(device)}{word_of(model)}_nj"
         run, passes = prepare(device, model, made, 4 * ITEMS, count), 0
         began, before = time.perf_counter(), device.read_joules()
         while before is not None and (not passes or time.perf_counter() - began < _ENERGY_S):
@@ -327,5 +327,6 @@ def _prefix(device: Device) -> str:
     return "" if device.library == "cuda" else f"{device.library}_"
 
 
-def _word(model: Model) -> str:
+def word_of(model: Model) -> str:
+    """Return a model's word in names of figures."""
     return model.value.replace("-", "_")

@@ -58,7 +58,7 @@ def measure(lab: Lab, results: Results, sizes: Sizes, folder: Path, progress: Ca
         bench.growth(progress)
         bench.group(progress)
         bench.empty()
-    results.stacks.append(_stack_stages(stages))
+    results.stacks.append(stack_stages(stages))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def time_write(write: Callable[P, Written], *arguments: P.args, **named: P.kwarg
     return seconds, written.stages
 
 
-def _stack_stages(stages: Mapping[str, Mapping[str, Sequence[float]]]) -> Stack:
+def stack_stages(stages: Mapping[str, Mapping[str, Sequence[float]]]) -> Stack:
     """Stack the median of every stage of adding one rule, a bar a size.
 
     A stage is shown less those that are parts of it.

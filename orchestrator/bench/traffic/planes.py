@@ -30,7 +30,7 @@ class Plane(abc.ABC):
 
         Raises Drifted where something passes that no rule permits, Unreachable where what is permitted does not.
         """
-        self._put(listed)
+        self.put(listed)
         unserved, excluded = (Clients.ONE.address, UNSERVED), (EXCLUDED_ADDRESS, ECHO)
         passes = netcat.reached_sources(self.line, [unserved, excluded])
         if passes != [not listed.rules] * 2:
@@ -40,7 +40,7 @@ class Plane(abc.ABC):
             )
 
     @abc.abstractmethod
-    def _put(self, listed: Listed) -> None:
+    def put(self, listed: Listed) -> None:
         """Compile and load."""
 
 
@@ -55,7 +55,7 @@ class KernelPlane(Plane):
         self._kind = kind
         self._texts: dict[Listed, str] = {}
 
-    def _put(self, listed: Listed) -> None:
+    def put(self, listed: Listed) -> None:
         if not listed.rules:
             filters.clear(self.line, self._kind)
             return
@@ -73,7 +73,7 @@ class SwitchPlane(Plane):
         self._lifted = lifted
         self._programs: dict[Listed, Program] = {}
 
-    def _put(self, listed: Listed) -> None:
+    def put(self, listed: Listed) -> None:
         if listed not in self._programs:
             wanted = policy(listed.acl(), server_port=RIGHT)
             generation = len(self._programs) + 1

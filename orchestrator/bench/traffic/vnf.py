@@ -59,7 +59,7 @@ class VnfAcl:
 
     def __init__(self, switch: OpenVSwitch, device: Switch, pid: int, *, polls: bool) -> None:
         self.polls = polls
-        self._switch = switch
+        self.switch = switch
         self._device = device
         self._clock = ~pid << 3 | 2  # a process' CPU clock, as clock_getcpuclockid(3) makes it
         self._generation = 0
@@ -69,7 +69,7 @@ class VnfAcl:
 
         Raises Drifted.
         """
-        self._switch.ofctl("del-flows", _BRIDGE)
+        self.switch.ofctl("del-flows", _BRIDGE)
         time.sleep(_SETTLE_S)
         observed = self._device.observe()
         self.change(gap.correction(observed, program, self._device.resolve), program)
@@ -94,15 +94,15 @@ class VnfAcl:
 
     def forget(self) -> None:
         """Empty the switch's cache."""
-        self._switch.forget()
+        self.switch.forget()
 
     def count_cached(self) -> int:
         """How many megaflows the cache holds."""
-        return megaflows(self._switch.appctl("dpctl/show"))
+        return megaflows(self.switch.appctl("dpctl/show"))
 
     def work(self) -> Work:
         """Return the work so far."""
-        upcalls = missed_packets(self._switch.appctl("dpif-netdev/pmd-stats-show"))
+        upcalls = missed_packets(self.switch.appctl("dpif-netdev/pmd-stats-show"))
         return Work(upcalls, time.clock_gettime_ns(self._clock))
 
 

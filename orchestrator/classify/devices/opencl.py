@@ -67,7 +67,7 @@ class OpenClDevice:
             return self._cl.Context([self._device])
 
     @functools.cached_property
-    def _queue(self) -> Any:
+    def queue(self) -> Any:
         """For tables; lanes have queues of their own."""
         with _translate_errors(self._cl, f"{self.name} gives no queue"):
             return self._cl.CommandQueue(self._context)
@@ -93,9 +93,9 @@ class OpenClDevice:
         cl = self._cl
         with _translate_errors(cl, f"{self.name} does not keep a table of {words.nbytes:,} bytes"):
             memory = OpenClMemory(self._buffer(words.nbytes), words.nbytes)
-            cl.enqueue_copy(self._queue, memory.buffer, np.ascontiguousarray(words))
+            cl.enqueue_copy(self.queue, memory.buffer, np.ascontiguousarray(words))
             arrived = np.empty_like(words, order="C")
-            cl.enqueue_copy(self._queue, arrived, memory.buffer)
+            cl.enqueue_copy(self.queue, arrived, memory.buffer)
         if not np.array_equal(words, arrived):
             raise Refused(f"{self.name} gives back another table than it was given")
         return memory
@@ -140,7 +140,7 @@ class OpenClLane:
 
     def __init__(self, cl: Any, context: Any, buffer: Callable[[int], Any], words: int, answers: int) -> None:
         self._cl = cl
-        self._queue = cl.CommandQueue(context)
+        self.queue = cl.CommandQueue(context)
         self._packets, self._found = buffer(4 * words), buffer(4 * answers)
         self.packets, self.found = self._pin_memory(context, words), self._pin_memory(context, answers)
         self._kernels: dict[tuple[int, str], tuple[OpenClProgram, Any]] = {}
@@ -150,13 +150,13 @@ class OpenClLane:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         host = cl.Buffer(context, flags, 4 * words)
         access = cl.map_flags.READ | cl.map_flags.WRITE
-        mapped, _ = cl.enqueue_map_buffer(self._queue, host, access, 0, (words,), np.uint32)
+        mapped, _ = cl.enqueue_map_buffer(self.queue, host, access, 0, (words,), np.uint32)
         return np.asarray(mapped)
 
     def send(self, words: int) -> None:
         """See `Lane.send`."""
         with _translate_errors(self._cl, "the device takes no packets"):
-            self._cl.enqueue_copy(self._queue, self._packets, self.packets[:words], is_blocking=False)
+            self._cl.enqueue_copy(self.queue, self._packets, self.packets[:words], is_blocking=False)
 
     def launch(self, program: OpenClProgram, launch: Launch, room: int, count: int) -> None:
         """See `Lane.launch`."""
@@ -165,7 +165,7 @@ class OpenClLane:
         with _translate_errors(self._cl, f"the device does not run {launch.kernel}"):
             kernel = self._kernel(program, launch.kernel)
             kernel.set_args(*own, *map(_argument, launch.arguments))
-            self._cl.enqueue_nd_range_kernel(self._queue, kernel, *sizes)
+            self._cl.enqueue_nd_range_kernel(self.queue, kernel, *sizes)
 
     def _kernel(self, program: OpenClProgram, name: str) -> Any:
         key = (id(program), name)
@@ -176,13 +176,13 @@ class OpenClLane:
     def fetch(self, answers: int) -> None:
         """See `Lane.fetch`."""
         with _translate_errors(self._cl, "the device gives no answers"):
-            self._cl.enqueue_copy(self._queue, self.found[:answers], self._found, is_blocking=False)
-            self._queue.flush()
+            self._cl.enqueue_copy(self.queue, self.found[:answers], self._found, is_blocking=False)
+            self.queue.flush()
 
     def wait(self) -> None:
         """See `Lane.wait`."""
         with _translate_errors(self._cl, "the device does not end its work"):
-            self._queue.finish()
+            self.queue.finish()
 
 
 def _argument(argument: OpenClMemory | int) -> Any:

@@ -64,14 +64,14 @@ class DeviceSearch:
             device.lane(packet_columns(family) * setup.room, max(answers, setup.items)) for _ in range(setup.lanes)
         ]
         self._turn = threading.Lock()
-        self._loaded = self._ready(boxes)
+        self.loaded = self._ready(boxes)
 
     def replace(self, boxes: Sequence[Box]) -> None:
         """Search in other rows from the next call of `first` on.
 
         After TooLarge or Refused the old rows stay.
         """
-        self._loaded = self._ready(boxes)
+        self.loaded = self._ready(boxes)
 
     def first(self, packets: Packets) -> I32:
         """The first row that holds each packet, NONE where none does.
@@ -82,7 +82,7 @@ class DeviceSearch:
         if (packets["family"] != self._family.value).any():
             raise BadInput(f"packets that are not of {self._family.name} were given to its rows", place="packets")
         found = np.full(len(packets), NONE, np.int32)
-        loaded = self._loaded
+        loaded = self.loaded
         if loaded is not None:
             with self._turn:
                 self._search(loaded, packets, found)

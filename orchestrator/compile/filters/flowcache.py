@@ -209,14 +209,14 @@ class _Lists:
             sent = box._replace(source=self._shared_addresses(box.source, sender, box.family))
             for receiver in receivers:
                 within = sent._replace(destination=self._shared_addresses(box.destination, receiver, box.family))
-                yield from self._between(sender, receiver, within)
+                yield from self.between(sender, receiver, within)
 
     def _crowd(self, addresses: spans.Spans, family: Family) -> spans.Spans:
         """Those of some addresses that are anybody's, and perhaps others between them: few spans."""
         owned = spans.union(span for own in self._owned[family].values() for span in spans.intersect(addresses, own))
         return spans.intersect(addresses, _coarse(owned))
 
-    def _between(self, sender: Tenant | None, receiver: Tenant | None, box: Box) -> list[CacheEntry]:
+    def between(self, sender: Tenant | None, receiver: Tenant | None, box: Box) -> list[CacheEntry]:
         """The sender's rows, each with the receiver's rows that meet what it permits."""
         deferred = [CacheEntry(box, Verdict.DEFER)]
         if sender is None:

@@ -167,7 +167,7 @@ def plan(space: Space) -> Plan:
     rows = np.arange(len(space.lines))
     narrow = np.flatnonzero(~space.unbounded[Axis.SOURCE :].all(axis=0))
     end = max(int(narrow[-1]) + 1 if len(narrow) else 0, len(rows) - FEW_ROWS)
-    found = _Planner(space).plan(rows[:end], frozenset())
+    found = Planner(space).plan(rows[:end], frozenset())
     return Sequence((found, Rules(tuple(rows[end:].tolist()), frozenset()))) if end < len(rows) else found
 
 
@@ -176,7 +176,7 @@ def plan_by_address(space: Space) -> Plan:
 
     nft has no maps over the ports of the packet that opened a connection.
     """
-    return _Planner(space, _ADDRESSES).plan(np.arange(len(space.lines)), frozenset())
+    return Planner(space, _ADDRESSES).plan(np.arange(len(space.lines)), frozenset())
 
 
 def row_by_row(space: Space) -> Plan:
@@ -221,7 +221,7 @@ class _Division(NamedTuple):
 _ADDRESSES = (Axis.PROTOCOL, Axis.SOURCE, Axis.DESTINATION)
 
 
-class _Planner:
+class Planner:
     """Plans the parts of one list; what was planned once is not planned again.
 
     Only some axes are looked up; where these are not all, no row becomes an element of a shape's map.
@@ -235,7 +235,7 @@ class _Planner:
         self._left = FREE_COPIES + MOST_COPIES * len(space.lines)
 
     def plan(self, rows: Rows, cut: frozenset[Axis]) -> Plan:
-        rows = self._up_to_certain(rows, cut)
+        rows = self.up_to_certain(rows, cut)
         key = rows.tobytes(), cut
         if key not in self._known:
             self._known[key] = self._fresh(rows, cut)
@@ -251,7 +251,7 @@ class _Planner:
                 return found
         return Rules(tuple(rows.tolist()), cut)
 
-    def _up_to_certain(self, rows: Rows, cut: frozenset[Axis]) -> Rows:
+    def up_to_certain(self, rows: Rows, cut: frozenset[Axis]) -> Rows:
         """Leave out what comes behind a row that every packet here matches."""
         certain = self._certain.get(cut)
         if certain is None:

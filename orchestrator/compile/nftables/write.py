@@ -126,7 +126,7 @@ class PlanWriter:
         start = self._looked_at(row, cut)
         counts = self.counted and not line.leaves
         counter, comment = (["counter"], [f'comment "{line.comment}"']) if counts else ([], [])
-        return " ".join([*start, *counter, self._verdict(line), *comment])
+        return " ".join([*start, *counter, self.verdict(line), *comment])
 
     def _looked_at(self, row: int, cut: frozenset[Axis]) -> list[str]:
         """Return a rule's conditions, without the axes that were cut."""
@@ -143,7 +143,7 @@ class PlanWriter:
 
     def _element(self, key: str, line: Line) -> str:
         comment = f' comment "{line.comment}"' if self.counted and not line.leaves else ""
-        return f"{key}{comment} : {self._verdict(line)}"
+        return f"{key}{comment} : {self.verdict(line)}"
 
     def _cut(self, plan: Cut) -> str:
         icmp = any(self._asks_icmp(span.then) for span in plan.spans)
@@ -198,7 +198,7 @@ class PlanWriter:
         content = "\n".join(lines).encode()
         return f"{self.name}_{kind}{blake2b(content, digest_size=_NAME_BYTES).hexdigest()}"
 
-    def _verdict(self, line: Line) -> str:
+    def verdict(self, line: Line) -> str:
         if line.leaves:
             return self.doings.leave
         verdict = self.doings.permit if line.permit else self.doings.deny

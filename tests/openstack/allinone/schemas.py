@@ -25,13 +25,13 @@ def make_database_files(place: Place) -> None:
 
 def answers(place: Place) -> bool:
     """Whether the database does."""
-    return subprocess.run(_sql(place, "select 1"), capture_output=True, check=False).returncode == 0
+    return subprocess.run(sql_command(place, "select 1"), capture_output=True, check=False).returncode == 0
 
 
 def make_schemas(place: Place, keystone_is_there: Callable[[], None]) -> None:
     """Every schema, in two lanes side by side; `keystone_is_there` is called once it can be started."""
     statements = "; ".join(f"create database if not exists {name}" for name in databases())
-    _run(place, _sql(place, statements))
+    _run(place, sql_command(place, statements))
     with ThreadPoolExecutor(2) as lanes:
         first = lanes.submit(_first_lane, place, keystone_is_there)
         second = lanes.submit(_in_turn, place, _second_lane(place))
@@ -74,7 +74,7 @@ def _manage(place: Place, service: str, *arguments: str) -> tuple[str, ...]:
     return python_main(f"{service}.cmd.manage", f"{service}-manage", *config, *arguments)
 
 
-def _sql(place: Place, statements: str) -> tuple[str, ...]:
+def sql_command(place: Place, statements: str) -> tuple[str, ...]:
     return ("mariadb", "--no-defaults", "-uroot", "-S", str(place.mysql_socket), "-e", statements)
 
 

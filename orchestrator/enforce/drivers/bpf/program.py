@@ -110,7 +110,7 @@ class KernelProgram:
         """The program, with places for the counters of some cookies."""
         loaded = self._ready()
         if len(set(cookies) - self._places.keys()) > self._room:
-            loaded = self._replace(self._load({}))  # no place is left for them: all begin again
+            loaded = self._replace(self.load({}))  # no place is left for them: all begin again
         self._attach(loaded.program)
         return loaded
 
@@ -164,7 +164,7 @@ class KernelProgram:
         known = self._find_program()
         if known is not None and self._is_ours:
             return known
-        new = self._load({} if known is None else {name: known.maps[name] for name in _KEPT})
+        new = self.load({} if known is None else {name: known.maps[name] for name in _KEPT})
         if known is not None and libbpf.tag(new.program) == libbpf.tag(known.program):
             new.close()
             self._is_ours = True
@@ -200,7 +200,7 @@ class KernelProgram:
         found = [libbpf.loaded_as(program) for program in programs]
         return [each for each in found if each is not None and self._kind.root in each.maps]
 
-    def _load(self, kept: Mapping[str, int]) -> libbpf.Loaded:
+    def load(self, kept: Mapping[str, int]) -> libbpf.Loaded:
         file = self._kind.file()
         if sys.byteorder != "little":
             raise Missing("programs of ours in the kernel are written for machines with the lowest byte first")

@@ -93,7 +93,7 @@ class FilterDriver:
     """One device: the packet filter of a network namespace, always ours to write."""
 
     def __init__(self, tool: Tool, legs: Legs = NO_LEGS) -> None:
-        self._tool = tool
+        self.tool = tool
         self._legs = legs
         self._held: Objects | None = None
         self._counts: tuple[Count, ...] = ()
@@ -125,7 +125,7 @@ class FilterDriver:
         removed = {key for key, _ in self._normal(delta.removed)}
         after = {key: text for key, text in before.items() if key not in removed}
         after.update(self._normal(delta.added))
-        self._tool.write(before, after, stamp)
+        self.tool.write(before, after, stamp)
         self._held = after
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
@@ -159,16 +159,16 @@ class FilterDriver:
     def _normal(self, flows: FlowTable) -> Iterator[tuple[Key, str]]:
         """The rows of this driver's filters as objects in normal form."""
         for flow in flows.rows():
-            if flow.table in self._tool.filters:
+            if flow.table in self.tool.filters:
                 name = flow.match.decode()
                 yield (
                     Key(Filter(flow.table), name),
-                    self._tool.normal(name, self._legs.resolve_legs(flow.instructions.decode())),
+                    self.tool.normal(name, self._legs.resolve_legs(flow.instructions.decode())),
                 )
 
     def _read(self) -> Holding:
         self._held = None
-        found = self._tool.read()
+        found = self.tool.read()
         self._held, self._counts = found.objects, found.counts
         return found
 

@@ -58,9 +58,9 @@ class ServedDriver:
     """The firewall server of a network namespace, always ours to write."""
 
     def __init__(self, commands: Run = run, legs: Legs = NO_LEGS) -> None:
-        self._counted = _Counted(commands)
-        self._filter = FilterDriver(NftTool(self._counted), legs)
-        self._pairs = HeldPairs()
+        self.commands = _Counted(commands)
+        self.filter = FilterDriver(NftTool(self.commands), legs)
+        self.pairs = HeldPairs()
         self._peers = Peers()
         self._tables: Stamp | None = None
         """The stamp of the tables as they were last read or written; None: not known."""
@@ -75,7 +75,7 @@ class ServedDriver:
         """The rows as they are read back."""
         own = flows.take(np.isin(flows.table, [*_PAIR_TABLES, PEERS]))
         return FlowTable.join_tables(
-            [self._filter.resolve(flows, symbols), replace(own, tenant=np.zeros_like(own.tenant))]
+            [self.filter.resolve(flows, symbols), replace(own, tenant=np.zeros_like(own.tenant))]
         )
 
     def observe(self, cookies: U64 | None = None) -> Observed:
@@ -83,14 +83,14 @@ class ServedDriver:
 
         Where the pairs cannot be known there are none, and no stamp.
         """
-        found = self._filter.observe(cookies)
+        found = self.filter.observe(cookies)
         self._tables = found.stamp
-        pairs = self._pairs.read()
+        pairs = self.pairs.read()
         rows = [self._peers.read(), *(pair_rows(kind, keys, 0) for kind, keys in (pairs or {}).items())]
         own = FlowTable.join_tables(rows)
         if cookies is not None:
             own = own.take(np.isin(own.cookie, cookies))
-        stamp = self._stamp(self._pairs.label) if pairs is not None else None
+        stamp = self._stamp(self.pairs.label) if pairs is not None else None
         return Observed(FlowTable.join_tables([found.flows, own]), stamp)
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
@@ -107,45 +107,45 @@ class ServedDriver:
     def _write(self, delta: Delta, stamp: Stamp) -> None:
         """Change pairs and tables, and write the stamp."""
         added, removed = _pairs_in(delta.added), _pairs_in(delta.removed)
-        known = self._pairs.read() is not None
+        known = self.pairs.read() is not None
         tables = self._of_tables(delta)
         if known and not len(tables.removed) and not len(tables.added) and self._tables is not None:
-            self._pairs.change(added, removed, _label(stamp, self._tables))
+            self.pairs.change(added, removed, _label(stamp, self._tables))
             return
         if known:
-            self._pairs.change(added, {}, None)
-        self._tables, before = None, self._counted.transactions
-        self._filter.apply(tables, stamp)
+            self.pairs.change(added, {}, None)
+        self._tables, before = None, self.commands.transactions
+        self.filter.apply(tables, stamp)
         self._tables = stamp
-        self._pairs.moved_on(self._counted.transactions - before)
+        self.pairs.moved_on(self.commands.transactions - before)
         if known:
             if removed:
                 wait_for_packets()
-            self._pairs.change({}, removed, _label(stamp, stamp))
+            self.pairs.change({}, removed, _label(stamp, stamp))
         else:
-            self._pairs.anew(added, _label(stamp, stamp))
+            self.pairs.anew(added, _label(stamp, stamp))
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """As `apply`, and read back: where only pairs change, by asking for those alone."""
         added, removed = delta.added.rows(), delta.removed.rows()
-        if self._tables is None or not self._pairs.is_known or not _only_pairs((*added, *removed)):
+        if self._tables is None or not self.pairs.is_known or not _only_pairs((*added, *removed)):
             yield LASTING
             last = self.hits()
             return replace(wholly(self, delta, stamp), last=last)
-        self._pairs.change(_pairs_in(delta.added), _pairs_in(delta.removed), _label(stamp, self._tables))
+        self.pairs.change(_pairs_in(delta.added), _pairs_in(delta.removed), _label(stamp, self._tables))
         wanted = tuple(replace(row, tenant=0) for row in added)
         asked = {row.key: replace(row, tenant=0) for row in (*added, *removed)}
-        found = tuple(row for row in asked.values() if self._pairs.has(_PAIR_TABLES[row.table], row.match))
-        return Changed(wanted, found, self._stamp(self._pairs.kernels_label()))
+        found = tuple(row for row in asked.values() if self.pairs.has(_PAIR_TABLES[row.table], row.match))
+        return Changed(wanted, found, self._stamp(self.pairs.kernels_label()))
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
         """None: counters are not those of rows."""
-        return self._filter.counter_keys(flows)
+        return self.filter.counter_keys(flows)
 
     def hits(self) -> Hits:
         """Return the tables' counts; pairs are not counted by rule."""
-        found = self._filter.hits()
-        self._again = self._again[-1], self._filter.packets_under(AGAIN_WORDS)
+        found = self.filter.hits()
+        self._again = self._again[-1], self.filter.packets_under(AGAIN_WORDS)
         return found
 
     def trouble(self) -> str | None:

@@ -172,7 +172,7 @@ class Launcher:
         self._refused: frozenset[str] = frozenset()
         self._authorities = _authorities_of(listen.tls)
         self._guests: dict[threading.Thread, _Guest] = {}
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
         self._threads = (
             threading.Thread(target=self._accept, name="openflow-accept", daemon=True),
             threading.Thread(target=self._watch, name="openflow-watchdog", daemon=True),
@@ -225,7 +225,7 @@ class Launcher:
 
     def stop(self) -> None:
         """Close every connection, wait for every thread, stop the applications."""
-        self._stopping.set()
+        self.stopping.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
         for thread in self._threads:
@@ -242,11 +242,11 @@ class Launcher:
             return list(self._guests.items())
 
     def _accept(self) -> None:
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             try:
                 sock, address = self._listener.accept()
             except OSError as error:
-                if not self._stopping.wait(0.1):  # out of descriptors, or the peer is gone already
+                if not self.stopping.wait(0.1):  # out of descriptors, or the peer is gone already
                     log.warning("openflow.accept", error=str(error))
                 continue
             thread = threading.Thread(target=self._serve, args=(sock, address), name="openflow-read", daemon=True)
@@ -283,7 +283,7 @@ class Launcher:
                 with self._lock:
                     self._guests[here].connection = connection
                 self._check_certificate(stream)  # after that: who revokes it ends the connections known by then
-                if not self._stopping.is_set():
+                if not self.stopping.is_set():
                     connection.serve()
         except OSError as error:
             log.warning("switch.unreachable", address=address[0], error=str(error))
@@ -332,7 +332,7 @@ class Launcher:
         """Ask silent switches whether they are there, and give up those that do not answer."""
         period_s = min(WATCH_PERIOD_S, self._patience_s / 3)
         silences: dict[Connection, _Silence] = {}
-        while not self._stopping.wait(period_s):
+        while not self.stopping.wait(period_s):
             guests = [guest for _, guest in self._serving()]
             self._end_late(guests)
             there = [guest.connection for guest in guests if guest.connection is not None]

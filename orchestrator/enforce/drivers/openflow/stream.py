@@ -150,7 +150,7 @@ class SharedStream(Stream):
 
     def __init__(self, sock: socket.socket, timeout_s: float) -> None:
         super().__init__(sock, timeout_s)
-        self._reading = threading.Lock()
+        self.reading = threading.Lock()
         self._arrivals = select.epoll()
         self._arrivals.register(sock, select.EPOLLIN)
 
@@ -161,30 +161,30 @@ class SharedStream(Stream):
                 ((_, events),) = self._arrivals.poll(maxevents=1)
                 # A stream that ended must be seen to end; anything else may just have been borrowed, and then it rests.
                 ended = events & (select.EPOLLHUP | select.EPOLLERR)
-                if self._reading.acquire(blocking=bool(ended)):
+                if self.reading.acquire(blocking=bool(ended)):
                     try:
                         if not self._read_now(take):
                             return
                     finally:
-                        self._reading.release()
+                        self.reading.release()
 
     @contextmanager
     def borrow_reading(self, take: Take) -> Iterator[Pump | None]:
         """As `Stream.borrow_reading`; None while who serves is at work, or the stream has ended."""
-        if not self._reading.acquire(blocking=False):
+        if not self.reading.acquire(blocking=False):
             yield None
             return
         waiter = select.poll()
         try:
             waiter.register(self._socket, select.POLLIN)
         except ValueError:  # closed by who served: nothing will come
-            self._reading.release()
+            self.reading.release()
             yield None
             return
         self._rest(0)
         with ExitStack() as giving_back:
             giving_back.callback(self._rest, select.EPOLLIN)
-            giving_back.callback(self._reading.release)
+            giving_back.callback(self.reading.release)
 
             def pump(timeout_s: float) -> bool:
                 if not waiter.poll(timeout_s * 1000) or self._read_now(take):

@@ -130,7 +130,7 @@ class Lists:
         """Decide packets."""
         kinds = packets["family"], packets["unread"]
         if len(packets) and all((kind == kind[0]).all() for kind in kinds) and kinds[1][0] == Unread.READ.value:
-            permitted, found = self._judge(packets, Family(int(kinds[0][0])))
+            permitted, found = self.judge_family(packets, Family(int(kinds[0][0])))
             return Judged(permitted, tuple(found), 0)
         permitted = np.zeros(len(packets), np.bool_)
         is_read = kinds[1] == Unread.READ.value
@@ -138,7 +138,7 @@ class Lists:
         for family in Family:
             mine = np.flatnonzero(is_read & (packets["family"] == family.value))
             if len(mine):
-                passes, found = self._judge(packets[mine], family)
+                passes, found = self.judge_family(packets[mine], family)
                 permitted[mine] = passes
                 counted += [(numbers, mine[which]) for numbers, which in found]
         return Judged(permitted, tuple(counted), len(packets) - int(np.count_nonzero(is_read)))
@@ -155,7 +155,7 @@ class Lists:
                 permitted[mine[buckets.take(tenant, len(mine), rate=rate, burst=rate) :]] = False
         return replace(judged, permitted=permitted)
 
-    def _judge(self, packets: Packets, family: Family) -> tuple[Bools, list[tuple[I32, npt.NDArray[np.intp]]]]:
+    def judge_family(self, packets: Packets, family: Family) -> tuple[Bools, list[tuple[I32, npt.NDArray[np.intp]]]]:
         """Decide one IP version's packets: a mask of those that pass, and the rows found.
 
         The rows are by list.

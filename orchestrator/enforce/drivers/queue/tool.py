@@ -182,24 +182,24 @@ class QueueDriver(FilterDriver):
 
     def __init__(self, tool: QueueTool, legs: Legs = NO_LEGS) -> None:
         super().__init__(tool, legs)
-        self._engine = tool.engine
+        self.engine = tool.engine
 
     @property
     def is_built(self) -> bool:
         """Whether all rows are built where they are to be searched."""
-        return self._engine.lists.changed_rows == 0
+        return self.engine.lists.changed_rows == 0
 
     def trouble(self) -> str | None:
         """Describe faults in words."""
-        return self._engine.trouble()
+        return self.engine.trouble()
 
     def report_to(self, seen: Seen) -> None:
         """Tell of packets of rules that log, from now on."""
-        self._engine.reports.seen = seen
+        self.engine.reports.seen = seen
 
     def stop(self) -> None:
         """End the workers. Everything that is queued is dropped from then on."""
-        self._engine.stop()
+        self.engine.stop()
 
 
 def queue_driver(

@@ -43,15 +43,15 @@ class FakeMachine:
     def __init__(self) -> None:
         self.iptables = FakeIptables()
         self.run = self.iptables.run
-        self._queues: dict[int, FakeQueue] = {}
+        self.queues: dict[int, FakeQueue] = {}
         self._lost: dict[int, Lost] = {}
 
     def open(self, queue: int, batching: Batching) -> FakeQueue:
         """See `Machine.open`."""
-        if queue in self._queues:
+        if queue in self.queues:
             raise Missing(f"NFQUEUE {queue}: somebody else listens to it in this network namespace")
         self._lost[queue] = Lost(0, 0)
-        self._queues[queue] = opened = FakeQueue(self, queue, batching)
+        self.queues[queue] = opened = FakeQueue(self, queue, batching)
         return opened
 
     def lost(self) -> Mapping[int, Lost]:
@@ -74,7 +74,7 @@ class FakeMachine:
             waiting.end(ACCEPT if journey.accepted else DROP)
             return waiting
         first, last, bypass = journey.queues
-        queue = self._queues.get(first + hash((packet.source, packet.destination)) % (last + 1 - first))
+        queue = self.queues.get(first + hash((packet.source, packet.destination)) % (last + 1 - first))
         if queue is None:
             waiting.end(ACCEPT if bypass else DROP)
         else:
@@ -87,7 +87,7 @@ class FakeMachine:
             raise Unreachable("a packet was never answered")
         if waiting.verdict & 0xFFFF != QUEUE:
             return waiting.verdict == ACCEPT
-        queue = self._queues.get(waiting.verdict >> 16)
+        queue = self.queues.get(waiting.verdict >> 16)
         if queue is None:
             return False
         again = _Waiting(waiting.packet, waiting.size)
@@ -96,7 +96,7 @@ class FakeMachine:
 
     def is_heard(self, queue: int) -> bool:
         """Whether somebody listens to a queue."""
-        return queue in self._queues
+        return queue in self.queues
 
     def lose(self, queue: int) -> None:
         """Count a packet that found its queue full."""
@@ -104,7 +104,7 @@ class FakeMachine:
 
     def close(self, queue: int) -> None:
         """Nobody listens to a queue any more."""
-        self._queues.pop(queue, None)
+        self.queues.pop(queue, None)
 
 
 class FakeQueue:
