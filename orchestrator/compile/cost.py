@@ -22,7 +22,9 @@ four.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,13 +32,15 @@ import numpy.typing as npt
 from orchestrator.compile.conjunctions.clauses import Placed, clause_atoms, conjunctive_flows
 from orchestrator.compile.conjunctions.conjunctive import Parts, hull, is_conjunctive, parts_of
 from orchestrator.compile.conjunctions.sides import Sides
+from orchestrator.compile.lists.alone import tenant_alone
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.levels import levels
 from orchestrator.compile.lists.lists import INGRESS_STAGE, return_atoms
 from orchestrator.compile.openflow.encoder import MaskedRules, flow_counts, with_port_masks
 from orchestrator.compile.pipelines.host import HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Acl, Direction, ReturnTraffic
+from orchestrator.policy.model import Acl, Direction, ReturnTraffic, RuleId, Tenant, TenantId
+from orchestrator.policy.stateless import view_of_tracking
 from orchestrator.program.rules import EGRESS, FRAG_LATER, FRAG_NOT_LATER, INGRESS, RuleTable
 from orchestrator.wire.costs import Cost, ListCost, TcamCost
 
@@ -58,19 +62,33 @@ def tcam_slots(ipv4_entries: int, ipv6_entries: int) -> TcamCost:
 
 
 def cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> Cost:
-    """The cost of a list on switches. Raises TooLarge where it cannot even be expanded."""
-    expanded = _Expanded.of(acl)
+    """The cost of a list on switches. Raises TooLarge where it cannot even be expanded.
+
+    Where connections are tracked, a list with stateless rules is two: one about first packets, one about packets.
+    """
     extra = return_atoms(0, returns)
-    by_rule = expanded.flows_by_rule()
-    widest = int(by_rule.argmax()) if len(by_rule) else 0
+    if returns is ReturnTraffic.TRACKED and acl.has_stateless:
+        alone = tenant_alone(Tenant(TenantId("cost"), 0, (), acl)).acl
+        parts = [_Expanded.of(view_of_tracking(acl)), _Expanded.of(alone)]
+    else:
+        parts = [_Expanded.of(acl)]
+    by_rule = Counter[RuleId]()
+    for part in parts:
+        by_rule.update(part.flows_by_rule())
+    widest, flows = max(by_rule.items(), key=lambda each: each[1], default=(None, 0))
+    tcam = [part.tcam(extra) for part in parts]
     return Cost(
-        ingress=_list_cost(expanded, extra, INGRESS),
-        egress=_list_cost(expanded, extra, EGRESS),
-        tcam=expanded.tcam(extra),
+        ingress=_join_costs(
+            acl, [_list_cost(part, extra, INGRESS, ends=part is parts[0]) for part in parts], Direction.INGRESS
+        ),
+        egress=_join_costs(
+            acl, [_list_cost(part, extra, EGRESS, ends=part is parts[0]) for part in parts], Direction.EGRESS
+        ),
+        tcam=tcam_slots(sum(each.ipv4_entries for each in tcam), sum(each.ipv6_entries for each in tcam)),
         firewall=None,
         most_levels=HIGHEST_RULE_PRIORITY - LOWEST_RULE_PRIORITY + 1,
-        widest_rule=acl.rules[widest].id if by_rule.any() else None,
-        widest_rule_flows=int(by_rule[widest]) if len(by_rule) else 0,
+        widest_rule=widest if flows else None,
+        widest_rule_flows=flows,
     )
 
 
@@ -95,7 +113,7 @@ class _Expanded:
         table = atoms(rules, acl.groups)
         return cls(acl, sides, conjunctive, table, levels(table), ~np.isin(table.order, conjunctive))
 
-    def flows_by_rule(self) -> npt.NDArray[np.int64]:
+    def flows_by_rule(self) -> dict[RuleId, int]:
         """Count each rule's flow entries.
 
         Those that conjunctive rules share are counted for each.
@@ -104,7 +122,7 @@ class _Expanded:
         found = np.bincount(plain.order, flow_counts(plain), minlength=len(self.acl.rules)).astype(np.int64)
         for place in self.conjunctive:
             found[place] = sum(parts.entries for parts in self._parts(place).values())
-        return found
+        return {rule.id: flows for rule, flows in zip(self.acl.rules, found.tolist(), strict=True)}
 
     def tcam(self, extra: RuleTable) -> TcamCost:
         """Return the cost in a ternary CAM: the product of each rule's sides.
@@ -132,7 +150,19 @@ class _Expanded:
         return {family: parts_of(rule, self.sides, family) for family in self.sides.families(rule)}
 
 
-def _list_cost(expanded: _Expanded, extra: RuleTable, direction: int) -> ListCost:
+def _join_costs(acl: Acl, costs: Sequence[ListCost], direction: Direction) -> ListCost:
+    """Return the cost of one direction, whose rules may be in two tables."""
+    return replace(
+        costs[0],
+        rules=costs[0].rules if len(costs) == 1 else sum(rule.direction is direction for rule in acl.rules),
+        flows=sum(each.flows for each in costs),
+        levels=max(each.levels for each in costs),
+        shapes=sum(each.shapes for each in costs),
+    )
+
+
+def _list_cost(expanded: _Expanded, extra: RuleTable, direction: int, *, ends: bool) -> ListCost:
+    """Return the cost of one direction in one table; `ends`: with a default of its own."""
     table = expanded.table
     mine = table.direction == direction
     plain = RuleTable.join_tables([table.take(mine & expanded.own), extra.take(extra.direction == direction)])
@@ -146,9 +176,9 @@ def _list_cost(expanded: _Expanded, extra: RuleTable, direction: int) -> ListCos
         looked_at.append(shapes(clauses, with_port_masks(clauses)))
     return ListCost(
         rules=len(np.unique(table.order[mine])),
-        flows=len(masked.atom) + conjunctions + 1,  # the default
+        flows=len(masked.atom) + conjunctions + ends,
         levels=int(expanded.level[mine].max(initial=-1)) + 1 + bool(len(extra)),
-        shapes=len(np.unique(np.concatenate(looked_at))) + bool(placed) + 1,  # what asks for conjunctions; the default
+        shapes=len(np.unique(np.concatenate(looked_at))) + bool(placed) + ends,  # what asks for conjunctions
     )
 
 

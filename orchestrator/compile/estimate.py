@@ -10,6 +10,8 @@ So what a change would cost is looked at before anything is compiled, and before
 An atom is at least one flow entry and a shape at least one, so the upper bound holds for both of these as well, but for
 the hulls of conjunctions: two atoms a rule. Laws in the tests: least <= what is compiled <= most.
 
+Where connections are tracked, the rules down to the last stateless one are in a second table (`lists/alone.py`).
+
 The rules of a list are in pieces, which versions share (`policy/listed.py`); only a piece that is new is looked at.
 """
 
@@ -93,17 +95,21 @@ class Estimate:
     fresh: int
     """At most so many are of rules that the version before lacked, or whose groups were others there."""
     _pieces: Mapping[int, _Piece]
+    _most_alone: int
+    """At most so many of them decide about packets alone."""
 
     @classmethod
-    def of(cls, acl: Acl) -> Estimate:
-        """Of a whole list."""
+    def of(cls, acl: Acl, *, is_tracked: bool = False) -> Estimate:
+        """Of a whole list; `is_tracked`: where connections are tracked."""
         pieces = {id(rules): _Piece.of(rules) for rules in acl.listed.pieces}
-        bounds = _of_pieces(acl, pieces)
-        return cls(acl, bounds, bounds.most, pieces)
+        alone = _most_alone(acl, pieces) if is_tracked else 0
+        bounds = _of_pieces(acl, pieces, alone)
+        return cls(acl, bounds, bounds.most, pieces, alone)
 
-    def after(self, acl: Acl) -> Estimate:
+    def after(self, acl: Acl, *, is_tracked: bool = False) -> Estimate:
         """Of another version of the list."""
-        if acl is self.acl:
+        alone_before = self._most_alone
+        if acl is self.acl and (bool(alone_before) is (is_tracked and acl.has_stateless)):
             return self
         now = {id(rules): rules for rules in acl.listed.pieces}
         gone, come = self._pieces.keys() - now.keys(), now.keys() - self._pieces.keys()
@@ -112,7 +118,10 @@ class Estimate:
         else:
             made = {key: _Piece.of(now[key]) for key in come}
         pieces = {key: made.get(key) or self._pieces[key] for key in now}
-        return Estimate(acl, _of_pieces(acl, pieces), self._most_fresh(acl, pieces), pieces)
+        alone = _most_alone(acl, pieces) if is_tracked else 0
+        fresh = self._most_fresh(acl, pieces)
+        fresh = 2 * fresh + max(0, alone - alone_before) if alone else fresh
+        return Estimate(acl, _of_pieces(acl, pieces, alone), fresh, pieces, alone)
 
     def _most_fresh(self, acl: Acl, pieces: Mapping[int, _Piece]) -> int:
         """Return a bound of the flow entries that are new in the next version.
@@ -131,11 +140,25 @@ class Estimate:
         return _sum(come, acl.groups).most
 
 
-def _of_pieces(acl: Acl, pieces: Mapping[int, _Piece]) -> Bounds:
+def _most_alone(acl: Acl, pieces: Mapping[int, _Piece]) -> int:
+    """Return the most flow entries of the rules down to the last stateless one."""
+    if not acl.has_stateless:
+        return 0
+    in_order = list(acl.listed.pieces)
+    while not any(rule.stateless for rule in in_order[-1]):
+        in_order.pop()
+    rules = in_order.pop()
+    last = max(place for place, rule in enumerate(rules) if rule.stateless)
+    whole = [pieces[id(each)] for each in in_order]
+    naming = sum(_sum(each.naming, acl.groups).most for each in whole)
+    return sum(each.bounds.most for each in whole) + naming + _sum(rules[: last + 1], acl.groups).most + ENDS
+
+
+def _of_pieces(acl: Acl, pieces: Mapping[int, _Piece], alone: int) -> Bounds:
     parts = [each.bounds for each in pieces.values()]
     parts += [_sum(each.naming, acl.groups) for each in pieces.values() if each.naming]
     least, most = (sum(part[place] for part in parts) for place in (0, 1))
-    return Bounds(least, most + ENDS)
+    return Bounds(least, most + ENDS + alone)
 
 
 def widest_rule(acl: Acl) -> tuple[int, Bounds]:

@@ -80,7 +80,7 @@ class Admission:
     def learn(self, domain: str, policy: Policy) -> None:
         """Estimate all lists of a domain, so that the next write need not."""
         with self._lock:
-            self._known[domain] = self._known.get(domain, _NOTHING).after(policy.tenants)
+            self._known[domain] = self._known.get(domain, _NOTHING).after(policy)
 
     def check(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> None:
         """Check a transaction's changed lists against the limits.
@@ -92,7 +92,7 @@ class Admission:
             return
         with self._lock:
             before = self._known.get(domain, _NOTHING)
-            now = before.after(snapshot.policy.tenants)
+            now = before.after(snapshot.policy)
             for tenant in sorted(changed & now.lists.keys()):
                 self._check_list(unit, tenant, now.lists[tenant], before.lists.get(tenant))
             self._check_domain(now, before, changed)
@@ -137,18 +137,21 @@ class _Estimates:
     tenants: tuple[Tenant, ...]
     lists: Mapping[str, Estimate]
     most: int
+    is_tracked: bool = False
 
-    def after(self, tenants: tuple[Tenant, ...]) -> _Estimates:
-        """Estimate the lists of the tenants that changed."""
-        gone, come = find_replaced(self.tenants, tenants)
+    def after(self, policy: Policy) -> _Estimates:
+        """Estimate the lists of the tenants that changed; all of them where the domain begins or ceases to track."""
+        tenants, is_tracked = policy.tenants, policy.return_traffic is ReturnTraffic.TRACKED
+        gone, come = find_replaced(self.tenants, tenants) if is_tracked is self.is_tracked else (self.tenants, tenants)
         lists, most = dict(self.lists), self.most
         for tenant in gone:
             most -= lists.pop(tenant.id).bounds.most
         for tenant in come:
             known = self.lists.get(tenant.id)
-            lists[tenant.id] = Estimate.of(tenant.acl) if known is None else known.after(tenant.acl)
+            estimate = Estimate.of if known is None else known.after
+            lists[tenant.id] = estimate(tenant.acl, is_tracked=is_tracked)
             most += lists[tenant.id].bounds.most
-        return _Estimates(tenants, lists, most)
+        return _Estimates(tenants, lists, most, is_tracked)
 
 
 _NOTHING = _Estimates((), {}, 0)

@@ -21,7 +21,7 @@ from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program
 from orchestrator.store.unit import Unit
 
-_LISTS = (Table.EGRESS, Table.INGRESS)
+_LISTS = (Table.EGRESS, Table.INGRESS, Table.ALONE_EGRESS, Table.ALONE_INGRESS)
 """Where the rows of tenants' lists are; rows of their endpoints are elsewhere, and not counted."""
 _KEPT = 32
 """Programs of which the counts are remembered."""

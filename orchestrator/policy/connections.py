@@ -254,7 +254,7 @@ def _narrow_rule(rule: Rule) -> Rule | None:
 def _unfit(rule: Rule) -> str | None:
     """Return what keeps a rule from being asked about a connection."""
     if rule.stateless:
-        return "is `stateless`, which firewalls with nftables carry out beside connections, and those with iptables do not"
+        return "is `stateless`, which firewalls with nftables carry out beside connections, those with iptables do not"
     if rule.established or rule.tcp_flags is not None:
         return "looks at TCP flags, which differ from packet to packet of a connection"
     if rule.fragments:

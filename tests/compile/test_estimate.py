@@ -13,6 +13,7 @@ from strategies import acls
 from orchestrator.compile import estimate
 from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.estimate import ENDS, Bounds, Estimate, Groups, rule_bounds, widest_rule
+from orchestrator.compile.lists.alone import tenant_alone
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import (
     Acl,
@@ -28,6 +29,7 @@ from orchestrator.policy.model import (
 )
 from orchestrator.policy.ports import EVERY_PORT, PortRange, normalise_ranges
 from orchestrator.policy.protocols import TCP
+from orchestrator.policy.stateless import view_of_tracking
 
 _sizes = st.integers(1, 12)
 
@@ -81,6 +83,29 @@ def test_a_list_of_wide_rules_takes_what_was_estimated(rules: tuple[Rule, ...]) 
     assert least <= rows(acl) <= most
     plain = compiled(acl).plain.pieces.how_many_atoms
     assert plain <= most + 2 * len(rules)
+
+
+def marked(acl: Acl, places: set[int]) -> Acl:
+    """The list with some of its rules stateless."""
+    rules = tuple(replace(rule, stateless=True) if place in places else rule for place, rule in enumerate(acl.rules))
+    return trusted_acl(rules, acl.groups, acl.ingress_default, acl.egress_default)
+
+
+@given(acls(max_rules=6), st.sets(st.integers(0, 5)))
+@settings(max_examples=60)
+def test_a_list_with_stateless_rules_takes_what_was_estimated(acl: Acl, places: set[int]) -> None:
+    mixed = marked(acl, places)
+    least, most = Estimate.of(mixed, is_tracked=True).bounds
+    numbers = {rule.id: place + 1 for place, rule in enumerate(mixed.rules)}
+    alone = tenant_alone(Tenant(TenantId("t"), 7, (), mixed, MappingProxyType(numbers)))
+    taken = rows(view_of_tracking(mixed)) + (rows(alone.acl) if mixed.has_stateless else 0)
+    assert least <= taken <= most
+    was = Estimate.of(acl, is_tracked=True)
+    now = was.after(mixed, is_tracked=True)
+    assert now.bounds == Estimate.of(mixed, is_tracked=True).bounds
+    assert now.bounds.most - was.bounds.most <= now.fresh
+    assert now.after(mixed).bounds == Estimate.of(mixed).bounds, "where nothing is tracked any more"
+    assert Estimate.of(mixed).after(mixed, is_tracked=True).bounds == now.bounds
 
 
 @given(st.lists(acls(max_rules=5), min_size=2, max_size=3), st.data())

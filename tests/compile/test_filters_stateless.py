@@ -241,6 +241,6 @@ def test_what_is_not_carried_is_refused_with_its_place() -> None:
     with pytest.raises(BadPolicy, match="leave `fragments` out") as refused:
         TrackedFilter("nftables", _shop(rule))
     assert refused.value.place == "tenants[shop].acl.rules[0]"
-    with pytest.raises(BadPolicy, match="those with iptables do not") as refused:
+    with pytest.raises(BadPolicy, match="with iptables do not") as refused:
         TrackedFilter("iptables", _shop(replace(rule, fragments=False)))
     assert refused.value.place == "tenants[shop].acl.rules[0]"

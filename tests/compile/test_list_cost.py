@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import gzip
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from strategies import acls
 
 from orchestrator.compile.conjunctions import conjunctive
 from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.cost import cost
+from orchestrator.compile.host import CompileCache
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.levels import levels
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.encoder import with_port_masks
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.compile.pipelines.structure import default_rows
+from orchestrator.control.quota import Usage
 from orchestrator.policy.addresses import Addresses, Prefix
-from orchestrator.policy.model import Acl, Action, ReturnTraffic, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.model import Acl, Action, Policy, ReturnTraffic, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.ports import EVERY_PORT, PortRange
-from orchestrator.policy.protocols import TCP, WITH_PORTS
+from orchestrator.policy.protocols import SCTP, TCP, WITH_PORTS
 from orchestrator.policy.tcpflags import FlagMatch
 from orchestrator.program.flows import FlowTable
 from orchestrator.wire.costs import ListCost, TcamCost
@@ -45,6 +50,31 @@ def test_the_cost_of_conjunctions_is_what_compiling_gives(acl: Acl) -> None:
         patch.setattr(conjunctive, "GAIN", 0)
         patch.setattr(conjunctive, "PORTS_WORTH", 2)
         check_cost(acl)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(acls(max_rules=6), st.sets(st.integers(0, 5), min_size=1))
+def test_the_cost_of_a_list_with_stateless_rules_is_what_its_domain_takes(acl: Acl, places: set[int]) -> None:
+    """Rows of both tables of each direction, in a program of the whole domain."""
+    rules = tuple(replace(rule, stateless=place in places) for place, rule in enumerate(acl.rules))
+    plain = (replace(rule, established=False, tcp_flags=None, fragments=False) for rule in rules)
+    fit = tuple(rule if rule.stateless else odd for rule, odd in zip(rules, plain, strict=True))
+    fit = tuple(rule for rule in fit if rule.stateless or rule.protocol not in (0, SCTP))
+    mixed = replace(acl, rules=fit)
+    if not mixed.has_stateless:
+        return
+    numbers = {rule.id: i for i, rule in enumerate(fit, 1)}
+    tenant = Tenant(TenantId("t"), 1, (Prefix.parse("10.0.0.0/8"),), mixed, numbers)
+    policy = Policy((tenant,), return_traffic=ReturnTraffic.TRACKED)
+    program = CompileCache().compile_program(policy, domain="d1", generation=1)
+    flows = program.flows
+    told = cost(mixed, ReturnTraffic.TRACKED)
+    for one, tables in (
+        (told.ingress, (Table.INGRESS, Table.ALONE_INGRESS)),
+        (told.egress, (Table.EGRESS, Table.ALONE_EGRESS)),
+    ):
+        assert one.flows == int((np.isin(flows.table, tables) & (flows.tenant == 1)).sum())
+    assert Usage().of(program)[1] == told.ingress.flows + told.egress.flows
 
 
 def check_cost(acl: Acl) -> None:

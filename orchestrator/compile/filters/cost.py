@@ -5,14 +5,16 @@ A plan's cost is the most that a packet meets on its way through it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.compile.filters.iptables import iptables_lines
-from orchestrator.compile.filters.lists import WORLDS, tenant_lists
+from orchestrator.compile.filters.lists import WORLDS, FilterList, tenant_lists
+from orchestrator.compile.lists.alone import tenant_alone
 from orchestrator.compile.nftables.plan import Cut, Plan, Rules, Sequence, Table, plan
 from orchestrator.compile.nftables.space import Space
 from orchestrator.compile.nftables.write import Declarations, PlanWriter
 from orchestrator.policy.model import Acl, ReturnTraffic, Tenant, TenantId
+from orchestrator.policy.stateless import view_of_tracking
 from orchestrator.wire.costs import FirewallCost
 
 
@@ -62,9 +64,16 @@ class _Ways:
 
 
 def firewall_cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> FirewallCost:
-    """The cost of a list. Raises TooLarge where it cannot be expanded."""
+    """The cost of a list. Raises TooLarge where it cannot be expanded.
+
+    Among stateless rules nftables has three lists of it: one about first packets, and two about packets.
+    """
     numbers: dict[str, int] = {rule.id: number for number, rule in enumerate(acl.rules, 1)}
-    lists = tenant_lists(Tenant(TenantId("cost"), 1, (), acl, numbers), returns)
+    tenant = Tenant(TenantId("cost"), 1, (), acl, numbers)
+    lists: tuple[FilterList, ...] = tenant_lists(tenant, returns)
+    if returns is ReturnTraffic.TRACKED and acl.has_stateless:
+        alone = tenant_lists(tenant_alone(tenant), returns)
+        lists = (*tenant_lists(replace(tenant, acl=view_of_tracking(acl)), returns), *alone, *alone)
     nftables: list[str] = []
     dearest = Size(0, 0)
     for each in lists:
