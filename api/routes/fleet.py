@@ -13,6 +13,7 @@ from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath,
 from api.limits import SmallBody
 from api.schemas.fleet import FleetChanges, NewCapacity, TrialAnswer, TrialBody
 from orchestrator.compile.filters.rows import Plane
+from orchestrator.control.firewalls import check_tracking
 from orchestrator.control.fleet.prediction import predict_load
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.lifecycle import TRIED
@@ -59,6 +60,8 @@ def change_fleet(
         settings = before.changed(body.changes())
         if known is None or settings != before:
             unit.fleets.put(domain, settings)
+            if settings.stateful and settings.spread:
+                check_tracking(unit, domain)
             log_event(unit, caller, "fleet.changed", domain, body.changes())
         found = _body(unit, domain, services.cloud_kind)
         return reply(found, tag=etag(found.version))

@@ -15,7 +15,6 @@ from api.limits import SmallBody
 from api.routes.enforcers import Digest, HeldGeneration
 from api.schemas.spread import SpreadBody, SpreadDocument, SpreadReport, SpreadWritten
 from api.streams import follow_until_revoked, stream
-from orchestrator.control.firewalls import check_tracking
 from orchestrator.control.publisher import Held
 from orchestrator.errors import NotFound
 from orchestrator.program.wire import STREAM_MEDIA_TYPE, frame_body
@@ -48,8 +47,6 @@ def put_spread(
         condition.require(etag(0 if known is None else known.generation))
 
     members = [each.member() for each in body.firewalls]
-    if body.stateful and not body.synchronised:
-        services.control.read(lambda unit: check_tracking(unit, domain))
     generation = services.spreading.set_members(
         domain, members, stateful=body.stateful, synchronised=body.synchronised, check=check
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from orchestrator.compile.filters.lists import check_carried
 from orchestrator.compile.filters.rows import Plane, filter_program, without_connections
 from orchestrator.control.publisher import PublishedTier
+from orchestrator.errors import NotFound
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy, ReturnTraffic
 from orchestrator.program.program import Program, Tier
@@ -57,6 +58,8 @@ class FirewallTier(PublishedTier[_Last]):
         if last is not None and last.is_of(snapshot, planes, tracks=tracks):
             return Program.of(domain, Tier.SERVER, snapshot.generation, last.program.blocks, ())
         policy, lifted = snapshot.policy, snapshot.lifted
+        if not tracks and policy.return_traffic is ReturnTraffic.TRACKED and _is_to_track(unit, domain):
+            _check_carried(policy, planes)
         asked = policy if tracks else without_connections(policy)
         program = filter_program(asked, planes, domain=domain, generation=snapshot.generation, lifted=lifted)
         with self._lock:
@@ -76,9 +79,23 @@ def check_tracking(unit: Unit, domain: str) -> None:
     Raises BadPolicy with the rule's place.
     """
     policy = unit.domains.policy(domain).policy
-    tracking = [plane for plane in _planes(unit, domain) if plane.tracks]
-    if policy.return_traffic is ReturnTraffic.TRACKED and tracking:
+    if policy.return_traffic is ReturnTraffic.TRACKED:
+        _check_carried(policy, _planes(unit, domain))
+
+
+def _check_carried(policy: Policy, planes: frozenset[Plane]) -> None:
+    tracking = [plane for plane in planes if plane.tracks]
+    if tracking:
         check_carried(policy, carries_stateless=all(plane.carries_stateless for plane in tracking))
+
+
+def _is_to_track(unit: Unit, domain: str) -> bool:
+    """Return whether a fleet spreads the domain's traffic so that its firewalls will see both directions."""
+    try:
+        settings = unit.fleets.get(domain).settings
+    except NotFound:
+        return False
+    return settings.stateful and settings.spread
 
 
 def _planes(unit: Unit, domain: str) -> frozenset[Plane]:

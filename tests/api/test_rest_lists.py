@@ -420,6 +420,25 @@ def test_a_stateless_rule_is_taken_where_hosts_track_and_refused_by_name_where_i
         admin.add_firewall("alone", "alone-fw", "iptables")
 
 
+def test_a_fleet_that_spreads_stateful_takes_no_rule_that_its_vnfs_cannot_carry(admin: Client) -> None:
+    """Neither by its settings, nor by a rule that comes before its traffic is spread."""
+    admin.create_domain("tide")
+    admin.create_tenant("tide-shop", domain="tide", prefixes=[Prefix.parse("10.251.0.0/16")])
+    admin.set_return_traffic("tide", ReturnTraffic.TRACKED)
+    admin.add_firewall("tide", "tide-fw", "iptables")
+    marked = {**DNS, "stateless": True}
+    admin.put_acl("tide-shop", rules(SSH, marked))
+    with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
+        admin.set_fleet("tide", {"stateful": True, "plane": "iptables"})
+    admin.put_rule("tide-shop", rule_from_json(DNS))
+    admin.set_fleet("tide", {"stateful": True, "plane": "iptables"})
+    with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
+        admin.put_rule("tide-shop", rule_from_json(marked))
+    assert not any(rule.stateless for rule in admin.acl("tide-shop").acl.rules)
+    admin.set_fleet("tide", {"stateful": False})
+    admin.put_rule("tide-shop", rule_from_json(marked))
+
+
 @pytest.mark.parametrize(
     ("method", "path", "named"),
     [

@@ -17,9 +17,11 @@ from orchestrator.compile.filters.rows import Plane
 from orchestrator.control.fleet import keeper as fleetkeeper
 from orchestrator.control.fleet.news import Known, News, View, news_of
 from orchestrator.control.gauges import FleetGauges
-from orchestrator.errors import Busy, Refused, Unauthenticated, Unreachable
+from orchestrator.errors import BadPolicy, Busy, Refused, Unauthenticated, Unreachable
 from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import ReturnTraffic
 from orchestrator.scaling.lifecycle import MemberState
+from orchestrator.store.records import FirewallRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState
 
@@ -372,3 +374,19 @@ def test_what_is_wrong_with_one_fleet_keeps_no_other_from_its_turn(
         world.pass_(16.0)
         pauses = [after - before for before, after in pairwise(looks)]
         assert pauses[:4] == pytest.approx([1.0, 2.0, 4.0, 8.0], abs=0.3), "it is left alone longer and longer"
+
+
+def test_traffic_is_not_spread_where_a_rule_cannot_be_carried(world: World) -> None:
+    """Whoever spreads it: what its VNFs cannot carry once they see both directions is refused in that transaction."""
+
+    def give(unit: Unit) -> None:
+        unit.domains.set_return_traffic("pop", ReturnTraffic.TRACKED)
+        unit.firewalls.add("pop", FirewallRecord("odd", Plane.IPTABLES))
+        rules = {"rules": [{"id": "alone", "action": "permit", "protocol": "udp", "stateless": True}]}
+        unit.acls.replace("shop", acl_from_json(rules), author="test")
+
+    world.write(give)
+    with pytest.raises(BadPolicy, match="rule 'alone' is `stateless`"):
+        world.spreading.set_members("pop", (), stateful=True)
+    assert world.spreading.current("pop") is None
+    assert world.spreading.set_members("pop", ()) == 1
