@@ -8,10 +8,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from pydantic.json_schema import models_json_schema
 
 from api import problems, waiting
+from api.answers import dump_json
 from api.bodies import BodyLimit
 from api.components import rename_components
 from api.context import Services
@@ -104,6 +105,13 @@ RAW_BODIES = (
 class Application(FastAPI):
     """FastAPI that documents raw bodies too."""
 
+    _described = b""
+
+    async def describe(self, _: Request) -> Response:
+        """Answer with the OpenAPI document, which is written once: anybody may ask, and it is long."""
+        self._described = self._described or dump_json(self.openapi())
+        return Response(self._described, media_type="application/json")
+
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
         document = super().openapi()
@@ -157,7 +165,7 @@ def _application(lifespan: Lifespan | None) -> FastAPI:
         title="aclflow",
         summary="Tenants say which traffic they permit; aclflow keeps that promise on real data planes.",
         version="1",
-        openapi_url="/v1/openapi.json",
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         separate_input_output_schemas=False,
@@ -165,6 +173,7 @@ def _application(lifespan: Lifespan | None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # `Observe` tells what there is to tell
         lifespan=lifespan,
     )
+    app.add_route("/v1/openapi.json", app.describe, include_in_schema=False)
     app.router.routes += [route for router in _HOT for route in router.routes]
     for router in _ROUTERS:
         app.include_router(router, responses=problem_responses())
