@@ -14,7 +14,7 @@ import pytest
 from compiled_filter import carried
 from enforce.contract_filters import by_cookie, policy
 from system.test_filters_tracked import FLAGS, Both
-from tracked_domain import answers_half_known, conversation, error_about, marked, trackable
+from tracked_domain import answers_half_known, conversation, denying, error_about, marked, trackable
 
 from orchestrator.enforce.drivers.nftables.fake import FakeNft
 from orchestrator.lab.layout import Layout
@@ -27,6 +27,8 @@ from orchestrator.policy.protocols import TCP
 
 pytestmark = pytest.mark.system
 
+TALKS = 60
+"""So many talks run side by side."""
 ENTRIES = "/proc/sys/net/netfilter/nf_conntrack_count"
 
 
@@ -108,21 +110,37 @@ def _untracks(both: Both, packet: Packet) -> bool:
     return both.fake.ruleset.untracks(packet)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_trace_gets_more_through_than_the_oracle_permits(both: Both, seed: int) -> None:
-    """Packets of chance, of all flags and in both directions, with errors about what went before; lists change."""
-    rng = random.Random(seed)
-    states = [*(marked(policy(), rng) for _ in range(3)), trackable(policy())]
-    both.load(states[0])
-    said = [packet for first in firsts(states[0], rng, 24) for packet in conversation(first)]
-    for turn in range(300):
-        packet = rng.choice(said)
-        if turn % 20 == 10:
-            both.load(rng.choice(states))
-        if packet.protocol == TCP and rng.random() < 0.5:
-            packet = replace(packet, tcp_flags=rng.choice(FLAGS))
-        if rng.random() < 0.2:
-            both.meet([error_about(packet, packet.destination)], quoted=packet)
-        else:
-            both.meet([packet])
-    assert both.passed > 20
+@pytest.mark.parametrize(
+    "packets", [2_000, pytest.param(1_000_000, marks=[pytest.mark.long, pytest.mark.timeout(4 * 3600)])]
+)
+def test_no_trace_gets_more_through_than_the_oracle_permits(both: Both, packets: int) -> None:
+    """Talks side by side, with segments of chance and ICMP errors among them, while marks and actions change."""
+    rng = random.Random(packets)
+    met = 0
+    while met < packets:
+        base = policy()
+        states = [*(marked(each, rng) for each in (base, base, denying(base))), trackable(base)]
+        talks = [list(conversation(first)) for each in states for first in firsts(each, rng, 100)]
+        rng.shuffle(talks)
+        both.load(states[0])
+        for begin in range(0, len(talks), TALKS):
+            for turn in range(9):
+                met += _meet_some(both, [talk[turn] for talk in talks[begin : begin + TALKS] if len(talk) > turn], rng)
+                if rng.random() < 0.1:
+                    both.load(rng.choice(states))
+    assert both.passed > packets // 20
+
+
+def _meet_some(both: Both, said: list[Packet], rng: random.Random) -> int:
+    """Send a packet of each talk, those of each direction together; return how many were sent."""
+    batches: dict[bool, list[Packet]] = {False: [], True: []}
+    for packet in dict.fromkeys(said):
+        odd = packet.protocol == TCP and rng.random() < 0.1
+        sent = replace(packet, tcp_flags=rng.choice(FLAGS)) if odd else packet
+        if rng.random() < 0.03:
+            both.meet([error_about(sent, sent.destination)], quoted=sent)
+        batches[owner(both.policy, sent.family, sent.source) is not None].append(sent)
+    for batch in batches.values():
+        if batch:
+            both.meet(batch)
+    return sum(map(len, batches.values()))
