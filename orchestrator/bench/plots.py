@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestrator.bench.results import Series, Stack
-from orchestrator.errors import Missing
+from orchestrator.extras import needs_extra
 
 _BESIDE: Mapping[str, Any] = MappingProxyType({"loc": "center left", "bbox_to_anchor": (1.0, 0.5)})
 """Where the legend stands if it would cover the lines."""
@@ -37,13 +37,11 @@ def draw_plots(series: Sequence[Series], stacks: Sequence[Stack], folder: Path) 
 
 def load_pyplot() -> Any:
     """Import matplotlib with our settings. Raises Missing where it is not installed."""
-    try:
+    with needs_extra("bench", "drawing plots"):
         import matplotlib as mpl  # noqa: PLC0415  (a second of import that only plots need)
 
         mpl.use("svg")
         from matplotlib import pyplot  # noqa: PLC0415
-    except ImportError:
-        raise Missing("matplotlib draws the plots: install aclflow with its extra 'bench'") from None
     mpl.rcParams["svg.fonttype"] = "none"  # words stay text, not outlines of letters
     mpl.rcParams["svg.hashsalt"] = "aclflow"  # the same results give the same file
     mpl.rcParams["font.sans-serif"] = ["DejaVu Sans"]

@@ -24,7 +24,8 @@ from orchestrator.classify.captures import BEGINNING, Mark, open_capture
 from orchestrator.classify.deciding import Deciding
 from orchestrator.classify.records import GZIP
 from orchestrator.classify.replay import Replay, Sums, replay
-from orchestrator.errors import AclflowError, Missing, Refused, Unreachable
+from orchestrator.errors import AclflowError, Refused, Unreachable
+from orchestrator.extras import needs_extra
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic
 
@@ -119,10 +120,8 @@ def replay_on(
 @contextmanager
 def _connect_scheduler(scheduler: str) -> Iterator[Any]:
     """A client of a scheduler. Raises Missing without Dask, and Unreachable."""
-    try:
+    with needs_extra("dask", "a cluster of Dask"):
         from distributed import Client  # noqa: PLC0415 -- optional
-    except ImportError:
-        raise Missing("Dask speaks to clusters: install aclflow with its extra 'dask'") from None
     try:
         client = Client(scheduler, timeout=_PATIENCE_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Frames as packets: what a link carries, read the way data planes read it.
 
-`read_frame` says it for one frame, in plain Python; `_native/frames.c` does the same for many, and stands in for it
-where it was built. Law: they agree on every frame.
+`read_frame` says it for one frame, in plain Python; `_native/frames.c` does the same for many. Law: they agree on
+every frame.
 
 VLAN tags are looked through. Behind an IPv6 header the upper-layer protocol is searched past hop-by-hop and destination
 options, routing, authentication and fragment headers, as Open vSwitch does. A later fragment shows no ports. Ports,
@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.classify import _frames
 from orchestrator.classify.packets import PACKET, Packets, Unread, record, unread
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.fields import OWN_ICMP
@@ -66,23 +66,10 @@ class Frames:
         return len(self.starts)
 
 
-def _load() -> Any:
-    try:
-        from orchestrator.classify import _frames  # noqa: PLC0415 -- optional: it takes a C compiler to be there
-    except ImportError:
-        return None
-    return _frames
-
-
-extension = _load()
-
-
 def read_frames(frames: Frames) -> Packets:
     """The packets of many frames, in order. Other threads run meanwhile."""
-    if extension is None:
-        return reference(frames)
     found = np.zeros(len(frames), PACKET)
-    extension.read(frames.data, frames.starts, frames.captured, frames.wire, frames.links, found.view(np.uint8))
+    _frames.read(frames.data, frames.starts, frames.captured, frames.wire, frames.links, found.view(np.uint8))
     return found
 
 

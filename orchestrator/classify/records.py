@@ -12,11 +12,12 @@ from array import array
 from collections.abc import Mapping
 from struct import Struct
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.classify import _records
 from orchestrator.classify.flowrecords import MAGIC, Broken, FlowRecords, MessageReader, Read, records_of
 from orchestrator.classify.frames import NO_TIME, Frames, Link
 from orchestrator.errors import BadInput
@@ -26,17 +27,6 @@ MOST_OF_FRAME, MOST_OF_BLOCK = 1 << 20, 64 << 20
 
 MOST_INTERFACES = 1 << 16
 """No section of pcapng has more, for they are held until it ends."""
-
-
-def _load() -> Any:
-    try:
-        from orchestrator.classify import _records  # noqa: PLC0415 -- optional: it takes a C compiler to be there
-    except ImportError:
-        return None
-    return _records
-
-
-extension = _load()
 
 
 class Layout(Struct):
@@ -198,9 +188,7 @@ class _PcapWalk:
 
     def walk(self, data: bytes, found: Found) -> int:
         place, size = self._skip, len(data)
-        if extension is not None:
-            told = extension.records(data, place, self._swapped, MOST_OF_FRAME, self._link, self._tick)
-            place = found.add_run(told)
+        place = found.add_run(_records.records(data, place, self._swapped, MOST_OF_FRAME, self._link, self._tick))
         while place + 16 <= size:
             seconds, parts, captured, wire = self._record.unpack_from(data, place)
             if captured > MOST_OF_FRAME:
@@ -260,7 +248,7 @@ class _PcapngWalk:
     def walk(self, data: bytes, found: Found) -> int:
         place, size = 0, len(data)
         while place + 12 <= size:
-            if extension is not None and data[place : place + 4] == self._packets:
+            if data[place : place + 4] == self._packets:
                 place = found.add_run(self._run(data, place))
                 if place + 12 > size:
                     break
@@ -279,8 +267,7 @@ class _PcapngWalk:
 
     def _run(self, data: bytes, place: int) -> tuple[int, bytes, bytes, bytes, bytes, bytes]:
         """Packet blocks in a row."""
-        assert extension is not None
-        return extension.blocks(data, place, self._swapped, MOST_OF_BLOCK, self._told)  # type: ignore[no-any-return]
+        return _records.blocks(data, place, self._swapped, MOST_OF_BLOCK, self._told)
 
     def _begin_section(self, data: bytes, place: int) -> None:
         """Begin a section, which may have another byte order and has its own interfaces."""

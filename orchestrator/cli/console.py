@@ -10,7 +10,8 @@ import typer
 
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.terminal import remark
-from orchestrator.errors import BadInput, Missing
+from orchestrator.errors import BadInput
+from orchestrator.extras import needs_extra
 from orchestrator.identity.trust import server_context
 from orchestrator.settings import is_loopback, load
 from orchestrator.statesync.status import read_place
@@ -49,10 +50,8 @@ def console(
             "say --plain-http",
             place="--host",
         )
-    try:
+    with needs_extra("console", "the console"):
         from api.console.server import ConsoleSettings, serve  # noqa: PLC0415 -- takes a second to import
-    except ModuleNotFoundError as error:
-        raise Missing(f"the console needs {error.name}: install aclflow[console]") from None
 
     settings, clusters = load(), _clusters(cluster or [])
     shown = None if tls_certificate is None or tls_key is None else server_context(tls_certificate, tls_key)

@@ -1,14 +1,18 @@
-from typing_extensions import Buffer
+from typing import Any
+
+import numpy.typing as npt
+
+_Array = npt.NDArray[Any]
 
 class Cover:
-    def __init__(self, spans: Buffer, starts: Buffer, plain: Buffer) -> None: ...
-    def covered(self, state: Buffer, points: Buffer, start: int, stop: int, left: int, question: int, /) -> int: ...
+    def __init__(self, spans: _Array, starts: _Array, plain: _Array) -> None: ...
+    def covered(self, state: _Array, points: _Array, start: int, stop: int, left: int, question: int, /) -> int: ...
     def crossings(
         self,
-        permits: Buffer,
-        counts: Buffer,
-        alone: Buffer,
-        matters: Buffer,
+        permits: _Array,
+        counts: _Array,
+        alone: _Array,
+        matters: _Array,
         start: int,
         stop: int,
         left: int,
@@ -16,9 +20,9 @@ class Cover:
         told: bool = True,
         /,
     ) -> tuple[bytes, int]: ...
-    def deciders(self, counts: Buffer, row: int, left: int, question: int, /) -> tuple[bytes | None, int]: ...
+    def deciders(self, counts: _Array, row: int, left: int, question: int, /) -> tuple[bytes | None, int]: ...
     def heirs(
-        self, permits: Buffer, counts: Buffer, row: int, left: int, question: int, /
+        self, permits: _Array, counts: _Array, row: int, left: int, question: int, /
     ) -> tuple[bytes | None, int]: ...
-    def changes(self, permits: Buffer, of: Buffer, row: int, left: int, question: int, /) -> tuple[bytes, int]: ...
-    def before(self, of: Buffer, row: int, other: int, /) -> bytes: ...
+    def changes(self, permits: _Array, of: _Array, row: int, left: int, question: int, /) -> tuple[bytes, int]: ...
+    def before(self, of: _Array, row: int, other: int, /) -> bytes: ...

@@ -36,34 +36,21 @@ How it is answered
     row and not in seconds, the same on every machine (`Limits`). Undecided questions are reported as undecided, never
     guessed.
 
-    The search is in C (`_native/`). `cover_reference` says the same in plain Python, without a tree, bits or limits,
-    and stands in where the extension was not built, for lists of some dozens of rules. Law: they agree.
+    The search is in C (`_native/`). Law: it agrees with a reference in plain Python, without a tree, bits or limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.policy.cover_reference import ReferenceCover
+from orchestrator.policy import _cover
 from orchestrator.policy.model import Packet
 from orchestrator.policy.ranks import AXES, rank_boxes
 from orchestrator.policy.space import Box, StandIns
-
-
-def _fastest() -> Any:
-    try:
-        from orchestrator.policy import _cover  # noqa: PLC0415 -- optional: it takes a C compiler to be there
-    except ImportError:
-        return ReferenceCover
-    return _cover.Cover
-
-
-_implementation = _fastest()
 
 HELD, FREE, UNDECIDED = range(3)
 """Answers: rows hold all of it; a packet is free; the limit ended."""
@@ -128,7 +115,7 @@ class Cover:
     def __init__(self, boxes: Sequence[Box], limits: Limits = DEFAULT_LIMITS) -> None:
         found = rank_boxes(boxes)
         self.coordinates = found.coordinates
-        self._rows = _implementation(found.spans, found.starts, found.plain)
+        self._rows = _cover.Cover(found.spans, found.starts, found.plain)
         self._count = len(boxes)
         standins, first = StandIns(), dict[object, int]()
         self._repeated = [row for row, box in enumerate(boxes) if first.setdefault(standins.of_box(box), row) != row]

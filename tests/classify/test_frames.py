@@ -25,7 +25,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import packets as drawn_packets
 
-from orchestrator.classify import frames as reading
 from orchestrator.classify.frames import Frames, Link, read_frame, read_frames, reference
 from orchestrator.classify.packets import PACKET, Unread, packet_of, record
 from orchestrator.policy.addresses import Family, parse_address
@@ -169,14 +168,12 @@ def _damaged(draw: st.DrawFn) -> tuple[bytes, int, int]:
     return bytes(frame[:kept]), wire, kind
 
 
-@pytest.mark.skipif(reading.extension is None, reason="the extension was not built")
 @given(st.lists(_damaged(), max_size=8))
 def test_in_c_as_in_python(given_frames: list[tuple[bytes, int, int]]) -> None:
     frames = _frames(*given_frames)
     assert read_frames(frames).tobytes() == reference(frames).tobytes()
 
 
-@pytest.mark.skipif(reading.extension is None, reason="the extension was not built")
 def test_frames_outside_of_the_data_are_refused() -> None:
     frames = _frames((ethernet(V4, TCP_4), 54, 1))
     for start, captured in ((-1, 10), (40, 15), (55, 0)):

@@ -17,7 +17,6 @@ from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import ANY
 from orchestrator.policy.formats import native
 from orchestrator.policy.formats.native import rule_from_json, rule_texts, rule_to_json, rules_from_json
-from orchestrator.policy.formats.native_bulk import PlainBulk
 from orchestrator.policy.model import Rule
 
 LAWS = settings(max_examples=150, suppress_health_check=list(HealthCheck))
@@ -43,10 +42,6 @@ def remarked(draw: st.DrawFn) -> tuple[Rule, ...]:
         )
         for rule in rules
     )
-
-
-def test_the_extension_was_built() -> None:
-    assert not isinstance(native._BULK, PlainBulk)
 
 
 def one_by_one(rule: Rule) -> str:

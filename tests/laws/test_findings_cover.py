@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from references.cover import ReferenceCover, Set
 from strategies import acls
 
 from orchestrator.policy import cover, oracle
 from orchestrator.policy.cover import FREE, HELD, UNDECIDED, Cover
-from orchestrator.policy.cover_reference import ReferenceCover, Set
 from orchestrator.policy.model import Acl, Direction
 from orchestrator.policy.ranks import AXES, rank_boxes
 from orchestrator.policy.rulelist import rule_rows

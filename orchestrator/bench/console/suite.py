@@ -21,6 +21,7 @@ from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.errors import Missing
+from orchestrator.extras import needs_extra
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -113,10 +114,8 @@ def _browser() -> Iterator[Browser]:
     program = shutil.which("chromium")
     if program is None:
         raise Missing("there is no chromium on this machine: install the package chromium")
-    try:
+    with needs_extra("bench", "driving a browser"):
         from playwright.sync_api import sync_playwright  # noqa: PLC0415 -- not everybody measures the console
-    except ModuleNotFoundError:
-        raise Missing("driving a browser needs playwright: install aclflow[bench]") from None
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser

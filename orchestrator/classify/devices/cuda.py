@@ -17,6 +17,7 @@ import numpy as np
 from orchestrator.classify.devices.device import Launch, Limits
 from orchestrator.classify.devices.tables import U32
 from orchestrator.errors import Missing, Refused, TooLarge
+from orchestrator.extras import needs_extra
 
 _CONSTANT = b"constant_rows"
 """The name of the rows in constant memory, which are the module's own."""
@@ -49,12 +50,10 @@ def compile_for(source: str, architecture: str) -> bytes:
 @functools.cache
 def cuda_library() -> Any:
     """Import the used parts of cuda-core and of the driver's bindings."""
-    try:
+    with needs_extra("cuda", "a CUDA device"):
         from cuda import core  # noqa: PLC0415 -- optional
         from cuda.bindings import driver  # noqa: PLC0415 -- optional
         from cuda.core._utils.cuda_utils import CUDAError  # noqa: PLC0415 -- has no public name
-    except ImportError:
-        raise Missing("cuda-core speaks to CUDA devices: install aclflow with its extra 'cuda'") from None
     names = [
         "Device",
         "LaunchConfig",

@@ -13,6 +13,7 @@ import numpy as np
 from orchestrator.classify.devices.device import Launch, Limits
 from orchestrator.classify.devices.tables import U32
 from orchestrator.errors import Missing, Refused, TooLarge
+from orchestrator.extras import needs_extra
 
 PACKAGE_ENERGY = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
 """Microjoules that the processor's first package used; few virtual machines have it."""
@@ -35,10 +36,8 @@ def opencl_devices() -> tuple[OpenClDevice, ...]:
 
 def opencl_library() -> Any:
     """Return pyopencl. Raises Missing where it cannot be imported."""
-    try:
+    with needs_extra("opencl", "an OpenCL device"):
         import pyopencl  # noqa: PLC0415 -- optional
-    except ImportError:
-        raise Missing("pyopencl speaks to OpenCL devices: install aclflow with its extra 'opencl'") from None
     return pyopencl
 
 

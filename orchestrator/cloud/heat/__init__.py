@@ -26,7 +26,7 @@ from orchestrator.cloud.base import Cloud
 from orchestrator.cloud.heat.api import OpenStack
 from orchestrator.cloud.heat.fleets import HeatCloud
 from orchestrator.cloud.heat.settings import HeatSettings
-from orchestrator.errors import Missing
+from orchestrator.extras import needs_extra
 
 
 def open_cloud(settings: Mapping[str, object]) -> Cloud:
@@ -43,8 +43,6 @@ def connect_openstack(settings: HeatSettings) -> OpenStack:
 
     Raises Missing without the libraries.
     """
-    try:
+    with needs_extra("openstack", "a cloud of OpenStack"):
         from orchestrator.cloud.heat.openstack import OpenStackClient  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise Missing(f"{error.name} is not installed: pip install 'aclflow[openstack]'", place="kind") from None
     return OpenStackClient(settings)

@@ -6,10 +6,11 @@ It reads and writes the plain rules, which are nearly all, and leaves those with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Protocol
 
+from orchestrator.policy import _rules
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
 from orchestrator.policy.model import Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
@@ -28,22 +29,8 @@ class Bulk(Protocol):
         """The JSON texts of rules, None for each that is to be written otherwise."""
 
 
-class PlainBulk:
-    """Stands in for an extension that was not built: the other readers do everything."""
-
-    def read(self, documents: Sequence[object], /) -> list[Rule | None]:
-        return [None] * len(documents)
-
-    def write(self, rules: Sequence[Rule], /) -> list[str | None]:
-        return [None] * len(rules)
-
-
 def bulk(readers: Mapping[str, Callable[[Any], object]], prefix_text: Callable[[Prefix], str]) -> Bulk:
     """The extension, given the readers of a rule's fields and what writes a prefix."""
-    try:
-        from orchestrator.policy import _rules  # noqa: PLC0415 -- optional: it takes a C compiler to be there
-    except ImportError:
-        return PlainBulk()
     names = _fields(Rule)
     _rules.setup(
         Rule, names, tuple(field.default for field in fields(Rule)), tuple(readers.get(name) for name in names),

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from orchestrator.errors import AclflowError, BadInput, Missing
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.extras import needs_extra
 from orchestrator.policy.formats.aerleon.definitions import naming_of
 from orchestrator.policy.formats.assemble import shown
 
@@ -119,10 +120,8 @@ def _parse_policy(work: Callable[[Any], Any]) -> tuple[Filter, ...]:
 
 
 def _library() -> Any:
-    try:
+    with needs_extra("aerleon", "reading a policy of Aerleon"):
         from aerleon.lib import policy  # noqa: PLC0415 - the library is optional
-    except ImportError:
-        raise Missing("Aerleon policies are read by its own library: pip install 'aclflow[aerleon]'") from None
     return policy
 
 
