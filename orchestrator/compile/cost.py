@@ -162,7 +162,10 @@ def _join_costs(acl: Acl, costs: Sequence[ListCost], direction: Direction) -> Li
 
 
 def _list_cost(expanded: _Expanded, extra: RuleTable, direction: int, *, ends: bool) -> ListCost:
-    """Return the cost of one direction in one table; `ends`: with a default of its own."""
+    """Return the cost of one direction in one table.
+
+    `ends`: the table has a default for the list.
+    """
     table = expanded.table
     mine = table.direction == direction
     plain = RuleTable.join_tables([table.take(mine & expanded.own), extra.take(extra.direction == direction)])

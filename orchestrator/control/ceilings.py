@@ -140,7 +140,10 @@ class _Estimates:
     is_tracked: bool = False
 
     def after(self, policy: Policy) -> _Estimates:
-        """Estimate the lists of the tenants that changed; all of them where the domain begins or ceases to track."""
+        """Estimate the lists of the tenants that changed.
+
+        All of them, where the domain begins or ceases to track connections.
+        """
         tenants, is_tracked = policy.tenants, policy.return_traffic is ReturnTraffic.TRACKED
         gone, come = find_replaced(self.tenants, tenants) if is_tracked is self.is_tracked else (self.tenants, tenants)
         lists, most = dict(self.lists), self.most

@@ -90,7 +90,7 @@ def _check_carried(policy: Policy, planes: frozenset[Plane]) -> None:
 
 
 def _is_to_track(unit: Unit, domain: str) -> bool:
-    """Return whether a fleet spreads the domain's traffic so that its firewalls will see both directions."""
+    """Return whether a fleet's settings have its firewalls see both directions."""
     try:
         settings = unit.fleets.get(domain).settings
     except NotFound:

@@ -377,7 +377,7 @@ def test_what_is_wrong_with_one_fleet_keeps_no_other_from_its_turn(
 
 
 def test_traffic_is_not_spread_where_a_rule_cannot_be_carried(world: World) -> None:
-    """Whoever spreads it: what its VNFs cannot carry once they see both directions is refused in that transaction."""
+    """The transaction that would have its VNFs track is refused, also where a fleet spreads."""
 
     def give(unit: Unit) -> None:
         unit.domains.set_return_traffic("pop", ReturnTraffic.TRACKED)

@@ -218,9 +218,10 @@ def filter_lists(policy: Policy, *, carries_stateless: bool = False) -> tuple[Fi
 
 
 def alone_lists(policy: Policy) -> tuple[FilterList, ...]:
-    """Every list as it decides about packets alone; lists without a default, of which some rows leave packets.
+    """Every list as it decides about packets alone.
 
-    Those that would leave every packet are left out. Raises as `filter_lists` does.
+    They have no default, and rows that leave packets to connections. Lists that would leave every packet are left out.
+    Raises as `filter_lists` does.
     """
     numbers = numbers_alone(policy.operator, policy.operator_numbers)
     asked = replace(policy, operator=rules_alone(policy.operator), operator_numbers=numbers)

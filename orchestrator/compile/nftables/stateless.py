@@ -87,7 +87,7 @@ class StatelessTable(ListTable):
         self.declared.chain(name, [*rules, doings.leave] if each.tenant else rules)
 
     def _operator_alone(self, name: str, doings: Doings, *, counted: bool = False) -> list[str]:
-        """Declare the operator's rules as they decide alone; return the jump to them, if there are any."""
+        """Declare the operator's rules as they decide alone; return the jump to them."""
         operator = self._alone[Stage.OPERATOR, 0]
         if not len(operator.rows(self._world).rules):
             return []
@@ -95,7 +95,7 @@ class StatelessTable(ListTable):
         return [f"jump {name}"]
 
     def _untracking(self) -> None:
-        """Declare the chain before connections, which has the kernel look up none for what is decided alone.
+        """Declare the chain that untracks packets which are decided alone.
 
         A packet for the machine itself is no business of lists.
         """
@@ -118,7 +118,7 @@ class StatelessTable(ListTable):
         self.declared.chain("untracking", [hook, *way])
 
     def _end(self, stage: Stage) -> None:
-        """Declare the chains of one end: how it asks, what it does alone, and its lists that decide alone."""
+        """Declare how one end asks, how it decides alone, and its lists for that."""
         end, sends = _END[stage], stage is Stage.EGRESS
         opener, answerer = ("senders", "saddr", OPENER_UNKNOWN), ("receivers", "daddr", ANSWERER_UNKNOWN)
         operator = self.operators(self._world, "" if sends else "_again")

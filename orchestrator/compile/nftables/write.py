@@ -74,7 +74,7 @@ def _elements(elements: Iterable[str]) -> list[str]:
 
 
 class Doings(NamedTuple):
-    """What the rows of a list do, in nft's words."""
+    """The verdicts of a list's rows, in nft's words."""
 
     permit: str = "accept"
     deny: str = "drop"

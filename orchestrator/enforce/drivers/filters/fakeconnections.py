@@ -33,7 +33,10 @@ class State(enum.IntFlag):
 
 @dataclass(slots=True)
 class Label:
-    """What a filter may read and write of a connection: its mark; and whether its first packet has passed."""
+    """The mark of a connection, which a filter may write.
+
+    `is_confirmed`: its first packet has passed.
+    """
 
     mark: int = 0
     is_confirmed: bool = False

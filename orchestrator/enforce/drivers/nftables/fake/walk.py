@@ -226,7 +226,7 @@ class _Walk:
         return place, held, None
 
     def _compare(self, words: list[str], place: int, value: int) -> tuple[int, bool]:
-        """Compare a value with what stands at a word; where that ends, and whether it held."""
+        """Compare a value with a word; where that ends, and whether it held."""
         word = words[place]
         if word == "!=" and words[place + 1].startswith("@"):
             return place + 2, self._find(words[place + 1], (value,)) is None
