@@ -13,9 +13,9 @@ ONLY   ?=
 # Modules are compiled once and kept, whatever the environment says: tests and the lab start hundreds of Pythons.
 export PYTHONDONTWRITEBYTECODE :=
 
-# What the machine must have: the switch, compilers for the fast parts and for what runs in the kernel, and what the tests
+# What the machine must have: the switch, what announces routes of hosts, compilers for the fast parts and for what runs in the kernel, and what the tests
 # ask (a database, certificates, the kernel's own packet filter).
-DEBIAN := ca-certificates clang gcc iproute2 iptables iputils-ping libbpf-dev libc6-dev libjemalloc2 nftables openssl \
+DEBIAN := bird2 ca-certificates clang gcc iproute2 iptables iputils-ping libbpf-dev libc6-dev libjemalloc2 nftables openssl \
           openvswitch-switch postgresql procps python3-dev python3-venv
 # What drives traffic through firewalls, in suites and their tests.
 TRAFFIC := conntrackd hping3 httperf iperf3 lighttpd netcat-openbsd qperf redis-server
@@ -26,8 +26,8 @@ TUNNEL := strongswan-charon strongswan-swanctl libcharon-extra-plugins libstrong
 # A real OpenStack on loopback: the packages with its code, without the daemons' own; a database, and what carries messages.
 CLOUD := glance-common heat-common mariadb-server memcached neutron-common nova-common python3-keystone python3-memcache \
          python3-placement python3-pymysql rabbitmq-server uwsgi-core uwsgi-plugin-python3
-# What announces the routes of hosts.
-ROUTING := bird2 frr
+# Another routing daemon that announces the routes of hosts.
+ROUTING := frr
 # What resolves names for endpoints, and clients that ask their host for addresses.
 SERVING := dnsmasq-base isc-dhcp-client ndisc6 udhcpc
 # What images are made with, and what boots one and logs in to it.
@@ -46,7 +46,7 @@ demo: announcement packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL
 	@exec $(BIN)/aclflow demo $(if $(ACL),--acl "$(ACL)") $(if $(filter-out 0,$(FAILOVER)),--failover)
 
 announcement:
-	@test -e $(VENV)/.ready || echo "the first time: 16 Debian packages with what they need, then a Python environment: one to four minutes; then the demonstration, 20 seconds"
+	@test -e $(VENV)/.ready || echo "the first time: 17 Debian packages with what they need, then a Python environment: one to four minutes; then the demonstration, 20 seconds"
 
 test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) $(ROUTING) $(SERVING) age chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database

@@ -12,7 +12,7 @@ import typer
 
 from orchestrator.cli.membership import EnrolFile, enrolment_token
 from orchestrator.cli.names import DomainName, HostName
-from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.options import BRIDGE, AsJson, Bridge, RunDir, Url, taking
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Client
 from orchestrator.compile.pipelines.host import SERVICES_PORT
@@ -22,12 +22,9 @@ from orchestrator.hosts.ovs import RUN_DIR, Change, LocalSwitch
 from orchestrator.hosts.switch import HOST_TLS, ROUTED_PORT, Datapath, Tls, Wanted
 from orchestrator.settings import load
 
-BRIDGE = "br-aclflow"
 FILES = Path(HOST_TLS.key).parent
 
-Bridge = Annotated[str, typer.Option("--bridge", help="The bridge that endpoints are ports of.")]
 Check = Annotated[bool, typer.Option("--check", help="Change nothing; only say what would be done.")]
-RunDir = Annotated[Path, typer.Option("--run-dir", help="Where Open vSwitch has its sockets.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ from orchestrator.policy.timewords import read_time
 Returns = TypeVar("Returns", ReturnTraffic, ReturnTraffic | None)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Report = Annotated[bool, typer.Option("--report", help="Print what was read and what came of it.")]
+BRIDGE = "br-aclflow"
+Bridge = Annotated[str, typer.Option("--bridge", help="The bridge that endpoints are ports of.")]
+RunDir = Annotated[Path, typer.Option("--run-dir", help="Where Open vSwitch has its sockets.")]
 Url = Annotated[
     str | None, typer.Option("--url", help="The service; ACLFLOW_URL by default. Its token: ACLFLOW_TOKEN.")
 ]

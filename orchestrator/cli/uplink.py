@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
-from orchestrator.cli.hostsetup import BRIDGE, Bridge, RunDir
-from orchestrator.cli.options import taking
+from orchestrator.cli.options import BRIDGE, Bridge, RunDir, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import complain, say
 from orchestrator.enforce.ending import AskedToEnd

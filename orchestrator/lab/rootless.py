@@ -25,6 +25,9 @@ LEFT_OUT = (
     "without root there is no BPF: the firewall servers at the edge are left out, and packets go straight to the hosts"
 )
 _TUN = Path("/dev/net/tun")
+_PROGRAMS = (
+    ("unshare", "util-linux"), ("ip", "iproute2"), ("ovs-vswitchd", "openvswitch-switch"), ("bird", "bird2"),
+)  # fmt: skip
 _UID_MAP = Path("/proc/self/uid_map")
 _WHOLE_MACHINE = ["0", "0", "4294967295"]
 _NAMESPACES = ("--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -58,7 +61,7 @@ def check_possible() -> None:
 
     Raises Missing that names it, and what would allow it.
     """
-    for program, package in (("unshare", "util-linux"), ("ip", "iproute2"), ("ovs-vswitchd", "openvswitch-switch")):
+    for program, package in _PROGRAMS:
         if shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
             raise _impossible(f"the program '{program}' is missing (Debian: {package})")
     if not os.access(_TUN, os.R_OK | os.W_OK):

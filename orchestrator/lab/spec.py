@@ -8,7 +8,7 @@ MAC addresses and datapath ids are numbered in order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from orchestrator.compile.filters.rows import Plane
@@ -237,6 +237,13 @@ class PopSpec:
     def routed(self) -> bool:
         """Whether hosts have routed uplinks, with a plain router between them and the edge."""
         return any(host.routed for host in self.hosts)
+
+    def with_uplinks(self, *, routed: bool) -> PopSpec:
+        """The same with all uplinks routed, or all private links to the edge.
+
+        Raises BadInput.
+        """
+        return replace(self, hosts=tuple(replace(host, routed=routed) for host in self.hosts))
 
     @property
     def steers_hosts(self) -> bool:

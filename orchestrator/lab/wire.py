@@ -40,6 +40,8 @@ _NOBODY = 0xA9FE8000
 """169.254.128.0/18: addresses that no node has, to ask for."""
 _FENCE_PATIENCE_S = 1.0
 _QUIET_S = 0.1
+_ROUTED_QUIET_S = 0.3
+"""Kernels that forward say nothing about what they still hold."""
 _ICMP_ERRORS = frozenset({3, 4, 5, 11, 12})
 _LONGEST_WAY = 3
 """Bridges on the longest way through a lab: host, edge, host."""
@@ -131,10 +133,11 @@ class Wire:
 
     def _await_quiet(self, volley: _Volley) -> None:
         """Collect until none of the volley has arrived for a while, whatever else does."""
-        until = time.monotonic() + _QUIET_S
+        quiet_s = _ROUTED_QUIET_S if self._all_ask else _QUIET_S
+        until = time.monotonic() + quiet_s
         while (left_s := until - time.monotonic()) > 0:
             if self._collect(volley, left_s):
-                until = time.monotonic() + _QUIET_S
+                until = time.monotonic() + quiet_s
 
     def _collect(self, volley: _Volley, patience_s: float) -> bool:
         """Take what has arrived; whether any of it was of the volley."""

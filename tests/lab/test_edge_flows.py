@@ -11,7 +11,7 @@ from orchestrator.policy.addresses import format_mac
 
 
 def test_every_address_is_sent_to_where_it_lives() -> None:
-    pop = specfile.load()
+    pop = specfile.load().with_uplinks(routed=False)
     table = edge.flows(pop)
     for endpoint in pop.endpoints:
         for prefix in endpoint.addresses:
@@ -27,7 +27,7 @@ def test_every_address_is_sent_to_where_it_lives() -> None:
 
 def test_routed_hosts_are_the_routers_business() -> None:
     pop = specfile.load()
-    routed = replace(pop, hosts=tuple(replace(host, routed=True) for host in pop.hosts), spread=True)
+    routed = replace(pop, spread=True)
     table = edge.flows(routed).splitlines()
     for prefix in (prefix for endpoint in routed.endpoints for prefix in endpoint.addresses):
         line = next(line for line in table if f"dst={prefix}," in line and "set_field" in line)

@@ -28,7 +28,8 @@ BRIDGES_MAC = 0x0180C200000E
 ALL_NODES = Prefix.parse("ff02::1").network
 GATEWAY = Prefix.parse(GATEWAY_IPV6).network
 EVERYBODY = ("alice", "mallory", "web1", "db1", "bank1", "bank2")
-POP = specfile.load()
+POP = specfile.load().with_uplinks(routed=False)
+"""With private links, into which a test can put any frame."""
 MAC = {node.name: node.mac for node in POP.nodes}
 ADDRESS = {(node.name, prefix.family): prefix.network for node in POP.nodes for prefix in node.addresses}
 

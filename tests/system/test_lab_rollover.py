@@ -11,7 +11,8 @@ import pytest
 from patience import PATIENCE_S, until
 from system.dialing import believe, give_switches, identity_of_switches, is_answered, showing
 from system.patrol import Patrol
-from system.test_firewall_path import LIST, POP, SHOP, TRIED, packet
+from system.test_firewall_path import LIST, SHOP, TRIED, packet
+from system.test_firewall_path import POP as ROUTED
 
 from orchestrator.cli.run import main
 from orchestrator.client import Client
@@ -32,6 +33,8 @@ from orchestrator.policy.model import Acl
 from orchestrator.policy.protocols import TCP, UDP
 
 LOOK_OFTEN = {"ACLFLOW_CERTIFICATE_LOOK_S": "1", "ACLFLOW_CERTIFICATE_OVERLAP_S": "5"}
+POP = ROUTED.with_uplinks(routed=False)
+"""One Open vSwitch is both hosts' switch, with one certificate."""
 AGENT = agent_of(POP.firewalls[0])
 POINTS = (CONTROLLER, AGENT)
 LESS = Acl(LIST.rules[:2])
