@@ -1,10 +1,12 @@
-"""Settings of every test: which examples the laws try, that interrupts are heard, and how faults are logged."""
+"""Settings of every test: examples of the laws, interrupts, how faults are logged, and where files are."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import structlog
@@ -28,6 +30,34 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+_MEMORY, _ROOM_BYTES, _MINE = Path("/dev/shm"), 8 << 30, "aclflow-tests-"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the files of tests in memory, where there is room.
+
+    Databases sync every commit, and a fifth of the tests' time is the disk's. Long tests write more than memory holds.
+    """
+    if hasattr(config, "workerinput") or config.option.basetemp is not None:
+        return
+    if "not long" not in config.option.markexpr or not _MEMORY.is_dir():
+        return
+    for each in _MEMORY.glob(f"{_MINE}*"):
+        if not Path("/proc", each.name.removeprefix(_MINE)).exists():  # its run has ended, and kept what failed
+            shutil.rmtree(each, ignore_errors=True)
+    if shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES:
+        config.option.basetemp = str(_MEMORY / f"{_MINE}{os.getpid()}")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Give the memory back; what a failed test has written is kept until the next run."""
+    used = session.config.option.basetemp
+    if used is not None and not hasattr(session.config, "workerinput") and exitstatus == pytest.ExitCode.OK:
+        folder = Path(used)
+        if folder.parent == _MEMORY and folder.name.startswith(_MINE):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
