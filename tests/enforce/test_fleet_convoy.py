@@ -277,8 +277,11 @@ def test_a_switch_that_proves_to_be_another_host_takes_nobodys_place(bench: Benc
     bench.fleet.aim(Goal(program([rule(1)], generation=2)))
     bench.wait_for(2, "h1", "h2")
     bench.fleet.disconnected(impostor)
-    bench.fleet.set_hosts([Host("h2", 2, "p2")])
     bench.fleet.disconnected(bench.slow[0].channel)
+    bench.fleet.connected(impostor)
+    assert set(bench.fleet.devices) == {2}, "nor the place that the true one left"
+    bench.fleet.disconnected(impostor)
+    bench.fleet.set_hosts([Host("h2", 2, "p2")])
     bench.fleet.connected(impostor)
     bench.fleet.set_hosts([Host("h1", 1, "p2"), Host("h2", 2, "p2")])  # it was there before its host was known
     bench.fleet.aim(Goal(program([rule(2)], generation=3)))
