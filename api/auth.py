@@ -57,7 +57,7 @@ async def caller(request: Request, services: ServicesDep, token: Annotated[str |
     if fingerprint is not None:
         if token:
             raise BadInput("you are known by your certificate: leave the token out", place="header.X-Auth-Token")
-        known, look = control.known_certified(fingerprint), partial(control.certified, fingerprint)
+        known, look = control.known_certified(fingerprint), partial(control.certificate_bearer, fingerprint)
     elif token:
         known, look = control.known_bearer(token), partial(control.bearer, token)
     else:

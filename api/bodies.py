@@ -102,9 +102,9 @@ class _HeldBody:
         if self._bytes <= small and others <= self._limit_bytes:
             return
         if self._held[name] > OF_ONE * self._limit_bytes:
-            raise HTTPException(429, _crowded(f"requests of {name}", OF_ONE * self._limit_bytes))
+            raise HTTPException(429, _refuse_crowd(f"requests of {name}", OF_ONE * self._limit_bytes))
         if self._held.total() > OF_ALL * self._limit_bytes:
-            raise HTTPException(503, _crowded("requests", OF_ALL * self._limit_bytes))
+            raise HTTPException(503, _refuse_crowd("requests", OF_ALL * self._limit_bytes))
 
 
 def announced_length(scope: Scope) -> int:
@@ -138,5 +138,5 @@ def too_large(limit_bytes: int) -> str:
     return f"the body is larger than {limit_bytes} bytes, which is the limit here"
 
 
-def _crowded(whose: str, most: int) -> str:
+def _refuse_crowd(whose: str, most: int) -> str:
     return f"{whose} that are under way bring {most} bytes already: wait for their answers"

@@ -61,7 +61,7 @@ def find_change_of(services: Services, tenant: str, body: AskedBody) -> BlameBod
     until = time.monotonic() + services.review_limit_s
 
     def work(unit: Unit) -> BlameBody:
-        asked = body.asked(_returns(unit, tenant))
+        asked = body.to_question(_returns(unit, tenant))
         return BlameBody.of(blame(_newest_first(unit, tenant, until), asked))
 
     return services.control.read(work)
@@ -71,10 +71,10 @@ def find_neighbours(services: Services, tenant: str, body: AskedBody) -> Bisecte
     """Two neighbouring versions that disagree about a packet. Raises BadInput."""
 
     def work(unit: Unit) -> BisectedBody:
-        asked = body.asked(_returns(unit, tenant))
+        asked = body.to_question(_returns(unit, tenant))
         versions = [record.version for record in _records(unit, tenant)][::-1]
         found = bisect(versions, lambda version: unit.acls.at(tenant, version).acl, asked)
-        return BisectedBody.found(found, len(versions))
+        return BisectedBody.from_result(found, len(versions))
 
     return services.control.read(work)
 

@@ -68,7 +68,7 @@ class Observe:
     def _tell(self, scope: Scope, answered: _Answered) -> None:
         route = getattr(scope.get("route"), "path", "none")
         is_write = scope["method"] not in _READS
-        self._metrics.answered(scope["method"], route, answered.status, answered.seconds)
+        self._metrics.count_answer(scope["method"], route, answered.status, answered.seconds)
         told: dict[str, object] = {"status": answered.status, "seconds": round(answered.seconds, 4)}
         if is_write and answered.status < HTTPStatus.BAD_REQUEST:
             self._metrics.took("write", answered.stages)

@@ -116,7 +116,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(AclflowError, _ours)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(HTTPException, _of_framework)
-    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(ClientDisconnect, _answer_gone_caller)
     app.add_exception_handler(Exception, _defect)
 
 
@@ -151,7 +151,7 @@ async def _of_framework(_: Request, error: Exception) -> Response:
     return problem(kind(reason or str(error.detail)), error.status_code, error.headers)
 
 
-async def _gone(_: Request, error: Exception) -> Response:
+async def _answer_gone_caller(_: Request, error: Exception) -> Response:
     """Answer a caller that is gone in the middle of its request.
 
     That is no defect, and fills no log.

@@ -115,7 +115,7 @@ class Questions:
         """Return for how long a tenant's list was looked at in the last minute."""
         return self._seconds.of(tenant)
 
-    async def answered(self, tenant: str, look: Callable[[], Response]) -> Response:
+    async def answer_in_turn(self, tenant: str, look: Callable[[], Response]) -> Response:
         """Return the answer of `look` about a tenant's list, once those asked before are answered.
 
         Raises TooOften when many wait already or the tenant's seconds are used up, and what `look` raises.

@@ -36,7 +36,7 @@ def status(unit: Unit, flows_of: FlowsOf, is_compiled: IsCompiled, silence_s: fl
     concerns += [concern for tenant in tenants for concern in _of_quota(unit, tenant, flows_of)]
     concerns += _of_certificates(unit)
     concerns.sort(key=lambda each: (_WORST_FIRST.index(each.kind), each.domain, each.name))
-    hosts = sum(unit.enforcers.enforced(domain.id, domain.generation).hosts for domain in domains)
+    hosts = sum(unit.enforcers.enforced_state(domain.id, domain.generation).hosts for domain in domains)
     return Status(
         time=unit.now,
         domains=len(domains),
@@ -48,7 +48,7 @@ def status(unit: Unit, flows_of: FlowsOf, is_compiled: IsCompiled, silence_s: fl
 
 
 def _of_domain(unit: Unit, domain: DomainRecord, silence_s: float) -> Iterator[Concern]:
-    for late in unit.enforcers.enforced(domain.id, domain.generation).laggards:
+    for late in unit.enforcers.enforced_state(domain.id, domain.generation).laggards:
         yield _of_host(domain.id, late)
     for each in unit.enforcers.list(domain.id):
         if each.last_seen is None:

@@ -72,7 +72,7 @@ class Growth:
         self._before = pages
         return self._quiet >= _QUIET_LOOKS and pages - self._gathered >= _FRESH_PAGES
 
-    def gathered(self, pages: int) -> None:
+    def note_gathered(self, pages: int) -> None:
         """It was done."""
         self._gathered = self._before = pages
 
@@ -82,7 +82,7 @@ def _keep() -> None:
     while not pause.wait(_LOOK_EVERY_S):
         if growth.is_due(_pages_come()):
             gather()
-            growth.gathered(_pages_come())
+            growth.note_gathered(_pages_come())
 
 
 def _pages_come() -> int:

@@ -220,7 +220,9 @@ def _wire_core(store: Store, settings: Settings) -> _Core:
         precompiler=precompiler,
     )
     recheck_s = None if store.is_alone else _SHARED_RECHECK_S
-    enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported, vouched=tiers.servers.vouched)
+    enforcement = Enforcement(
+        store, metrics, recheck_s=recheck_s, told=control.note_report, vouched=tiers.servers.vouched_reports
+    )
     spreading = Spreading(store, Publisher())
     for gauges in (EdgeMetrics(tiers.edges.reports), FleetGauges(control), HitMetrics(control), PointMetrics(control)):
         metrics.registry.register(gauges)
@@ -255,7 +257,7 @@ def _sealed_steps(store: Store, settings: Settings) -> SealedSteps | None:
 def _is_enforced(store: Store, domain: str, generation: int) -> bool:
     """Whether everybody in a domain was read back to hold a generation."""
     with store.read() as unit:
-        return unit.enforcers.enforced(domain, generation).done
+        return unit.enforcers.enforced_state(domain, generation).done
 
 
 def _log_unmade(store: Store, server: Unmade) -> None:

@@ -35,7 +35,7 @@ class Plant:
         self.publisher = Publisher()
         metrics = Metrics()
         self.control = Control(self.store, Compiler(metrics), self.publisher)
-        self.enforcement = Enforcement(self.store, metrics, told=self.control.reported)
+        self.enforcement = Enforcement(self.store, metrics, told=self.control.note_report)
 
     def start(self) -> None:
         self.control.start()

@@ -108,5 +108,5 @@ def test_it_is_due_when_much_has_come_and_no_more_is_coming(came: list[int]) -> 
         due = growth.is_due(pages)
         assert due == (quiet >= 4 and pages - gathered >= 4096)
         if due:
-            growth.gathered(pages)
+            growth.note_gathered(pages)
             gathered = pages

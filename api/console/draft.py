@@ -29,7 +29,7 @@ class Insert:
     rule: Rule
     position: int
 
-    def applied(self, acl: Acl) -> Acl:
+    def apply_to(self, acl: Acl) -> Acl:
         """Raises BadPolicy when the list has that id."""
         rules = [*acl.rules]
         rules.insert(self.position, self.rule)
@@ -45,7 +45,7 @@ class Replace:
 
     rule: Rule
 
-    def applied(self, acl: Acl) -> Acl:
+    def apply_to(self, acl: Acl) -> Acl:
         """Raises BadPolicy when the rule is gone."""
         index = _index(acl, self.rule.id)
         return replace(acl, rules=(*acl.rules[:index], self.rule, *acl.rules[index + 1 :]))
@@ -60,7 +60,7 @@ class Delete:
 
     rule: str
 
-    def applied(self, acl: Acl) -> Acl:
+    def apply_to(self, acl: Acl) -> Acl:
         """Raises BadPolicy when the rule is gone."""
         index = _index(acl, self.rule)
         return replace(acl, rules=(*acl.rules[:index], *acl.rules[index + 1 :]))
@@ -76,7 +76,7 @@ class Move:
     rule: str
     position: int
 
-    def applied(self, acl: Acl) -> Acl:
+    def apply_to(self, acl: Acl) -> Acl:
         """Raises BadPolicy when the rule is gone."""
         index = _index(acl, self.rule)
         rules = [*acl.rules]
@@ -93,7 +93,7 @@ class SetGroup:
 
     group: AddressGroup
 
-    def applied(self, acl: Acl) -> Acl:
+    def apply_to(self, acl: Acl) -> Acl:
         return replace(acl, groups={**acl.groups, self.group.name: self.group})
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ class ReplaceAll:
     acl: Acl
     origin: str
 
-    def applied(self, acl: Acl) -> Acl:  # noqa: ARG002 -- whatever it was before
+    def apply_to(self, acl: Acl) -> Acl:  # noqa: ARG002 -- whatever it was before
         return self.acl
 
     def __str__(self) -> str:
@@ -140,12 +140,12 @@ class Draft:
         """Whether there is anything to commit."""
         return bool(self.edits) and self.acl != self.base.acl
 
-    def edited(self, edit: Edit) -> Draft:
+    def add_edit(self, edit: Edit) -> Draft:
         """Add an edit.
 
         Raises BadPolicy, with its place, where the edit does not fit the list.
         """
-        return replace(self, edits=(*self.edits, edit), states=(*self.states, edit.applied(self.acl)))
+        return replace(self, edits=(*self.edits, edit), states=(*self.states, edit.apply_to(self.acl)))
 
     def undone(self) -> Draft:
         """Without the last edit."""
@@ -168,11 +168,11 @@ class Draft:
         edits = _edits(base.acl, wanted)
         if len(edits) <= _MOST_EDITS:
             for edit in edits:
-                draft = draft.edited(edit)
+                draft = draft.add_edit(edit)
         if draft.acl == wanted:
             return draft
         origin = f"your changes and version {base.version}"
-        return Draft(base, comment=self.comment).edited(ReplaceAll(wanted, origin))
+        return Draft(base, comment=self.comment).add_edit(ReplaceAll(wanted, origin))
 
     def marks(self) -> Mapping[str, str]:
         """Mark each rule that is not as it was, by id.
@@ -194,7 +194,7 @@ class Draft:
                 found[rule.id] = "moved"
         return found
 
-    def removed(self) -> tuple[Rule, ...]:
+    def removed_rules(self) -> tuple[Rule, ...]:
         """The rules that were there and are not any more."""
         left = {rule.id for rule in self.acl.rules}
         return tuple(rule for rule in self.base.acl.rules if rule.id not in left)

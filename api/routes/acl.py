@@ -145,7 +145,7 @@ async def check_current(_: TenantReader, services: ServicesDep, tenant: NamePath
 
     Each version is judged once, so asking again is cheap.
     """
-    return await services.questions.answered(tenant, lambda: answer(standing(services, tenant, part)))
+    return await services.questions.answer_in_turn(tenant, lambda: answer(standing(services, tenant, part)))
 
 
 @router.post("/check", response_model=ReviewBody, openapi_extra=takes(AclDocument))
@@ -158,7 +158,7 @@ async def check_acl(
     part: Parts = _ALL,
 ) -> Response:
     """Check a list without changing anything: findings, cost, and packets decided otherwise."""
-    return await services.questions.answered(
+    return await services.questions.answer_in_turn(
         tenant, lambda: answer(review(services, tenant, raw, part, against=against))
     )
 
@@ -171,7 +171,7 @@ async def try_traffic(
 
     It is by rule and peer. Nothing is changed.
     """
-    return await services.questions.answered(tenant, lambda: answer(draft_traffic(services, tenant, raw, hours)))
+    return await services.questions.answer_in_turn(tenant, lambda: answer(draft_traffic(services, tenant, raw, hours)))
 
 
 @router.post("/trace", response_model=TraceBody)
@@ -187,7 +187,7 @@ async def blame_packet(_: TenantReader, services: ServicesDep, tenant: NamePath,
 
     It says who permitted or denied the packet.
     """
-    return await services.questions.answered(tenant, lambda: answer(find_change_of(services, tenant, body)))
+    return await services.questions.answer_in_turn(tenant, lambda: answer(find_change_of(services, tenant, body)))
 
 
 @router.post("/bisect", response_model=BisectedBody)
@@ -196,4 +196,4 @@ async def bisect_packet(_: TenantReader, services: ServicesDep, tenant: NamePath
 
     Only few versions are looked at.
     """
-    return await services.questions.answered(tenant, lambda: answer(find_neighbours(services, tenant, body)))
+    return await services.questions.answer_in_turn(tenant, lambda: answer(find_neighbours(services, tenant, body)))

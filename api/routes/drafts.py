@@ -87,7 +87,7 @@ def delete_expectations(
 @router.post("/acl/test", response_model=JudgedList, openapi_extra=takes(TestBody))
 async def hold_list(_: TenantReader, services: ServicesDep, tenant: NamePath, raw: RawBody) -> Response:
     """Hold a list to expectations, for all packets at once. Changes nothing."""
-    return await services.questions.answered(
+    return await services.questions.answer_in_turn(
         tenant, lambda: answer(_test_draft(services, tenant, read_body(TestBody, raw)))
     )
 

@@ -57,7 +57,7 @@ def change_fleet(
         else:
             condition.require(etag(known.record.version))
         before = FleetSettings() if known is None else known.record.settings
-        settings = before.changed(body.changes())
+        settings = before.with_changes(body.changes())
         if known is None or settings != before:
             unit.fleets.put(domain, settings)
             if settings.stateful and settings.spread:

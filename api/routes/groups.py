@@ -168,7 +168,7 @@ def change_members(
     """
     _refuse_kept(group)
     body = read_body(MembersChange, raw)
-    add, remove = body.added(), body.removed()
+    add, remove = body.added_prefixes(), body.removed_prefixes()
 
     def work(unit: Unit) -> Reply:
         condition.allow(etag(unit.groups.get(tenant, group).version))

@@ -64,7 +64,9 @@ async def get_difference(
     _: TenantReader, services: ServicesDep, tenant: NamePath, version: NumberPath, to: Later = None
 ) -> Response:
     """The packets whose fate changed from this version to another."""
-    return await services.questions.answered(tenant, lambda: answer(compare_versions(services, tenant, version, to)))
+    return await services.questions.answer_in_turn(
+        tenant, lambda: answer(compare_versions(services, tenant, version, to))
+    )
 
 
 @router.post("/{version}/restore", response_model=Restored, responses=PROPOSED)

@@ -158,7 +158,7 @@ def get_unused(
 
     def work(unit: Unit) -> Unused:
         watch = unit.hits.watch(unit.tenants.get(tenant).domain)
-        rules = unit.hits.watched(tenant, Tier(tier))
+        rules = unit.hits.watched_rules(tenant, Tier(tier))
         old = [rule for rule in rules if (unit.now - rule.since).total_seconds() >= idle_s]
         unused = [rule for rule in old if _idle_s(rule, unit.now) >= idle_s]
         return Unused(
@@ -192,7 +192,7 @@ def get_domain_hits(
     """
 
     def work(unit: Unit) -> DomainHits:
-        listed = unit.hits.listed(domain, Tier(tier))
+        listed = unit.hits.listed_rules(domain, Tier(tier))
         wanted = [each for each in listed if contains in each.tenant or contains in each.rule]
         first = sorted(wanted, key=lambda each: _rank(sort, each.hits), reverse=True)[:limit]
         lifted = {name: unit.placements.lifted_of(name) for name in {each.tenant for each in first}}

@@ -74,7 +74,7 @@ async def compare_proposal(
 
     It is in rules and in packets.
     """
-    return await services.questions.answered(tenant, lambda: answer(_list_changes(services, tenant, proposal)))
+    return await services.questions.answer_in_turn(tenant, lambda: answer(_list_changes(services, tenant, proposal)))
 
 
 @router.post("/{proposal}/approval", response_model=WrittenList)

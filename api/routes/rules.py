@@ -69,7 +69,7 @@ class Place:
     before: str | None
     after: str | None
 
-    def found(self, unit: Unit, tenant: str, without: str | None = None) -> int:
+    def find_position(self, unit: Unit, tenant: str, without: str | None = None) -> int:
         """Return the position, in the list without the rule `without`.
 
         Raises NotFound for a neighbour that is not there.
@@ -141,7 +141,7 @@ def insert_rule(
 
     def work(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
-        change = unit.acls.insert_rule(tenant, rule, position=place.found(unit, tenant), author=author(caller))
+        change = unit.acls.insert_rule(tenant, rule, position=place.find_position(unit, tenant), author=author(caller))
         location = f"/v1/tenants/{tenant}/acl/rules/{rule.id}"
         return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location, writing=writing)
 
@@ -199,7 +199,7 @@ def move_rule(
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
-        position = place.found(unit, tenant, without=rule)
+        position = place.find_position(unit, tenant, without=rule)
         change = unit.acls.move_rule(tenant, rule, position=position, author=author(caller))
         return _written(unit, caller, tenant, rule, change, "rule.moved", writing=writing)
 

@@ -102,7 +102,7 @@ def get_tenant(caller: TenantReader, services: ServicesDep, tenant: NamePath) ->
         return record, rules, {
             "in_force": in_force(unit, record, named=is_admin(caller)),
             "return_traffic": unit.domains.get(record.domain).return_traffic.value,
-            "unconfirmed": unit.acls.unconfirmed(tenant),
+            "unconfirmed": unit.acls.unconfirmed_change(tenant),
         }  # fmt: skip
 
     record, rules, seen = services.control.read(read)
@@ -303,7 +303,7 @@ def _prefixes_written(
 def in_force(unit: Unit, tenant: TenantRecord, *, named: bool) -> InForce:
     """Return how the newest version of a list stands; hosts are `named` to operators alone."""
     head = unit.acls.head(tenant.id)
-    state = unit.enforcers.enforced(tenant.domain, head.generation)
+    state = unit.enforcers.enforced_state(tenant.domain, head.generation)
     late = state.laggards
     told = unit.events.newest_of("acl.enforced", tenant.number)
     reached = head.created if told is None else max(told, head.created)

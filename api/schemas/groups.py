@@ -17,10 +17,10 @@ class MembersChange(Incoming):
     add: Members = Field(default=[], max_length=MOST_MEMBERS, description="those that are there already stay")
     remove: Members = Field(default=[], max_length=MOST_MEMBERS, description="each must be there")
 
-    def added(self) -> tuple[Prefix, ...]:
+    def added_prefixes(self) -> tuple[Prefix, ...]:
         """Raises BadInput with the place."""
         return tuple(read_prefix(text, f"add[{index}]") for index, text in enumerate(self.add))
 
-    def removed(self) -> tuple[Prefix, ...]:
+    def removed_prefixes(self) -> tuple[Prefix, ...]:
         """Raises BadInput with the place."""
         return tuple(read_prefix(text, f"remove[{index}]") for index, text in enumerate(self.remove))

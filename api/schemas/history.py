@@ -22,7 +22,7 @@ class AskedBody(PacketBody):
 
     direction: DirectionWord = "ingress"
 
-    def asked(self, returns: ReturnTraffic) -> Asked:
+    def to_question(self, returns: ReturnTraffic) -> Asked:
         """Raises BadInput."""
         return Asked(self.packet(), Direction(self.direction), returns)
 
@@ -71,7 +71,7 @@ class BisectedBody(Outgoing):
     of: int
 
     @classmethod
-    def found(cls, found: Bisected[int] | None, of: int) -> BisectedBody:
+    def from_result(cls, found: Bisected[int] | None, of: int) -> BisectedBody:
         if found is None:
             return cls(before=None, after=None, looked_at=min(of, 2), of=of)
         before, after = VerdictBody.of(found.before), VerdictBody.of(found.after)

@@ -47,7 +47,7 @@ class LiveList:
     version: int | None = None
 
     @classmethod
-    def named(cls, name: str) -> LiveList | None:
+    def from_name(cls, name: str) -> LiveList | None:
         """The list that a name means; None for a file."""
         found = _LIVE.fullmatch(name)
         if found is None:
@@ -74,7 +74,7 @@ def read_file(name: str, reading: Reading) -> Read:
     Raises Missing, BadInput, BadPolicy, TooLarge; places name the list. A list at the service raises what the client
     raises, too.
     """
-    live = LiveList.named(name)
+    live = LiveList.from_name(name)
     if live is not None:
         return _fetch_list(name, live, reading.url)
     shown, text, found = _open_list(name, reading)
@@ -95,7 +95,7 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
     _standard_input_once(names)
     found: list[Read] = []
     for name in names:
-        if LiveList.named(name) is not None:
+        if LiveList.from_name(name) is not None:
             found.append(read_file(name, reading))
             continue
         shown, text, chosen = _open_list(name, reading)
@@ -136,7 +136,7 @@ def terms_of(names: Iterable[str], judging: Judging, reading: Reading) -> Terms:
 
     Raises BadInput, and what the client raises.
     """
-    tenants = {live.tenant for name in names if (live := LiveList.named(name)) is not None}
+    tenants = {live.tenant for name in names if (live := LiveList.from_name(name)) is not None}
     if len(tenants) != 1:
         return Terms(judging.prefixes(), judging.returns)
     with service(reading.url) as client:

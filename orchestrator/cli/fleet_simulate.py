@@ -94,12 +94,12 @@ def _ground(load: Load, wishes: Wishes, file: Path | None, url: str | None) -> t
     """Settings, capacity and load, from the service where they are not said."""
     plane = wishes.plane if wishes.plane is not None else FleetSettings().plane
     if load.recorded is None and file is not None:
-        return FleetSettings().changed(wishes.changes()), _model_in(file, plane), ramp(load.ramp)
+        return FleetSettings().with_changes(wishes.changes()), _model_in(file, plane), ramp(load.ramp)
     with service(url) as client:
         model = _model_in(file, plane) if file is not None else _current(client, plane.value)
         if load.recorded is None:
-            return FleetSettings().changed(wishes.changes()), model, ramp(load.ramp)
-        settings = settings_from(client.fleet(load.recorded).settings).changed(wishes.changes())
+            return FleetSettings().with_changes(wishes.changes()), model, ramp(load.ramp)
+        settings = settings_from(client.fleet(load.recorded).settings).with_changes(wishes.changes())
         samples = client.fleet_samples(load.recorded)
     if len(samples) < 2:
         raise Missing(f"nothing was recorded of {load.recorded} yet: its fleet must have been there for a while")

@@ -61,7 +61,7 @@ class SwitchOptions:
     ] = None
     adopt: Annotated[bool, typer.Option("--adopt", help="Take over a bridge that carries somebody's flows.")] = False
 
-    def wanted(self, domain: str, host: str) -> Wanted:
+    def to_wanted(self, domain: str, host: str) -> Wanted:
         """Raises BadInput."""
         is_routed = self.routed or self.uplink is None
         return Wanted(
@@ -101,7 +101,7 @@ def configure(
 
     It is default off from the first moment.
     """
-    wanted = switch.wanted(domain, host)
+    wanted = switch.to_wanted(domain, host)
     done = LocalSwitch(run_dir).configure(wanted, check=check)
     _tell(done, check=check, as_json=as_json, datapath_id=f"{wanted.datapath_id:016x}")
 

@@ -85,7 +85,7 @@ def set_up(
     """Change what is said of a rule, where it stands. All else of it stays."""
 
     def edit(rules: Rules) -> Rules:
-        new = said.changed(_find_rule(rules, rule))
+        new = said.apply_to(_find_rule(rules, rule))
         return tuple(new if each.id == new.id else each for each in rules)
 
     _change(domain, rule, edit, waiting, asking, url)

@@ -108,7 +108,7 @@ class RuleOptions:
                 raise BadInput("say it; `any` is every address", place=option)
         return _read(with_references({"id": name, **self._said()}))
 
-    def changed(self, rule: Rule) -> Rule:
+    def apply_to(self, rule: Rule) -> Rule:
         """Return the rule with the given options, and all else as it was.
 
         Raises BadInput and BadPolicy that name the option.

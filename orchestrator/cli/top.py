@@ -181,9 +181,10 @@ def _picture(seen: Seen, wanted: Wanted, shown: Shown) -> RenderableType:
 
     of = wanted.view.domain or wanted.view.tenant
     chosen = shown.choose(_COLUMNS, [*_rows(seen, dt.datetime.now(dt.UTC))])
+    speed = f"{scale_number(seen.packets_per_s)} packets/s, {scale_number(seen.bits_per_s)} bits/s"
     table = Table(
         *chosen.columns,
-        title=f"{of}: {seen.total} rules, {scaled(seen.packets_per_s)} packets/s, {scaled(seen.bits_per_s)} bits/s",
+        title=f"{of}: {seen.total} rules, {speed}",
         caption=f"by {wanted.sort.value}   r rate  p packets  b bytes  l last hit  q end",
         expand=True,
     )
@@ -197,8 +198,8 @@ def _rows(seen: Seen, now: dt.datetime) -> Iterator[tuple[str, ...]]:
         yield (
             rule.tenant,
             rule.rule,
-            scaled(rule.packets_per_s),
-            scaled(rule.bits_per_s),
+            scale_number(rule.packets_per_s),
+            scale_number(rule.bits_per_s),
             f"{rule.packets_per_s / seen.packets_per_s:.1%}" if seen.packets_per_s else "-",
             str(rule.packets),
             f"{max(0.0, (now - rule.last_hit).total_seconds()):.0f} s ago" if rule.last_hit else "never",
@@ -219,7 +220,7 @@ def _document(seen: Seen, items: Sequence[object]) -> dict[str, object]:
     }
 
 
-def scaled(number: float) -> str:
+def scale_number(number: float) -> str:
     """A number with three digits and a unit: 12.3k."""
     unit = 0
     while number >= _THOUSAND and unit < len(_UNITS) - 1:

@@ -104,7 +104,7 @@ class Connections:
         trust = self._trust
         connection = self._take_connection(timeout_s)
         try:
-            response = connection.asked(method, self._prefix + target, headers, body, timeout_s + held_s)
+            response = connection.ask(method, self._prefix + target, headers, body, timeout_s + held_s)
             content = response.read()
         except BaseException:
             connection.close()
@@ -125,7 +125,7 @@ class Connections:
         """
         connection = self._take_connection(timeout_s)
         try:
-            response = connection.asked("GET", self._prefix + target, headers, None, timeout_s)
+            response = connection.ask("GET", self._prefix + target, headers, None, timeout_s)
             connection.patience(silence_s)
             yield response
         finally:
@@ -162,7 +162,7 @@ class _Connection(HTTPConnection):
     The other side then wakes up once.
     """
 
-    def asked(
+    def ask(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, patience_s: float
     ) -> Answering:
         """Send a request; return the answer with its head.

@@ -98,7 +98,7 @@ class HitCalls:
         path = f"{domain_path(domain)}/hits"
         return self._service.read_document(DomainHits, path, tier=tier, sort=sort, contains=contains, limit=limit)
 
-    def unused(self, tenant: str, *, idle_s: float | None = None, tier: str = HOST_TIER) -> Unused:
+    def unused_rules(self, tenant: str, *, idle_s: float | None = None, tier: str = HOST_TIER) -> Unused:
         """Return the rules without a hit for so long (default: a month).
 
         Only rules that were watched for so long.

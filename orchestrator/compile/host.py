@@ -140,7 +140,7 @@ class CompileCache:
         if lifted or _LIFTED in self._parts:
             made[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
         steps: list[_Step] = [(self._parts.get(name), part) for name, part in made.items()]
-        steps += [(self._known(name), None) for name in dropped]
+        steps += [(self._known_part(name), None) for name in dropped]
         change = self._exchange_rows(steps, tracked=is_tracked)
         before = self._program
         blocks = Blocks.of(change.added) if before is None else before.blocks.replace_rows(change.removed, change.added)
@@ -157,7 +157,7 @@ class CompileCache:
         were_tracked = self._policy.return_traffic is ReturnTraffic.TRACKED
         if tracked is not were_tracked and self._program is not None:
             for name in tuple(self._kept):
-                self._known(name)
+                self._known_part(name)
             replaced = {id(old) for old, _ in steps}
             kept = [part for part in self._parts.values() if id(part) not in replaced]
             whole = FlowTable.join_tables(
@@ -190,7 +190,7 @@ class CompileCache:
         kept = self._kept.get(name)
         return kept is not None and source.is_same(kept)
 
-    def _known(self, name: _Name) -> _Part | None:
+    def _known_part(self, name: _Name) -> _Part | None:
         """Return a part of the last program, compiled now where that was put off."""
         kept = self._kept.pop(name, None)
         if kept is not None:
@@ -207,7 +207,7 @@ class CompileCache:
         return name in self._kept or name in self._parts
 
     def _part(self, name: _Name, source: _Source) -> _Part:
-        known = self._known(name)
+        known = self._known_part(name)
         return known if known is not None and source.is_same(known.source) else source.compile_part(known)
 
 

@@ -46,7 +46,7 @@ class Attempts:
             wait_s = self._window_s - (now - failures[0])
             raise TooOften(f"{len(failures)} attempts from {address} have failed: wait {wait_s:.0f} s")
 
-    def failed(self, address: str) -> None:
+    def note_failure(self, address: str) -> None:
         """Record a failure.
 
         Of more addresses than are kept, the one that failed longest ago is forgotten.
@@ -60,7 +60,7 @@ class Attempts:
             while len(self._failures) > self._kept:
                 self._failures.popitem(last=False)
 
-    def succeeded(self, address: str) -> None:
+    def forget_failures(self, address: str) -> None:
         """Forget an address's failures after a success."""
         with self._lock:
             self._failures.pop(_of_one(address), None)

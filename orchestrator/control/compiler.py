@@ -87,7 +87,7 @@ class Compiler:
             program = compile_host(
                 snapshot.policy, domain=domain, generation=snapshot.generation, lifted=snapshot.lifted, cache=cache
             )
-            self._metrics.compiled(time.perf_counter() - started)
+            self._metrics.observe_compilation(time.perf_counter() - started)
             with _writing(cache.change) as change:
                 line.proofs.check(snapshot.policy, program, cache.change)
             return Compiled(program, change(), cache.lifts)

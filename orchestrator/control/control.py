@@ -118,12 +118,12 @@ class Control:
         """Return a certificate's bearer, if known without waiting for the database."""
         return self._store.known_certified(fingerprint)
 
-    def certified(self, fingerprint: bytes) -> Principal:
+    def certificate_bearer(self, fingerprint: bytes) -> Principal:
         """Return a certificate's bearer.
 
         Raises Unauthenticated.
         """
-        return self._store.certified(fingerprint)
+        return self._store.certificate_bearer(fingerprint)
 
     def write(self, work: Callable[[Unit], T], *, domain: str | None = None) -> T:
         """Carry out `work` and return its answer; see `carry_out`."""
@@ -227,7 +227,7 @@ class Control:
             written = [job.do(unit) for job in jobs]
             steps: dict[str, Step] = {}
             for domain, generation in unit.generations.items():
-                step = self.maker.made(unit, domain, generation, lambda stage: _lap(jobs, stage), stride)
+                step = self.maker.make_step(unit, domain, generation, lambda stage: _lap(jobs, stage), stride)
                 if step is None:
                     return None
                 steps[domain] = step
@@ -347,9 +347,9 @@ class Control:
         else:
             publisher = self.publisher if tier is Tier.HOST else self.tiers.publisher(tier)
             found = publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
-        return self._followed(domain, found)
+        return self._follow_marked(domain, found)
 
-    async def _followed(self, domain: str, found: AsyncIterator[Answer | None]) -> AsyncIterator[Answer | None]:
+    async def _follow_marked(self, domain: str, found: AsyncIterator[Answer | None]) -> AsyncIterator[Answer | None]:
         with self._duties.following(domain):
             async for each in found:
                 yield each
@@ -427,13 +427,13 @@ class Control:
     def _generation(self, domain: str) -> int:
         return self.read(lambda unit: unit.domains.get(domain).generation)
 
-    def reported(self, domain: str, host: str, generation: int) -> None:
+    def note_report(self, domain: str, host: str, generation: int) -> None:
         """Note a host's read-back.
 
         A domain that waits at an intersection may go on, and a firewall server can take the next program.
         """
-        self.tiers.servers.held(domain, host, generation)
-        self._staging.reported(domain, generation)
+        self.tiers.servers.note_held(domain, host, generation)
+        self._staging.note_report(domain, generation)
         self.loop.look_at_staged()
 
     def hear(self, committed: Committed) -> None:

@@ -53,7 +53,7 @@ def tried_traffic(current: Acl, text: bytes, checks: Checks, sampled: Sequence[S
         if key not in changes:
             changes[key] = _Change(lists[0].deciders[key[0]], lists[1].deciders[key[1]], Counter(), Counter())
         changes[key].add(sampled[place], checks.own)
-    told = sorted((each.told() for each in changes.values()), key=lambda each: -each.packets)
+    told = sorted((each.to_document() for each in changes.values()), key=lambda each: -each.packets)
     becomes = {way: sum(each.packets for each in told if each.becomes == way) for way in ("permit", "deny")}
     return DraftTraffic(
         packets=int(asked.sum()),
@@ -82,7 +82,7 @@ class _Change:
         self.packets[peer] += 1
         self.octets[peer] += sampled.octets
 
-    def told(self) -> ChangedTraffic:
+    def to_document(self) -> ChangedTraffic:
         return ChangedTraffic(
             direction=self.after.direction.value,
             becomes=self.after.action.value,

@@ -241,7 +241,7 @@ class Enforcement:
     def _note(self, domain: str, report: Report) -> None:
         for point in report.points:
             self._told(domain, point.host, point.generation)
-            self._metrics.reported(point.state)
+            self._metrics.count_report(point.state)
         for took in report.took.values():
             self._metrics.took("enforce", took)
 
@@ -329,7 +329,7 @@ class Enforcement:
         if standing is not None:
             kept[domain] = _Reported(next(self._order), standing, report.slowest, hosts)
 
-    def enforced(self, domain: str, generation: int) -> EnforcedState:
+    def enforced_state(self, domain: str, generation: int) -> EnforcedState:
         """Return how far a generation has got.
 
         Raises NotFound, also for a generation that is still to come.
@@ -338,7 +338,7 @@ class Enforcement:
             latest = unit.domains.get(domain).generation
             if generation > latest:
                 raise NotFound(f"the domain is at generation {latest}: there is no {generation} yet")
-            return unit.enforcers.enforced(domain, generation)
+            return unit.enforcers.enforced_state(domain, generation)
 
     async def wait(self, domain: str, generation: int, wait_s: float, *, is_fresh: bool = False) -> EnforcedState:
         """Wait until every host enforces a generation; then return the state.
@@ -360,7 +360,7 @@ class Enforcement:
                 stages.add_parts("enforce", known.took)
                 return True
             if known is None or self._recheck_s is not None:
-                state = await asyncio.to_thread(self.enforced, domain, generation)
+                state = await asyncio.to_thread(self.enforced_state, domain, generation)
             has_looked = True
             return (state is not None and state.done) or self._closed or None
 

@@ -173,10 +173,10 @@ class EnrolmentDesk:
         try:
             got = work(applicant)
         except (NotAllowed, ChangeTheRequest) as error:
-            self._attempts.failed(applicant.address)
+            self._attempts.note_failure(applicant.address)
             self._tell_refusal(applicant, error.reason)
             raise
-        self._attempts.succeeded(applicant.address)
+        self._attempts.forget_failures(applicant.address)
         return got
 
     def _switch_enrolled(self, applicant: Applicant) -> CertificateRecord:

@@ -46,7 +46,7 @@ class IdleHosts:
         self._behind.add(domain)
         return domain in self._followed
 
-    def made(self, domain: str) -> None:
+    def note_published(self, domain: str) -> None:
         """The hosts' program was published."""
         self._behind.discard(domain)
 

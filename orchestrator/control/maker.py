@@ -21,7 +21,7 @@ import structlog
 from orchestrator.control.ceilings import Admission
 from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.idlehosts import IdleHosts
-from orchestrator.control.promote import settled
+from orchestrator.control.promote import settle_lifts
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.quota import Usage
 from orchestrator.control.sealedsteps import SealedSteps
@@ -132,7 +132,9 @@ class Maker:
         """How many domains have a hosts' program that is given out."""
         return len(self._publisher.programs())
 
-    def made(self, unit: Unit, domain: str, generation: int, lap: Callable[[str], None], stride: int) -> Step | None:
+    def make_step(
+        self, unit: Unit, domain: str, generation: int, lap: Callable[[str], None], stride: int
+    ) -> Step | None:
         """Compile a domain that moved.
 
         `lap` ends a stage, `stride` is how far the generation went.
@@ -149,7 +151,7 @@ class Maker:
             compiled = self._compiler.compile(domain, snapshot)
         elif snapshot.policy.return_traffic is ReturnTraffic.TRACKED:
             check_trackable(snapshot.policy, carries_stateless=True)
-        snapshot = settled(unit, domain, snapshot, () if compiled is None else compiled.lifts)
+        snapshot = settle_lifts(unit, domain, snapshot, () if compiled is None else compiled.lifts)
         others = self._tiers.compile(unit, domain, snapshot)
         lap("compile")
         told = {"generation": generation}
@@ -178,11 +180,11 @@ class Maker:
             time.sleep(_GIVES_WAY_S)
             return is_behind
         program = step.compiled.program
-        self._staging.published(step.target, step.snapshot, program)
+        self._staging.note_published(step.target, step.snapshot, program)
         if step.snapshot.generation == step.target:
             self._compiler.follow(domain)
         self._tiers.publish(domain, step.target, step.others)
-        self._idle.made(domain)
+        self._idle.note_published(domain)
         if self._publisher.publish(program, step.compiled.change):
             time.sleep(_GIVES_WAY_S)
             log.info(
@@ -288,7 +290,7 @@ class Maker:
             return False
         if following.blocks.digest(following.ports) != step.target:
             return False
-        self._idle.made(domain)
+        self._idle.note_published(domain)
         self._publisher.publish(following, step, is_proven=False)
         time.sleep(_GIVES_WAY_S)
         return True
@@ -307,7 +309,7 @@ class Maker:
                 if not is_open and (program is None or program.generation < now.generation):
                     others = self._tiers.compile(unit, domain, snapshot)  # here: each transaction costs about as much
             if is_open:
-                snapshot, now = self._decided(domain)
+                snapshot, now = self._read_decided(domain)
         except NotFound:
             self._forget(domain)
             return
@@ -329,9 +331,9 @@ class Maker:
         if not self._publisher.confirm(program):
             log.critical("what another service passed is not the policy's program: replaced", domain=domain)
             self._publisher.publish(program, again=True)
-        self._staging.published(snapshot.generation, snapshot, program)
+        self._staging.note_published(snapshot.generation, snapshot, program)
 
-    def _decided(self, domain: str) -> tuple[PolicySnapshot, PolicySnapshot]:
+    def _read_decided(self, domain: str) -> tuple[PolicySnapshot, PolicySnapshot]:
         """Return a domain's newest snapshot, and the one that may be published.
 
         For states reached otherwise than by a change. Raises NotFound.

@@ -73,14 +73,14 @@ class Metrics:
         self._begun, self._text = 0, (0, b"")
         """The number of the newest scrape that has begun; the last one that was made, with its number."""
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
         """Record an answered request.
 
         `route` is the path's pattern, never the path, which has no end of values.
         """
         self._requests_of(method, route, str(status)).observe(seconds)
 
-    def compiled(self, seconds: float) -> None:
+    def observe_compilation(self, seconds: float) -> None:
         """A program was compiled."""
         self._compilations.observe(seconds)
 
@@ -93,7 +93,7 @@ class Metrics:
         """A program was proven to decide as its policy says."""
         self._proofs.observe(seconds)
 
-    def disproved(self) -> None:
+    def count_disproof(self) -> None:
         """A program was not the policy, and was not published."""
         self._disproved.inc()
 
@@ -101,7 +101,7 @@ class Metrics:
         """A program that was kept for a start could not be used."""
         self._refused.inc()
 
-    def reported(self, state: PointState) -> None:
+    def count_report(self, state: PointState) -> None:
         """An enforcement point reported itself to be in a state."""
         self._reports[state].inc()
 

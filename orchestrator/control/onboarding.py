@@ -158,7 +158,7 @@ class Onboarder:
         """
         said = ""
         for _ in range(int(_ENFORCED_S / _LOOK_ENFORCED_S)):
-            state = self.units.read(lambda unit: unit.enforcers.enforced(domain, generation))
+            state = self.units.read(lambda unit: unit.enforcers.enforced_state(domain, generation))
             laggard = next((each for each in state.laggards if each.host == host), None)
             if laggard is None:
                 return

@@ -46,7 +46,7 @@ class Resting:
     def __contains__(self, what: str) -> bool:
         return what in self._until and self._ticks() < self._until[what]
 
-    def failed(self, what: str) -> float:
+    def note_failure(self, what: str) -> float:
         """It failed, again perhaps: for how many seconds it rests."""
         wait_s = self._pauses.after_failure(what)
         self._until[what] = self._ticks() + wait_s

@@ -100,7 +100,7 @@ def had_round(units: Units, domain: str) -> bool:
     return done
 
 
-def settled(unit: Unit, domain: str, snapshot: PolicySnapshot, lifts: tuple[Lift, ...]) -> PolicySnapshot:
+def settle_lifts(unit: Unit, domain: str, snapshot: PolicySnapshot, lifts: tuple[Lift, ...]) -> PolicySnapshot:
     """Store which rules are lifted in a program; return the snapshot after that."""
     outcome = [Stands(lift.rule, lift.form is not None, lift.because) for lift in lifts]
     return unit.placements.settle(domain, snapshot, outcome)

@@ -58,7 +58,7 @@ class Proofs:
             else:
                 proof = known.after(policy, change.removed, change.added, program.blocks.of_tenant)
         except NotEquivalent as error:
-            self._metrics.disproved()
+            self._metrics.count_disproof()
             log.critical("not published: the program is not the policy", domain=program.domain, error=str(error))
             raise
         self._metrics.proven(time.perf_counter() - started)

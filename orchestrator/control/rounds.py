@@ -75,6 +75,6 @@ class Rounds:
         except TryAgain:  # the store is away, for the others as well
             raise
         except Exception:
-            log.exception("round failed", of=name, again_in_s=self._resting.failed(name))
+            log.exception("round failed", of=name, again_in_s=self._resting.note_failure(name))
         else:
             self._resting.over(name)

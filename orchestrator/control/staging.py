@@ -184,7 +184,7 @@ class Staging:
         hosts = unit.enforcers.switches(domain)  # others each enforce a whole policy by themselves: no mix can leak
         is_decided = not (whole or unit.moves_hosts)
         find_latest = cache(lambda: self._latest_step(unit, domain, newest, hosts) if is_decided else None)
-        older, known = self._held(unit, domain, newest, hosts, find_latest)
+        older, known = self._policies_held(unit, domain, newest, hosts, find_latest)
         self._looked_from[domain] = min((host.generation for host in hosts), default=0)
         suspects = [*older, *self._suspects(domain, known, newest.policy)]
         held = [policy for policy in suspects if could_leak([compare_policies(policy, newest.policy)])]
@@ -231,7 +231,7 @@ class Staging:
             policy = narrow(newest.policy, held_back, highest_number=HIGHEST_NUMBER, known=memory.narrowings)
         return replace(newest, policy=policy, generation=newest.generation - 1)
 
-    def published(self, target: int, snapshot: PolicySnapshot, program: Program) -> None:
+    def note_published(self, target: int, snapshot: PolicySnapshot, program: Program) -> None:
         """A program was published on the way to generation `target`."""
         domain, is_staged = program.domain, snapshot.generation < target
         with self._lock:
@@ -239,7 +239,7 @@ class Staging:
             last = history.programs[-1] if history.programs else None
             if last is not None and last.generation >= program.generation:
                 return
-            touched = NOTHING if last is None else self._touched(domain, last.policy, snapshot.policy)
+            touched = NOTHING if last is None else self._compare(domain, last.policy, snapshot.policy)
             history.append(_Published(program.generation, program.digest, snapshot.policy, touched))
             self._looked_at.pop(domain, None)
             if domain in self._looked_from:
@@ -252,7 +252,7 @@ class Staging:
                 self._staged.pop(domain, None)
                 self._memories.pop(domain, None)
 
-    def reported(self, domain: str, generation: int) -> None:
+    def note_report(self, domain: str, generation: int) -> None:
         """Take note of a host's read-back.
 
         An old generation is looked for in the store next time.
@@ -288,28 +288,28 @@ class Staging:
             last = history.programs[-1]
             if newest.generation - last.generation > _MOST_STRIDE:  # it was raised, by what a host holds
                 return False
-            changes = history.changes(self._touched(domain, last.policy, newest.policy))
+            changes = history.changes(self._compare(domain, last.policy, newest.policy))
         return not could_leak(changes)
 
     def _suspects(self, domain: str, known: Sequence[_Published], newest: Policy) -> list[Policy]:
         """Return the policies that hosts may hold with changes that could leak."""
         if not known:
             return []
-        changes = [self._touched(domain, known[-1].policy, newest)]
+        changes = [self._compare(domain, known[-1].policy, newest)]
         for place in range(len(known) - 1, -1, -1):
             if could_leak(changes):
                 return [each.policy for each in known[: place + 1]]
             changes.append(known[place].touched)
         return []
 
-    def _touched(self, domain: str, before: Policy, after: Policy) -> Touched:
+    def _compare(self, domain: str, before: Policy, after: Policy) -> Touched:
         """Where two policies differ; remembered from looking at a policy until it is published."""
         looked = self._looked_at.get(domain)
         if looked is None or looked[0] is not before or looked[1] is not after:
             self._looked_at[domain] = looked = (before, after, compare_policies(before, after))
         return looked[2]
 
-    def _held(
+    def _policies_held(
         self,
         unit: Unit,
         domain: str,
@@ -328,7 +328,7 @@ class Staging:
             known = () if history is None else tuple(history.programs)
             places, before = _places(known, hosts)
             oldest = min((host.generation for host in hosts), default=known[-1].generation if known else 0)
-            first = min(*places, self._settled(domain, known, oldest, min(ages, default=0.0)))
+            first = min(*places, self._oldest_deciding(domain, known, oldest, min(ages, default=0.0)))
             if known:
                 self.histories[domain] = _History(known[min(first, len(known) - 1) :])
         if hosts and known and not self._is_alone and known[-1].generation < newest.generation - 1:
@@ -346,7 +346,7 @@ class Staging:
             return (), known[first:]
         return _policies_since(unit, domain, newest, min(before), find_latest()), known[first:]
 
-    def _settled(self, domain: str, known: Sequence[_Published], generation: int, age_s: float) -> int:
+    def _oldest_deciding(self, domain: str, known: Sequence[_Published], generation: int, age_s: float) -> int:
         """Return the oldest program that may still decide packets.
 
         Hosts hold those of `generation` or later, as they have said `age_s` ago, but a switch's cache follows its flows

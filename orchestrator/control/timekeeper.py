@@ -115,7 +115,7 @@ class Timekeeper:
             except Exception as error:
                 if isinstance(error, TryAgain) and not isinstance(error, TooOften):
                     raise
-                log.exception("is not taken back", tenant=tenant, again_in_s=self._unconfirmed.failed(tenant))
+                log.exception("is not taken back", tenant=tenant, again_in_s=self._unconfirmed.note_failure(tenant))
             else:
                 self._unconfirmed.over(tenant)
         return LOOK_AT_CLOCK_S
@@ -128,7 +128,7 @@ class Timekeeper:
             if isinstance(error, TryAgain) and not isinstance(error, TooOften):  # the store is away, for all of them
                 raise
             if len(tenants) == 1:
-                log.exception("does not expire", tenant=tenants[0], again_in_s=self._resting.failed(tenants[0]))
+                log.exception("does not expire", tenant=tenants[0], again_in_s=self._resting.note_failure(tenants[0]))
                 return
             middle = len(tenants) // 2
             self._take_out(units, tenants[:middle])

@@ -178,7 +178,7 @@ class Worker:
         """Return what the process answers; raise its OutOfMemory, for it is ended then."""
         channel = self._open()
         try:
-            channel.send_bytes(self._sent.packed(work))
+            channel.send_bytes(self._sent.pack(work))
             if not channel.poll(max(0.0, deadline - time.monotonic())):
                 raise OutOfTime("this takes too long here; a command on your own machine has all the time it needs")
             outcome = channel.recv()
@@ -209,7 +209,7 @@ class _Sent:
     lists: OrderedDict[int, tuple[int, Acl]] = field(default_factory=OrderedDict)
     count: int = 0
 
-    def packed(self, work: Work) -> bytes:
+    def pack(self, work: Work) -> bytes:
         """A piece of work as it goes to the process."""
         packed = io.BytesIO()
         pickler = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL)
@@ -238,7 +238,7 @@ class _Received:
 
     lists: OrderedDict[int, Acl] = field(default_factory=OrderedDict)
 
-    def unpacked(self, packed: bytes) -> Work:
+    def unpack(self, packed: bytes) -> Work:
         """A piece of work as it came."""
         unpickler = pickle.Unpickler(io.BytesIO(packed))  # noqa: S301 -- from the service itself, through its pipe
         unpickler.persistent_load = self._list  # type: ignore[method-assign]
@@ -265,7 +265,7 @@ def _serve(channel: Connection, memory_mib: int) -> None:
         try:
             if not channel.poll(_IDLE_S):
                 gc.collect()
-            work = received.unpacked(channel.recv_bytes())
+            work = received.unpack(channel.recv_bytes())
         except (EOFError, OSError):
             return
         try:

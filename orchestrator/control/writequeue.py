@@ -166,8 +166,8 @@ class Debts:
         now = self.now()
         for tenant, debt in self._debts.items():
             debt.left -= sum(payer != tenant for payer in payers)
-        self._latest = _noted(self._latest, payers, now, seconds)
-        self._latest_short = _noted(self._latest_short, payers if seconds < LONG_S else (), now, seconds)
+        self._latest = _note_latest(self._latest, payers, now, seconds)
+        self._latest_short = _note_latest(self._latest_short, payers if seconds < LONG_S else (), now, seconds)
         alone = len(payers) == 1
         if seconds < LONG_S:
             self._spacing.left -= len(payers)
@@ -185,7 +185,7 @@ def _last_of_others(latest: Mapping[str | None, float], payer: str | None) -> fl
     return max((at for other, at in latest.items() if other != payer), default=-math.inf)
 
 
-def _noted(
+def _note_latest(
     latest: Mapping[str | None, float], payers: Sequence[str | None], now: float, seconds: float
 ) -> dict[str | None, float]:
     """Return the last two tenants that wrote, after a turn of `payers`.

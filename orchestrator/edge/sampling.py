@@ -109,7 +109,7 @@ def lines_of(model: Model, seed: int) -> tuple[Lines, U64, int]:
     return lines, keys, int((lines.server_of(keys) != servers).sum())
 
 
-def matched(lines: Lines, seed: int, first: int, count: int, bits: int = KEY_BITS) -> tuple[int, int]:
+def count_matched(lines: Lines, seed: int, first: int, count: int, bits: int = KEY_BITS) -> tuple[int, int]:
     """Of `count` draws, how many some line matches, and matches in all."""
     rows = rows_of(lines.bits)
     bases = np.array(lines.shape.bases, np.uint32)
@@ -140,7 +140,7 @@ def sample(
         misdirected += wrong
         some = total = 0
         for first in range(0, draws, _TURN):
-            found = matched(lines, seed + 2 * index + 1, first, min(_TURN, draws - first))
+            found = count_matched(lines, seed + 2 * index + 1, first, min(_TURN, draws - first))
             some, total = some + found[0], total + found[1]
             progress(index * draws + min(first + _TURN, draws))
         one_line.append(total / draws / model.lines)

@@ -178,7 +178,7 @@ class Fleet:
 
     def demoted(self, channel: Channel) -> None:
         """Another controller leads a switch."""
-        self._pass_on(channel, Loop.demoted)
+        self._pass_on(channel, Loop.give_way)
 
     def seen(self, channel: Channel, message: bytes) -> None:
         """A switch shows us a packet that a rule with `log` decided."""

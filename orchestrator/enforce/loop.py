@@ -152,7 +152,7 @@ class Loop:
             if self._standing.device is device:
                 self._forget(device)
 
-    def demoted(self, device: Device) -> None:
+    def give_way(self, device: Device) -> None:
         """Somebody else leads this device now."""
         with self._changed:
             if self._standing.device is device:

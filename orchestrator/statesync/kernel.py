@@ -198,7 +198,7 @@ class Replicator:
         places, sent, words = (int.from_bytes(packed[at : at + 8], "little") for at in (16, 24, 32))
         return Closings(sent * BATCH, places, words)
 
-    def closed(self, batch: int) -> bytes:
+    def read_closed(self, batch: int) -> bytes:
         """The entries of a batch, from a number of batches since the start."""
         return libbpf.value(self._maps["batches"], batch % BATCHES, BATCH * ENTRY_BYTES)
 
@@ -304,7 +304,7 @@ class Replicator:
             self._waiting = np.frombuffer(mapped, np.uint64)
         return self._waiting
 
-    def held(self, held: int) -> Held | None:
+    def held_packet(self, held: int) -> Held | None:
         """The packet of an id; None if it is not held any more."""
         place = held % SLOTS
         packed = libbpf.value(self._maps["slots"], place, SLOT_BYTES)

@@ -95,7 +95,7 @@ class Resending:
         self._look_who_confirms(bool(len(stuck)))
         hold_s = self._kernel.settings().hold_s if len(stuck) else 0.0
         for place in stuck.tolist():
-            held = self._kernel.held(place)
+            held = self._kernel.held_packet(place)
             if held is not None:
                 self._help(place, held, followers, hold_s)
 
@@ -130,7 +130,7 @@ class Resending:
         if now.words == self._told or (now.words != before.words and self._unchanged < _LOOKS):
             return
         first, last = max(now.sent // BATCH, now.places // BATCH - BATCHES + 1), -(-now.places // BATCH)
-        batches = {number: self._kernel.closed(number) for number in range(first, last)}
+        batches = {number: self._kernel.read_closed(number) for number in range(first, last)}
         for number, batch in batches.items():
             before_this = self._told_batches.get(number, bytes(len(batch)))
             places = range(0, min(BATCH, now.places - number * BATCH) * ENTRY_BYTES, ENTRY_BYTES)

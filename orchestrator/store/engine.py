@@ -176,7 +176,7 @@ class Store:
         """Return a certificate's bearer by its fingerprint (SHA-256), if known without the database."""
         return self._known_principal(certificate_digest(fingerprint))
 
-    def certified(self, fingerprint: bytes) -> Principal:
+    def certificate_bearer(self, fingerprint: bytes) -> Principal:
         """Return a certificate's bearer.
 
         Raises Unauthenticated: unknown, revoked and expired look the same.
@@ -281,7 +281,7 @@ class Store:
                 MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts, tx.lists_changed(), tx.steps
             )
             try:
-                announced = nullcontext() if committed.is_nothing else self._notices.announced(tx, committed)
+                announced = nullcontext() if committed.is_nothing else self._notices.announce(tx, committed)
                 with announced, translate_faults():
                     tx.connection.commit()
             except BaseException:

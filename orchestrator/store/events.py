@@ -110,7 +110,7 @@ class Events:
 
     def _insert(self, row: Mapping[str, object]) -> None:
         [appended] = self._tx.rows(_APPEND, **row)
-        self._inserted(int(appended.id))
+        self._note_inserted(int(appended.id))
 
     def _insert_audited(self, row: Mapping[str, object], entry: Callable[[], Mapping[str, object]]) -> None:
         """Log an event with its entry in the audit trail.
@@ -121,12 +121,12 @@ class Events:
             both = {f"event_{name}": value for name, value in row.items()}
             both |= {f"audit_{name}": value for name, value in entry().items()}
             [appended] = self._tx.rows(_APPEND_AUDITED, lock=LOG_LOCK, **both)
-            self._inserted(int(appended.id))
+            self._note_inserted(int(appended.id))
         else:
             self._insert(row)
             Audit(self._tx).write(entry())
 
-    def _inserted(self, event_id: int) -> None:
+    def _note_inserted(self, event_id: int) -> None:
         self._tx.last_event = event_id
         if event_id % _FORGET_EVERY == 0:
             self._forget(event_id)

@@ -223,13 +223,13 @@ def test_tenants_see_their_own_and_operators_all(service: Served, site: Site, ad
 
 
 def test_a_rule_is_unused_only_when_it_was_watched_long_enough(service: Served, site: Site, admin: Client) -> None:
-    assert admin.unused(site.tenant, idle_s=0).watched_since is None
+    assert admin.unused_rules(site.tenant, idle_s=0).watched_since is None
     site.claim("host1")
     site.count("host1", 0, 5, notes=(Note(Loss.UNREAD, 7, 1.5),))
-    found = admin.unused(site.tenant, idle_s=3600)
+    found = admin.unused_rules(site.tenant, idle_s=3600)
     assert (found.items, found.too_young, found.rules) == ((), 2, 2)
     service.clock.ahead += dt.timedelta(hours=2)
-    found = admin.unused(site.tenant, idle_s=3600)
+    found = admin.unused_rules(site.tenant, idle_s=3600)
     assert {each.rule: each.last_hit is None for each in found.items} == {"p80": True, "p443": False}
     assert (found.never, found.idle, found.too_young) == (0.5, 1.0, 0)
     assert all(each.watched_s >= 7200 for each in found.items)
@@ -336,7 +336,7 @@ def test_what_was_decided_ahead_of_the_hosts_is_told_apart(service: Served, site
 
 def test_a_rule_that_drops_ahead_of_the_hosts_is_not_unused(service: Served, site: Site, admin: Client) -> None:
     _count_ahead(admin, site)
-    assert {each.rule for each in admin.unused(site.tenant, idle_s=0).items if each.last_hit is None} == {"p443"}
+    assert {each.rule for each in admin.unused_rules(site.tenant, idle_s=0).items if each.last_hit is None} == {"p443"}
 
 
 # ---------------------------------------------------------------------------------------------------- the command line

@@ -43,7 +43,7 @@ def carried_out(base: AclSeen, edits: list[Edit]) -> tuple[Draft, int]:
     draft, refused = Draft(base), 0
     for edit in edits:
         try:
-            draft = draft.edited(edit)
+            draft = draft.add_edit(edit)
         except BadPolicy:
             refused += 1
     return draft, refused
@@ -95,7 +95,7 @@ def test_a_merge_is_told_edit_by_edit(old: list[str], new: list[str], cut: int, 
     """Rules removed, added, moved and changed at once: every step is an edit of one rule, so it can be taken back."""
     base = seen(*old[:cut])
     wanted = Acl(tuple(rule(name, "x" if index < changed else "") for index, name in enumerate(new[: 6 - cut // 2])))
-    draft = Draft(base).edited(ReplaceAll(wanted, "a file")).onto(base)
+    draft = Draft(base).add_edit(ReplaceAll(wanted, "a file")).onto(base)
     assert isinstance(draft, Draft)
     assert draft.acl == wanted
     assert not any(isinstance(edit, ReplaceAll) for edit in draft.edits)
@@ -105,14 +105,14 @@ def test_a_rule_stays_behind_the_rule_that_it_was_put_behind() -> None:
     """Another person's rules at the top push every place down."""
     narrow = [replace(rule(name), protocol=number) for number, name in enumerate(("a", "b", "mine", "x", "y"))]
     a, b, mine, x, y = narrow
-    draft = Draft(AclSeen(Acl((a, b)), '"7"')).edited(Insert(mine, 1))
+    draft = Draft(AclSeen(Acl((a, b)), '"7"')).add_edit(Insert(mine, 1))
     rebased = draft.onto(AclSeen(Acl((x, y, a, b)), '"8"'))
     assert isinstance(rebased, Draft)
     assert ids(rebased) == ["x", "y", "a", "mine", "b"]
 
 
 def test_what_is_said_about_a_draft_stays_with_it() -> None:
-    draft = replace(Draft(seen("r0")), comment="for Friday").edited(Insert(rule("r1"), 1))
+    draft = replace(Draft(seen("r0")), comment="for Friday").add_edit(Insert(rule("r1"), 1))
     assert draft.undone().comment == "for Friday"
     assert draft.over(seen("r0", "r2")).comment == "for Friday"
 
@@ -129,7 +129,7 @@ def test_what_is_not_marked_is_as_it_was_and_what_is_gone_is_named(edits: list[E
             assert before[each.id] != each
         else:
             assert each.id not in before
-    assert {each.id for each in draft.removed()} == set(before) - set(ids(draft))
+    assert {each.id for each in draft.removed_rules()} == set(before) - set(ids(draft))
 
 
 @pytest.mark.parametrize(
@@ -144,25 +144,25 @@ def test_what_is_not_marked_is_as_it_was_and_what_is_gone_is_named(edits: list[E
     ],
 )
 def test_where_rules_end_up(edit: Callable[[], Edit], after: list[str]) -> None:
-    assert ids(Draft(seen("r0", "r1", "r2")).edited(edit())) == after
+    assert ids(Draft(seen("r0", "r1", "r2")).add_edit(edit())) == after
 
 
 @pytest.mark.parametrize("edit", [Delete("gone"), Move("gone", 0), Replace(rule("gone")), Insert(rule("r0"), 0)])
 def test_edits_that_do_not_fit_are_refused_and_change_nothing(edit: Edit) -> None:
     draft = Draft(seen("r0"))
     with pytest.raises(BadPolicy):
-        draft.edited(edit)
+        draft.add_edit(edit)
     assert ids(draft) == ["r0"]
 
 
 def test_there_is_nothing_to_commit_where_edits_cancel_out() -> None:
-    draft = Draft(seen("r0", "r1")).edited(Move("r0", 1)).edited(Move("r0", 0))
+    draft = Draft(seen("r0", "r1")).add_edit(Move("r0", 1)).add_edit(Move("r0", 0))
     assert draft.edits
     assert not draft.changed
 
 
 def test_a_group_is_part_of_the_draft() -> None:
     group = AddressGroup(GroupName("web"), ())
-    draft = Draft(seen("r0")).edited(SetGroup(group))
+    draft = Draft(seen("r0")).add_edit(SetGroup(group))
     assert draft.changed
     assert draft.acl.groups == {"web": group}

@@ -114,7 +114,7 @@ def grow_a_fleet(unit: Unit) -> None:
             unit.fleets.advance(unit.fleets.member("pop", member.name), Step(state, "as it should be"))
     unit.fleets.record("pop", 0, 1, "at least 1", by="the fleet")
     unit.fleets.record("pop", 2, 3, BECAUSE, by="the fleet")
-    unit.fleets.decided("pop", 3, BECAUSE, model=None)
+    unit.fleets.note_decision("pop", 3, BECAUSE, model=None)
     unit.capacities.add(Plane.NFTABLES, [Measured(8, 500, 100_000)], source="a test")
     for number in range(60):
         add_sample(unit, unit.now - dt.timedelta(seconds=30 * (60 - number)), 20_000 + 1500 * number, 1 + number // 30)

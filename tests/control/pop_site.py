@@ -86,7 +86,7 @@ class Site:
 
         def held() -> bool:
             for server in SERVERS:
-                self.control.reported("d1", server, self.at(server))
+                self.control.note_report("d1", server, self.at(server))
             return self.is_at_rest() and all(self.at(server) == self.generation for server in SERVERS)
 
         until(held)
@@ -127,7 +127,7 @@ class Site:
     def at(self, server: str) -> int:
         """The newest generation of which a server was sent the program, or is known to hold it."""
         program = self.publisher.program(key_of("d1", server))
-        vouched = [each.generation for each in self.control.tiers.servers.vouched("d1") if each.host == server]
+        vouched = [each.generation for each in self.control.tiers.servers.vouched_reports("d1") if each.host == server]
         return -1 if program is None else max([program.generation, *vouched])
 
     def share(self, number: int) -> Share:

@@ -157,7 +157,7 @@ def test_reports_and_counts_do_not_wait_for_a_long_list_not_even_in_their_own_do
         with second.store.read() as unit:
             assert [each.report.host for each in unit.enforcers.points("east")] == ["h1"]
     report("h2", generation)
-    assert reports.enforced("east", generation).done
+    assert reports.enforced_state("east", generation).done
     with second.store.read() as unit:
         newest = unit.domains.get("east").generation
     report("h1", newest + 1)  # which raises the domain: more than reports may write by themselves

@@ -79,8 +79,8 @@ async def is_let_go(site: Site, waiting: asyncio.Task[EnforcedState]) -> bool:
     """Whether the database says that it is done; who waits must then be let go, and else not."""
     for generation in range(7, 10):
         known = await site.enforcement.wait("pop", generation, 0.0, is_fresh=True)
-        assert known == site.enforcement.enforced("pop", generation)
-    if site.enforcement.enforced("pop", 9).done:
+        assert known == site.enforcement.enforced_state("pop", generation)
+    if site.enforcement.enforced_state("pop", 9).done:
         assert (await asyncio.wait_for(waiting, SOON_S / 2)).done
         return True
     await asyncio.sleep(0.01)
@@ -210,13 +210,13 @@ def test_who_waits_for_what_was_just_committed_need_not_ask_the_database(
         running.report("h1", 9)
         running.report("h2", 9)
         looks: list[int] = []
-        look = running.enforcement.enforced
+        look = running.enforcement.enforced_state
 
         def counted(domain: str, generation: int) -> EnforcedState:
             looks.append(generation)
             return look(domain, generation)
 
-        monkeypatch.setattr(running.enforcement, "enforced", counted)
+        monkeypatch.setattr(running.enforcement, "enforced_state", counted)
         assert asyncio.run(running.enforcement.wait("pop", 9, 0, is_fresh=is_fresh)).done
         assert looks == ([] if is_fresh else [9])
 
@@ -315,7 +315,7 @@ def test_reports_that_wait_for_each_other_are_few_transactions(monkeypatch: pyte
         for each in (first, *told):
             each.result(PATIENCE_S)
         assert len(turns) == 2
-        assert running.enforcement.enforced("pop", 8).hosts == len(HOSTS)
+        assert running.enforcement.enforced_state("pop", 8).hosts == len(HOSTS)
 
 
 def begin(running: Site, host: str, state: PointState = PointState.ENFORCED) -> Future[None]:
@@ -333,7 +333,7 @@ def test_reports_outwait_a_store_that_is_held_for_longer_than_its_patience() -> 
             assert not any(each.done() for each in told)
         for each in told:
             each.result(PATIENCE_S)
-        assert running.enforcement.enforced("pop", 8).done
+        assert running.enforcement.enforced_state("pop", 8).done
 
 
 def test_a_report_that_outlasts_its_patience_is_answered_busy() -> None:
@@ -373,7 +373,7 @@ def test_a_report_that_nobody_waits_for_any_more_is_kept() -> None:
             assert not gone.cancel()
         gone.result(PATIENCE_S)
         running.report("h2", 8)
-        assert running.enforcement.enforced("pop", 8).done
+        assert running.enforcement.enforced_state("pop", 8).done
 
 
 def test_a_report_that_is_refused_takes_no_other_with_it() -> None:
@@ -387,4 +387,4 @@ def test_a_report_that_is_refused_takes_no_other_with_it() -> None:
                 each.result()
         for each in taken:
             each.result()
-        assert running.enforcement.enforced("pop", 8).done
+        assert running.enforcement.enforced_state("pop", 8).done

@@ -234,19 +234,19 @@ def test_nobody_fails_more_often_than_is_allowed(steps: list[tuple[float, bool]]
         attempts.check("192.0.2.1")
         attempts.check("192.0.2.2")
         if fails:
-            attempts.failed("192.0.2.1")
+            attempts.note_failure("192.0.2.1")
             failures.append(now)
 
 
 def test_neighbours_in_ipv6_are_one_and_no_more_are_kept_than_may_be() -> None:
     attempts = Attempts(lambda: 0.0, most=2, kept=3)
-    attempts.failed("2001:db8::1")
-    attempts.failed("2001:db8::2")
+    attempts.note_failure("2001:db8::1")
+    attempts.note_failure("2001:db8::2")
     with pytest.raises(TooOften):
         attempts.check("2001:db8:0:0:ffff::")
     attempts.check("2001:db8:0:1::1")
     for number in range(3):
-        attempts.failed(f"192.0.2.{number}")
+        attempts.note_failure(f"192.0.2.{number}")
     attempts.check("2001:db8::1")
 
 

@@ -58,7 +58,7 @@ def test_what_a_webhook_makes_is_adopted_proven_and_given_its_share(world: World
     assert world.told("fleet.resized") == []
     assert world.read(lambda unit: unit.firewalls.names("pop")) == {first, second}
     with world.store.read() as unit:
-        assert unit.enforcers.enforced("pop", unit.domains.get("pop").generation).hosts == 2
+        assert unit.enforcers.enforced_state("pop", unit.domains.get("pop").generation).hosts == 2
     assert world.cloud.created == []
     assert world.look().record.because == "the cloud's alarms decide how many there are"
 

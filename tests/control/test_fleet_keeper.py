@@ -68,7 +68,7 @@ def test_nobody_waits_for_a_vnf_that_does_not_serve_yet(world: World) -> None:
     world.prepare = lambda agent: agent.never.add("answer") if agent.order.name == "fw-1" else None
     world.until(lambda: world.serving() == {"fw-0"})
     with world.store.read() as unit:
-        state = unit.enforcers.enforced("pop", unit.domains.get("pop").generation)
+        state = unit.enforcers.enforced_state("pop", unit.domains.get("pop").generation)
     assert (state.hosts, state.done) == (1, True)
 
 

@@ -36,7 +36,7 @@ def looks(lookout: Lookout, clock: Clock, seen: list[Sky], waited: frozenset[Wai
     found = []
     while clock.now_s < until_s:
         if lookout.is_due():
-            lookout.looked(seen.pop(0) if len(seen) > 1 else seen[0])
+            lookout.note_look(seen.pop(0) if len(seen) > 1 else seen[0])
             found.append(clock.now_s - 100.0)
         lookout.waits_for(waited, hurry=False)
         clock.now_s += 0.25
@@ -65,7 +65,7 @@ def test_what_is_new_and_what_has_come_about_is_looked_at_at_once() -> None:
     looks(lookout, clock, [sky("runs")], NOBODY, 101)
     lookout.waits_for(NEW, hurry=False)
     assert lookout.is_due()
-    lookout.looked(sky("runs"))
+    lookout.note_look(sky("runs"))
     lookout.waits_for(NEW, hurry=False)
     assert not lookout.is_due()
     lookout.waits_for(NEW, hurry=True)

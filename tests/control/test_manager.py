@@ -102,7 +102,7 @@ def test_who_comes_under_the_name_of_one_that_left_is_given_a_program(site: Site
     assert site.publisher.program(key_of("d1", second)) is None
     site.control.write(lambda unit: unit.pops.add_server("p1", NewServer(second, "to-new", 0x0AAC1F0400FF)))
     assert site.program(second).generation == site.generation
-    assert {each.host for each in site.control.tiers.servers.vouched("d1")} <= {*SERVERS} - {second}
+    assert {each.host for each in site.control.tiers.servers.vouched_reports("d1")} <= {*SERVERS} - {second}
 
 
 def test_rows_for_classifiers_come_and_go_with_the_setting(site: Site) -> None:

@@ -61,12 +61,12 @@ def test_who_holds_what_a_change_asks_of_it_is_not_asked_again(url: str) -> None
     before = {server: site.program(server) for server in SERVERS}
     site.set_list(3, 1)
     (touched,) = [server for server in SERVERS if site.program(server) is not before[server]]
-    vouched = {each.host: each for each in site.control.tiers.servers.vouched("d1")}
+    vouched = {each.host: each for each in site.control.tiers.servers.vouched_reports("d1")}
     assert vouched.keys() == set(SERVERS) - {touched}
     for server, point in vouched.items():
         assert (point.generation, point.digest) == (site.generation, before[server].digest)
     site.set_list(3)  # the touched one has not said yet that it holds the one before
-    assert touched not in {each.host for each in site.control.tiers.servers.vouched("d1")}
+    assert touched not in {each.host for each in site.control.tiers.servers.vouched_reports("d1")}
     site.close()
 
 
@@ -78,7 +78,7 @@ def test_where_nobody_is_vouched_for_every_server_is_asked(url: str) -> None:
     before = {server: site.program(server) for server in SERVERS}
     site.set_list(3, 1)
     assert {site.program(server).generation for server in SERVERS} == {site.generation}
-    assert site.control.tiers.servers.vouched("d1") == ()
+    assert site.control.tiers.servers.vouched_reports("d1") == ()
     assert sum(site.program(server).digest != before[server].digest for server in SERVERS) == 1
     site.close()
 

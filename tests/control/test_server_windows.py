@@ -29,7 +29,7 @@ class Model:
         for server in self.windows.due:
             if self.windows.take(server, self.now):
                 assert self.now - self.waiting.pop(server) <= self.window_s + _EXACT
-                self.windows.sent(server, self.newest, self.now)
+                self.windows.note_sent(server, self.newest, self.now)
                 self.sent[server] = self.newest
                 self.under_way.add(server)
 
@@ -49,7 +49,7 @@ class Model:
 
     def held(self, server: str, *, stale: bool) -> None:
         generation = self.sent.get(server, 0) - stale
-        is_due = self.windows.held(server, generation, self.now)
+        is_due = self.windows.note_held(server, generation, self.now)
         if not stale:
             self.under_way.discard(server)
             assert is_due == (server in self.waiting)
@@ -76,11 +76,11 @@ def test_many_changes_while_one_is_under_way_are_sent_once() -> None:
     windows = Windows()
     windows.note("s1", 0.0, 10.0)
     assert windows.take("s1", 0.0)
-    windows.sent("s1", 1, 0.0)
+    windows.note_sent("s1", 1, 0.0)
     for number in range(100):
         windows.note("s1", 0.01 * number, 10.0)
         assert not windows.take("s1", 0.01 * number)
-    assert windows.held("s1", 1, 2.0)
+    assert windows.note_held("s1", 1, 2.0)
     assert windows.take("s1", 2.0)
     assert not windows.take("s1", 20.0)
 
@@ -97,19 +97,19 @@ def test_who_cannot_be_served_is_due_later_and_later_and_at_once_with_a_change()
     windows.note("s1", now, 10.0)
     for _ in range(9):
         assert windows.take("s1", now)
-        windows.failed("s1", now)
+        windows.note_failure("s1", now)
         waited.append(windows.next_at - now)
         assert not windows.take("s1", windows.next_at - 0.01)
         now = windows.next_at
     assert waited == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     windows.note("s1", now - 30, 10.0)
     assert windows.take("s1", now - 30)
-    windows.sent("s1", 1, now)
+    windows.note_sent("s1", 1, now)
     windows.note("s1", now, 10.0)
     assert windows.next_at == now + 10, "the program before is under way"
-    assert windows.held("s1", 1, now + 1)
+    assert windows.note_held("s1", 1, now + 1)
     assert windows.take("s1", now + 1)
-    windows.failed("s1", now + 1)
+    windows.note_failure("s1", now + 1)
     assert windows.next_at == now + 2, "what has been made since is not held against it"
     windows.forget("s1")
     windows.note("s1", now, 10.0)

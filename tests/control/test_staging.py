@@ -46,9 +46,9 @@ def test_a_deny_that_changes_ends_is_staged(plant: Plant) -> None:
     assert plant.program is middle, "one host may still hold the old list"
     plant.read_back("h2")
     until(lambda: plant.program.generation == target)
-    assert not plant.enforcement.enforced("pop", target).done
+    assert not plant.enforcement.enforced_state("pop", target).done
     plant.read_back(*HOSTS)
-    assert plant.enforcement.enforced("pop", target).done
+    assert plant.enforcement.enforced_state("pop", target).done
 
 
 def test_a_change_in_one_direction_is_not_staged(plant: Plant) -> None:
@@ -105,7 +105,7 @@ def test_the_latest_goal_wins(plant: Plant) -> None:
     plant.read_back(*HOSTS)
     until(lambda: plant.program.generation == target)
     plant.read_back(*HOSTS)
-    assert plant.enforcement.enforced("pop", target).done
+    assert plant.enforcement.enforced_state("pop", target).done
 
 
 def test_a_host_that_is_taken_out_is_not_waited_for(plant: Plant) -> None:

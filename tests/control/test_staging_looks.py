@@ -59,7 +59,7 @@ def snapshot_of(generation: int) -> PolicySnapshot:
 def publish(staging: Staging, hosts: Hosts, generation: int) -> None:
     """One change, which hosts hold some milliseconds later."""
     program: Any = SimpleNamespace(domain="pop", generation=generation, digest=digest_of(generation))
-    staging.published(generation, snapshot_of(generation), program)
+    staging.note_published(generation, snapshot_of(generation), program)
     hosts.generation = generation
     hosts.seconds += 0.005
 

@@ -10,7 +10,7 @@ from references.edge import count_matches
 
 from orchestrator.edge.occupancy import exact, formula, union
 from orchestrator.edge.rates import union_of
-from orchestrator.edge.sampling import Comparison, Model, Sampled, compare, drawn, lines_of, matched, sample
+from orchestrator.edge.sampling import Comparison, Model, Sampled, compare, count_matched, drawn, lines_of, sample
 from orchestrator.errors import BadInput
 
 CI = 10_000_000
@@ -70,7 +70,7 @@ def test_a_wrong_union_is_noticed(dense: Sampled, wrong: float) -> None:
 )  # fmt: skip
 def test_c_and_numpy_say_the_same(seed: int, first: int, bits: int, model: Model) -> None:
     lines, _, _ = lines_of(model, 7)
-    assert matched(lines, seed, first, 3_000, bits) == count_matches(lines, seed, first, 3_000, bits)
+    assert count_matched(lines, seed, first, 3_000, bits) == count_matches(lines, seed, first, 3_000, bits)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**40), st.integers(1, 50), st.integers(1, 50))
@@ -84,7 +84,7 @@ def test_draws_are_what_the_lines_answer() -> None:
     lines, keys, wrong = lines_of(Model(60, 64, 4, 6), 3)
     assert wrong == 0
     asked = drawn(5, 0, 4_000)
-    some, total = matched(lines, 5, 0, 4_000)
+    some, total = count_matched(lines, 5, 0, 4_000)
     assert some == int((lines.first(asked) >= 0).sum()) > 0
     assert total >= some
     assert (lines.first(keys) >= 0).all()

@@ -142,7 +142,7 @@ class Site:
         return [counted[rule] for rule in wanted]
 
     def kinds(self) -> set[str]:
-        return {lapse.kind for lapse in self.client.unused("shop", idle_s=0).lapses}
+        return {lapse.kind for lapse in self.client.unused_rules("shop", idle_s=0).lapses}
 
     def close(self) -> None:
         if self._controller is not None:
@@ -182,7 +182,7 @@ def begun(site: Site) -> None:
 
 def claimed(client: Client) -> list[str]:
     """The hosts that are counted: a log line of the service's would do as well."""
-    return ["host1", "host2"] if client.unused("shop", idle_s=0).watched_since is not None else []
+    return ["host1", "host2"] if client.unused_rules("shop", idle_s=0).watched_since is not None else []
 
 
 def test_every_packet_is_counted_once_on_both_hosts(site: Site) -> None:

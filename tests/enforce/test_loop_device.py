@@ -71,7 +71,7 @@ def test_who_loses_the_device_writes_no_more_until_it_gets_a_later_epoch(bench: 
     bench.attach(first)
     other = bench.connection()
     assert other.claim(8)
-    bench.loop.demoted(bench.device)
+    bench.loop.give_way(bench.device)
     bench.device.asked.clear()
     second = program([rule(2)], generation=2)
     bench.loop.aim(goal_after(first, second))
@@ -107,7 +107,7 @@ def test_losing_the_device_in_the_middle_of_a_step_counts(bench: Bench) -> None:
     """The demotion comes while a bundle is on its way: what the step found out is dropped, and nothing follows."""
     first, second = program([rule(1)]), program([rule(2)], generation=2)
     bench.attach(first)
-    bench.device.after[bench.route[0]] = lambda: bench.loop.demoted(bench.device)
+    bench.device.after[bench.route[0]] = lambda: bench.loop.give_way(bench.device)
     bench.device.asked.clear()
     bench.loop.aim(goal_after(first, second))
     until(lambda: bench.device.asked == bench.route)

@@ -47,7 +47,7 @@ class OneSwitch:
 
     def demoted(self, channel: Channel) -> None:
         if self.device is not None:
-            self.loop.demoted(self.device)
+            self.loop.give_way(self.device)
 
     def seen(self, channel: Channel, message: bytes) -> None:
         """Nothing logs here."""

@@ -125,7 +125,7 @@ def test_of_racing_enrolments_exactly_one_wins(
 def test_enforced_means_read_back_everywhere(store: Store, wall: FakeWall) -> None:
     populate(store)
     with store.write() as unit:
-        assert unit.enforcers.enforced("pop", 1).done  # no hosts: nobody lags
+        assert unit.enforcers.enforced_state("pop", 1).done  # no hosts: nobody lags
         for number in (1, 2, 3):
             unit.domains.add_host("pop", HostRecord(f"host{number}", number, "eth0"))
     enforcer = enrol(store, invite(store, wall)).enforcer.id
@@ -139,12 +139,12 @@ def test_enforced_means_read_back_everywhere(store: Store, wall: FakeWall) -> No
         unit.domains.raise_generation("pop", 6)
     with store.write() as unit:
         assert unit.enforcers.report(enforcer, reports[:2])
-        state = unit.enforcers.enforced("pop", 7)
+        state = unit.enforcers.enforced_state("pop", 7)
         assert [lag.host for lag in state.laggards] == ["host2", "host3"]
         assert state.laggards[1].point is None
         assert unit.enforcers.report(enforcer, reports)
     with store.read() as unit:
-        state = unit.enforcers.enforced("pop", 6)
+        state = unit.enforcers.enforced_state("pop", 6)
         assert (state.done, state.hosts, [lag.host for lag in state.laggards]) == (False, 3, ["host3"])
         point = state.laggards[0].point
         assert point is not None
@@ -153,9 +153,9 @@ def test_enforced_means_read_back_everywhere(store: Store, wall: FakeWall) -> No
         assert unit.enforcers.get(enforcer).last_seen == unit.enforcers.points("pop")[0].reported
     with store.write() as unit:
         unit.enforcers.report(enforcer, [PointReport("host3", 6, b"", PointState.ENFORCED)])
-        assert unit.enforcers.enforced("pop", 6).done
+        assert unit.enforcers.enforced_state("pop", 6).done
         unit.domains.remove_host("pop", "host2")
-        assert [lag.host for lag in unit.enforcers.enforced("pop", 7).laggards] == ["host3"]
+        assert [lag.host for lag in unit.enforcers.enforced_state("pop", 7).laggards] == ["host3"]
         with pytest.raises(NotFound):
             unit.enforcers.report(999, [])
 

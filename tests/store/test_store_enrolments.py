@@ -82,7 +82,7 @@ def fingerprint(new: Enrolled) -> bytes:
 
 def is_known(machine: Machine, new: Enrolled) -> bool:
     try:
-        return machine.store.certified(fingerprint(new)).enforcer == new.enforcer.id
+        return machine.store.certificate_bearer(fingerprint(new)).enforcer == new.enforcer.id
     except Unauthenticated:
         return False
 
@@ -93,13 +93,13 @@ def is_known(machine: Machine, new: Enrolled) -> bool:
 def test_who_enrols_with_a_key_is_known_by_its_certificate(machine: Machine) -> None:
     new = machine.enrol(invite(machine))
     assert new.secret == ""
-    principal = machine.store.certified(fingerprint(new))
+    principal = machine.store.certificate_bearer(fingerprint(new))
     assert (principal.enforcer, principal.domain) == (new.enforcer.id, "pop")
     assert new.certificate is not None
     assert new.certificate.subject == Subject(Usage.ENFORCER, "pop", "fw1")
     for nobody in (b"", bytes(32), fingerprint(new)[::-1]):
         with pytest.raises(Unauthenticated):
-            machine.store.certified(nobody)
+            machine.store.certificate_bearer(nobody)
 
 
 def test_a_fingerprint_is_no_token(machine: Machine) -> None:

@@ -132,7 +132,7 @@ LOOKS: dict[str, Work] = {
     "what expires": lambda unit: (unit.expiry.next_due(), unit.expiry.overdue()),
     "the groups": lambda unit: unit.groups.list("blue"),
     "what rules decided": lambda unit: unit.hits.totals("blue"),
-    "what all rules decided": lambda unit: unit.hits.listed("pop"),
+    "what all rules decided": lambda unit: unit.hits.listed_rules("pop"),
 }
 
 

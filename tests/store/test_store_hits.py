@@ -135,7 +135,7 @@ def test_losses_are_told_with_the_watch(store: Store, wall: FakeWall) -> None:
     cookies = scene(store)
     with store.read() as unit:
         assert unit.hits.watch("pop").since is None
-        assert unit.hits.watched("blue") == ()
+        assert unit.hits.watched_rules("blue") == ()
     claim(store, "host1", 1)
     note = Note(Loss.RENEWED, 7, 2.5)
     take(store, 1, CountFrame("host1", 1, counts((cookies["b"], 1)), (note,), b"", True))
@@ -147,7 +147,7 @@ def test_losses_are_told_with_the_watch(store: Store, wall: FakeWall) -> None:
         assert told == [("claimed", 0), ("renewed", 7)]
         assert watch.lapses[0].within_s > 20
         assert watch.lapses[1].within_s == 2.5
-        rules = {each.rule: each for each in unit.hits.watched("blue")}
+        rules = {each.rule: each for each in unit.hits.watched_rules("blue")}
     assert rules["a"].hits == RuleHits()
     assert rules["b"].hits.packets == 1
     assert rules["a"].since == watch.since  # the rule is older than the counting
@@ -161,7 +161,7 @@ def test_a_rule_is_watched_from_when_it_came_into_the_list(store: Store, wall: F
         unit.acls.replace("blue", acl(rule("a"), rule("late"), rule("b")), author="ann")
         now = unit.now
     with store.read() as unit:
-        since = {each.rule: each.since for each in unit.hits.watched("blue")}
+        since = {each.rule: each.since for each in unit.hits.watched_rules("blue")}
     assert since["late"] >= now - dt.timedelta(seconds=1)
     assert since["a"] <= now - dt.timedelta(hours=4)
 
@@ -180,14 +180,14 @@ def test_a_rule_that_comes_back_keeps_its_counts_and_is_watched_anew(store: Stor
         unit.acls.replace("blue", kept, author="ann")
         now = unit.now
     with store.read() as unit:
-        since = {each.rule: each.since for each in unit.hits.watched("blue")}
+        since = {each.rule: each.since for each in unit.hits.watched_rules("blue")}
     assert since["a"] >= now - dt.timedelta(seconds=1)
     assert packets(store) == {"a": 7, "b": 0}
     with store.write() as unit:
         unit.acls.put_rule("blue", rule("a", port=443), author="ann")
     wall.move(hours=1)
     with store.read() as unit:
-        assert {each.rule: each.since for each in unit.hits.watched("blue")} == since, "an edit is no break"
+        assert {each.rule: each.since for each in unit.hits.watched_rules("blue")} == since, "an edit is no break"
 
 
 def test_what_a_tenant_counted_goes_with_it(store: Store) -> None:

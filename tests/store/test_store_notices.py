@@ -141,7 +141,7 @@ def test_an_answer_that_comes_while_the_notice_is_heard_leaves_nothing_behind() 
 
     notices, tx = _unconnected(), _Saying()
     notices.unanswered = Unhurried()  # type: ignore[assignment]
-    with notices.announced(tx, Committed({"pop": 3}, None)):  # type: ignore[arg-type]
+    with notices.announce(tx, Committed({"pop": 3}, None)):  # type: ignore[arg-type]
         hears = threading.Thread(target=notices.hear, args=(tx.payload,))
         hears.start()
         assert looked.wait(PATIENCE_S)

@@ -57,7 +57,7 @@ def forgets() -> None:
 
 
 def hasty() -> None:
-    made = Maker.made
+    made = Maker.make_step
 
     def early(self: Maker, unit: Unit, domain: str, *how: Any) -> Any:
         step = made(self, unit, domain, *how)
@@ -66,7 +66,7 @@ def hasty() -> None:
         time.sleep(0.3)
         return step
 
-    Maker.made = early  # type: ignore[method-assign]
+    Maker.make_step = early  # type: ignore[method-assign]
 
 
 def two_steps() -> None:

@@ -194,7 +194,7 @@ def test_a_connection_that_goes_on_closing_takes_one_place(hearing: Bench) -> No
     after = hearing.kernel.closings()
     assert (after.places - before.places, after.words - before.words) == (1, 3)
     at = before.places % BATCH * ENTRY_BYTES
-    entry = hearing.kernel.closed(before.places // BATCH)[at : at + ENTRY_BYTES]
+    entry = hearing.kernel.read_closed(before.places // BATCH)[at : at + ENTRY_BYTES]
     assert entry[:40] == key_of(4, TCP).pack()
     assert Word.unpack(int.from_bytes(entry[40:], "little")).state is State.TIME_WAIT
 

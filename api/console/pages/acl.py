@@ -26,7 +26,7 @@ _NO_RULES = "No rules yet. Nothing gets in until a rule permits it: add one, or 
 async def build(view: View) -> None:
     """Draw the page."""
     desk = await Desk.of(view)
-    page = _AclPage(desk, await desk.owned())
+    page = _AclPage(desk, await desk.owned_prefixes())
     await page.draw(view.query.get("q", ""))
     await page.read_hits()
 

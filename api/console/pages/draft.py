@@ -76,12 +76,12 @@ class _DraftPage:
         origin, client, tenant = f"the draft of {self._shared.by()}", self._view.client, self._view.tenant
         try:
             began = await self._view.session.reading.once(lambda: client.acl(tenant, version=self._shared.base_version))
-            rebased = await asyncio.to_thread(Draft(began).edited(ReplaceAll(self._acl, origin)).onto, mine.base)
+            rebased = await asyncio.to_thread(Draft(began).add_edit(ReplaceAll(self._acl, origin)).onto, mine.base)
         except AclflowError:
             rebased = ("the version that it was begun from is kept no more",)
         if not isinstance(rebased, Draft):
             ui.notify(f"Later changes touch the same packets: {'; '.join(rebased[:3])}", type="warning", timeout=0)
-            rebased = Draft(mine.base).edited(ReplaceAll(self._acl, origin))
+            rebased = Draft(mine.base).add_edit(ReplaceAll(self._acl, origin))
         self._desk.put(rebased)
         ui.navigate.to(path_of("review", tenant))
 

@@ -92,7 +92,7 @@ class _Groups:
                     made = _group(name.value, about.value, members.value)
                     if group is None and made.name in self._desk.draft.acl.groups:
                         raise BadInput("there is a group of that name: edit that one, or take another name")
-                    draft = self._desk.draft.edited(SetGroup(made))
+                    draft = self._desk.draft.add_edit(SetGroup(made))
                 except AclflowError as error:
                     wrong.text = str(error)
                     return

@@ -134,7 +134,7 @@ class _Hits:
         """Say from when the counts are."""
         view = self._view
         found = await view.read(
-            "counted since", lambda client: client.unused(view.tenant, idle_s=_LONGEST_S), fresh_s=_SINCE_FRESH_S
+            "counted since", lambda client: client.unused_rules(view.tenant, idle_s=_LONGEST_S), fresh_s=_SINCE_FRESH_S
         )
         if found.watched_since is None:
             return "; no host is counted yet"
@@ -143,7 +143,7 @@ class _Hits:
     async def _show_unused(self, idle_s: int) -> None:
         view, asked = self._view, self._table.pagination
         found = await view.read(
-            ("unused", idle_s), lambda client: client.unused(view.tenant, idle_s=idle_s), fresh_s=30
+            ("unused", idle_s), lambda client: client.unused_rules(view.tenant, idle_s=idle_s), fresh_s=30
         )
         self._said.text = _said(found)
         first = (asked["page"] - 1) * asked["rowsPerPage"]

@@ -38,7 +38,7 @@ async def build(view: View) -> None:
     page.draw()
     ask_why([tenant, *await _others(view)])
     page.draw_panels()
-    desk = Desk.kept(view)
+    desk = Desk.find_kept(view)
     if desk is not None:
         bar = DraftBar(desk)
         desk.on_change = bar.refresh

@@ -48,7 +48,7 @@ class Desk:
         return cls(view, kept)
 
     @classmethod
-    def kept(cls, view: View) -> Desk | None:
+    def find_kept(cls, view: View) -> Desk | None:
         """The draft, if it has edits; nothing is read."""
         kept = view.session.drafts.get(view.tenant)
         return cls(view, kept) if kept and kept.edits else None
@@ -72,7 +72,7 @@ class Desk:
         """The list as it is now. Raises what the client raises."""
         return await self.view.session.reading.once(lambda: self.view.client.acl(self.view.tenant))
 
-    async def owned(self) -> tuple[Prefix, ...]:
+    async def owned_prefixes(self) -> tuple[Prefix, ...]:
         """Return the prefixes that a rule's own side may name."""
         tenant = await self.view.read("tenant", lambda client: client.tenant(self.view.tenant), fresh_s=10)
         return tuple(map(Prefix.parse, tenant.prefixes))
@@ -106,7 +106,7 @@ class Desk:
                     continue
                 if name not in endpoints:
                     raise BadPolicy(f"'{name}' is no address, and there is no endpoint of that name", place=side)
-                draft = draft.edited(SetGroup(AddressGroup(GroupName(group), endpoints[name])))
+                draft = draft.add_edit(SetGroup(AddressGroup(GroupName(group), endpoints[name])))
         return draft
 
     def _keep(self, draft: Draft) -> None:
@@ -130,7 +130,7 @@ class Desk:
     def edit(self, edit: Edit) -> bool:
         """Add an edit; says why where it does not fit."""
         try:
-            self.put(self._draft.edited(edit))
+            self.put(self._draft.add_edit(edit))
         except AclflowError as error:
             ui.notify(error_text(error, self._draft.acl), type="negative", multi_line=True)
             return False
@@ -183,7 +183,7 @@ class OperatorDesk(Desk):
     async def endpoints(self) -> Mapping[str, tuple[Prefix, ...]]:
         return {}
 
-    async def owned(self) -> tuple[Prefix, ...]:
+    async def owned_prefixes(self) -> tuple[Prefix, ...]:
         return EVERY_IPV4, EVERY_IPV6
 
     def check(self, rule: Rule, draft: Draft, owned: tuple[Prefix, ...]) -> None:

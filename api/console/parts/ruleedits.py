@@ -26,13 +26,13 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
 
     `position` None: it goes before the rule that decides its packets now, else to the end, which is said.
     """
-    owned, endpoints = await desk.owned(), await desk.endpoints()
+    owned, endpoints = await desk.owned_prefixes(), await desk.endpoints()
 
     def take(rule: Rule) -> None:
         draft = desk.naming(rule, endpoints)
         desk.check(rule, draft, owned)
         found = SuggestedPlace(position, None) if position is not None else suggest_place(draft.acl, rule)
-        desk.put(draft.edited(Insert(rule, found.position)))
+        desk.put(draft.add_edit(Insert(rule, found.position)))
         if position is None:
             ui.notify(f"'{rule.id}' is in the draft, {_place_words(found)}.", type="info")
 
@@ -57,13 +57,13 @@ def _place_words(found: SuggestedPlace) -> str:
 
 async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
     """Ask for a rule's new contents, and change it where it stands."""
-    owned, endpoints = await desk.owned(), await desk.endpoints()
+    owned, endpoints = await desk.owned_prefixes(), await desk.endpoints()
 
     def take(changed: Rule) -> None:
         if changed != rule:
             draft = desk.naming(changed, endpoints)
             desk.check(changed, draft, owned)
-            desk.put(draft.edited(Replace(changed)))
+            desk.put(draft.add_edit(Replace(changed)))
 
     await ask_for_rule(
         title,

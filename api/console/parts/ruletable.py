@@ -148,7 +148,7 @@ class RuleTable:
             return
         try:
             changed = edit_field(rule, field, text)
-            draft = self._desk.naming(changed, await self._desk.endpoints()).edited(Replace(changed))
+            draft = self._desk.naming(changed, await self._desk.endpoints()).add_edit(Replace(changed))
         except AclflowError as error:
             self._wrong.setdefault(name, {})[field] = text, reason_of(error)
             self.refresh()

@@ -96,7 +96,7 @@ class _World:
         self._publisher = Publisher()
         self._precompiler = Precompiler()
         self._control = Control(self._store, Compiler(Metrics()), self._publisher, precompiler=self._precompiler)
-        self._enforcement = Enforcement(self._store, Metrics(), told=self._control.reported)
+        self._enforcement = Enforcement(self._store, Metrics(), told=self._control.note_report)
         self._control.start()
         self._control.write(_fill)
         with self._store.write() as unit:

@@ -73,7 +73,7 @@ class EdgeSwitch:
         flows, packets = self._read_counters()
         return int(packets[(flows.table == table) & (flows.priority > 0)].sum())
 
-    def handled(self) -> int:
+    def count_handled(self) -> int:
         """Return the packets handled so far.
 
         Packets that the switch has taken from its ports may still be on their way.

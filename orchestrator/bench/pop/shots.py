@@ -50,13 +50,13 @@ def fire(links: Links, switch: EdgeSwitch, shots: Sequence[bytes]) -> None:
 
     Raises Unreachable if it does not.
     """
-    before = switch.handled()
+    before = switch.count_handled()
     with closing(links.inside(OUTSIDE, raw_socket)) as sender, links.inside(EDGE, _sockets) as queues:
         for start in range(0, len(shots), _BATCH):
             for frame in shots[start : start + _BATCH]:
                 sender.send(frame)
             _until(lambda: not _waiting(queues))
-    _until(lambda: switch.handled() - before >= len(shots))
+    _until(lambda: switch.count_handled() - before >= len(shots))
 
 
 def raw_socket() -> socket.socket:

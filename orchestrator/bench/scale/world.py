@@ -108,7 +108,7 @@ class World:
         self._publisher, self._tiers = Publisher(), Tiers()
         self._kept = KeptPrograms(self._store, self._folder / "programs", refused=metrics.refused_kept)
         self._control = Control(self._store, Compiler(metrics, self._kept), self._publisher, tiers=self._tiers)
-        self._enforcement = Enforcement(self._store, metrics, told=self._control.reported)
+        self._enforcement = Enforcement(self._store, metrics, told=self._control.note_report)
 
     def close(self) -> None:
         """Stop."""
@@ -205,7 +205,11 @@ class World:
         with self._store.read() as unit:
             newest = unit.domains.get(_DOMAIN).generation
         program = self._publisher.program(_DOMAIN)
-        return program is not None and program.generation == newest and self._enforcement.enforced(_DOMAIN, newest).done
+        return (
+            program is not None
+            and program.generation == newest
+            and self._enforcement.enforced_state(_DOMAIN, newest).done
+        )
 
     def _report_all(self) -> None:
         """Report current programs: all hosts in one controller's report, every agent by itself."""

@@ -148,7 +148,7 @@ class GuardedSearch:
         self._health = health or Health()
         self._setups = (setup,) if setup else (Setup(Model.BIT_VECTORS), Setup(Model.MERGED_TUPLES))
         self._change = threading.Lock()
-        self._now = self._made(boxes)
+        self._now = self._make_ready(boxes)
 
     @property
     def place(self) -> Place:
@@ -161,7 +161,7 @@ class GuardedSearch:
 
         The device is tried anew.
         """
-        made = self._made(boxes)
+        made = self._make_ready(boxes)
         with self._change:
             self._now = made
         return made.place
@@ -187,7 +187,7 @@ class GuardedSearch:
             if self._now is failed:
                 self._now = _Ready(failed.in_c, None, Place(None, because))
 
-    def _made(self, boxes: Sequence[Box]) -> _Ready:
+    def _make_ready(self, boxes: Sequence[Box]) -> _Ready:
         in_c = Search(self._family, boxes)
         because = None
         for setup in self._setups if self._health.hung is None else ():

@@ -76,7 +76,7 @@ class Failing:
         str | None, typer.Option("--write-baseline", metavar="FILE", help="Write what is found as known findings.")
     ] = None
 
-    def known(self) -> Baseline:
+    def read_baseline(self) -> Baseline:
         """The findings of the baseline. Raises Missing and BadInput."""
         if self.baseline is None:
             return Baseline({})
@@ -118,7 +118,7 @@ def check(
     """
     recorded.check(shown)
     looking.checks(Terms(judging.prefixes(), judging.returns))  # what the caller says is held to before any list
-    known = failing.known()
+    known = failing.read_baseline()
     judged = [
         _judge(one, terms_of([one.name], judging, reading), looking, reading, recorded)
         for one in read_every_list(names, reading)

@@ -129,7 +129,7 @@ def _endpoints_of(name: str, asked: list[str], url: str | None) -> Mapping[str, 
     """
     if all("=" in each for each in asked):
         return addresses_of(asked, "--endpoint")
-    live = LiveList.named(name)
+    live = LiveList.from_name(name)
     if live is None:
         raise BadInput("of a list in a file say which addresses it has: NAME=PREFIX,PREFIX", place="--endpoint")
     with service(url) as client:

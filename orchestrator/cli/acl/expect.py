@@ -56,7 +56,7 @@ def hold_list(
     file cannot be read.
     """
     refuse_tracked(judging.return_traffic)
-    live = LiveList.named(name)
+    live = LiveList.from_name(name)
     if tenant is not None or (live is not None and live.version is None):
         _hold_live(name, tenant, live, reading, expected or (), junit, as_json=as_json)
         return

@@ -122,7 +122,7 @@ def bisect_versions(
 
 def _whole_history(names: list[str]) -> str | None:
     """Return the tenant whose whole history is meant; None for single versions."""
-    live = LiveList.named(names[0]) if len(names) == 1 else None
+    live = LiveList.from_name(names[0]) if len(names) == 1 else None
     return live.tenant if live is not None and live.version is None else None
 
 

@@ -115,7 +115,7 @@ def unused(
     A rule that was not watched for so long is not called unused. Ends with 1 if there are unused rules.
     """
     with service(url) as client:
-        found = client.unused(tenant, idle_s=days * _DAY_S, tier=tier.value)
+        found = client.unused_rules(tenant, idle_s=days * _DAY_S, tier=tier.value)
     _say_unused(found, days, shown)
     if found.items:
         raise typer.Exit(ANSWER_IS_NO)

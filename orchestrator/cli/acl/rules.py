@@ -108,7 +108,7 @@ def set_up(tenant: TenantName, rule: RuleName, said: RuleOptions, how: Carrying)
     """
     with service(how.url) as client:
         _, old, etag = _read(client, tenant, rule)
-        new = said.changed(old)
+        new = said.apply_to(old)
         seen = _seen_for(client, tenant, new)
         edit = Edit(
             seen,

@@ -197,7 +197,7 @@ def _file(former: str | None, tenant: str, name: str | None, verb: str, format_n
         raise BadInput(f"-f names a format; the file comes last: aclflow acl {verb} {tenant} {format_name}", place="-f")
     if name is None:
         raise BadInput(f"a file is missing: aclflow acl {verb} {tenant} FILE (- is standard input)", place="FILE")
-    return name if LiveList.named(name) is None else f"./{name}"
+    return name if LiveList.from_name(name) is None else f"./{name}"
 
 
 @taking
@@ -294,7 +294,7 @@ def show(
     The file can be applied again: it states the version that it was taken from, so that `aclflow acl apply` knows what
     others changed since.
     """
-    live = LiveList.named(tenant) or LiveList(tenant)
+    live = LiveList.from_name(tenant) or LiveList(tenant)
     if version is not None and live.version is not None:
         raise BadInput("TENANT@VERSION says it already", place="--version")
     with service(url) as client:

@@ -68,7 +68,7 @@ def trace(
     A TCP packet opens a connection unless you name its --flags. --report lists every rule that matches, not only the
     first. Ends with 1 if any of the lists denies the packet.
     """
-    live = LiveList.named(names[0]) if len(names) == 1 else None
+    live = LiveList.from_name(names[0]) if len(names) == 1 else None
     owner = tenant or (live.tenant if live is not None else None)
     if owner is not None:
         packet_options = packet_options.with_endpoints(lambda: endpoint_addresses(owner, reading.url))

@@ -1,4 +1,4 @@
-"""The part in C. Tests put None in its place: then the plain references do its work, the same but slowly."""
+"""The part in C. In its place, tests put None: then plain references do its work."""
 
 from __future__ import annotations
 

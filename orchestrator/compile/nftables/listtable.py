@@ -85,7 +85,7 @@ class ListTable:
                 jumps.append(f"jump {world_name(each.name + suffix, world)}")
         return jumps
 
-    def owned(self) -> None:
+    def declare_owned(self) -> None:
         """Declare the set of all tenants' addresses."""
         senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
         ours = [prefix for each in senders for prefix in self.prefixes(each)]

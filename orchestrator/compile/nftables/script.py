@@ -76,7 +76,7 @@ class _Table(ListTable):
     def written(self) -> Objects:
         """Return the declarations inside the table."""
         self.headers()
-        self.owned()
+        self.declare_owned()
         if self.first:
             self.tracking()
         for later in (False,) if self.first else (True, False):

@@ -55,7 +55,7 @@ class StatelessTable(ListTable):
     def written(self) -> Objects:
         """Return the declarations inside the table."""
         self.headers()
-        self.owned()
+        self.declare_owned()
         self.tracking()
         for each in self.tenants:
             self.list_chain(each, self._world)

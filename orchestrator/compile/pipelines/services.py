@@ -77,11 +77,11 @@ def served_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
         sender = [Term(oxm.IN_PORT, symbol), Term(oxm.ETH_SRC, endpoint.mac)]
         if len(held) == 1 and held[0].length == family.bits:
             asks = instructions(
-                [*_marked(symbol), set_field(_DESTINATION[version], held[0].network), output(SERVICES_SYMBOL)]
+                [*_write_port(symbol), set_field(_DESTINATION[version], held[0].network), output(SERVICES_SYMBOL)]
             )
             rows += (_flow(Table.ADMISSION, _SERVED, [*sender, *terms], asks, tenant) for terms in _asking(version))
         calls = instructions(
-            [*_marked(symbol), set_field(pipeline.OUTPUT_PORT.field, SERVICES_SYMBOL)], goto=Table.SERVICES
+            [*_write_port(symbol), set_field(pipeline.OUTPUT_PORT.field, SERVICES_SYMBOL)], goto=Table.SERVICES
         )
         rows += (
             _flow(Table.ADMISSION, _SERVED, [*sender, *_calling(version, prefix)], calls, tenant)
@@ -107,7 +107,7 @@ def _calling(version: int, source: Prefix) -> list[Term]:
     return [Term(oxm.ETH_TYPE, version), own, Term(_DESTINATION[version], _ADDRESSES[version])]
 
 
-def _marked(symbol: int) -> tuple[bytes, ...]:
+def _write_port(symbol: int) -> tuple[bytes, ...]:
     """Write the endpoint's port into the frame's destination."""
     port = pipeline.OUTPUT_PORT.field
     return set_field(port, symbol), set_field(oxm.ETH_DST, CALLER_MAC), copy_field(port, oxm.ETH_DST, bits=32)

@@ -173,7 +173,7 @@ class FleetKeeper:
         except AclflowError as error:
             log.warning("fleet.cloud_unseen", error=str(error))
             self._sky = Sky(None)
-        self._lookout.looked(self._sky)
+        self._lookout.note_look(self._sky)
 
     # ------------------------------------------------------------------------------------------------- a fleet's turn
 
@@ -194,7 +194,7 @@ class FleetKeeper:
             log.info("fleet.tries_again", fleet=known.domain, error=str(error))
             return True
         except Exception:  # as above; and this one is left alone for a while
-            log.exception("fleet.failed", fleet=known.domain, again_in_s=self._resting.failed(known.domain))
+            log.exception("fleet.note_failure", fleet=known.domain, again_in_s=self._resting.note_failure(known.domain))
             return False
         self._resting.over(known.domain)
         for member, taken in news.steps:
@@ -305,7 +305,7 @@ def _kept_decision(unit: Unit, ground: deciding.Ground, decision: Decision) -> N
     if held and not was_held:
         unit.events.append("fleet.held", record.domain, {"because": decision.because})
     model = None if ground.model is None else ground.model.version
-    unit.fleets.decided(record.domain, decision.size, decision.because, model=model)
+    unit.fleets.note_decision(record.domain, decision.size, decision.because, model=model)
 
 
 def _resize_fleet(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:

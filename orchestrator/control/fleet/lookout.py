@@ -38,7 +38,7 @@ class Lookout:
         """Whether it is time for a look."""
         return self._ticks() >= self._due_s
 
-    def looked(self, sky: Sky) -> None:
+    def note_look(self, sky: Sky) -> None:
         """A look was made; this is what it saw."""
         moved = sky != self._seen
         self._pause_s = self._pace.first_s if moved else min(self._pause_s * _SLOWER, self._pace.most_s)

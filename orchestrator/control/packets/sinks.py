@@ -97,7 +97,7 @@ class Collector:
                 self._open(self._clock()).send(domain, records, self._clock())
             except (OSError, UnicodeError) as error:  # the latter for a name that no name can be
                 self._close()
-                wait_s = self._resting.failed(host)
+                wait_s = self._resting.note_failure(host)
                 log.warning(
                     "packets.not_sent", collector=host, records=len(records), error=str(error), again_in_s=wait_s
                 )

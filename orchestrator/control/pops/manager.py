@@ -151,14 +151,14 @@ class ServerManager:
         self._serve_due(servers)  # here and now: a thread that had to be woken would be later
         self._wake()
 
-    def held(self, domain: str, server: str, generation: int) -> None:
+    def note_held(self, domain: str, server: str, generation: int) -> None:
         """A server was read back to hold a generation."""
         with self._changed:
-            is_due = self._windows.held(key_of(domain, server), generation, self._clock())
+            is_due = self._windows.note_held(key_of(domain, server), generation, self._clock())
         if is_due:
             self._wake()
 
-    def vouched(self, domain: str) -> tuple[PointReport, ...]:
+    def vouched_reports(self, domain: str) -> tuple[PointReport, ...]:
         """Return reports of servers without changes: they hold what was last read back."""
         known = self._domains.get(domain)
         return tuple(known.vouched.copy().values()) if known is not None else ()
@@ -304,7 +304,7 @@ class ServerManager:
             except Exception as error:  # what is committed stays so, and other servers get theirs
                 known.compilers[name] = ServerCompiler(key, known.tenants)
                 with self._changed:
-                    self._windows.failed(key, self._clock())
+                    self._windows.note_failure(key, self._clock())
                 if self._note_unmade(domain, known, name, _words_of(error)):
                     log.exception("a server's program cannot be made", domain=domain, server=name)
 
@@ -342,7 +342,7 @@ class ServerManager:
         program, change = known.compilers[name].program(policy, asks[number], generation, goal.lists)
         known.vouched.pop(name, None)
         with self._changed:
-            self._windows.sent(key, generation, self._clock())
+            self._windows.note_sent(key, generation, self._clock())
         self.publisher.publish(program, change, again=True)
         self._note_unmade(domain, known, name, None)
 

@@ -55,7 +55,7 @@ class PopTraffic:
 def pop_traffic(unit: Unit, name: str) -> PopTraffic:
     """Raises NotFound."""
     pop = unit.pops.get(name)
-    counts = unit.pops.counted(name)
+    counts = unit.pops.edge_counts(name)
     policy = unit.domains.policy(pop.domain).policy
     rule_of = {
         tenant.rule_numbers[rule.id]: (LiftedRule(tenant.id, RuleId(rule.id)), rule.action)

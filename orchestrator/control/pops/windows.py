@@ -48,16 +48,16 @@ class Windows:
         del self._due[server]
         return True
 
-    def failed(self, server: str, now: float) -> None:
+    def note_failure(self, server: str, now: float) -> None:
         """The program of a server that was due could not be made."""
         self._due[server] = now + self._unmade.after_failure(server)
 
-    def sent(self, server: str, generation: int, now: float) -> None:
+    def note_sent(self, server: str, generation: int, now: float) -> None:
         """A server gets a program now."""
         self._unmade.over(server)
         self._under_way[server] = _Sent(now, generation)
 
-    def held(self, server: str, generation: int, now: float) -> bool:
+    def note_held(self, server: str, generation: int, now: float) -> bool:
         """A server was read back at a generation; whether it is due now."""
         sent = self._under_way.get(server)
         if sent is not None and generation >= sent.generation:

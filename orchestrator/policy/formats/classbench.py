@@ -59,7 +59,7 @@ def read_classbench(text: str, name: str, options: Options) -> Imported:
     chosen = "permit and deny in turn" if options.classbench_action is None else options.classbench_action.value
     notes.add(f"the action of the rules, of which the set says nothing, is {chosen}")
     egress_default = Action.DENY if options.direction is Direction.EGRESS else Action.PERMIT
-    return Imported(assembler.acl(egress_default=egress_default), assembler.losses(), notes.taken())
+    return Imported(assembler.acl(egress_default=egress_default), assembler.losses(), notes.taken_notes())
 
 
 def _clause(line: str, number: int, position: int, action: Action) -> Clause:

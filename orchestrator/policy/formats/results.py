@@ -191,7 +191,7 @@ class Notes:
         if line is not None and line not in lines[-1:]:
             lines.append(line)
 
-    def taken(self) -> tuple[str, ...]:
+    def taken_notes(self) -> tuple[str, ...]:
         """Return the notes on lines of a text that was read."""
         return tuple(f"{_of_lines(lines, 'line')}{text}" for text, lines in self._lines.items())
 

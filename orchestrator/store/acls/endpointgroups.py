@@ -44,7 +44,7 @@ class EndpointGroups:
             found[row.name].append(Prefix.parse(row.prefix))
         return {name: tuple(prefixes) for name, prefixes in found.items()}
 
-    def completed(self, tenant: str, acl: Acl) -> Acl:
+    def fill_in_members(self, tenant: str, acl: Acl) -> Acl:
         """The list with the addresses that endpoints have now.
 
         Raises BadPolicy for an endpoint that is not there.

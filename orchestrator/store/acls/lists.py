@@ -184,7 +184,7 @@ class Acls(AclSteps):
         the addresses that these have now. `approved`: another person has agreed, or nobody needs to.
         """
         owner, head = self._begin(tenant, expected_version)
-        acl = EndpointGroups(self._tx).completed(tenant, acl)
+        acl = EndpointGroups(self._tx).fill_in_members(tenant, acl)
         check_ownership(acl, owned_prefixes(self._tx, owner.number))
         with collector_paused():
             return self._replace(owner, head, acl, author, approved)
@@ -274,7 +274,7 @@ class Acls(AclSteps):
         )
         return from_micros(deadline)
 
-    def unconfirmed(self, tenant: str) -> Unconfirmed | None:
+    def unconfirmed_change(self, tenant: str) -> Unconfirmed | None:
         """The change of a list that waits to be confirmed, if there is one."""
         owner = self._tx.tenant(tenant)
         if owner.confirm_by is None:

@@ -99,7 +99,7 @@ class Fleets(FleetMembers):
 
     # -------------------------------------------------------------------------------------------------- decisions
 
-    def decided(self, domain: str, size: int, because: str, *, model: int | None) -> None:
+    def note_decision(self, domain: str, size: int, because: str, *, model: int | None) -> None:
         """Note what was decided now, whether or not it changes anything."""
         values = {"looked": self._tx.micros, "size": size, "because": because, "model": model}
         self._tx.write(update(fleets).where(fleets.c.domain == domain).values(**values))

@@ -59,7 +59,7 @@ class FleetSettings:
         """As a document; `settings_from` reads it again."""
         return asdict(self) | {"plane": self.plane.value}
 
-    def changed(self, changes: Mapping[str, Any]) -> FleetSettings:
+    def with_changes(self, changes: Mapping[str, Any]) -> FleetSettings:
         """With some settings changed, of `limits` and `patience` too. Raises BadInput with the place."""
         said = dict(changes)
         for name in ("limits", "patience"):
@@ -78,7 +78,7 @@ def settings_from(document: Mapping[str, Any]) -> FleetSettings:
 
     A setting that did not exist then has its default.
     """
-    return FleetSettings().changed(document)
+    return FleetSettings().with_changes(document)
 
 
 @dataclass(frozen=True, slots=True)

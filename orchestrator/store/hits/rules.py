@@ -72,7 +72,7 @@ class Hits:
         self._tx.domain(domain)
         return sums_of(self._tx, domain)
 
-    def listed(self, domain: str, tier: Tier = Tier.HOST) -> Sequence[Listed]:
+    def listed_rules(self, domain: str, tier: Tier = Tier.HOST) -> Sequence[Listed]:
         """Every rule of every tenant of a domain."""
         self._tx.domain(domain)
         query = (
@@ -141,7 +141,7 @@ class Hits:
         ]
         return Watch(None if since is None else from_micros(since), tuple(lapses))
 
-    def watched(self, tenant: str, tier: Tier = Tier.HOST) -> Sequence[RuleWatch]:
+    def watched_rules(self, tenant: str, tier: Tier = Tier.HOST) -> Sequence[RuleWatch]:
         """Return since when each of a tenant's current rules is watched, in list order.
 
         A rule is watched from when it was in the list and hosts were counted. Nothing is returned where no host is

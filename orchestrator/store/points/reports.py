@@ -179,7 +179,7 @@ class Reports:
         """The latest report about each host, by host. Raises NotFound."""
         return tuple(record for record in self.standing(domain).hosts.values() if record is not None)
 
-    def enforced(self, domain: str, generation: int) -> EnforcedState:
+    def enforced_state(self, domain: str, generation: int) -> EnforcedState:
         """Whether every host was read back at `generation` or later, and who lags. Raises NotFound."""
         return self.standing(domain).at(generation)
 

@@ -263,7 +263,7 @@ class Pops:
         rows = self._tx.read(select(pops.c.name, pops.c.body, pops.c.chosen).order_by(pops.c.name))
         return tuple((row.name, _settings(row.body).heavy.interval_s, from_micros(row.chosen)) for row in rows)
 
-    def counted(self, name: str) -> EdgeCounts:
+    def edge_counts(self, name: str) -> EdgeCounts:
         """Return the edge's counts.
 
         Raises NotFound.

@@ -75,7 +75,7 @@ class Notices:
                 self._thread.start()
         return lambda: self._drop(key)
 
-    def announced(self, tx: Transaction, committed: Committed) -> AbstractContextManager[None]:
+    def announce(self, tx: Transaction, committed: Committed) -> AbstractContextManager[None]:
         """Announce a commit inside its transaction.
 
         Other processes are told; our own listeners, if the answer is lost.

@@ -80,7 +80,10 @@ class Prepared:
         driver.cursor().executemany(words.text, many)  # type: ignore[arg-type]
 
     def compile(self, dialect: Dialect) -> _Words:
-        """Return it in a dialect, as it is kept from now on. Raises ValueError where it has values of its own."""
+        """Return it in a dialect, as it is kept from now on.
+
+        Raises ValueError where it has values of its own.
+        """
         on_postgres = dialect.name == "postgresql"
         statement = self.statement
         if callable(statement):

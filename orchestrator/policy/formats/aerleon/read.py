@@ -145,7 +145,7 @@ def _read(chosen: Sequence[Chosen[_List]], file: str, options: Options) -> Impor
         notes.add("no filter was read for egress: everything may leave")
     egress_default = Action.DENY if Direction.EGRESS in directions.values() else Action.PERMIT
     acl = assembler.acl(egress_default=egress_default)
-    return Imported(acl, assembler.losses(), notes.taken())
+    return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
 def _clauses(one: Chosen[_List], direction: Direction, options: Options, notes: Notes) -> Iterator[Clause]:

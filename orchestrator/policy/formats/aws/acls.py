@@ -82,7 +82,7 @@ def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
             assembler.add(list(itertools.chain.from_iterable(found)), direction)
     notes.add(f"read is the network ACL {chosen.name}; its own side is any")
     acl = assembler.acl(egress_default=Action.DENY)
-    return Imported(acl, assembler.losses(), notes.taken())
+    return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
 def _order_entries(acl: Node, direction: Direction) -> Sequence[tuple[int, Node]]:

@@ -81,7 +81,7 @@ def _read(chosen: Sequence[Chosen[Node]], file: str, options: Options) -> Import
     notes.add(f"read is what these groups permit together: {', '.join(one.name for one in chosen)}")
     notes.add("AWS tracks connections: replies need the domain's return traffic or rules of their own")
     acl = assembler.acl(egress_default=Action.DENY)
-    return Imported(acl, assembler.losses(), notes.taken())
+    return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
 def _clauses(group: Chosen[Node], direction: Direction, options: Options) -> Iterator[Clause]:

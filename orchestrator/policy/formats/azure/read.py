@@ -176,7 +176,7 @@ def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
     notes.add(f"read is the network security group {chosen.name}")
     notes.add("Azure tracks connections: replies need the domain's return traffic or rules of their own")
     acl = assembler.acl(egress_default=Action.DENY)
-    return Imported(acl, assembler.losses(), notes.taken())
+    return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
 @dataclass(frozen=True, slots=True)

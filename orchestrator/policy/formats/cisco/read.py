@@ -85,7 +85,7 @@ def _read(config: Config, chosen: Sequence[Chosen[AnyList]], file: str, options:
         notes.add("no list was read for egress: everything may leave")
     egress_default = Action.DENY if Direction.EGRESS in wanted else Action.PERMIT
     acl = assembler.acl(egress_default=egress_default)
-    return Imported(acl, assembler.losses(), notes.taken())
+    return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
 def _bound(found: AnyList, config: Config) -> str:

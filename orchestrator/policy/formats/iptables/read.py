@@ -46,7 +46,7 @@ def _read(text: str, name: str, options: Options, family: Family) -> Imported:
     egress_default = Action.DENY if Direction.EGRESS in chosen else Action.PERMIT
     acl = assembler.acl(egress_default=egress_default)
     losses = sorted([*assembler.losses(), *elsewhere], key=lambda loss: loss.line)
-    return Imported(acl, tuple(losses), notes.taken())
+    return Imported(acl, tuple(losses), notes.taken_notes())
 
 
 def _usual_chains(chains: Mapping[str, Chain], notes: Notes) -> Mapping[Direction, Chain]:

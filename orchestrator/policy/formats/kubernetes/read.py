@@ -122,7 +122,7 @@ def _read(chosen: Sequence[Chosen[_Policy]], file: str, options: Options, notes:
     notes.add(f"read is what these policies permit together: {', '.join(one.name for one in chosen)}")
     notes.add("replies pass in Kubernetes; here they need the domain's return traffic or rules of their own")
     acl = assembler.acl(ingress_default=defaults[Direction.INGRESS], egress_default=defaults[Direction.EGRESS])
-    return Imported(acl, assembler.losses(), notes.taken())
+    return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
 def _policies(text: str, notes: Notes) -> dict[str, _Policy]:

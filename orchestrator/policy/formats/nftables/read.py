@@ -67,7 +67,7 @@ def read_nftables(text: str, name: str, options: Options) -> Imported:
     egress_default = Action.DENY if Direction.EGRESS in chosen else Action.PERMIT
     acl = assembler.acl(egress_default=egress_default)
     elsewhere = _elsewhere(name, active, chains)
-    return Imported(acl, (*assembler.losses(), *elsewhere), notes.taken())
+    return Imported(acl, (*assembler.losses(), *elsewhere), notes.taken_notes())
 
 
 def _chains(ruleset: Ruleset, family: Family, interfaces: Interfaces) -> Mapping[str, Chain]:

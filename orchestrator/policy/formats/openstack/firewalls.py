@@ -166,7 +166,7 @@ def _read(chosen: Sequence[Chosen[_Policy]], file: str, options: Options) -> Imp
         may = "the group has no egress policy: nothing" if in_use else "no policy was read for egress: everything"
         notes.add(f"{may} may leave")
     egress_default = Action.DENY if in_use or Direction.EGRESS in taken else Action.PERMIT
-    return Imported(assembler.acl(egress_default=egress_default), assembler.losses(), notes.taken())
+    return Imported(assembler.acl(egress_default=egress_default), assembler.losses(), notes.taken_notes())
 
 
 def _clauses(policy: Chosen[_Policy], notes: Notes) -> Iterator[Clause]:

@@ -162,7 +162,7 @@ def _read(chosen: Sequence[Chosen[_Group]], known: Mapping[str, Sides], file: st
         if not one.found.stateful:
             notes.add(f"{one.name} is stateless: Neutron lets replies pass by rules of their own only")
     acl = assembler.acl(egress_default=Action.DENY)
-    return Imported(acl, assembler.losses(), notes.taken())
+    return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
 def _clauses(group: Chosen[_Group], direction: Direction, known: Mapping[str, Sides]) -> Iterator[Clause]:
