@@ -67,11 +67,11 @@ def test_every_device_of_this_machine_names_the_right_rows(setup: Setup) -> None
 
 def test_without_a_library_its_devices_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyopencl", None)
-    with pytest.raises(Missing, match="extra 'opencl'"):
+    with pytest.raises(Missing, match=r"aclflow\[opencl\]"):
         opencl_devices()
     monkeypatch.setitem(__import__("sys").modules, "cuda", None)
     cuda.cuda_library.cache_clear()
-    with pytest.raises(Missing, match="extra 'cuda'"):
+    with pytest.raises(Missing, match=r"aclflow\[cuda\]"):
         cuda_devices()
 
 
