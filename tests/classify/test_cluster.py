@@ -165,7 +165,7 @@ def test_a_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch, captures
 
 def test_without_dask_it_is_missing(monkeypatch: pytest.MonkeyPatch, captures: list[str]) -> None:
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
-    with pytest.raises(Missing, match="extra 'dask'"):
+    with pytest.raises(Missing, match=r"aclflow\[dask\]"):
         replay_on("tcp://127.0.0.1:9", captures, QUESTION)
 
 
