@@ -25,7 +25,7 @@ STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "serve": {
             "edit": "orchestrator.control.control:Control._edit",
-            "make": "orchestrator.control.maker:Maker.made",
+            "make": "orchestrator.control.maker:Maker.make_step",
             "prove": "orchestrator.control.compiler:Compiler.compile",
             "commit": "orchestrator.control.control:Control._commit",
             "store": "orchestrator.store.engine:Store._commit",
