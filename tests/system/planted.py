@@ -11,9 +11,6 @@ import dataclasses
 import itertools
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,13 +21,11 @@ from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.lab.chaos import steps
 from orchestrator.program.delta import Delta
 from orchestrator.store import Store
-from orchestrator.store.engine import Turn
-from orchestrator.store.records import Committed
 from orchestrator.store.unit import Unit
 
 
 def forgets() -> None:
-    turn, count = Store.turn, itertools.count()
+    commit, count = Store._commit, itertools.count()  # the one place that both kinds of writes pass
 
     class Nothing:
         def __init__(self, connection: Any) -> None:
@@ -42,18 +37,12 @@ def forgets() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._connection, name)
 
-    def commit(turn: Turn) -> Committed:
-        tx = turn.unit.transaction
+    def forgotten(self: Store, tx: Any) -> Any:
         if tx.generations and next(count) > 12 and not next(count) % 3:
-            tx.connection = Nothing(tx.connection)  # type: ignore[assignment]
-        return turn.commit()
+            tx.connection = Nothing(tx.connection)
+        return commit(self, tx)
 
-    @contextmanager
-    def forgetful(self: Store, **how: Any) -> Iterator[Turn]:
-        with turn(self, **how) as whole:
-            yield Turn(whole.unit, partial(commit, whole))
-
-    Store.turn = forgetful  # type: ignore[method-assign,assignment]
+    Store._commit = forgotten  # type: ignore[method-assign]
 
 
 def hasty() -> None:
