@@ -108,7 +108,7 @@ class Application(FastAPI):
     _described = b""
 
     async def describe(self, _: Request) -> Response:
-        """Answer with the OpenAPI document, which is written once: anybody may ask, and it is long."""
+        """Answer with the OpenAPI document, written once: it is long, and anybody may ask."""
         self._described = self._described or dump_json(self.openapi())
         return Response(self._described, media_type="application/json")
 

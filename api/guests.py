@@ -37,7 +37,7 @@ HANDSHAKE_S = 10.0
 
 
 class GuestLoop(uvloop.Loop):
-    """An event loop whose servers count guests before their TLS handshake, and end a long one."""
+    """An event loop that counts guests before their TLS handshake, and bounds that."""
 
     async def create_server(self, protocol_factory: Callable[[], Any], *arguments: Any, **named: Any) -> Any:
         """As asyncio's."""
@@ -154,7 +154,7 @@ class Guest(HttpToolsProtocol):
         return cycle is None or cycle.response_complete
 
     def arrive(self, transport: asyncio.Transport) -> None:
-        """Enter before the TLS handshake, unless there is no room. `transport` is the one beneath TLS."""
+        """Enter before the TLS handshake, unless there is no room; `transport` is beneath TLS."""
         self.transport, self.client = transport, get_remote_addr(transport)
         if not self._door.enter(self):
             self.end()
@@ -224,7 +224,7 @@ class Guest(HttpToolsProtocol):
 
 
 class _Handshake(SSLProtocol):  # type: ignore[misc]
-    """TLS of a guest, which has a place at the door from the moment that it connects."""
+    """TLS of a guest that is counted from the moment it connects."""
 
     def __init__(self, loop: GuestLoop, guest: Guest, *arguments: Any, **named: Any) -> None:
         super().__init__(loop, guest, *arguments, **named)

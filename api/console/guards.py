@@ -185,7 +185,7 @@ class Tries:
         return max(0, math.ceil(wrong[0] + TRIES_S - self._clock()))
 
     def begin(self, address: str) -> None:
-        """Count a try as wrong until it is forgiven, so that none passes beside those under way."""
+        """Count a try as wrong until it is forgiven, beside others under way."""
         site = _site(address)
         wrong = self._wrong.setdefault(site, deque(maxlen=MOST_TRIES))
         wrong.append(self._clock())
@@ -229,7 +229,7 @@ def _is_of_own_page(connection: HTTPConnection) -> bool:
 
 
 def came_by_tls(connection: HTTPConnection) -> bool:
-    """Return whether a browser came by TLS, to us or to a proxy that says so.
+    """Return whether a browser came by TLS, as seen here or said by a proxy.
 
     One who says so without need binds nobody but himself.
     """

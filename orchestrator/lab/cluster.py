@@ -132,7 +132,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Firewalls that came back empty: after how long they served, and how long the download stood meanwhile."""
+    """Firewalls that came back empty: when they served, and how long the download stood."""
 
     names: tuple[str, ...]
     whole_s: float
@@ -198,7 +198,7 @@ def revive(firewall: Firewall) -> None:
 
 
 def kill_and_watch(firewall: Firewall) -> tuple[float, float | None]:
-    """Kill a firewall; return when (monotonic seconds), and after how long the switch gave it up.
+    """Kill a firewall; return when (monotonic seconds), and the switch's delay in noticing.
 
     None where it has not within two seconds, as when it was dead before.
     """
@@ -213,7 +213,7 @@ def kill_and_watch(firewall: Firewall) -> tuple[float, float | None]:
 
 
 def sides_given_up(firewall: Firewall, log_from: int, since: datetime) -> list[float]:
-    """Return after how many seconds the switch gave up each side of a firewall that it has.
+    """Return the seconds after which the switch gave up sides of a firewall.
 
     Read from the switch's log, from byte `log_from` on.
     """

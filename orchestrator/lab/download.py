@@ -1,4 +1,4 @@
-"""A download and idle connections between two nodes of a lab, watched for pauses and losses.
+"""A download and idle connections in a lab, watched for pauses and losses.
 
 Both ends are sockets of this process, made in the nodes' namespaces; threads send, receive and echo.
 """
@@ -88,7 +88,7 @@ class _Service:
 
 
 class Download(_Service):
-    """A transfer of `BYTES_PER_S` from a server to a client that goes on until it is left."""
+    """A transfer of `BYTES_PER_S` to a client, until it is left."""
 
     def __init__(self, lab: Lab, client: str, server: str, port: int) -> None:
         super().__init__(lab, client, server, port)
@@ -104,7 +104,7 @@ class Download(_Service):
         return self
 
     def paused_since(self, moment: float) -> float:
-        """Return the seconds of the longest time without a byte, since a moment (monotonic), up to now."""
+        """Return the longest pause, in seconds, since a moment (monotonic seconds)."""
         pauses = (*self._pauses, (self._last, time.monotonic()))
         return max((until - max(since, moment) for since, until in pauses if until > moment), default=0.0)
 

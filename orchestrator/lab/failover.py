@@ -111,7 +111,7 @@ def find_carrier(members: Sequence[Firewall]) -> Firewall:
 
 
 def _tell_pauses(lab: Lab, members: Sequence[Firewall], download: Download, screen: Screen) -> Callable[[], None]:
-    """Return what tells pauses of the download since it was called last, and who carries it then."""
+    """Return a function that tells the download's pause since its last call."""
     since = time.monotonic()
 
     def tell() -> None:

@@ -175,7 +175,7 @@ class Screen:
         self._console.print(f"the download stood for {_spell_ms(pause_s)}; {carrier} carries it")
 
     def invite(self, url: str, console: str, token: str, lab: Lab, hints: Sequence[str] = ()) -> None:
-        """Where everything is, while it stays up; `hints` are commands to try, without the lab's prefix."""
+        """Say where everything is, and commands to try, without the prefix (`hints`)."""
         option = "" if lab.layout.prefix == DEFAULT_PREFIX else f" --prefix {lab.layout.prefix}"
         example = lab.spec.tenants[0].id
         self._console.print()

@@ -47,7 +47,7 @@ class BridgeStatus:
 
 @dataclass(frozen=True, slots=True)
 class FirewallStatus:
-    """A member of the lab's cluster: whether its process runs, and whether the switch sends it traffic."""
+    """A member of the lab's cluster: whether it runs, and gets traffic."""
 
     name: str
     namespace: str

@@ -183,7 +183,7 @@ class _Gauges(Collector):
 
 
 class _Listener(ThreadingHTTPServer):
-    """Holds `MOST_OPEN` connections at the most: one more ends the oldest, which may have said nothing."""
+    """Holds `MOST_OPEN` connections at the most: one more ends the oldest."""
 
     request_queue_size = MOST_OPEN
 

@@ -1,4 +1,4 @@
-"""The part in C. In its place, tests put None: then plain references do its work."""
+"""The part in C; where tests put None in its place, references do it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class _Texts(FunctionElement[str]):
 
 
 def table_of_texts(parameter: BindParameter[str]) -> TableValuedAlias:
-    """Return a table with the column `value`, of a parameter that is a JSON list of texts."""
+    """Return a table of a JSON list of texts, with the column `value`."""
     return _Texts(parameter).table_valued("value")
 
 
