@@ -73,6 +73,9 @@ class CatchingUp:
         self._steps: dict[str, list[str]] = {}
         """The sealed steps of those that are behind by nothing else."""
         self._all_behind = True
+        self._chores_at = 0.0
+        """When a chore is due (monotonic seconds); a look before that reads the store for nothing."""
+        self._times_changed = False
         self._started = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
@@ -136,9 +139,9 @@ class CatchingUp:
         return True
 
     def look_at_all(self) -> None:
-        """Any domain may be behind, or have another owner."""
+        """Any domain may be behind or have another owner, and anything may be due."""
         with self._wake:
-            self._all_behind = True
+            self._all_behind = self._times_changed = True
             self._wake.notify()
 
     def look_at_staged(self) -> None:
@@ -149,6 +152,7 @@ class CatchingUp:
     def look_at_times(self) -> None:
         """Something may be due sooner than was thought."""
         with self._wake:
+            self._times_changed = True
             self._wake.notify()
 
     def _run(self) -> None:
@@ -161,7 +165,8 @@ class CatchingUp:
                 if not self._started:
                     self._started = True
                     log.info("ready", domains=self._maker.domains)
-                sleep_s = min(self._next_try_s(), *(each.tick(self._units) for each in self._chores))
+                self._do_chores()
+                sleep_s = min(self._next_try_s(), max(0.0, self._chores_at - time.monotonic()))
                 self._sleep(min(sleep_s, _STAGED_LOOK_S) if staged else sleep_s)
                 self.look_at_staged()
             except TryAgain as error:
@@ -170,6 +175,16 @@ class CatchingUp:
             except Exception:
                 log.exception("control loop failed")  # a defect in one turn must not end the service's only loop
                 self._sleep(_RETRY_S, even_if_behind=True)
+
+    def _do_chores(self) -> None:
+        """Do what is due, if anything may be: a service that is followed wakes at every change of another one."""
+        with self._wake:
+            is_due = self._times_changed or time.monotonic() >= self._chores_at
+            self._times_changed = False
+        if is_due:
+            self._chores_at = 0.0
+            sleep_s = min((each.tick(self._units) for each in self._chores), default=math.inf)
+            self._chores_at = time.monotonic() + sleep_s
 
     def _find_those_behind(self) -> None:
         if not self._all_behind:
@@ -241,5 +256,6 @@ class CatchingUp:
 
     def _sleep(self, seconds: float, *, even_if_behind: bool = False) -> None:
         with self._wake:
-            if not self._stopping and (even_if_behind or not (self._behind or self._all_behind)):
+            has_work = self._behind or self._all_behind or self._times_changed
+            if not self._stopping and (even_if_behind or not has_work):
                 self._wake.wait(seconds)

@@ -42,14 +42,18 @@ class Making:
 
 
 class Idle:
-    """Nothing is ever due."""
+    """Nothing is ever due; it counts how often that is looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
 
     def tick(self, _units: object) -> float:
+        self.looks += 1
         return 3600.0
 
 
 @contextmanager
-def looping(folder: Path, making: Making, hosts: Mapping[str, int]) -> Iterator[CatchingUp]:
+def looping(folder: Path, making: Making, hosts: Mapping[str, int], chore: Idle | None = None) -> Iterator[CatchingUp]:
     """A loop over domains of so many hosts; it is not started yet."""
     store = open_store(f"sqlite:///{folder / 'store.db'}")
     numbers = itertools.count(1)
@@ -64,7 +68,8 @@ def looping(folder: Path, making: Making, hosts: Mapping[str, int]) -> Iterator[
             with store.read() as unit:
                 return work(unit)
 
-    loop = CatchingUp(Units(), cast("Maker", making), Staging(), [Idle()], Pauses(first_s=0.001))  # type: ignore[arg-type]
+    chores = [chore or Idle()]
+    loop = CatchingUp(Units(), cast("Maker", making), Staging(), chores, Pauses(first_s=0.001))  # type: ignore[arg-type]
     try:
         yield loop
     finally:
@@ -101,6 +106,23 @@ def test_a_start_begins_with_who_is_waited_for_and_then_with_the_largest(tmp_pat
         loop.start()
         until(lambda: loop.has_started)
     assert making.made == ["d", "a", "c", "e", "b"]
+
+
+def test_a_change_elsewhere_lets_nobody_look_at_times(tmp_path: Path) -> None:
+    """A service that is followed wakes at each; what has a time is in the store, and a look at it costs two reads."""
+    making, chore = Making(failures=0), Idle()
+    with looping(tmp_path, making, {"d2": 0}, chore) as loop:
+        loop.start()
+        until(lambda: chore.looks == 1)
+        for _ in range(3):
+            made = len(making.made)
+            loop.look_at("d2")
+            until(lambda made=made: len(making.made) > made)
+        assert chore.looks == 1
+        for way in (loop.look_at_times, loop.look_at_all):
+            looks = chore.looks
+            way()
+            until(lambda looks=looks: chore.looks > looks)
 
 
 def test_pauses_double_until_they_are_a_minute_and_begin_anew_after_a_success() -> None:
