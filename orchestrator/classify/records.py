@@ -1,8 +1,8 @@
 """Read the records of a capture: pcap, pcapng, and flow records of IPFIX.
 
 Both byte orders, micro- and nanoseconds; of pcapng all sections and interfaces, each with its own kind of link and
-clock, and every kind of packet block. `_native/records.c`, where it was built, goes through the long runs
-of plain packets and leaves to this module whatever else there is.
+clock, and every kind of packet block. `_native/records.c` goes through the long runs of plain packets and leaves to
+this module whatever else there is.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from classify.recorded import (
+    ReadsNothing,
     block,
     interface,
     old_packet_block,
@@ -59,25 +60,6 @@ KINDS = {
     "sections of both orders": pcapng(FRAMES[:4]) + pcapng(FRAMES[4:], ">"),
     "a section without packets": section() + pcapng(FRAMES),
 }  # fmt: skip
-
-
-class ReadsNothing:
-    """In the place of the extension: it reads no run of packets, so that each is read alone, in Python."""
-
-    @staticmethod
-    def records(_data: bytes, place: int, *_: object) -> tuple[int, bytes, bytes, bytes, bytes, bytes]:
-        return place, b"", b"", b"", b"", b""
-
-    blocks = records
-
-
-@pytest.fixture(params=["native", "python"])
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Runs of packets by the extension, then each packet alone."""
-    name: str = request.param
-    if name == "python":
-        monkeypatch.setattr(records, "_records", ReadsNothing)
-    return name
 
 
 @pytest.mark.parametrize("piece", [reading.PIECE, 64, 4])

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.classify import captures as reading
-from orchestrator.classify import records
 from orchestrator.classify.captures import Capture
 from orchestrator.classify.frames import NO_TIME, Frames, read_frames
 from orchestrator.classify.kinds import kinds_of
@@ -30,13 +29,6 @@ def times_of(data: bytes) -> list[int]:
         assert frames.times is not None
         found += frames.times.tolist()
     return found
-
-
-@pytest.fixture(params=["in C", "in Python"])
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "in Python":
-        monkeypatch.setattr(records, "extension", None)
-    return str(request.param)
 
 
 @pytest.mark.usefixtures("implementation")
