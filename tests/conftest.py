@@ -47,7 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for each in _MEMORY.glob(f"{_MINE}*"):
         if not Path("/proc", each.name.removeprefix(_MINE)).exists():  # its run has ended, and kept what failed
             shutil.rmtree(each, ignore_errors=True)
-    if shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES:
+    runs_programs = not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC
+    if runs_programs and shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES:
         config.option.basetemp = str(_MEMORY / f"{_MINE}{os.getpid()}")
 
 

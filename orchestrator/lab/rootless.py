@@ -52,6 +52,7 @@ def reenter(arguments: Sequence[str]) -> NoReturn:
     Raises Missing, with what stands in the way.
     """
     check_possible()
+    os.environ["PATH"] = _search_path()
     command = [*_unshare(), "sh", "-c", _INSIDE, "sh", sys.executable, "-m", "orchestrator.cli", *arguments]
     os.execvp(command[0], command)  # noqa: S606 - the words are ours, and go to no shell
 
@@ -62,7 +63,7 @@ def check_possible() -> None:
     Raises Missing that names it, and what would allow it.
     """
     for program, package in _PROGRAMS:
-        if shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
+        if shutil.which(program, path=_search_path()) is None:
             raise _impossible(f"the program '{program}' is missing (Debian: {package})")
     if not os.access(_TUN, os.R_OK | os.W_OK):
         raise _impossible(
@@ -75,6 +76,11 @@ def check_possible() -> None:
         said = tried.stderr.strip().splitlines()
         settings = ", ".join(f"{name} is {value}" for name in _SWITCHES if (value := _setting(name)) is not None)
         raise _impossible(f"no user namespace can be made: {said[-1] if said else 'no reason given'} ({settings})")
+
+
+def _search_path() -> str:
+    """Return where programs are looked for: the switch's are root's, and Debian's users do not search there."""
+    return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
 def _impossible(reason: str) -> Missing:

@@ -6,13 +6,19 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 pytestmark = pytest.mark.system
 
-NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "env", "HOME=/tmp")
+NOBODY = (
+    "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups",
+    "env", "HOME=/tmp", "PATH=/usr/local/bin:/usr/bin:/bin",
+)  # fmt: skip
+"""A user as Debian makes one, who searches no folder of root's programs."""
 DEMO = (sys.executable, "-m", "orchestrator.cli", "demo", "--once", "--prefix", "evr-")
 TUN = "/dev/net/tun"
 
@@ -24,14 +30,15 @@ def as_nobody(*command: str, tun: Path, timeout_s: float = 240.0) -> subprocess.
 
 
 @pytest.fixture
-def tun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tunnel device, which everybody may open, as on most machines."""
-    path = tmp_path_factory.mktemp("device") / "tun"
-    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(10, 200))
-    path.chmod(0o666)
-    if as_nobody(sys.executable, "-c", "import orchestrator", tun=path).returncode != 0:
-        pytest.skip("this checkout cannot be read by other users")
-    return path
+def tun() -> Iterator[Path]:
+    """The tunnel device, which everybody may open, as on most machines; files in memory may be no devices."""
+    with TemporaryDirectory(dir="/var/tmp") as folder:
+        path = Path(folder, "tun")
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(10, 200))
+        path.chmod(0o666)
+        if as_nobody(sys.executable, "-c", "import orchestrator", tun=path).returncode != 0:
+            pytest.skip("this checkout cannot be read by other users")
+        yield path
 
 
 def test_the_demo_runs_without_root(tun: Path) -> None:
