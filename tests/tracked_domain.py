@@ -7,7 +7,7 @@ real ends have it they let through all of it, and each of its packets hits the r
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiled_domain import endpoint_at
@@ -227,6 +227,13 @@ def error_about(packet: Packet, sender: int) -> Packet:
     return Packet(
         packet.family, sender, packet.source, ICMP if v4 else ICMPV6, icmp_type=3 if v4 else 1, icmp_code=3 if v4 else 4
     )
+
+
+def error_from_path(packet: Packet, said: Sequence[Packet], rng: random.Random) -> Packet | None:
+    """An error about a packet, by its receiver or by any other one; None where that would answer itself."""
+    routers = [each.destination for each in said if each.family is packet.family]
+    error = error_about(packet, rng.choice((packet.destination, rng.choice(routers))))
+    return error if error.source != error.destination else None
 
 
 def denying(policy: Policy, *, but_first: int = 0) -> Policy:

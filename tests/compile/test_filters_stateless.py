@@ -15,7 +15,7 @@ from enforce.contract_filters import policy as contract_policy
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from strategies import policies
-from tracked_domain import answers_half_known, conversation, denying, error_about, marked, trackable
+from tracked_domain import answers_half_known, conversation, denying, error_from_path, marked, trackable
 from tracked_filter import TrackedFilter, decides_alone, firsts
 
 from orchestrator.compile.filters import lists
@@ -88,9 +88,7 @@ def hold_trace(states: Sequence[Policy], rng: random.Random, turns: int) -> None
         if packet.protocol == TCP:
             packet = replace(packet, tcp_flags=rng.choice(FLAGS))
         if rng.random() < 0.2:
-            routers = [each.destination for each in said if each.family is packet.family]
-            error = error_about(packet, rng.choice((packet.destination, rng.choice(routers))))
-            if error.source != error.destination:
+            if error := error_from_path(packet, said, rng):
                 domain.meet(error, quoted=packet)
         elif rng.random() < 0.06:
             domain.load(rng.choice(states))

@@ -12,7 +12,7 @@ from enforce.contract_filters import policy as contract_policy
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from strategies import policies
-from tracked_domain import conversation, denying, error_about, trackable
+from tracked_domain import conversation, denying, error_from_path, trackable
 from tracked_filter import TrackedFilter, firsts
 
 from orchestrator.compile.nftables import plan
@@ -71,9 +71,7 @@ def test_no_trace_gets_more_through_than_the_oracle_permits(plane: str, policy: 
         if packet.protocol == TCP:
             packet = replace(packet, tcp_flags=rng.choice(FLAGS))
         if rng.random() < 0.25:
-            routers = [each.destination for each in said if each.family is packet.family]
-            error = error_about(packet, rng.choice((packet.destination, rng.choice(routers))))
-            if error.source != error.destination:
+            if error := error_from_path(packet, said, rng):
                 domain.meet(error, quoted=packet)
         elif rng.random() < 0.03:
             domain.load(rng.choice((tracked, denying(tracked))))

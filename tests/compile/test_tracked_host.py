@@ -11,7 +11,7 @@ from compiled_domain import forwarded, populated
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from strategies import policies
-from tracked_domain import TrackedDomain, conversation, denying, error_about, marked, trackable, turned
+from tracked_domain import TrackedDomain, conversation, denying, error_about, error_from_path, marked, trackable, turned
 
 from orchestrator.compile.cookies import LEAVES, Cookie, Kind
 from orchestrator.compile.equivalence import Proof, prove
@@ -110,9 +110,8 @@ def test_no_trace_gets_more_through_than_the_oracle_permits(policy: Policy, rng:
         if packet.protocol == TCP:
             packet = replace(packet, tcp_flags=rng.choice((0x02, 0x02, 0x10, 0x12, 0x14, 0x04, 0x11, 0x18, 0x01, 0)))
         if rng.random() < 0.2:
-            routers = [each.destination for each in said if each.family is packet.family]
-            error = error_about(packet, rng.choice((packet.destination, rng.choice(routers))))
-            if error.source != error.destination and forwarded(tracked, error):
+            error = error_from_path(packet, said, rng)
+            if error is not None and forwarded(tracked, error):
                 domain.meet(error, quoted=packet)
         elif rng.random() < 0.03:
             domain.load(rng.choice((tracked, denying(tracked))))
@@ -147,9 +146,8 @@ def test_no_trace_gets_more_past_stateless_rules_than_the_oracle_permits(policy:
         if packet.protocol == TCP and rng.random() < 0.5:
             packet = replace(packet, tcp_flags=rng.choice((0x02, 0x42, 0x10, 0x12, 0x14, 0x04, 0x11, 0x18, 0x01, 0)))
         if rng.random() < 0.2:
-            routers = [each.destination for each in said if each.family is packet.family]
-            error = error_about(packet, rng.choice((packet.destination, rng.choice(routers))))
-            if error.source != error.destination and forwarded(whole, error):
+            error = error_from_path(packet, said, rng)
+            if error is not None and forwarded(whole, error):
                 domain.meet(error, quoted=packet)
         else:
             domain.meet(packet)
