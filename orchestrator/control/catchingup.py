@@ -177,7 +177,7 @@ class CatchingUp:
                 self._sleep(_RETRY_S, even_if_behind=True)
 
     def _do_chores(self) -> None:
-        """Do what is due, if anything may be: a service that is followed wakes at every change of another one."""
+        """Do what is due, if anything may be: others' changes wake this service, too."""
         with self._wake:
             is_due = self._times_changed or time.monotonic() >= self._chores_at
             self._times_changed = False

@@ -205,14 +205,14 @@ def kill_and_watch(firewall: Firewall) -> tuple[float, float | None]:
     log_size, at = _log_of(firewall).stat().st_size, datetime.now(UTC)
     died = firewall.kill()
     until = time.monotonic() + _GIVEN_UP_S
-    noticed = sides_given_up(firewall, log_size, at)
+    noticed = _sides_given_up(firewall, log_size, at)
     while len(noticed) < len(firewall.forwarder.ports) and time.monotonic() < until:
         time.sleep(0.01)
-        noticed = sides_given_up(firewall, log_size, at)
+        noticed = _sides_given_up(firewall, log_size, at)
     return died, max(noticed, default=None)
 
 
-def sides_given_up(firewall: Firewall, log_from: int, since: datetime) -> list[float]:
+def _sides_given_up(firewall: Firewall, log_from: int, since: datetime) -> list[float]:
     """Return the seconds after which the switch gave up sides of a firewall.
 
     Read from the switch's log, from byte `log_from` on.

@@ -15,8 +15,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from orchestrator.errors import BadInput, Unreachable
+from orchestrator.errors import Unreachable
 from orchestrator.lab.pop import Lab
+from orchestrator.lab.sockets import address_of
 from orchestrator.policy.addresses import Family, format_address
 
 BYTES_PER_S = 20_000_000
@@ -27,22 +28,16 @@ _MOST_PAUSES = 10_000
 _LEAST_PAUSE_S = 0.01
 
 
-def address_of(lab: Lab, node: str) -> str:
-    """Return the first IPv4 address of a node. Raises BadInput where it has none."""
-    for prefix in lab.spec.node(node).addresses:
-        if prefix.family is Family.IPV4 and prefix.length == Family.IPV4.bits:
-            return format_address(Family.IPV4, prefix.network)
-    raise BadInput(f"{node} has no IPv4 address of its own")
-
-
 class _Service:
     """A listener in a server's namespace, and connections to it from a client's."""
 
     def __init__(self, lab: Lab, client: str, server: str, port: int) -> None:
         self._lab = lab
         self._client = client
-        self._target = address_of(lab, server), port
-        self._source = address_of(lab, client)
+        self._source, to = (
+            format_address(Family.IPV4, address_of(lab, node, Family.IPV4)) for node in (client, server)
+        )
+        self._target = to, port
         self._listener = lab.inside(server, lambda: socket.create_server(self._target, backlog=128))
         self._sockets: list[socket.socket] = [self._listener]
         self._threads: list[threading.Thread] = []

@@ -79,7 +79,7 @@ def check_possible() -> None:
 
 
 def _search_path() -> str:
-    """Return where programs are looked for: the switch's are root's, and Debian's users do not search there."""
+    """Return where programs are looked for, root's folders included."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 

@@ -81,8 +81,8 @@ class _Talk(abc.ABC):
         self._lab = lab
         self._stack = stack
         self._selector = selector
-        self._here = _address(lab, item.client, item.family)
-        self._there = _address(lab, item.server, item.family)
+        self._here = address_of(lab, item.client, item.family)
+        self._there = address_of(lab, item.server, item.family)
         self._begin()
 
     @abc.abstractmethod
@@ -203,7 +203,7 @@ class _Ping(_Talk):
 _TALKS: Mapping[int, type[_Talk]] = {TCP: _Tcp, UDP: _Udp, ICMP: _Ping, ICMPV6: _Ping}
 
 
-def _address(lab: Lab, node: str, family: Family) -> int:
+def address_of(lab: Lab, node: str, family: Family) -> int:
     """Return the first single address of a node in one family.
 
     Raises BadInput where it has none.
