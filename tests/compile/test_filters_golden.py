@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,16 @@ def policy() -> Policy:
     return Policy(tuple(tenants), (dns,), {"dns": 1}, ReturnTraffic.ESTABLISHED)
 
 
+def mixed() -> Policy:
+    """The same where connections are tracked, but for those of shop's web server; rules look at no fragments."""
+    made = policy()
+    shop = made.tenants[0]
+    whole = [replace(each, stateless=each.id == "web") for each in shop.acl.rules if not each.fragments]
+    back = Rule(RuleId("back"), PERMIT, Direction.EGRESS, protocol=TCP, source_ports=ports(80), stateless=True)
+    listed = replace(shop, acl=Acl((*whole, back)), rule_numbers={**shop.rule_numbers, back.id: 109})
+    return replace(made, tenants=(listed, *made.tenants[1:]), return_traffic=ReturnTraffic.TRACKED)
+
+
 def texts() -> Mapping[str, str]:
     """The compiled texts by file name."""
     iptables = iptables_texts(policy())
@@ -75,10 +86,11 @@ def texts() -> Mapping[str, str]:
         "firewall.iptables": iptables[Family.IPV4],
         "firewall.ip6tables": iptables[Family.IPV6],
         "firewall.nft": nftables_script(policy()),
+        "stateless.nft": nftables_script(mixed()),
     }
 
 
-@pytest.mark.parametrize("name", ["firewall.iptables", "firewall.ip6tables", "firewall.nft"])
+@pytest.mark.parametrize("name", ["firewall.iptables", "firewall.ip6tables", "firewall.nft", "stateless.nft"])
 def test_the_texts_are_the_golden_files(name: str) -> None:
     assert texts()[name] == (FIXTURES / name).read_text()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from enforce.contract_filters import FilterContract, corner_packets
+from enforce.contract_stateless import StatelessContract
 from enforce.contract_tracked import TrackedBench, TrackedContract
 
 from orchestrator.compile.filters.legs import Legs
@@ -46,7 +47,7 @@ class FakeBench:
         self.machine.fails += [words] * (2 if self.plane is Plane.NFTABLES else 1)
 
 
-class TestFakeNftables(FilterContract, TrackedContract):
+class TestFakeNftables(FilterContract, TrackedContract, StatelessContract):
     @pytest.fixture
     def bench(self) -> TrackedBench:
         return FakeBench(Plane.NFTABLES)

@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from enforce.contract_filters import SHOP, Bench, FilterContract, bring, corner_packets, policy, program
+from enforce.contract_stateless import StatelessContract
 from enforce.contract_tracked import TrackedBench, TrackedContract
 
 from orchestrator.compile.filters.legs import Legs
@@ -99,7 +100,7 @@ class RealFilter(FilterContract, TrackedContract):
         bring(bench, program(bench, _between_tenants(Acl((web,)), Acl()), 6))
         assert all(bench.forward([packet] * 8))
         bring(bench, programs[0])
-        _take_turns_while_nothing_passes(bench, programs, packet)
+        take_turns_while_nothing_passes(bench, programs, lambda: sum(bench.forward([packet] * 256)))
 
     def test_nothing_passes_while_a_list_that_always_denies_it_is_changed_in_place(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
@@ -123,7 +124,7 @@ class RealFilter(FilterContract, TrackedContract):
         assert all(bench.forward([packet] * 8))
         bring(bench, programs[0])
         made.clear()
-        _take_turns_while_nothing_passes(bench, programs, packet)
+        take_turns_while_nothing_passes(bench, programs, lambda: sum(bench.forward([packet] * 256)))
         assert None not in made
 
     def test_what_is_not_ours_stays(self, bench: Bench) -> None:
@@ -142,17 +143,20 @@ class RealFilter(FilterContract, TrackedContract):
             assert "-A theirs -j ACCEPT" in saved
 
 
-def _take_turns_while_nothing_passes(bench: Bench, programs: Sequence[Program], packet: Packet) -> None:
-    """Have two programs take turns while a packet is sent again and again, and never comes through."""
+def take_turns_while_nothing_passes(bench: Bench, programs: Sequence[Program], fire: Callable[[], int]) -> None:
+    """Have two programs take turns while packets are sent again and again.
+
+    `fire` sends them, and returns how many came through of those that may not.
+    """
     done, turns, sent, passed = threading.Event(), 0, 0, 0
 
-    def fire() -> None:
+    def keep_firing() -> None:
         nonlocal sent, passed
         while not done.is_set():
-            passed += sum(bench.forward([packet] * 256))
+            passed += fire()
             sent += 1
 
-    firing = threading.Thread(target=fire)
+    firing = threading.Thread(target=keep_firing)
     firing.start()
     until = time.monotonic() + TAKING_TURNS_S
     while firing.is_alive() and (time.monotonic() < until or min(turns, sent) < LEAST_TURNS):
@@ -181,7 +185,7 @@ def _number(address: str) -> int:
     return Prefix.parse(address).network
 
 
-class TestNftables(RealFilter):
+class TestNftables(RealFilter, StatelessContract):
     """Everything is inherited."""
 
 

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 from compiled_filter import carried
-from enforce.contract_filters import by_cookie, policy
+from enforce.contract_filters import SHOP, bring, by_cookie, policy, program
+from system.test_filters_contract import take_turns_while_nothing_passes
 from system.test_filters_tracked import FLAGS, Both
 from tracked_domain import answers_half_known, conversation, denying, error_about, marked, trackable
 
 from orchestrator.enforce.drivers.nftables.fake import FakeNft
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.router import Router
-from orchestrator.policy.connections import ends_of, opening
+from orchestrator.lab.router import LEFT, RIGHT, Router
+from orchestrator.policy.connections import NONE, decide_tracked, ends_of, opening
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import Packet, Policy
 from orchestrator.policy.oracle import owner
@@ -144,3 +145,73 @@ def _meet_some(both: Both, said: list[Packet], rng: random.Random) -> int:
         if batch:
             both.meet(batch)
     return sum(map(len, batches.values()))
+
+
+# -------------------------------------------------------------------------------------------- programs that take turns
+
+
+def _marks_come_and_go(rng: random.Random) -> tuple[Policy, Policy]:
+    return marked(policy(), rng), trackable(policy())
+
+
+def _marks_change_rules(rng: random.Random) -> tuple[Policy, Policy]:
+    return marked(policy(), rng), marked(denying(policy(), but_first=1), rng)
+
+
+def _tracked_rules_change(rng: random.Random) -> tuple[Policy, Policy]:
+    """Behind the last stateless rule: such a change is made in place."""
+    rules = [replace(each, stateless=place < 2) for place, each in enumerate(SHOP)]
+    return trackable(policy(rules)), trackable(policy([each for each in rules if each.id != "any"]))
+
+
+@pytest.mark.parametrize("pair", [_marks_come_and_go, _marks_change_rules, _tracked_rules_change])
+def test_nothing_passes_that_neither_policy_permits_while_they_take_turns(
+    both: Both, pair: Callable[[random.Random], tuple[Policy, Policy]]
+) -> None:
+    """Whatever connections the others have opened meanwhile; some of those begin in the middle."""
+    rng = random.Random(3)
+    states = pair(rng)
+    said = _said(states, rng)
+    forbidden = _forbidden(states, said)
+    batches = {
+        side: [each for each in said if (owner(states[0], each.family, each.source) is not None) is (side == RIGHT)]
+        for side in (LEFT, RIGHT)
+    }
+    assert len(forbidden) > 40
+    assert all(forbidden & set(batch) for batch in batches.values())
+    passed = 0
+
+    def fire() -> int:
+        nonlocal passed
+        came = [
+            packet
+            for side, batch in batches.items()
+            for packet, through in zip(batch, both.router.fire(batch, side), strict=True)
+            if through
+        ]
+        passed += len(came)
+        return sum(packet in forbidden for packet in came)
+
+    programs = [program(both.real, each, 7 + turn) for turn, each in enumerate(states)]
+    bring(both.real, programs[0])
+    take_turns_while_nothing_passes(both.real, programs, fire)
+    assert passed > 20, "what is permitted goes on meanwhile"
+
+
+def _said(states: Sequence[Policy], rng: random.Random) -> list[Packet]:
+    """Packets of conversations, of half of them without those that open."""
+    found: dict[Packet, None] = {}
+    for number, first in enumerate(firsts(states[0], rng, 90)):
+        words = list(conversation(first))[:5]
+        found.update(dict.fromkeys(words[1:] if number % 2 and first.protocol == TCP else words))
+    return list(found)
+
+
+def _forbidden(states: Sequence[Policy], said: Sequence[Packet]) -> set[Packet]:
+    """Return what no policy permits, though every connection is known that any of them lets begin."""
+    known = NONE
+    for _ in range(2):
+        for packet in said:
+            for each in states:
+                known = decide_tracked(each, packet, known).connections
+    return {each for each in said if not any(decide_tracked(of, each, known).decision.permitted for of in states)}
