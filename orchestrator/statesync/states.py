@@ -65,11 +65,17 @@ OPEN: frozenset[State] = frozenset({State.ESTABLISHED, State.FIN_WAIT, State.LAS
 ESSENTIAL: frozenset[State] = frozenset({State.ESTABLISHED, State.BOTH_WAYS, State.TIME_WAIT, State.CLOSED})
 """The states that level ESTABLISHED shares: a connection begins, a connection ends."""
 
-OPENING: frozenset[State] = frozenset(
-    {State.SYN_SENT, State.SYN_RECEIVED, State.ESTABLISHED, State.ONE_WAY, State.BOTH_WAYS}
+HELD: Mapping[Level, frozenset[State]] = MappingProxyType(
+    {
+        Level.NONE: frozenset(),
+        Level.ESTABLISHED: frozenset({State.ESTABLISHED, State.BOTH_WAYS}),
+        Level.FULL: frozenset({State.SYN_SENT, State.SYN_RECEIVED, State.ONE_WAY}),
+    }
 )
-"""States whose packet is held until members confirm. What closes a connection is never held: a member that misses it
-keeps an entry for some seconds longer, and no connection is lost by that."""
+"""States whose packet is held until members confirm.
+
+At FULL members hold SYN_RECEIVED or ONE_WAY when a connection opens, from which its packets lead them on. What closes
+a connection is never held: a member that misses it keeps an entry for some seconds longer."""
 
 TIMEOUT_S: Mapping[State, float] = MappingProxyType(
     {

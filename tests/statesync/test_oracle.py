@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.statesync.oracle import ACK, FIN, RST, SYN, Connection, Kind, step, tcp_kind
-from orchestrator.statesync.states import ESSENTIAL, OPEN, OPENING, TIMEOUT_S, Level, State, is_shared
+from orchestrator.statesync.states import ESSENTIAL, HELD, OPEN, TIMEOUT_S, Level, State, is_shared
 
 CLIENT, SERVER = False, True
 TCP_KINDS = (Kind.SYN, Kind.SYN_ACK, Kind.ACK, Kind.FIN, Kind.RST, Kind.BAD)
@@ -102,4 +103,16 @@ def test_levels_share_more_and_more() -> None:
     assert shared[Level.NONE] == set()
     assert shared[Level.ESTABLISHED] == ESSENTIAL
     assert shared[Level.FULL] == set(State)
-    assert {State.ESTABLISHED, State.BOTH_WAYS} == OPEN & OPENING
+
+
+@pytest.mark.parametrize("before", sorted(HELD[Level.FULL]))
+def test_what_members_hold_at_full_admits_every_packet_of_an_open_connection(before: State) -> None:
+    """So the packet that opens a connection need not be held there: a member that misses it goes on all the same."""
+    for opener, sender, kind in itertools.product((False, True), (False, True), Kind):
+        ahead = step(Connection(before, opener, False, 0.0), kind, sender, 1.0)
+        if ahead is None or ahead.state not in OPEN:
+            continue
+        for next_kind, next_sender in itertools.product(Kind, (False, True)):
+            if step(ahead, next_kind, next_sender, 1.0) is not None:
+                missed = step(Connection(before, opener, False, 0.0), next_kind, next_sender, 1.0)
+                assert missed is not None, (kind, next_kind)

@@ -71,8 +71,9 @@ def test_a_member_without_room_is_left_and_costs_nobody_else_a_connection(
     value = Word(State.ESTABLISHED, version=1).pack().to_bytes(8, "little") + time.monotonic_ns().to_bytes(8, "little")
     for number in range(OPENED_MOST):
         full.put_entry("opened", Key(number, 1 << 100, 1, 1, socket.IPPROTO_UDP).pack(), value * 2 + bytes(8))
+    assert _begins(ends)
+    wait_until(lambda: counted(cluster, 3, "store_full") > 0, "it is told of no connection that opened", 5)
     wait_until(lambda: _begins(ends), "nothing begins while a member has no room", REPEATED_S)
-    assert counted(cluster, 3, "store_full") > 0
     assert cluster.nodes[1].member.followers == {2}
     pair = ends.connect()
     world.via(2)

@@ -23,7 +23,7 @@ from orchestrator.statesync.layout import BATCH, ENTRY_BYTES, SLOTS, Stream
 from orchestrator.statesync.messages import IN_TURN, WANTS_CONFIRMATION, Message, MessageKind, Word, open_sealed
 from orchestrator.statesync.oracle import Kind
 from orchestrator.statesync.siphash import siphash
-from orchestrator.statesync.states import Level, State
+from orchestrator.statesync.states import Confirmation, Level, State
 
 few = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -192,7 +192,7 @@ def test_a_connection_that_goes_on_closing_takes_one_place(hearing: Bench) -> No
     for kind, sender in (*((kind, sender) for kind, sender, _ in OPENED), *CLOSING):
         hearing.watch(framed(4, TCP, kind, sender))
     after = hearing.kernel.closings()
-    assert (after.places - before.places, after.words - before.words) == (1, 3)
+    assert (after.places - before.places, after.words - before.words) == (1, 4)
     at = before.places % BATCH * ENTRY_BYTES
     entry = hearing.kernel.read_closed(before.places // BATCH)[at : at + ENTRY_BYTES]
     assert entry[:40] == key_of(4, TCP).pack()
@@ -210,17 +210,29 @@ SHARING = replace(HEARING, hold_s=30.0)
 PENDING = Word(State.ESTABLISHED, version=5, pending=True)
 
 
-@pytest.mark.parametrize(("level", "verdict"), [(Level.FULL, PASS), (Level.ESTABLISHED, DROP)])
-def test_data_that_overtakes_a_held_ack(hearing: Bench, level: Level, verdict: int) -> None:
-    """At FULL members hold what leads on to it, so it passes; at ESTABLISHED they hold nothing, so it is held, too."""
+@pytest.mark.parametrize("level", [Level.FULL, Level.ESTABLISHED], ids=lambda level: level.name)
+def test_data_that_overtakes_a_held_ack_is_held_too(hearing: Bench, level: Level) -> None:
+    """Members hold nothing yet; the level may have been another one when the ACK came."""
     key = key_of(4, TCP).pack()
     for kind, sender, _ in OPENED:
         hearing.watch(framed(4, TCP, kind, sender))
     hearing.kernel.configure(replace(SHARING, level=level))
     hearing.kernel.put_entry("opened", key, PENDING.pack().to_bytes(8, "little") + _now() * 2 + bytes(8))
     before = hearing.kernel.counters()
-    assert hearing.watch(framed(4, TCP, Kind.ACK, False, b"data")) == verdict
-    assert hearing.counted(before).get("overtook", 0) == (level is Level.ESTABLISHED)
+    assert hearing.watch(framed(4, TCP, Kind.ACK, False, b"data")) == DROP
+    assert hearing.counted(before)["overtook"] == 1
+
+
+@pytest.mark.parametrize("before", Level, ids=lambda level: level.name)
+def test_the_ack_of_a_handshake_is_held_where_members_do_not_foresee_it(hearing: Bench, before: Level) -> None:
+    """At FULL members hold SYN_RECEIVED, if that was the level when the SYN-ACK came and they have confirmed it."""
+    hearing.kernel.configure(replace(SHARING, level=before, confirmation=Confirmation.ASYNCHRONOUS))
+    for kind, sender, _ in OPENED[:2]:
+        assert hearing.watch(framed(4, TCP, kind, sender)) == PASS
+    hearing.kernel.configure(replace(SHARING, level=Level.FULL))
+    verdict = hearing.watch(framed(4, TCP, Kind.ACK, False))
+    assert verdict == (PASS if before is Level.FULL else DROP)
+    hearing.kernel.waiting()[:] = 0
 
 
 def _now() -> bytes:

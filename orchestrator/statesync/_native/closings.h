@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-/* Connections that closed, told many at a time.
+/* Connections that closed, or opened as members foresee, told many at a time.
  *
- * What closes a connection is never held: no connection is lost if a member misses it. So its word waits in a batch, and
- * a later packet that begins another batch carries all of it. Words that wait while nothing closes are sent by the member's
- * process, tens of milliseconds later. A connection that goes on closing writes over its word. Two processors may write into one batch; one that is sent while its last word is
- * being written has an old word there, which members have already. */
+ * No connection is lost if a member misses such a change, so its packet is never held. Its word waits in a batch, and
+ * a later packet that begins another batch carries all of it. Words that wait while no more come are sent by the
+ * member's process, tens of milliseconds later. A connection that changes meanwhile writes over its word. Two
+ * processors may write into one batch; one that is sent while its last word is being written has an old word there,
+ * which members have already. */
 #pragma once
 #include "connections.h"
 #include "messages.h"
@@ -77,7 +78,7 @@ inline __u32 place_in_batch(const struct connection *known)
 	return next_number(PLACES_TAKEN);
 }
 
-/* Tell members of a connection that closed, with others: its word goes to a place in a batch. */
+/* Tell members of a connection with others: its word goes to a place in a batch. */
 inline int tell_later(struct __sk_buff *skb, const struct packet *packet, __u64 word, __u32 at,
 		      const struct settings *settings, __u64 now)
 {
@@ -100,7 +101,7 @@ inline int tell_later(struct __sk_buff *skb, const struct packet *packet, __u64 
 	return send_batch(skb, sent, settings, now);
 }
 
-/* Hold what another member says of connections that closed. */
+/* Hold what another member says of connections in a batch. */
 inline int take_closings(struct __sk_buff *skb, const struct message *message, const struct settings *settings, __u64 now)
 {
 	__u32 only = 0, entries = message->word, bytes = entries * sizeof(struct entry);

@@ -105,6 +105,25 @@ inline long put(const struct key *key, const struct connection *value, bool was_
 	return failed;
 }
 
+/* Since when there is no room for what others opened, or 0. A member without room confirms nothing: others may tell it
+ * of connections that opened without waiting for it, and then it would serve with fewer than they count on. */
+inline void note_room(__u64 full_at)
+{
+	__u32 which = FULL_AT;
+	__u64 *since = bpf_map_lookup_elem(&numbers, &which);
+
+	if (since && *since != full_at)
+		*since = full_at;
+}
+
+inline bool has_room(__u64 now)
+{
+	__u32 which = FULL_AT;
+	__u64 *since = bpf_map_lookup_elem(&numbers, &which);
+
+	return since && (!*since || now - *since > FULL_FOR);
+}
+
 /* Hold what another member says of a connection, unless more is known of it already. False: there is no room.
  * `may_begin`: it may be a new connection of ends that were through, whose version is lower than the old one's: clocks
  * differ. A version that is a little lower is a late message about the old one. */
@@ -142,8 +161,11 @@ static __noinline bool store(const struct key *key, __u64 word, __u64 now, bool 
 	value.told_version = VERSION_OF(word);
 	if (put(key, &value, was_open, !known)) {
 		COUNT(store_full);
+		note_room(now);
 		return false;
 	}
+	if (is_open(STATE_OF(word)))
+		note_room(0);
 	COUNT(stored);
 	return true;
 }

@@ -140,7 +140,7 @@ SEC("tc") int hear(struct __sk_buff *skb)
 	}
 	if (message->kind == CLOSINGS)
 		return take_closings(skb, message, settings, now);
-	if (!obey(message, now) || !(message->flags & WANTS_CONFIRMATION))
+	if (!obey(message, now) || !(message->flags & WANTS_CONFIRMATION) || !has_room(now))
 		return TC_ACT_SHOT;
 	if (message->flags & IN_TURN) {
 		COUNT(confirmed);

@@ -21,6 +21,7 @@
 #define INET 2
 #define DECAP_IPV6 (1ULL << 8)
 #define SECOND 1000000000ULL
+#define FULL_FOR (10 * SECOND) /* unless room is found before */
 #define LEAVING (1ULL << 63) /* in a slot's id: the packet is on its way out */
 
 #define MAP(name, kind, count, key_type, value_type)                                                                   \
@@ -41,13 +42,13 @@ struct scratch {
 MAP(configured, ARRAY, 1, __u32, struct settings);
 MAP(members, ARRAY, MEMBERS, __u32, struct member);
 MAP(streams, ARRAY, MEMBERS * LANES, __u32, struct stream);
-MAP(numbers, ARRAY, 5, __u32, __u64);
-enum number { LAST_SEQUENCE, LAST_SLOT, PLACES_TAKEN, BATCHES_SENT, WORDS_BATCHED };
+MAP(numbers, ARRAY, 6, __u32, __u64);
+enum number { LAST_SEQUENCE, LAST_SLOT, PLACES_TAKEN, BATCHES_SENT, WORDS_BATCHED, FULL_AT };
 MAP(counters, PERCPU_ARRAY, COUNTERS, __u32, __u64);
 MAP(scratches, PERCPU_ARRAY, 1, __u32, struct scratch);
 MAP(healths, ARRAY, 1, __u32, struct health);
 MAP(slots, ARRAY, SLOTS, __u32, struct slot);
-MAP(batches, ARRAY, BATCHES, __u32, struct batch); /* connections that closed, in turn */
+MAP(batches, ARRAY, BATCHES, __u32, struct batch); /* `closings.h`, in turn */
 MAP(batch_here, PERCPU_ARRAY, 1, __u32, struct batch);
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

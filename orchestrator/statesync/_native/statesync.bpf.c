@@ -22,7 +22,7 @@
  *     connections.h   states, time-outs, the two tables
  *     messages.h      MAC, numbers, the way to a member
  *     held.h          packets that wait for confirmations
- *     closings.h      connections that closed, told many at a time
+ *     closings.h      connections that closed, or opened as foreseen, told many at a time
  *     watch.h, hear.h, beat.h   the programs */
 #include "beat.h"
 #include "hear.h"

@@ -63,7 +63,7 @@ struct message {
 };
 #define SEALED_WORDS 9
 
-/* Connections that closed, told many at a time: behind a message CLOSINGS, whose `word` counts them and whose `slot` is
+/* Connections that are told many at a time (`closings.h`): behind a message CLOSINGS, whose `word` counts them and whose `slot` is
  * their MAC. */
 struct entry {
 	struct key key;

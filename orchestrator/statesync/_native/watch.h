@@ -16,9 +16,7 @@ inline int go_on(struct __sk_buff *skb, const struct packet *packet, struct conn
 	known->seen = now;
 	if (!settings->active || !is_shared(settings, state) || !fits(skb))
 		return TC_ACT_OK;
-	/* At level FULL members hold SYN_RECEIVED already, from which this packet leads them on. */
-	if (word & PENDING && settings->synchronous && settings->waited &&
-	    !(state == ESTABLISHED && settings->level == FULL)) {
+	if (word & PENDING && settings->synchronous && settings->waited) {
 		COUNT(overtook);
 		return hold_and_tell(skb, packet, word, settings, now);
 	}
@@ -78,27 +76,35 @@ inline bool apply(const struct packet *packet, struct connection *known, __u64 w
 	return true;
 }
 
+/* Whether members hold the state from which a connection opens, so that any packet of it leads them on as well. */
+inline bool is_foreseen(const struct connection *known, __u64 word, __u8 after, const struct settings *settings)
+{
+	return settings->level == FULL && is_open(after) && known && !(word & PENDING) &&
+	       known->told_version == VERSION_OF(word);
+}
+
 /* Change a connection's state to `after`, and tell members where the level says so. */
 inline int change(struct __sk_buff *skb, const struct packet *packet, struct connection *known, __u64 word, __u8 after,
 		  const struct settings *settings, __u64 now)
 {
 	bool is_new = !known || after == SYN_SENT;
 	bool shared = settings->active && is_shared(settings, after);
-	bool holds = shared && settings->synchronous && settings->waited && is_opening(after) && fits(skb);
+	bool later = shared && (!is_opening(after) || is_foreseen(known, word, after, settings));
+	bool holds = shared && !later && settings->synchronous && settings->waited && fits(skb);
 	struct connection changed;
 
 	COUNT(changes);
 	changed.word = changed_word(packet, word, after, is_new, settings, now) | (holds ? PENDING : 0);
 	changed.seen = changed.told = now;
 	changed.told_version = VERSION_OF(changed.word);
-	if (shared && is_opening(after) && !fits(skb))
-		changed.told_version--; /* members have to be told */
-	changed.batched = shared && !is_opening(after) ? place_in_batch(known) : 0;
+	if (!is_shared(settings, after) || (shared && !later && !fits(skb)))
+		changed.told_version--; /* members have to be told yet, if the level says so one day */
+	changed.batched = later ? place_in_batch(known) : 0;
 	if (!apply(packet, known, word, &changed))
 		return TC_ACT_SHOT;
 	if (!shared)
 		return TC_ACT_OK;
-	if (!is_opening(after))
+	if (later)
 		return tell_later(skb, packet, changed.word, changed.batched, settings, now);
 	if (!fits(skb)) {
 		COUNT(unheld);
