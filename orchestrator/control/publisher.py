@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from orchestrator.control.signals import Signal
 from orchestrator.errors import Busy
@@ -152,13 +153,14 @@ class Publisher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.editions: dict[str, Edition] = {}
-        self._changed = Signal()
+        self._changed: WeakValueDictionary[str, Signal] = WeakValueDictionary()
+        """Of each domain that somebody waits for: a program wakes nobody who waits for another domain's."""
         self._closed = False
 
     @property
     def watching(self) -> int:
         """How many enforcement points wait for a newer program."""
-        return self._changed.waiting
+        return sum(changed.waiting for changed in self._signals())
 
     def program(self, domain: str) -> Program | None:
         """A domain's current program; None when none was published yet."""
@@ -208,19 +210,20 @@ class Publisher:
                 if before
                 else Edition(program, is_proven=is_proven)
             )
-        self._changed.fire()
+        self._wake(program.domain)
         return True
 
     def drop(self, domain: str) -> None:
         """Forget a domain that is no more."""
         with self._lock:
             self.editions.pop(domain, None)
-        self._changed.fire()
+        self._wake(domain)
 
     def close(self) -> None:
         """Answer all who wait, now and from now on, with nothing newer: the service stops."""
         self._closed = True
-        self._changed.fire()
+        for changed in self._signals():
+            changed.fire()
 
     async def watch(
         self, domain: str, held: Held | None, wait_s: float, *, at_least: Callable[[], int] = lambda: 0
@@ -242,7 +245,7 @@ class Publisher:
                 return None
             return edition.ready(held) or await asyncio.to_thread(edition.answer, held)
 
-        answer = await self._changed.until(newer, wait_s)
+        answer = await self._signal_of(domain).until(newer, wait_s)
         if isinstance(answer, Answer):
             return answer
         program = self.program(domain)
@@ -269,6 +272,20 @@ class Publisher:
                 found = await self.watch(domain, held, min(left, heartbeat_s))
             except Busy:
                 return
+
+    def _signal_of(self, domain: str) -> Signal:
+        with self._lock:
+            return self._changed.setdefault(domain, Signal())
+
+    def _signals(self) -> list[Signal]:
+        with self._lock:
+            return list(self._changed.values())
+
+    def _wake(self, domain: str) -> None:
+        with self._lock:
+            changed = self._changed.get(domain)
+        if changed is not None:
+            changed.fire()
 
 
 def _answer(delta: Delta) -> Answer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -29,11 +29,13 @@ class Signal:
 
     def fire(self) -> None:
         """Wake all who wait. From any thread."""
+        waiting: dict[asyncio.AbstractEventLoop, list[_Ear]] = {}
         with self._lock:
-            waiting = tuple(self._waiting)
-        for ear in waiting:
-            with suppress(RuntimeError):  # its loop has ended: nobody waits there any more
-                ear.loop.call_soon_threadsafe(ear.hear)
+            for ear in self._waiting:
+                waiting.setdefault(ear.loop, []).append(ear)
+        for loop, ears in waiting.items():
+            with suppress(RuntimeError):  # the loop has ended: nobody waits there any more
+                loop.call_soon_threadsafe(_wake, ears)  # once: each call writes to a socket to wake the loop
 
     async def until(
         self,
@@ -103,3 +105,8 @@ class _Ear:
     def _wake(self) -> None:
         if self._sleeping is not None and not self._sleeping.done():
             self._sleeping.set_result(None)
+
+
+def _wake(ears: Iterable[_Ear]) -> None:
+    for ear in ears:
+        ear.hear()

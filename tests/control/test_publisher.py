@@ -148,6 +148,34 @@ def test_a_watch_ends_when_something_is_published() -> None:
     assert published.watching == 0
 
 
+def test_a_program_wakes_nobody_who_waits_for_another_domains() -> None:
+    published = Publisher()
+    first = program(frozenset({1}), 1)
+    published.publish(first)
+    looks: list[int] = []
+
+    def look() -> int:
+        looks.append(published.watching)
+        return 0
+
+    async def story() -> int:
+        waiting = asyncio.create_task(published.watch("pop", held(first), 30, at_least=look))
+        while not published.watching:
+            await asyncio.sleep(0)
+        before = len(looks)
+        published.publish(program(frozenset({2}), 2, "other"))
+        published.drop("other")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        woken = len(looks) - before
+        published.publish(program(frozenset({2}), 2))
+        await waiting
+        return woken
+
+    assert asyncio.run(story()) == 0
+    assert len(looks) > 1
+
+
 def test_a_program_older_than_the_store_is_not_given_out() -> None:
     published = Publisher()
     with pytest.raises(Busy):
