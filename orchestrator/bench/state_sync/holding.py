@@ -16,6 +16,7 @@ import resource
 import select
 import selectors
 import socket
+import struct
 import sys
 import time
 from contextlib import suppress
@@ -25,6 +26,8 @@ from orchestrator.bench.elastic.sender import say
 
 EVERY_S = 0.004
 BEGIN_EVERY_S = 0.02
+_RESETS_AT_ONCE = struct.pack("ii", 1, 0)
+"""A connection that is closed leaves its port free: runs that follow each other would use up a client's ports."""
 PATIENCE_S = 15.0
 """TCP repairs a lost packet within this time; a connection that stays silent for so long is lost."""
 
@@ -87,6 +90,7 @@ class Load:
 
     def _open_connection(self) -> socket.socket:
         link = socket.create_connection((self.address, self.port), PATIENCE_S)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS_AT_ONCE)
         link.setblocking(False)
         return link
 
