@@ -17,6 +17,9 @@ _BESIDE: Mapping[str, Any] = MappingProxyType({"loc": "center left", "bbox_to_an
 _FEW_LINES = 3
 _COORDINATES = re.compile(r'\b(?:d|x|y|transform)="[^"]*"')
 _LONG = re.compile(r"(\.\d\d)\d+")
+_LEAF = re.compile(r"<(g|defs|clipPath)\b[^>]*>(?:(?!<\1\b).)*?</\1>", re.DOTALL)
+_METADATA = ("Creator", "Date", "Format", "Type")
+"""What matplotlib would write about itself."""
 _MOST_MARKED = 40
 """Points of a plot have a marker each up to this number."""
 _MOST_POINTS = 160
@@ -108,13 +111,14 @@ def _draw_bars(pyplot: Any, stack: Stack, folder: Path) -> Path:
 def _save(pyplot: Any, figure: Any, folder: Path, title: str) -> Path:
     path = folder / (title.lower().replace(" ", "-").replace("/", "-") + ".svg")
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata=dict.fromkeys(_METADATA))
     pyplot.close(figure)
     path.write_text(_shorten_svg(path.read_text(encoding="utf-8")), encoding="utf-8")
     return path
 
 
 def _shorten_svg(svg: str) -> str:
-    """Write paths on one line in hundredths of a point; drop spaces at line ends."""
+    """Write paths on one line in hundredths of a point, and a group without groups on one; drop spaces at line ends."""
     short = _COORDINATES.sub(lambda found: _LONG.sub(r"\1", " ".join(found.group().split())), svg)
+    short = _LEAF.sub(lambda found: "".join(line.strip() for line in found.group().splitlines()), short)
     return "".join(f"{line.rstrip()}\n" for line in short.splitlines())

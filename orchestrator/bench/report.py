@@ -30,7 +30,7 @@ def prepare(folder: Path) -> None:
 def write(results: Results, folder: Path) -> list[Path]:
     """Write everything into `folder`, which is there, and return the paths written."""
     document = folder / "results.json"
-    document.write_text(json.dumps(results.document(), indent=2) + "\n", encoding="utf-8")
+    document.write_text(_write_json(results.document()) + "\n", encoding="utf-8")
     plots = draw_plots(results.series, results.stacks, folder)
     report = folder / "report.md"
     report.write_text(_markdown(results, plots), encoding="utf-8")
@@ -52,6 +52,22 @@ def redraw(folder: Path) -> list[Path]:
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"is not what a suite wrote: {error}", place=str(document)) from None
     return draw_plots(series, stacks, folder)
+
+
+def _write_json(value: object, indent: str = "") -> str:
+    """Write JSON with a line an entry; lists and objects without others in them take one line."""
+    if isinstance(value, dict):
+        items, brackets = [f"{json.dumps(key)}: " for key in value], "{}"
+        inside = list(value.values())
+    elif isinstance(value, list):
+        items, brackets, inside = [""] * len(value), "[]", value
+    else:
+        return json.dumps(value)
+    if not any(isinstance(each, dict | list) for each in inside):
+        return json.dumps(value)
+    deeper = f"{indent}  "
+    lines = [f"{deeper}{name}{_write_json(each, deeper)}" for name, each in zip(items, inside, strict=True)]
+    return f"{brackets[0]}\n" + ",\n".join(lines) + f"\n{indent}{brackets[1]}"
 
 
 def show(results: Results, console: Console) -> None:

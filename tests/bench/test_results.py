@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -98,3 +99,20 @@ def test_a_report_says_what_was_measured_what_was_missed_and_what_is_absent(tmp_
     console = Console(record=True, width=160)
     report.show(results, console)
     assert "MISSED" in console.export_text()
+
+
+def test_files_of_a_report_are_short_and_keep_every_value(tmp_path: Path) -> None:
+    results = Results("demo", {"counts": [1, 2], "empty": [], "phases": [[10, 0.3], [30, 1.4]], "of": {"plane": "a"}})
+    results.series.append(
+        Series("ours", tuple(range(100)), tuple(number / 7 for number in range(100)), "rules", "seconds (s)")
+    )
+    results.figures["fast"] = Figure.of([1.0, 2.0, 3.0], "s")
+    report.prepare(tmp_path)
+    document, plot, _ = report.write(results, tmp_path)
+    text = document.read_text(encoding="utf-8")
+    assert json.loads(text) == json.loads(json.dumps(results.document()))
+    assert len(text.splitlines()) < 50
+    drawn = plot.read_text(encoding="utf-8")
+    assert len(drawn.splitlines()) < 200
+    assert "matplotlib" not in drawn
+    ElementTree.fromstring(drawn)
