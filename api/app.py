@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
@@ -14,16 +15,13 @@ from pydantic.json_schema import models_json_schema
 from api import problems, waiting
 from api.answers import dump_json
 from api.bodies import BodyLimit
-from api.components import rename_components
 from api.context import Services
 from api.limits import sender_of
 from api.lookout import look_ahead
-from api.observe import Observe
-from api.refusals import Refused
+from api.middleware import Observe, Refused
 from api.routes import (
     acl,
     audit,
-    counts,
     domains,
     drafts,
     enforcers,
@@ -42,17 +40,15 @@ from api.routes import (
     pops,
     proposals,
     rules,
-    spread,
     tenants,
     tokens,
     waivers,
 )
-from api.schemas.acl import AclDocument, GroupDocument, RuleDocument
+from api.schemas.acl import AclDocument, GroupDocument, MembersChange, RuleDocument
 from api.schemas.common import problem_responses
 from api.schemas.domains import OperatorRulesDocument
 from api.schemas.drafts import NewDraft, TestBody
 from api.schemas.enforcers import ReportBody
-from api.schemas.groups import MembersChange
 from api.schemas.packetlog import SightingsBody
 from orchestrator.errors import TooLarge
 
@@ -76,13 +72,13 @@ _ROUTERS = (
     enforcers.router,
     enrolment.router,
     enrolment.strangers,
-    counts.router,
+    hits.reports,
     packetlog.reports,
     packetlog.router,
     firewalls.router,
     fleet.router,
     fleet.capacities,
-    spread.router,
+    firewalls.spread,
     placement.router,
     pops.router,
     pops.edges,
@@ -178,3 +174,77 @@ def _application(lifespan: Lifespan | None) -> FastAPI:
     for router in _ROUTERS:
         app.include_router(router, responses=problem_responses())
     return app
+
+
+COMPONENT_NAMES = {
+    "AclVersion": "VersionBody",
+    "Authority": "AuthorityBody",
+    "CapacityVersion": "CapacityBody",
+    "CapacityVersions": "CapacityList",
+    "Certificate": "CertificateBody",
+    "Cost": "CostBody",
+    "Domain": "DomainBody",
+    "EndpointSeen": "EndpointBody",
+    "Enforced": "GenerationBody",
+    "Enforcer": "EnforcerBody",
+    "EnrolmentGroup": "GroupBody",
+    "Event": "EventBody",
+    "Events": "EventsBody",
+    "Firewall": "FirewallBody",
+    "FirewallCost": "FirewallCostBody",
+    "Fleet": "FleetBody",
+    "FleetDecision": "DecisionBody",
+    "FleetMember": "MemberBody",
+    "FleetSample": "SampleBody",
+    "FleetSamples": "Samples",
+    "Group": "AddressGroupBody",
+    "HitStretch": "StretchBody",
+    "HitSummary": "SummaryBody",
+    "Hits": "HitsBody",
+    "Lagging": "LaggardBody",
+    "Lapse": "LapseBody",
+    "Limits": "LimitsBody",
+    "ListCost": "ListCostBody",
+    "MachineOnboarding": "OnboardingBody",
+    "NewToken": "NewTokenBody",
+    "OwnedPrefixes": "PrefixesBody",
+    "Prediction": "PredictionBody",
+    "Quota": "QuotaBody",
+    "RefusedHosts": "CountsTaken",
+    "RuleHits": "RuleHitsBody",
+    "TcamCost": "TcamCostBody",
+    "Tenant": "TenantBody",
+    "Token": "TokenBody",
+    "Unused": "UnusedBody",
+    "Used": "UsedBody",
+    "VerdictStretch": "VerdictStretchBody",
+}
+"""The component of each document whose class has another name."""
+
+_REFERENCE = "#/components/schemas/"
+_PAGE = re.compile(r"Page_(\w+)_")
+
+
+def rename_components(document: dict[str, Any]) -> None:
+    """Give an OpenAPI document's components their published names, also where they are referenced."""
+    schemas = document["components"]["schemas"]
+    for name in COMPONENT_NAMES.keys() & schemas.keys():
+        schemas[name]["title"] = COMPONENT_NAMES[name]
+    for name in schemas:
+        if page := _PAGE.fullmatch(name):
+            schemas[name]["title"] = f"Page[{_known_name(page[1])}]"
+    document["components"]["schemas"] = {_known_name(name): schema for name, schema in schemas.items()}
+    _rename_references(document)
+
+
+def _known_name(name: str) -> str:
+    page = _PAGE.fullmatch(name)
+    return f"Page_{_known_name(page[1])}_" if page else COMPONENT_NAMES.get(name, name)
+
+
+def _rename_references(part: Any) -> None:
+    for key, each in part.items() if isinstance(part, dict) else enumerate(part):
+        if key == "$ref":
+            part[key] = _REFERENCE + _known_name(each.removeprefix(_REFERENCE))
+        elif isinstance(each, dict | list):
+            _rename_references(each)

@@ -14,7 +14,7 @@ from api.context import Services
 from api.inspection import standing
 from api.schemas.inspection import PartWord
 from orchestrator.errors import AclflowError, TryAgain
-from orchestrator.memory import give_back
+from orchestrator.interpreter import give_back
 
 log = structlog.get_logger()
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import structlog
 
 from orchestrator.errors import BadInput, Conflict, Missing
+from orchestrator.interpreter import collect_seldom, take_turns
 from orchestrator.largepages import keep_gathered
 from orchestrator.logs import configure_logging
-from orchestrator.memory import collect_seldom
 from orchestrator.serving import Server
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
@@ -27,7 +27,6 @@ from orchestrator.store.audit import Actor
 from orchestrator.store.records import NewToken, Role
 from orchestrator.store.sql.clock import utc_now
 from orchestrator.store.transaction import HistorySettings, StoreSettings
-from orchestrator.turns import take_turns
 from orchestrator.wire.codec import encode
 from orchestrator.wiring import Service, wire_service
 

@@ -9,21 +9,56 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import socket
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import structlog
 import uvicorn
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from fastapi import FastAPI
 
 from api.guests import GUEST_LOOP, Door, Guest, limit_guests
 from api.secure import Certified, Guard
 from orchestrator.errors import AclflowError
-from orchestrator.identity.files import AuthorityDir
-from orchestrator.identity.service import ensure
+from orchestrator.identity.authority import MACHINE_LASTS, Authority
+from orchestrator.identity.files import AuthorityDir, read_certificate, read_key, write_file, write_key
+from orchestrator.identity.names import Subject, Usage
+from orchestrator.identity.requests import new_key
 from orchestrator.identity.trust import load_chain, service_context
 from orchestrator.settings import Settings
 from orchestrator.store import Store
+
+RENEWED_AFTER = MACHINE_LASTS * 2 / 3
+
+
+def ensure_certificate(place: AuthorityDir, authority: Authority, names: Sequence[str], now: dt.datetime) -> bool:
+    """Make sure the service has a certificate for these names; return whether it is new.
+
+    Raises BadInput for what is no name of a host, Missing where it cannot be kept.
+    """
+    if _is_good(place, authority, names, now):
+        return False
+    key = new_key()
+    subject = Subject(Usage.SERVICE, "service", names[0] if names else "service")
+    issued = authority.issue(subject, key.public_key(), now, MACHINE_LASTS, hosts=names)
+    write_key(place.service_key, key)  # between the two files nobody finds a pair: then this is done again
+    write_file(place.service_certificate, issued.pem.encode(), 0o644)
+    return True
+
+
+def _is_good(place: AuthorityDir, authority: Authority, names: Sequence[str], now: dt.datetime) -> bool:
+    try:
+        held = read_certificate(place.service_certificate)
+        key = read_key(place.service_key)
+        held.verify_directly_issued_by(authority.certificate)
+    except (AclflowError, ValueError, TypeError, InvalidSignature):
+        return False
+    said = held.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    hosts = {str(each.value) for each in said if not isinstance(each, x509.UniformResourceIdentifier)}
+    renewed_at = held.not_valid_after_utc - (MACHINE_LASTS - RENEWED_AFTER)
+    return held.public_key() == key.public_key() and hosts == set(names) and now < renewed_at
+
 
 log = structlog.get_logger()
 
@@ -52,7 +87,7 @@ class OwnTls:
 
         Raises Missing.
         """
-        if self._given or not ensure(self._place, self._authority, self._names, self._clock()):
+        if self._given or not ensure_certificate(self._place, self._authority, self._names, self._clock()):
             return False
         load_chain(self.context, self._place.service_certificate, self._place.service_key)
         log.info("service.certificate_renewed", names=self._names)
@@ -72,7 +107,7 @@ class OwnTls:
     def _files(self, settings: Settings) -> tuple[Path, Path]:
         if settings.tls_certificate is not None and settings.tls_key is not None:
             return settings.tls_certificate, settings.tls_key
-        ensure(self._place, self._authority, self._names, self._clock())
+        ensure_certificate(self._place, self._authority, self._names, self._clock())
         return self._place.service_certificate, self._place.service_key
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.memory import give_back
+from orchestrator.interpreter import give_back
 
 _PIECE = 1 << 16  # small enough to come from the heap, not from a mapping of its own
 

@@ -24,7 +24,7 @@ from api.console.guards import Departures, Headers, Origins, SignedIn
 from api.console.sessions import Sessions
 from api.guests import GUEST_LOOP, Door, Guest, limit_guests
 from orchestrator.errors import Missing
-from orchestrator.memory import collect_seldom
+from orchestrator.interpreter import collect_seldom
 
 STATIC = Path(__file__).with_name("static")
 LARGEST_BODY_BYTES = 33 << 20

@@ -33,9 +33,8 @@ from api.inspection import written_list
 from api.lean import Lean
 from api.paging import page_after, page_of
 from api.proposing import PROPOSED, change_list
-from api.schemas.acl import GroupDocument
+from api.schemas.acl import GroupDocument, MembersChange
 from api.schemas.common import read_prefix
-from api.schemas.groups import MembersChange
 from orchestrator.errors import BadPolicy, NotFound
 from orchestrator.policy.endpointnames import endpoint_of_group
 from orchestrator.policy.formats.json_text import json_document

@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
 from types import MappingProxyType
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 
 from api.answers import answer
-from api.auth import DomainOwner, TenantReader
-from api.context import Limit, NameMarker, NamePath, ServicesDep
+from api.auth import DomainOwner, TenantReader, TheEnforcer
+from api.context import Limit, NameMarker, NamePath, RawBody, ServicesDep
 from api.lean import Lean
 from api.paging import page_after
+from api.schemas.common import BIGGEST
 from orchestrator.policy.model import Action
+from orchestrator.program.countframes import MEDIA_TYPE
 from orchestrator.program.program import Tier
 from orchestrator.store.hits import records
 from orchestrator.store.hits.history import Resolution
@@ -32,6 +34,7 @@ from orchestrator.wire.hits import (
     HitStretch,
     HitSummary,
     Lapse,
+    RefusedHosts,
     RuleHits,
     TierWord,
     Unused,
@@ -316,3 +319,38 @@ def _without_denies(unit: Unit, tenant: str, found: TenantHits) -> TenantHits:
     denies = {rule.id for rule in unit.acls.current(tenant).acl.rules if rule.action is Action.DENY}
     rules = {name: records.RuleHits() if name in denies else hits for name, hits in found.rules.items()}
     return replace(found, rules=MappingProxyType(rules))
+
+
+Epoch = Annotated[int, Header(alias="X-Aclflow-Epoch", ge=0, le=BIGGEST, description="of the caller")]
+
+reports = APIRouter(prefix="/v1/domains/{domain}/enforcers/{enforcer}/counts", tags=["enforcers"], route_class=Lean)
+
+_BINARY = {"type": "string", "format": "binary"}
+_CLAIMED: dict[int | str, dict[str, Any]] = {
+    200: {"description": "how far the host was counted", "content": {MEDIA_TYPE: {"schema": _BINARY}}}
+}
+_FRAMES = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": _BINARY}}}}
+
+
+@reports.post("/{host}/claim", response_class=Response, responses=_CLAIMED)
+def claim(
+    _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, host: NamePath, epoch: Epoch
+) -> Response:
+    """Become the one who counts a host, and learn how far it was counted.
+
+    The enforcer that counted it before counts no more.
+    """
+    found = services.counts.claim(domain, enforcer, host, epoch)
+    return Response(found.to_bytes(), media_type=MEDIA_TYPE)
+
+
+@reports.post("", response_model=RefusedHosts, openapi_extra=_FRAMES)
+def take(
+    _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, raw: RawBody, epoch: Epoch
+) -> Response:
+    """Store the counts of hosts' devices since the previous report.
+
+    Each counts once. The hosts that the answer names must be claimed anew: somebody else counts them now, or a report
+    before this one is missing.
+    """
+    return answer(RefusedHosts(tuple(services.counts.take(domain, enforcer, epoch, raw))))

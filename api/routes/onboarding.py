@@ -12,7 +12,7 @@ from api.auth import DomainOwner
 from api.context import Limit, NameMarker, NamePath, OnceDep, ServicesDep, log_event
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.onboarding import NewHost
+from api.schemas.enrolment import NewHost
 from orchestrator.control.onboarding import check_approved
 from orchestrator.errors import BadInput
 from orchestrator.store.points.onboardings import OnboardingRecord

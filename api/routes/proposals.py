@@ -14,8 +14,8 @@ from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Serv
 from api.limits import SmallBody
 from api.paging import page_of
 from api.proposing import approve, refuse, rules_of, set_approvals
+from api.schemas.drafts import ApprovalsPut, ProposedChanges, ProposedRule, Rejection
 from api.schemas.inspection import ChangeBody
-from api.schemas.proposals import ApprovalsPut, ProposedChanges, ProposedRule, Rejection
 from orchestrator.errors import NotFound, TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.difference import difference, operator_difference

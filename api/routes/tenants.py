@@ -14,8 +14,7 @@ from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Serv
 from api.limits import SmallBody
 from api.paging import page_of
 from api.schemas.common import read_prefix, read_prefixes
-from api.schemas.cost import QuotaPut
-from api.schemas.tenants import NewPrefix, NewTenant, NewTenants, Prefixes, TenantChange
+from api.schemas.tenants import NewPrefix, NewTenant, NewTenants, Prefixes, QuotaPut, TenantChange
 from orchestrator.control.feed import named_tenant
 from orchestrator.policy.formats.native_values import at
 from orchestrator.store.points.records import Laggard

@@ -11,7 +11,7 @@ from api.answers import answer, answer_write, etag, reply
 from api.auth import Administrator, Caller, is_admin
 from api.context import ConditionDep, Limit, NumberMarker, NumberPath, OnceDep, ServicesDep, log_event
 from api.limits import SmallBody
-from api.schemas.tokens import Rotation, TokenRequest
+from api.schemas.tenants import Rotation, TokenRequest
 from orchestrator.errors import NotFound
 from orchestrator.store.records import Reply, Role, TokenRecord
 from orchestrator.store.unit import Unit

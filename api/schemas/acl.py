@@ -12,7 +12,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 from pydantic.json_schema import SkipJsonSchema
 
-from api.schemas.common import NAME
+from api.schemas.common import NAME, Incoming, PrefixText, read_prefix
+from orchestrator.policy.addresses import Prefix
+from orchestrator.store.acls.grouprows import MOST_MEMBERS
 
 ActionWord = Literal["permit", "deny"]
 DirectionWord = Literal["ingress", "egress"]
@@ -90,3 +92,21 @@ class AclDocument(_Document):
         default=None, description="in a PUT: refused unless the list is still at this version of this tenant"
     )
     rules: list[RuleDocument]
+
+
+Members = list[PrefixText]
+
+
+class MembersChange(Incoming):
+    """Members that come and members that go, in one change."""
+
+    add: Members = Field(default=[], max_length=MOST_MEMBERS, description="those that are there already stay")
+    remove: Members = Field(default=[], max_length=MOST_MEMBERS, description="each must be there")
+
+    def added_prefixes(self) -> tuple[Prefix, ...]:
+        """Raises BadInput with the place."""
+        return tuple(read_prefix(text, f"add[{index}]") for index, text in enumerate(self.add))
+
+    def removed_prefixes(self) -> tuple[Prefix, ...]:
+        """Raises BadInput with the place."""
+        return tuple(read_prefix(text, f"remove[{index}]") for index, text in enumerate(self.remove))

@@ -9,7 +9,7 @@ from pydantic import FailFast, Field
 from api.schemas.common import BIGGEST, Incoming, Name
 from api.schemas.domains import Interface
 from orchestrator.control.enforcement import Report
-from orchestrator.program.digest import DIGEST_BYTES
+from orchestrator.program.canonical import DIGEST_BYTES
 from orchestrator.stages import ENFORCING
 from orchestrator.store.points.records import PointReport
 from orchestrator.wire.points import PointState

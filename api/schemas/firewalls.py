@@ -1,13 +1,16 @@
-"""Firewall VNFs: what they are and what they say of their load."""
+"""Firewall VNFs of domains, and how traffic is spread over them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from api.schemas.common import BIGGEST, Incoming, Name
+from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
 from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.spread import Member, MemberState, Side
+from orchestrator.scaling.buckets import share
+from orchestrator.store.firewalls.spreads import SpreadRecord
 from orchestrator.store.records import FirewallRecord
 from orchestrator.wire import firewalls as wire
 from orchestrator.wire.firewalls import PlaneWord
@@ -36,3 +39,103 @@ class Load(Incoming):
 
     def record(self) -> wire.Load:
         return wire.Load(**self.model_dump())
+
+
+class SideBody(Incoming):
+    """One of a firewall's two links to the spreading switch."""
+
+    port: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,15}$", description="the switch's interface")]
+    mac: Annotated[str, Field(pattern=r"^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$", description="at the firewall's end")]
+
+    def side(self) -> Side:
+        return Side(self.port, int(self.mac.replace(":", ""), 16))
+
+    @classmethod
+    def of(cls, side: Side) -> SideBody:
+        return cls(port=side.port, mac=side.mac.to_bytes(6, "big").hex(":"))
+
+
+class Carrier(Incoming):
+    """A firewall that traffic is spread over."""
+
+    name: Name
+    number: Annotated[int, Field(ge=0, lt=1 << 32, description="of its own in the domain")]
+    left: SideBody = Field(description="towards clients")
+    right: SideBody = Field(description="towards hosts")
+    state: Literal["serving", "draining"] = Field(default="serving", description="draining: it gets nothing new")
+    weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
+
+    def member(self) -> Member:
+        sides = self.left.side(), self.right.side()
+        return Member(self.name, self.number, *sides, MemberState(self.state), self.weight)
+
+
+class SpreadDocument(Incoming):
+    """How a domain's traffic is to be spread."""
+
+    firewalls: Annotated[list[Carrier], Field(max_length=256)]
+    stateful: bool = Field(default=False, description="both directions of a connection go to the same firewall")
+    synchronised: bool = Field(
+        default=False,
+        description="the firewalls share their connections; the switch itself passes over one that is down",
+    )
+
+
+class SpreadWritten(Outgoing):
+    """The result of changing a spread.
+
+    The spreading switch must be read back at `generation`.
+    """
+
+    generation: int
+
+
+class Sharing(Outgoing):
+    """A firewall and its share."""
+
+    name: str
+    number: int
+    left: SideBody
+    right: SideBody
+    state: str = Field(description="serving, or draining: it gets nothing new")
+    weight: float = Field(description="its capacity, compared with the others'")
+    buckets: int = Field(description="of 256")
+
+
+class SpreadBody(Outgoing):
+    """How a domain's traffic is spread."""
+
+    generation: int = Field(description="grows with every change of who carries what; not the policy's")
+    enforced: int = Field(description="the newest generation that the spreading switch was read back at; 0: none yet")
+    stateful: bool = Field(description="both directions of a connection go to the same firewall")
+    synchronised: bool = Field(description="the firewalls share their connections")
+    firewalls: list[Sharing]
+    trouble: str | None = Field(description="what is wrong with the spreading switch, if anything is")
+
+    @classmethod
+    def of(cls, record: SpreadRecord) -> SpreadBody:
+        spread, held = record.spread, share(record.spread.owners)
+        firewalls = [
+            Sharing(
+                name=each.name,
+                number=each.number,
+                left=SideBody.of(each.left),
+                right=SideBody.of(each.right),
+                state=each.state.value,
+                weight=each.weight,
+                buckets=held.get(each.name, 0),
+            )
+            for each in spread.members
+        ]
+        return cls(
+            generation=record.generation, enforced=record.enforced, stateful=spread.stateful,
+            synchronised=spread.synchronised, firewalls=firewalls,
+            trouble=record.trouble,
+        )  # fmt: skip
+
+
+class SpreadReport(Incoming):
+    """State that a spreading switch's controller has read back."""
+
+    generation: Annotated[int, Field(ge=0, le=BIGGEST)]
+    trouble: str | None = Field(default=None, max_length=1024, description="what is wrong, if anything is")

@@ -26,7 +26,7 @@ from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store import Store, open_store
 from orchestrator.store.firewalls.records import FleetSettings
-from orchestrator.store.schema.fleet import fleet_members, fleet_samples
+from orchestrator.store.schema.firewalls import fleet_members, fleet_samples
 from orchestrator.store.sql.keys import to_micros
 from orchestrator.store.unit import Unit
 

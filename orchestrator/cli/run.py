@@ -3,23 +3,69 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.metadata
 import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 import typer.main
 
-from orchestrator.cli import streams
 from orchestrator.cli.exitcodes import ANSWER_IS_NO, DONE, EXIT_CODES, INTERRUPTED, NOT_THERE
 from orchestrator.cli.lazy import application
 from orchestrator.cli.shell import words_of_bash
 from orchestrator.cli.terminal import complain
 from orchestrator.cli.tree import TREE
 from orchestrator.errors import AclflowError
+
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+"""What writing ends with where the file is to blame, not who writes."""
+
+
+def stand_in() -> None:
+    """Open stand-ins for standard streams that are closed.
+
+    There is nothing to read, the output refuses, and nobody hears complaints. Otherwise the next file that is opened
+    would be taken for one of them, and what is said would be written there.
+    """
+    for name, number, flags in (
+        ("stdin", 0, os.O_RDONLY),
+        ("stdout", 1, os.O_RDONLY),  # writing fails as it does where nothing is open
+        ("stderr", 2, os.O_WRONLY),
+    ):
+        if getattr(sys, name) is None:
+            _open(number, flags)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def cannot_be_written(error: OSError) -> bool:
+    """Whether an error says that there is no more room, or nothing to write to."""
+    return error.errno in _UNWRITABLE
+
+
+def flush(stream: TextIO) -> None:
+    """Write out the rest of a stream.
+
+    Raises OSError where that cannot be; then nothing more is written, at exit neither.
+    """
+    try:
+        stream.flush()
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise error if isinstance(error, OSError) else BrokenPipeError from None
+
+
+def _open(number: int, flags: int) -> None:
+    """Have a descriptor lead nowhere."""
+    nowhere = os.open(os.devnull, flags)
+    if nowhere != number:
+        os.dup2(nowhere, number)
+        os.close(nowhere)
+
 
 _EXTENSION = re.compile(r"orchestrator\.\w+\._\w+'|'_\w+' from 'orchestrator\.")
 """How Python names an extension module that is missing."""
@@ -33,13 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     `arguments` are those after the program's name, by default the process'.
     """
-    streams.stand_in()
+    stand_in()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     code = _run(arguments)
     try:
-        streams.flush(sys.stdout)
+        flush(sys.stdout)
     except BrokenPipeError:  # whoever read our output is gone
         return code or ANSWER_IS_NO
     except OSError as error:
@@ -66,7 +112,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise
         complain(_reason(error))
         with contextlib.suppress(OSError):
-            streams.flush(sys.stdout)
+            flush(sys.stdout)
         return NOT_THERE
     return DONE
 
@@ -80,7 +126,7 @@ def _reason(error: Exception) -> str:
     """Why a command ends that did not expect to."""
     if isinstance(error, ImportError) and _EXTENSION.search(str(error)):
         return "the extension modules are not built: run `make` again in the checkout, or install aclflow again"
-    if isinstance(error, OSError) and streams.cannot_be_written(error):
+    if isinstance(error, OSError) and cannot_be_written(error):
         return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
     return f"a fault of the program itself: {type(error).__name__}: {error} (set {TRACEBACK}=1 to see where)"
 

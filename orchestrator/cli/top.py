@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
+import select
+import signal
 import sys
+import termios
 import time
-from collections.abc import Iterator, Sequence
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +29,53 @@ from orchestrator.client import Client
 from orchestrator.errors import BadInput
 from orchestrator.wire.codec import fill
 from orchestrator.wire.hits import DomainRuleHits
+
+END_OF_INPUT = "\x04"
+
+Wait = Callable[[float], str]
+"""Wait for a key, for so many seconds at most. "": none came, or the terminal has another size now."""
+
+
+@contextmanager
+def keys() -> Iterator[Wait]:
+    """Read single keys of standard input during the block.
+
+    There are none where the input is no terminal. To be used in the main thread.
+    """
+    if not sys.stdin.isatty():
+        yield _no_key
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    resized, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    handled = signal.signal(signal.SIGWINCH, lambda *_: None)
+    # by the handler itself: Python's own runs after a wait that the signal came just before, not in it
+    woken = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    try:
+        tty.setcbreak(terminal)
+        yield partial(_next, terminal, resized)
+    finally:
+        signal.set_wakeup_fd(woken)
+        signal.signal(signal.SIGWINCH, handled)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        os.close(resized)
+        os.close(tell)
+
+
+def _next(terminal: int, resized: int, seconds: float) -> str:
+    """Read past Python's buffer: what waits there would not wake anybody."""
+    ready, _, _ = select.select([terminal, resized], [], [], seconds)
+    if resized in ready:
+        os.read(resized, 4096)
+    if terminal not in ready:
+        return ""
+    return os.read(terminal, 1).decode("latin-1") or END_OF_INPUT
+
+
+def _no_key(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
+
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -162,8 +216,6 @@ def _print(client: Client, wanted: Wanted, shown: Shown, interval_s: float, *, o
 def _live(client: Client, wanted: Wanted, shown: Shown, interval_s: float) -> None:
     """A table that stays where it is, until q."""
     from rich.live import Live  # noqa: PLC0415 - only for people who look
-
-    from orchestrator.cli.keyboard import keys  # noqa: PLC0415 - only where there is a terminal
 
     with keys() as pressed, Live(screen=True, auto_refresh=False) as screen:
         key = ""

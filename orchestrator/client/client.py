@@ -11,28 +11,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from orchestrator.client.audit import AuditCalls
 from orchestrator.client.calls import GroupCalls, HistoryCalls, QuotaCalls, WaiverCalls
 from orchestrator.client.connections import Answer, Connections
-from orchestrator.client.counts import CountCalls
 from orchestrator.client.domains import DomainCalls
-from orchestrator.client.drafts import DraftCalls
-from orchestrator.client.enrolment import EnrolmentCalls
-from orchestrator.client.firewalls import FirewallCalls
-from orchestrator.client.fleet import FleetCalls
-from orchestrator.client.hits import HitCalls
+from orchestrator.client.enrolment import EnrolmentCalls, OnboardingCalls
+from orchestrator.client.fleet import FirewallCalls, FleetCalls
+from orchestrator.client.hits import CountCalls, HitCalls
 from orchestrator.client.lists import PARTS, AclSeen, Part, Review, RuleSeen, Standing, Trace
-from orchestrator.client.onboarding import OnboardingCalls
 from orchestrator.client.packetlog import PacketLogCalls
 from orchestrator.client.paths import once_header, rule_path, tenant_path
 from orchestrator.client.placement import PlacementCalls
 from orchestrator.client.points import PointCalls
 from orchestrator.client.pops import PopCalls
-from orchestrator.client.proposals import ProposalCalls
+from orchestrator.client.proposals import DraftCalls, ProposalCalls
 from orchestrator.client.records import Page, Written
 from orchestrator.client.spread import SpreadCalls
 from orchestrator.client.stream import follow_events
-from orchestrator.client.tokens import TokenCalls
+from orchestrator.client.tokens import AuditCalls, TokenCalls
 from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, json_of, trust_of, written
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix

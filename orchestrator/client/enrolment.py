@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.client.paths import domain_path, enforcer_path, quote_segment
+from orchestrator.client.paths import domain_path, enforcer_path, once_header, quote_segment
 from orchestrator.client.transport import ANY_VERSION, Transport, document_of
 from orchestrator.wire.enrolment import (
     Authority,
@@ -16,6 +16,7 @@ from orchestrator.wire.enrolment import (
     NewGroupToken,
     Revoked,
 )
+from orchestrator.wire.onboarding import MachineOnboarding
 
 
 class EnrolmentCalls:
@@ -118,3 +119,35 @@ class EnrolmentCalls:
     def revoke_certificate(self, serial: str) -> None:
         """Make a certificate invalid, at once. Raises NotFound."""
         self._service.write("DELETE", f"/v1/certificates/{quote_segment(serial)}", etag=ANY_VERSION)
+
+
+class OnboardingCalls:
+    """Machines that become hosts."""
+
+    _service: Transport
+
+    def onboard(self, domain: str, asked: Mapping[str, object], *, key: str | None = None) -> MachineOnboarding:
+        """Start to make a machine a host.
+
+        `asked` is as the REST interface says it (`NewHost`).
+
+        Raises BadInput, Conflict, NotFound.
+        """
+        path = f"{domain_path(domain)}/hosts"
+        return document_of(MachineOnboarding, self._service.write("POST", path, body=asked, headers=once_header(key)))
+
+    def onboarding(self, domain: str, host: str) -> MachineOnboarding:
+        """How far a machine is. Raises NotFound."""
+        return self._service.read_document(MachineOnboarding, _path(domain, host))
+
+    def onboardings(self, domain: str) -> Iterator[MachineOnboarding]:
+        """All of a domain, by the name of the host."""
+        return self._service.documents(MachineOnboarding, f"{domain_path(domain)}/onboardings")
+
+    def give_back(self, domain: str, host: str) -> MachineOnboarding:
+        """Have a machine's switch closed, and the host forgotten. Raises NotFound, Conflict."""
+        return document_of(MachineOnboarding, self._service.write("DELETE", _path(domain, host)))
+
+
+def _path(domain: str, host: str) -> str:
+    return f"{domain_path(domain)}/onboardings/{quote_segment(host)}"

@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any
 
-from orchestrator.client.paths import domain_path, enforcer_path, quote_segment
+from orchestrator.client.paths import domain_path, enforcer_path, once_header, quote_segment
 from orchestrator.client.records import Json
-from orchestrator.client.transport import ANY_VERSION, Transport, document_of, json_of
+from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, json_of
 from orchestrator.errors import NotFound
 from orchestrator.policy.addresses import parse_address
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import parse_protocol
 from orchestrator.scaling.capacity import Measured
+from orchestrator.wire.firewalls import Firewall, Load
 from orchestrator.wire.fleet import (
     CapacityVersion,
     CapacityVersions,
@@ -108,3 +109,28 @@ def _packet(body: Json) -> Packet:
     protocol = body["protocol"] if isinstance(body["protocol"], int) else parse_protocol(body["protocol"])
     numbers = ("source_port", "destination_port", "icmp_type", "icmp_code", "tcp_flags", "later_fragment")
     return Packet(family, source, destination, protocol, **{name: body[name] for name in numbers})
+
+
+class FirewallCalls:
+    """Firewall VNFs of domains."""
+
+    _service: Transport
+
+    def firewalls(self, domain: str) -> Iterator[Firewall]:
+        """The firewalls of a domain, by name."""
+        return self._service.documents(Firewall, f"{domain_path(domain)}/firewalls")
+
+    def add_firewall(self, domain: str, name: str, plane: str, *, key: str | None = None) -> int:
+        """Onboard a firewall; returns the generation it must reach. Raises Conflict, and NotExpressible or TooLarge
+        where it cannot carry what the domain's lists say."""
+        path, body = f"{domain_path(domain)}/firewalls", {"name": name, "plane": plane}
+        return generation_of(self._service.write("POST", path, body=body, headers=once_header(key)))
+
+    def remove_firewall(self, domain: str, name: str) -> int:
+        """Returns the new generation. Raises NotFound."""
+        path = f"{domain_path(domain)}/firewalls/{quote_segment(name)}"
+        return generation_of(self._service.write("DELETE", path, etag=ANY_VERSION))
+
+    def report_load(self, domain: str, enforcer: int, load: Load) -> None:
+        """Tell the load of the firewall that bears the enforcer's name."""
+        self._service.ask("PUT", f"{enforcer_path(domain, enforcer)}/load", body=asdict(load))

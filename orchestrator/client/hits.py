@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from orchestrator.client.paths import domain_path, tenant_path
-from orchestrator.client.transport import Transport
+from orchestrator.client.paths import domain_path, enforcer_path, quote_segment, tenant_path
+from orchestrator.client.transport import Transport, document_of
+from orchestrator.program.countframes import MEDIA_TYPE, CountClaim
 from orchestrator.wire.codec import fill
-from orchestrator.wire.hits import DomainHits, HitsPage, HitSummary, RuleHits, Unused
+from orchestrator.wire.hits import DomainHits, HitsPage, HitSummary, RefusedHosts, RuleHits, Unused
 
 HOST_TIER = "host"
 
@@ -109,3 +110,22 @@ class HitCalls:
 def _tenant_hits(rules: Iterable[RuleHits], page: HitsPage) -> TenantHits:
     ends = {name: fill(RuleHits, getattr(page, name), rule=name, lifted=False, history=None) for name in _ENDS}
     return TenantHits(tuple(rules), **ends)
+
+
+class CountCalls:
+    """An enforcement point's calls about counters."""
+
+    _service: Transport
+
+    def claim_counts(self, domain: str, enforcer: int, host: str) -> CountClaim:
+        """Become the counter of a host, by our epoch.
+
+        Raises NotFound, and Conflict: somebody later counts it.
+        """
+        answer = self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/counts/{quote_segment(host)}/claim")
+        return CountClaim.of(answer.content)
+
+    def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:
+        """Report counts; return the hosts counted by others, or to be claimed anew."""
+        path, headers = f"{enforcer_path(domain, enforcer)}/counts", {"Content-Type": MEDIA_TYPE}
+        return document_of(RefusedHosts, self._service.ask("POST", path, body=frames, headers=headers)).refused

@@ -28,7 +28,7 @@ from orchestrator.control.sealedsteps import SealedSteps
 from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Programs, Tiers
 from orchestrator.errors import NotFound, Stale
-from orchestrator.memory import give_back
+from orchestrator.interpreter import give_back
 from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.model import ReturnTraffic
 from orchestrator.program.delta import apply

@@ -28,18 +28,19 @@ from typing import Protocol, runtime_checkable
 
 import structlog
 
+from orchestrator import interpreter
 from orchestrator.client import Held
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.nftables.served import REHOME
-from orchestrator.enforce import convoy, interpreter, load
+from orchestrator.enforce import convoy, load
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.filters.nflog import PacketReports, Seen
 from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.enrolment import Membership, kept_fresh, obtain_admission
 from orchestrator.enforce.gap import stamp_of
+from orchestrator.enforce.guardtable import leg_guard
 from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
-from orchestrator.enforce.legguard import leg_guard
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.report import Reporter, ReportSink
 from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
@@ -377,7 +378,7 @@ def run_agent(settings: AgentSettings) -> None:
     if admission is None:
         return
     agent = Agent(settings, state, admission.credentials, admission.service)
-    interpreter.prepare()
+    interpreter.prepare_interpreter()
     agent.start()
     with kept_fresh(admission.renewal()):
         stopping.wait()

@@ -19,8 +19,8 @@ from typing import Protocol
 
 import structlog
 
+from orchestrator import interpreter
 from orchestrator.client import Client, Host
-from orchestrator.enforce import interpreter
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
@@ -224,7 +224,7 @@ def run_controller(settings: ControllerSettings) -> None:
     service, credentials = admission.service, admission.credentials
     settings = _listening(settings, state, credentials)
     controller = Controller(settings, state, credentials, _service_of_controller(settings, service))
-    interpreter.prepare()
+    interpreter.prepare_interpreter()
     keep_gathered()
     controller.start()
     refuse = partial(_refuse, controller, state, service, credentials.domain)

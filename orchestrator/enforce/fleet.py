@@ -16,7 +16,7 @@ import structlog
 from orchestrator.client import Host
 from orchestrator.enforce import convoy
 from orchestrator.enforce.counting import Counting
-from orchestrator.enforce.drivers.openflow import packetin
+from orchestrator.enforce.drivers.openflow import headers
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.loop import Loop
@@ -183,7 +183,7 @@ class Fleet:
     def seen(self, channel: Channel, message: bytes) -> None:
         """A switch shows us a packet that a rule with `log` decided."""
         member = self.members.get(channel.datapath_id)
-        shown = packetin.read(message)
+        shown = headers.read_packet_in(message)
         if member is not None and shown is not None:
             self._seen(member.host.name, *shown)
 

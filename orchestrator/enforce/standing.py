@@ -22,10 +22,10 @@ from typing import Protocol
 
 from orchestrator.enforce.changing import Changing
 from orchestrator.enforce.driver import Driver, Stamp
+from orchestrator.program.canonical import DIGEST_BYTES
+from orchestrator.program.counts import READ_EVERY_S
 from orchestrator.program.delta import Delta
-from orchestrator.program.digest import DIGEST_BYTES
 from orchestrator.program.flows import U64, FlowTable
-from orchestrator.program.periods import READ_EVERY_S
 from orchestrator.program.program import Program
 from orchestrator.wire.points import PointState
 

@@ -19,7 +19,7 @@ from orchestrator.placement.lifting import LiftedRule
 from orchestrator.placement.popularity import Sample, Thresholds, prioritise
 from orchestrator.placement.savings import Prospect
 from orchestrator.policy.model import RuleId
-from orchestrator.program.periods import READ_EVERY_S
+from orchestrator.program.counts import READ_EVERY_S
 
 MOST_LIFTED = 256
 """No budget may be larger: lifted rules are looked at before all others."""

@@ -397,3 +397,12 @@ def _after_by_part(parts: Parts, gone: list[Line], come: list[Line]) -> Parts:
         after.pop(part, None)
         after.update({part: Block.of_lines(kept)} if kept else {})
     return after
+
+
+def digest(flows: FlowTable, ports: tuple[str, ...]) -> bytes:
+    """Return the 16-byte Merkle digest of a program's rows and symbols, made from scratch.
+
+    It covers every row's key and value and what the symbols stand for. Row order, padding and the numbering of
+    instruction lists do not count.
+    """
+    return Blocks.of(flows).digest(ports)

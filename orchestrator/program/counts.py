@@ -126,3 +126,7 @@ def _add_runs(column: I64, starts: npt.NDArray[np.intp]) -> I64:
 _NOTHING: I64 = np.empty(0, np.int64)
 
 NO_COUNTS = Counts(np.empty(0, np.uint64), _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+
+
+READ_EVERY_S = 5.0
+"""Their counters are read so often, and what is new is told."""

@@ -19,7 +19,7 @@ from sqlalchemy import Row, delete, func, insert, select
 from orchestrator.errors import NotFound
 from orchestrator.identity.trail import PRUNED
 from orchestrator.store.chains import NO_ROWS, Head
-from orchestrator.store.schema.audit import audit, audit_anchors
+from orchestrator.store.schema.logs import audit, audit_anchors
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction

@@ -37,8 +37,7 @@ from orchestrator.store.prefixrows import owned_prefixes
 from orchestrator.store.records import Change, DomainRecord, OperatorRules, PolicySnapshot
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import domains, events, hosts, operator_rules, prefixes, tenants
-from orchestrator.store.schema.fleet import fleets
-from orchestrator.store.schema.pops import EDGE
+from orchestrator.store.schema.firewalls import EDGE, fleets
 from orchestrator.store.sites import Sites
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import Touched, expect

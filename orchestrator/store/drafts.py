@@ -12,7 +12,7 @@ from sqlalchemy import Row, bindparam, delete, func, insert, select
 from orchestrator.errors import BadInput, NotFound, TooLarge
 from orchestrator.policy.formats.native import acl_text
 from orchestrator.policy.model import Acl
-from orchestrator.store.schema.drafts import expectations, shared_drafts
+from orchestrator.store.schema.acls import expectations, shared_drafts
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.tokens import name_of_author

@@ -30,8 +30,7 @@ from orchestrator.errors import Busy, Unreachable
 from orchestrator.store.acls.cache import AclCache
 from orchestrator.store.chains import Chain
 from orchestrator.store.migrate import prepare
-from orchestrator.store.policycache import PolicyCache
-from orchestrator.store.pops.cache import PopCache
+from orchestrator.store.policycache import PolicyCache, PopCache
 from orchestrator.store.principals import PrincipalCache
 from orchestrator.store.records import Committed, Principal
 from orchestrator.store.sql.clock import DatabaseClock, SteadyClock, utc_now

@@ -28,8 +28,8 @@ from orchestrator.errors import NotFound
 from orchestrator.eventkinds import OBSERVED, About, about
 from orchestrator.store.audit import BY_ITSELF, NO_DIGESTS, Actor, Audit, Digests
 from orchestrator.store.records import EventPage, LoggedEvent
-from orchestrator.store.schema.audit import audit
 from orchestrator.store.schema.core import events
+from orchestrator.store.schema.logs import audit
 from orchestrator.store.sql.database import LOG_LOCK
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Prepared

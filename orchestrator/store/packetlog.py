@@ -24,7 +24,7 @@ from orchestrator.policy.loglimit import USUAL, LogLimit
 from orchestrator.policy.model import Action, Direction, Packet
 from orchestrator.program.sightings import packet_from_json, packet_to_json
 from orchestrator.store.schema.core import enforcers, tenants
-from orchestrator.store.schema.packetlog import log_limits, packet_log, packet_log_feeds
+from orchestrator.store.schema.logs import log_limits, packet_log, packet_log_feeds
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import Transaction
 

@@ -1,24 +1,69 @@
-"""The last policy of every domain in memory.
-
-The transaction that moves the generation on and changes nothing but access lists takes over the rest of it
-(`Domains.policy`). Where other services share the store, their notices say which commits changed nothing but lists, and
-of which tenants: while there is a notice of every generation since the policy in memory, it is taken over as well.
-"""
+"""The newest policy and point of presence of every domain, in memory."""
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict, deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Generic, Protocol, TypeVar
 
-from orchestrator.store.newest import Newest
+from orchestrator.store.pops.records import Pop
 from orchestrator.store.records import ListsChanged, PolicySnapshot
+
+
+class OfGeneration(Protocol):
+    """A value that knows the generation at which it was read."""
+
+    @property
+    def generation(self) -> int:
+        """The domain's."""
+        ...
+
+
+T = TypeVar("T", bound=OfGeneration)
+
+
+class Newest(Generic[T]):
+    """The newest value of every domain in memory, by the generation it was read at. Safe between threads.
+
+    So it is never wrong and never needs to be told of a change: a value serves at exactly its generation. Beside other
+    processes it is merely of no use for one read.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, T] = {}
+
+    def get(self, domain: str) -> T | None:
+        """The newest that was read here and is committed."""
+        return self._known.get(domain)
+
+    def put(self, domain: str, value: T) -> None:
+        """Keep a committed one, unless a newer one is kept."""
+        with self._lock:
+            before = self._known.get(domain)
+            if before is None or before.generation <= value.generation:
+                self._known[domain] = value
+
+    def drop(self, domain: str) -> None:
+        """Forget a domain that is no more."""
+        with self._lock:
+            self._known.pop(domain, None)
+
 
 _MOST_NOTED = 64
 
 
 class PolicyCache(Newest[PolicySnapshot]):
-    """The shared memory of policies."""
+    """The last policy of every domain.
+
+    The transaction that moves the generation on and changes nothing but access lists takes over the rest of it
+    (`Domains.policy`). Where other services share the store, their notices say which commits changed nothing but lists,
+    and of which tenants: while there is a notice of every generation since the policy in memory, it is taken over as
+    well.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,3 +95,19 @@ class PolicyCache(Newest[PolicySnapshot]):
         super().drop(domain)
         with self._lock:
             self._noted.pop(domain, None)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPop:
+    """A domain's PoP at a generation; None where it has none."""
+
+    generation: int
+    pop: Pop | None
+
+
+class PopCache(Newest[KnownPop]):
+    """Each domain's point of presence, as programs are made of it.
+
+    Everything in a PoP that a program is made of moves the domain's generation; a transaction that changes nothing but
+    access lists takes it over to the next (`Pops.of_domain`).
+    """

@@ -18,8 +18,8 @@ from sqlalchemy import Row, delete, func, insert, select, update
 
 from orchestrator.errors import BadPolicy, Conflict, NotFound, TooLarge
 from orchestrator.store.records import Bearing
+from orchestrator.store.schema.acls import proposals
 from orchestrator.store.schema.core import domains, tenants
-from orchestrator.store.schema.drafts import proposals
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import Transaction, one_line
 from orchestrator.wire.common import Approvals, Proposal, ProposalKind

@@ -17,11 +17,10 @@ from orchestrator.errors import BadInput, NotFound, Stale
 from orchestrator.policy.formats.native_values import at, read_text
 from orchestrator.store.acls.cache import AclCache, CachedAcl, ListMoves
 from orchestrator.store.chains import Chain, EditedRows, Head
-from orchestrator.store.policycache import PolicyCache
-from orchestrator.store.pops.cache import KnownPop, PopCache
+from orchestrator.store.policycache import KnownPop, PolicyCache, PopCache
 from orchestrator.store.records import ListsChanged, PolicySnapshot
 from orchestrator.store.schema.core import counters, domains, enforcers, hosts, tenants, tokens
-from orchestrator.store.schema.fleet import fleet_members
+from orchestrator.store.schema.firewalls import fleet_members
 from orchestrator.store.sql.faults import translate_faults
 from orchestrator.store.sql.keys import to_micros
 from orchestrator.store.sql.prepared import Prepared, Rows, driver_of

@@ -8,8 +8,8 @@ from served import Served
 
 from api import limits, problems
 from api.context import read_body
+from api.schemas.acl import MembersChange
 from api.schemas.enforcers import ReportBody
-from api.schemas.groups import MembersChange
 from orchestrator.client import Client
 from orchestrator.errors import BadInput
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.bench.elastic import receiver, sender, talkers
-from orchestrator.bench.elastic.outcome import Seen, conclude, when_sent
-from orchestrator.bench.elastic.suite import FRAME_OCTETS, Phase, Sizes
+from orchestrator.bench.elastic.suite import FRAME_OCTETS, Phase, Seen, Sizes, conclude, when_sent
 from orchestrator.bench.results import Results
 
 SIZES = Sizes(0.5, (Phase(10, 0.5), Phase(10, 2.5), Phase(5, 0.5)), cap_mbps=8.0, connections=3, runs=1)

@@ -7,8 +7,8 @@ import pytest
 from orchestrator.bench.acl_size import suite as acl_size
 from orchestrator.bench.acl_size.suite import LAST_MATCH, VNF_ACL, VNF_ACL_LIBC, Way
 from orchestrator.bench.promotion import outcome as promotion
-from orchestrator.bench.promotion.ways import FIRST_MATCH, SYSTEM
-from orchestrator.bench.promotion.ways import Way as Lifting
+from orchestrator.bench.promotion.outcome import FIRST_MATCH, SYSTEM
+from orchestrator.bench.promotion.outcome import Way as Lifting
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import Clients
 from orchestrator.bench.traffic.gauges import Metric

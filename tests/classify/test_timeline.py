@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from orchestrator.classify import captures as reading
 from orchestrator.classify.captures import Capture
 from orchestrator.classify.frames import NO_TIME, Frames, read_frames
-from orchestrator.classify.kinds import kinds_of
 from orchestrator.classify.packets import SEEN
+from orchestrator.classify.replay import kinds_of
 from orchestrator.classify.timeline import MOST_BINS, WIDTHS, Fate, Timeline
 
 SECOND = 1_000_000_000

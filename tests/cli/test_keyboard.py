@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from patience import PATIENCE_S
 
-from orchestrator.cli.keyboard import END_OF_INPUT, keys
+from orchestrator.cli.top import END_OF_INPUT, keys
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from strategies import FAR_POOL, OWN_POOL, PORT_POOL, acls
 
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.compile.lists import atoms as atoms_module
-from orchestrator.compile.lists import columns
 from orchestrator.compile.lists.atoms import atoms, atoms_by_column
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Rule
@@ -38,7 +37,7 @@ def chosen(found: tuple[list[Any], Any]) -> list[Any]:
 
 @given(acls(max_rules=10), st.sampled_from(NAMES))
 def test_distinct_values_are_those_of_python(acl: Acl, names: tuple[str, ...]) -> None:
-    fast, plain = columns.distinct(acl.rules, *names), reference_distinct(acl.rules, *names)
+    fast, plain = atoms_module.distinct(acl.rules, *names), reference_distinct(acl.rules, *names)
     assert chosen(fast) == chosen(plain)
     assert len(fast[0]) == len(plain[0]), "told apart by identity"
     assert len(set(fast[1].tolist())) == len(fast[0])
@@ -53,8 +52,8 @@ PREFIXES = st.one_of(
 
 @given(st.lists(PREFIXES), st.lists(st.sampled_from(PORT_POOL)))
 def test_prefixes_and_ranges_are_read_whole(prefixes: list[Prefix], ranges: list[PortRange]) -> None:
-    assert np.array_equal(columns.prefix_words(prefixes), reference_prefix_words(prefixes))
-    assert np.array_equal(columns.range_words(ranges), reference_range_words(ranges))
+    assert np.array_equal(atoms_module.prefix_words(prefixes), reference_prefix_words(prefixes))
+    assert np.array_equal(atoms_module.range_words(ranges), reference_range_words(ranges))
 
 
 PLAIN = {
@@ -95,20 +94,20 @@ class Unslotted:
 
 def test_objects_of_any_type_are_read() -> None:
     mixed: list[Any] = [PortRange(1, 2), Unslotted(3, 4), PortRange(5, 6)]
-    assert columns.range_words(mixed).tolist() == [[1, 2], [3, 4], [5, 6]]
-    values, which = columns.distinct(mixed, "low")
+    assert atoms_module.range_words(mixed).tolist() == [[1, 2], [3, 4], [5, 6]]
+    values, which = atoms_module.distinct(mixed, "low")
     assert [values[place] for place in which] == [1, 3, 5]
 
 
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda: columns.distinct([1], "nothing_such"), AttributeError),
-        (lambda: columns.distinct([1]), ValueError),
-        (lambda: columns.distinct(1, "real"), TypeError),  # type: ignore[arg-type]
-        (lambda: columns.range_words([Unslotted(1, "x")]), TypeError),  # type: ignore[list-item]
-        (lambda: columns.range_words([Unslotted(-1, 1)]), OverflowError),  # type: ignore[list-item]
-        (lambda: columns.prefix_words([PortRange(1, 2)]), AttributeError),  # type: ignore[list-item]
+        (lambda: atoms_module.distinct([1], "nothing_such"), AttributeError),
+        (lambda: atoms_module.distinct([1]), ValueError),
+        (lambda: atoms_module.distinct(1, "real"), TypeError),  # type: ignore[arg-type]
+        (lambda: atoms_module.range_words([Unslotted(1, "x")]), TypeError),  # type: ignore[list-item]
+        (lambda: atoms_module.range_words([Unslotted(-1, 1)]), OverflowError),  # type: ignore[list-item]
+        (lambda: atoms_module.prefix_words([PortRange(1, 2)]), AttributeError),  # type: ignore[list-item]
     ],
 )
 def test_what_cannot_be_read_is_an_error(call: Any, error: type[Exception]) -> None:
@@ -122,7 +121,7 @@ def test_nothing_is_leaked_or_lost() -> None:
     objects = [Unslotted(marker, 1) for _ in range(50)]
     before = sys.getrefcount(marker)
     for _ in range(1000):
-        columns.distinct(objects, "low", "high")
+        atoms_module.distinct(objects, "low", "high")
     assert sys.getrefcount(marker) == before
 
 

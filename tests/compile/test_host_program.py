@@ -34,8 +34,8 @@ from orchestrator.policy.model import (
 )
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
+from orchestrator.program.blocks import digest
 from orchestrator.program.delta import Delta, apply, between, difference
-from orchestrator.program.digest import digest
 from orchestrator.program.flows import SYMBOL_BASE
 from orchestrator.program.program import UPLINK, Program
 from orchestrator.program.wire import encode_program

@@ -40,8 +40,8 @@ from orchestrator.policy.model import (
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, IPV6_FRAGMENT, TCP, UDP
 from orchestrator.policy.tcpflags import FlagMatch
+from orchestrator.program.blocks import digest
 from orchestrator.program.delta import apply
-from orchestrator.program.digest import digest
 from orchestrator.program.program import Program, Tier
 
 NO_CHECKS = list(HealthCheck)

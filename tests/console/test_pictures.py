@@ -6,9 +6,8 @@ import datetime as dt
 import re
 from xml.etree import ElementTree as Xml
 
-from api.console.pictures.lifts import lifted_over_time
-from api.console.pictures.path import way
-from api.console.pictures.rates import rates_of
+from api.console.pages.trace import draw_way
+from api.console.pictures.overtime import lifted_over_time, rates_of
 from api.console.pictures.series import Series, series_picture
 from api.console.pictures.topology import Column, Node, domain_picture
 from orchestrator.client import Step
@@ -26,7 +25,7 @@ def texts(drawn: str) -> list[str]:
 
 def test_the_way_of_a_packet_ends_where_it_is_denied() -> None:
     steps = [Step("a", "egress", "permit", "out"), Step("b", "ingress", "deny", None)]
-    drawn = way(steps, "192.0.2.1", "198.51.100.1", permitted=False)
+    drawn = draw_way(steps, "192.0.2.1", "198.51.100.1", permitted=False)
     said = texts(drawn)
     assert said[:2] == ["from", "192.0.2.1"]
     assert "egress list of a" in said
@@ -36,7 +35,7 @@ def test_the_way_of_a_packet_ends_where_it_is_denied() -> None:
 
 
 def test_the_way_of_a_permitted_packet_reaches_its_destination() -> None:
-    said = texts(way([Step(None, None, "permit", "dhcp")], "::1", "::2", permitted=True))
+    said = texts(draw_way([Step(None, None, "permit", "dhcp")], "::1", "::2", permitted=True))
     assert said[-2:] == ["to", "::2"]
     assert "operator's rules" in said
 
@@ -69,7 +68,7 @@ def test_an_empty_domain_can_be_drawn() -> None:
 
 def test_names_are_text_and_nothing_else() -> None:
     drawn = domain_picture(NASTY, [Column(NASTY, (Node(NASTY, NASTY, "warn"),))], {NASTY: NASTY})
-    drawn += way([Step(NASTY, "ingress", "deny", NASTY)], NASTY, NASTY, permitted=False)
+    drawn += draw_way([Step(NASTY, "ingress", "deny", NASTY)], NASTY, NASTY, permitted=False)
     drawn += series_picture([NOON], [Series(NASTY, [1], limits=((NASTY, 2),))], dt.UTC)
     assert "<script" not in drawn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.control.pops.windows import NEVER, Windows
+from orchestrator.control.pops.pacing import NEVER, Windows
 
 _EXACT = 1e-9
 SERVERS = ("s1", "s2")

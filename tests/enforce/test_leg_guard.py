@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
-from orchestrator.enforce.legguard import leg_guard
+from orchestrator.enforce.guardtable import leg_guard
 from orchestrator.errors import Refused
 
 LEGS = Legs(("left",), ("right",))

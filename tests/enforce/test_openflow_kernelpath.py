@@ -10,7 +10,7 @@ from enforce.loop_bench import SLOW, Bench, goal_after
 from orchestrator.compile.host import compile_host
 from orchestrator.compile.pipelines.host import SERVICES_PORT, Table
 from orchestrator.enforce.changing import finish
-from orchestrator.enforce.drivers.openflow import kernelpath
+from orchestrator.enforce.drivers.openflow import ownrows
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
 from orchestrator.enforce.gap import stamp_of
@@ -44,16 +44,16 @@ def whole(wanted: Program) -> Delta:
 
 
 def answers(flows: FlowTable) -> list[Flow]:
-    return [row for row in flows.rows() if kernelpath.is_answer(row)]
+    return [row for row in flows.rows() if ownrows.is_answer(row)]
 
 
 def askings(flows: FlowTable) -> list[Flow]:
-    return [row for row in flows.rows() if row.instructions == kernelpath.ASKING_BACK]
+    return [row for row in flows.rows() if row.instructions == ownrows.ASKING_BACK]
 
 
 def test_a_program_has_one_row_that_the_kernel_does_not_know() -> None:
     (answer,) = answers(program().flows)
-    assert kernelpath.adapted_row(answer) == replace(answer, instructions=kernelpath.ASKING_BACK)
+    assert ownrows.adapt_row(answer) == replace(answer, instructions=ownrows.ASKING_BACK)
 
 
 def test_all_other_rows_stay_as_they_are() -> None:
@@ -62,9 +62,9 @@ def test_all_other_rows_stay_as_they_are() -> None:
         Policy((SHOP,), endpoints=(replace(WEB, mac=0x021000040102),)), domain="pop1", generation=1
     ).flows
     (answer,) = answers(wanted)
-    adapted = kernelpath.adapt_rows(wanted)
-    assert adapted.rows() == [kernelpath.adapted_row(row) if row == answer else row for row in wanted.rows()]
-    assert kernelpath.adapt_rows(adapted) is adapted
+    adapted = ownrows.adapt_rows(wanted)
+    assert adapted.rows() == [ownrows.adapt_row(row) if row == answer else row for row in wanted.rows()]
+    assert ownrows.adapt_rows(adapted) is adapted
 
 
 def test_it_asks_back_and_holds_all_else_as_it_is() -> None:

@@ -16,7 +16,7 @@ from patience import PATIENCE_S
 
 from orchestrator.compile.openflow.instructions import reporting
 from orchestrator.enforce.driver import Stamp
-from orchestrator.enforce.drivers.openflow import compat, frames, messages, packetin
+from orchestrator.enforce.drivers.openflow import compat, frames, headers, messages
 from orchestrator.enforce.drivers.openflow.app import Connection
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel
 from orchestrator.enforce.drivers.openflow.device import Switch
@@ -71,7 +71,7 @@ def test_a_packet_that_a_rule_shows_is_passed_on_as_it_came(
     assert switch.forward(frames.frame(packet, src_mac=1, dst_mac=2, payload=b""), "p1") == []
     observer.wait("connected", "seen")
     (message,) = observer.shown
-    shown = packetin.read(message)
+    shown = headers.read_packet_in(message)
     assert shown is not None
     assert shown[:2] == (rule(5).cookie, packet)
     assert launcher.faults == 0

@@ -28,10 +28,9 @@ from orchestrator.compile.filters.queuerows import QueueRow
 from orchestrator.enforce.agent import close_if_bare
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.queue import engine, lists
-from orchestrator.enforce.drivers.queue.engine import Engine, Setup
+from orchestrator.enforce.drivers.queue.engine import Engine, Reports, Setup
 from orchestrator.enforce.drivers.queue.lists import Judged, Lists
 from orchestrator.enforce.drivers.queue.machine import Batch, Batching
-from orchestrator.enforce.drivers.queue.reports import Reports
 from orchestrator.enforce.drivers.queue.tool import Led, queue_driver
 from orchestrator.errors import Missing, Refused, TooLarge
 from orchestrator.policy.addresses import Family

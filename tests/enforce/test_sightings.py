@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.enforce.drivers.openflow import frames, packetin
+from orchestrator.enforce.drivers.openflow import frames, headers
 from orchestrator.enforce.sightings import Lookout
 from orchestrator.errors import BadInput, Unreachable
 from orchestrator.policy.addresses import Family
@@ -132,17 +132,17 @@ def shown(frame: bytes, *, reason: int = 1, cookie: int = 0xAC11 << 48 | 5, whol
 @given(st.integers(0, 1400))
 def test_a_packet_is_read_from_what_was_cut_off(payload: int) -> None:
     frame = frames.frame(SYN, src_mac=1, dst_mac=2, payload=bytes(payload))
-    assert packetin.read(shown(frame[:128], whole=len(frame))) == (0xAC11 << 48 | 5, SYN, len(frame))
+    assert headers.read_packet_in(shown(frame[:128], whole=len(frame))) == (0xAC11 << 48 | 5, SYN, len(frame))
 
 
 @given(st.binary(max_size=80))
 def test_whatever_a_switch_sends_is_no_reason_to_fail(octets: bytes) -> None:
-    packetin.read(octets)
-    packetin.read(shown(octets))
+    headers.read_packet_in(octets)
+    headers.read_packet_in(shown(octets))
 
 
 def test_what_no_rule_shows_is_not_taken() -> None:
     frame = frames.frame(SYN, src_mac=1, dst_mac=2, payload=b"")
-    assert packetin.read(shown(frame, reason=0)) is None
+    assert headers.read_packet_in(shown(frame, reason=0)) is None
     arp = frames.ethernet(1, 2, frames.ARP, frames.arp(1, 1, 0x0A000001, 0, 0x0A000002))
-    assert packetin.read(shown(arp)) is None
+    assert headers.read_packet_in(shown(arp)) is None

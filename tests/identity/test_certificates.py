@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from identity.handshake import shake, written
 
+from orchestrator import serving as own
 from orchestrator.enforce.drivers.openflow.stream import Tls, hosts_named, tls_context
 from orchestrator.errors import BadInput, Conflict, Missing
-from orchestrator.identity import service as own
 from orchestrator.identity.authority import BACKDATED, MACHINE_LASTS, Authority, Issued
 from orchestrator.identity.files import AuthorityDir, encoded_key, parsed_certificate, read_certificate, read_key
 from orchestrator.identity.names import Subject, Usage
@@ -307,10 +307,10 @@ def test_the_service_keeps_its_certificate_until_it_is_time(tmp_path: Path) -> N
     place = AuthorityDir(tmp_path / "authority")
     ours = place.create("x", NOW)
     names = ["a.example", "127.0.0.1"]
-    assert own.ensure(place, ours, names, NOW)
-    assert not own.ensure(place, ours, names, NOW + own.RENEWED_AFTER - dt.timedelta(minutes=1))
-    assert own.ensure(place, ours, names, NOW + own.RENEWED_AFTER + dt.timedelta(minutes=1))
-    assert own.ensure(place, ours, ["b.example"], NOW)
+    assert own.ensure_certificate(place, ours, names, NOW)
+    assert not own.ensure_certificate(place, ours, names, NOW + own.RENEWED_AFTER - dt.timedelta(minutes=1))
+    assert own.ensure_certificate(place, ours, names, NOW + own.RENEWED_AFTER + dt.timedelta(minutes=1))
+    assert own.ensure_certificate(place, ours, ["b.example"], NOW)
 
 
 @pytest.mark.parametrize("fault", ["other key", "no key", "other authority", "nonsense"])
@@ -318,7 +318,7 @@ def test_a_pair_that_does_not_fit_is_made_anew(tmp_path: Path, fault: str) -> No
     """As a service that was killed between the two files would find it, or one whose authority is a new one."""
     place = AuthorityDir(tmp_path / "authority")
     ours = place.create("x", NOW)
-    own.ensure(place, ours, ["a.example"], NOW)
+    own.ensure_certificate(place, ours, ["a.example"], NOW)
     match fault:
         case "other key":
             place.service_key.write_bytes(place.key.read_bytes())
@@ -328,7 +328,7 @@ def test_a_pair_that_does_not_fit_is_made_anew(tmp_path: Path, fault: str) -> No
             ours = OTHER
         case _:
             place.service_certificate.write_text("x")
-    assert own.ensure(place, ours, ["a.example"], NOW)
+    assert own.ensure_certificate(place, ours, ["a.example"], NOW)
     assert read_certificate(place.service_certificate).public_key() == read_key(place.service_key).public_key()
 
 

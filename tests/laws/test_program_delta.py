@@ -8,8 +8,8 @@ from hypothesis import Phase, given, settings
 
 from orchestrator.errors import Stale
 from orchestrator.program import delta as module
+from orchestrator.program.blocks import digest
 from orchestrator.program.delta import Delta, apply, between, difference
-from orchestrator.program.digest import digest
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program
 

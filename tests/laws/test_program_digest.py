@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import Stale
 from orchestrator.program import blocks as tree
-from orchestrator.program.blocks import Blocks
+from orchestrator.program.blocks import Blocks, digest
+from orchestrator.program.canonical import DIGEST_BYTES
 from orchestrator.program.delta import difference
-from orchestrator.program.digest import DIGEST_BYTES, digest
 from orchestrator.program.flows import Flow, FlowTable
 
 PORTS = st.sampled_from(PORT_TUPLES)

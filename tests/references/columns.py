@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.compile.lists.columns import Indices, Words
+from orchestrator.compile.lists.atoms import Indices, Words
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.ports import PortRange
 

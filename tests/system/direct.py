@@ -12,7 +12,7 @@ from collections.abc import Collection
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.host import compile_host
 from orchestrator.enforce import gap
-from orchestrator.enforce.drivers.openflow import packetin
+from orchestrator.enforce.drivers.openflow import headers
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
@@ -95,6 +95,6 @@ class Direct:
         raise AssertionError("nobody else commands these switches")
 
     def seen(self, channel: Channel, message: bytes) -> None:
-        shown = packetin.read(message)
+        shown = headers.read_packet_in(message)
         if shown is not None:
             self.sightings.append((channel.datapath_id, *shown))

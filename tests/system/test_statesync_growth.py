@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from system.sharing_ground import FULL, SILENT_S, Ends, talks
 
-from orchestrator.bench.state_sync.cluster import Cluster
+from orchestrator.bench.state_sync.programs import Cluster
 from orchestrator.bench.state_sync.world import Between, World
 from orchestrator.errors import BadInput
 from orchestrator.statesync.layout import MOST_MEMBERS

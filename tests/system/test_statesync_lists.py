@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 from system.sharing_ground import Ends, counted, heal, restrict, states, talks
 
-from orchestrator.bench.state_sync.cluster import Cluster
+from orchestrator.bench.state_sync.programs import Cluster
 from orchestrator.bench.state_sync.world import SERVER4, World, wait_until
 from orchestrator.policy.addresses import Family, Prefix, parse_address
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId

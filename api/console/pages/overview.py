@@ -16,7 +16,7 @@ from api.console.parts.pieces import heading, tile
 from api.console.parts.question import ask_why
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from api.console.pictures.rates import rates_of
+from api.console.pictures.overtime import rates_of
 from api.console.pictures.series import Series, series_picture
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError

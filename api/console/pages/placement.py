@@ -14,7 +14,7 @@ from api.console.parts.dialog import Way, dialog
 from api.console.parts.pieces import empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from api.console.pictures.lifts import LIFTED, LOWERED, lifted_over_time
+from api.console.pictures.overtime import LIFTED, LOWERED, lifted_over_time
 from api.console.pictures.series import Series, series_picture
 from orchestrator.client.placement import Fate, PlacedRule, PlacementSeen
 from orchestrator.errors import AclflowError

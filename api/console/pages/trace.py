@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from html import escape
 from itertools import chain, count
 from typing import Any
 from urllib.parse import urlencode
@@ -16,10 +17,10 @@ from api.console.parts.question import PROTOCOLS
 from api.console.parts.ruleedits import add_rule, change_rule
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from api.console.pictures.path import rule_words, tier_words, way, who_decides
 from orchestrator.client import Step, Trace
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import format_address, parse_address
+from orchestrator.policy.describe import name_decider
 from orchestrator.policy.endpointnames import with_addresses
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol, parse_protocol
@@ -142,7 +143,7 @@ class _TracePage:
             ui.icon("check_circle" if permitted else "block").classes("text-3xl").props("aria-hidden=true")
             ui.label(f"{'Permitted' if permitted else 'Denied'}: {self._why(found)}")
         source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
-        ui.html(way(found.steps, source, destination, permitted=permitted), sanitize=False).classes("w-full")
+        ui.html(draw_way(found.steps, source, destination, permitted=permitted), sanitize=False).classes("w-full")
         if not found.steps:
             self._show_no_list()
             return
@@ -288,3 +289,44 @@ def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def draw_way(steps: Sequence[Step], source: str, destination: str, *, permitted: bool) -> str:
+    """Draw ``source > list > list > destination``, as far as the packet gets.
+
+    It is a row of boxes, and a column where the window is narrow.
+    """
+    boxes = [("end", ("from", source)), *map(_step_box, steps)]
+    boxes.append(("end", ("to", destination)) if permitted else ("bad", ("dropped",)))
+    said = f"{source} to {destination}: {'permitted' if permitted else 'denied'}"
+    items = "".join(_box(kind, lines) for kind, lines in boxes)
+    return f'<ol class="way" aria-label="{escape(said)}">{items}</ol>'
+
+
+def who_decides(step: Step) -> str:
+    """The list that a step stands for, in words."""
+    if step.tenant is None:
+        return "operator's rules"
+    return f"{step.direction} list of {step.tenant}"
+
+
+def tier_words(found: Trace) -> str:
+    """At which tier a packet's fate is settled first, in words."""
+    if found.tier == "server":
+        return f"firewall {found.server}, before any host" if found.server else "a firewall, before any host"
+    where = "host, ahead of the list: the rule is lifted" if found.lifted else "host, in the list"
+    return f"{where}; past the firewall servers, as a heavy hitter" if found.heavy else where
+
+
+def rule_words(rule: str | None) -> str:
+    """Name the rule that decided, in words."""
+    return "no rule matches: the default" if rule is None else name_decider(rule, "rule {}")
+
+
+def _step_box(step: Step) -> tuple[str, tuple[str, ...]]:
+    return ("good" if step.action == "permit" else "bad"), (who_decides(step), rule_words(step.rule), step.action)
+
+
+def _box(kind: str, lines: tuple[str, ...]) -> str:
+    *before, last = map(escape, lines)
+    return f'<li class="{kind}">{"".join(f"<span>{line}</span>" for line in before)}<b>{last}</b></li>'

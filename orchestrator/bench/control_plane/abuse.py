@@ -34,7 +34,7 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.precompiling import Precompiler
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import AclflowError, Busy, Unreachable
-from orchestrator.memory import collect_seldom
+from orchestrator.interpreter import collect_seldom, take_turns
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Endpoint, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
@@ -42,7 +42,6 @@ from orchestrator.store import open_store
 from orchestrator.store.points.records import PointReport
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
-from orchestrator.turns import take_turns
 from orchestrator.wire.points import PointState
 
 _DOMAIN, _HOST = "bench", "h"

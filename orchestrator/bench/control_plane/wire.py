@@ -32,8 +32,8 @@ from orchestrator.enforce.drivers.openflow.messages import BundleControl
 from orchestrator.errors import Refused
 from orchestrator.lab.pop import Lab
 from orchestrator.policy.addresses import Family, format_address
+from orchestrator.program.canonical import DIGEST_BYTES
 from orchestrator.program.delta import Delta
-from orchestrator.program.digest import DIGEST_BYTES
 from orchestrator.program.flows import U16, U64, FlowTable
 from orchestrator.program.program import Tier
 from orchestrator.program.rules import RuleTable

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from orchestrator.bench.firewall_server.kernelmemory import grown_by
+from orchestrator.bench.firewall_server.growth import grown_by
 from orchestrator.bench.firewall_server.pairs import MARKED_ONLY
 from orchestrator.bench.firewall_server.sizes import Sizes
 from orchestrator.bench.results import Figure, Results

@@ -8,6 +8,7 @@ How much is measured.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,21 +19,78 @@ from typing import Self
 from orchestrator.bench import flow_cache
 from orchestrator.bench.acl_size.sizes import PAPER_COUNTS
 from orchestrator.bench.progress import Expected, Progress, Steps
-from orchestrator.bench.promotion import onelift
-from orchestrator.bench.promotion.outcome import conclude, lifts
-from orchestrator.bench.promotion.ways import AF_XDP, FIRST_MATCH, LIFTED, SYSTEM, Way, besides, curves
+from orchestrator.bench.promotion.outcome import (
+    AF_XDP,
+    FIRST_MATCH,
+    LIFTED,
+    SYSTEM,
+    Lifts,
+    Way,
+    besides,
+    conclude,
+    curves,
+    lifts,
+)
 from orchestrator.bench.results import Results
-from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS, Clients
+from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS, Clients, policy
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.gauges import Gauges, Load, Sample
 from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.journal import Journal
+from orchestrator.bench.traffic.line import RIGHT
 from orchestrator.bench.traffic.measured import Measured
 from orchestrator.bench.traffic.planes import KernelPlane, Plane, SwitchPlane
+from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.site import serve_line, site
-from orchestrator.bench.traffic.vnf import Ports, vnf_acl
+from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
+from orchestrator.compile.equivalence import Proof, prove
+from orchestrator.compile.host import CompileCache
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
+from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.model import Policy
+
+
+def measure_lifts(vnf: VnfAcl, rules: int, turns: int) -> Lifts:
+    """Lift one rule among many and lower it again, `turns` times after a first.
+
+    The clock goes from the decision to the switch's barrier. It covers finding the form that changes nothing (hoist),
+    compiling, proving the program's lifted part against the policy, and one bundle to the switch, with its barrier and
+    with the rows read back that it brought. Each of the traffic's rules is lifted in turn, alone, and taken down again.
+    The first lift of a list leaves results about the list that later lifts use, so it is counted apart.
+    """
+    bench = _LiftBench(vnf, policy(Listed(rules).acl(), server_port=RIGHT))
+    found = Lifts(bench.milliseconds(LIFTED[:1]))
+    bench.milliseconds(())
+    for turn in range(1, turns + 1):
+        found.up.append(bench.milliseconds((LIFTED[turn % len(LIFTED)],)))
+        found.down.append(bench.milliseconds(()))
+    return found
+
+
+class _LiftBench:
+    """A switch that holds a policy, with what compiler and proof know of it."""
+
+    def __init__(self, vnf: VnfAcl, wanted: Policy) -> None:
+        self._vnf = vnf
+        self._wanted = wanted
+        self._cache = CompileCache()
+        self._generation = 1
+        program = self._cache.compile_program(wanted, domain="bench", generation=self._generation)
+        self._proof: Proof = prove(wanted, program.flows)
+        vnf.load(program)
+
+    def milliseconds(self, lifted: tuple[LiftedRule, ...]) -> float:
+        """Bring the switch to just these lifts."""
+        self._generation += 1
+        began = time.perf_counter()
+        program = self._cache.compile_program(self._wanted, domain="bench", generation=self._generation, lifted=lifted)
+        change = self._cache.change
+        assert change is not None
+        flows = partial(getattr, program, "flows")
+        self._proof = self._proof.after(self._wanted, change.removed, change.added, flows)
+        self._vnf.change(change, program)
+        return (time.perf_counter() - began) * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +146,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, j
             planes = {**first, **_both(SYSTEM, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))}
             bench.values.join(bench.rounds(planes, _ways()))
             bench.steps.next(f"one rule among {most}, lifted and lowered")
-            lifts(results, onelift.measure_lifts(vnf, most, sizes.lifts))
+            lifts(results, measure_lifts(vnf, most, sizes.lifts))
         _af_xdp(bench, place, results)
         _before_a_filter(bench, place, results)
     conclude(results, bench.values, most)

@@ -35,7 +35,7 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.sealedsteps import SealedSteps
 from orchestrator.errors import Busy, Unreachable
-from orchestrator.memory import collect_seldom
+from orchestrator.interpreter import collect_seldom
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import PortRange

@@ -34,7 +34,7 @@ from orchestrator.control.publisher import Publisher
 from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.control.tiers import Tiers
 from orchestrator.errors import Busy, Unreachable
-from orchestrator.memory import collect_seldom
+from orchestrator.interpreter import collect_seldom
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange

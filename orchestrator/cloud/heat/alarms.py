@@ -3,7 +3,7 @@
 Here an alarm of the cloud decides, not `scaling.decide`: for an operator whose monitoring is the cloud's, or who wants
 no service of aclflow to be needed for growing. Heat chooses the member that goes (the oldest, in this release), so what
 it carries must move or end within `notice`; which is why a fleet of ours is the better way. A domain has the one or the
-other. `autonomous.py` has what becomes of the VNFs.
+other. `fleets.py` has what becomes of the VNFs.
 
 Three things of Heat that this respects. A signal that cannot be followed (at the limit, within the cooldown, while the
 group is at it) is dropped without a word, so `grow` asks before it signals and says what stands in the way. A webhook

@@ -7,11 +7,15 @@ not see it. Nothing is asked before the first call: a service starts while its c
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import heatclient.exc
+import keystoneauth1.exceptions
 import openstack as sdk
 import openstack.connection
+import openstack.exceptions
 import yaml
 from heatclient import client as heat_client
 from heatclient import exc as heat_errors
@@ -19,10 +23,80 @@ from heatclient.common import template_utils
 
 from orchestrator.cloud.endpoints import MachinePort
 from orchestrator.cloud.heat.api import Member, Port, Quota, Server, Stack, Standing
-from orchestrator.cloud.heat.problems import asking
 from orchestrator.cloud.heat.settings import HeatSettings
-from orchestrator.errors import BadInput, Busy, NotFound
+from orchestrator.cloud.heat.words import in_words, is_over_quota
+from orchestrator.errors import (
+    AclflowError,
+    BadInput,
+    Busy,
+    Forbidden,
+    NotFound,
+    Refused,
+    TooLarge,
+    Unauthenticated,
+    Unreachable,
+)
 from orchestrator.policy.addresses import Prefix
+
+_NO_SUCH_SERVICE = (
+    keystoneauth1.exceptions.EndpointNotFound,
+    keystoneauth1.exceptions.CatalogException,
+    openstack.exceptions.NotSupported,
+    openstack.exceptions.ServiceDisabledException,
+)
+_NOT_CONFIGURED = (
+    openstack.exceptions.ConfigException,
+    keystoneauth1.exceptions.MissingRequiredOptions,
+    keystoneauth1.exceptions.NoMatchingPlugin,
+    keystoneauth1.exceptions.MissingAuthPlugin,
+)
+
+
+@contextmanager
+def asking(what: str) -> Iterator[None]:
+    """Raise the libraries' errors inside as ours.
+
+    `what` is the request: ``Heat for the stack x``.
+    """
+    try:
+        yield
+    except _NO_SUCH_SERVICE as error:
+        raise Refused(f"asked {what}: this cloud has no such service: {error}") from None
+    except _NOT_CONFIGURED as error:
+        raise BadInput(f"clouds.yaml does not suffice: {' '.join(str(error).split())}", place="cloud") from None
+    except heatclient.exc.HTTPException as error:
+        raise of_status(error.code, what, str(error)) from None
+    except keystoneauth1.exceptions.HttpError as error:
+        raise of_status(error.http_status, what, str(error.message)) from None
+    except openstack.exceptions.HttpException as error:
+        raise of_status(error.status_code, what, str(error.details or error.message or error)) from None
+    except (
+        keystoneauth1.exceptions.ClientException,
+        heatclient.exc.BaseException,
+        openstack.exceptions.SDKException,
+    ) as error:
+        raise Unreachable(f"asked {what}, got no answer: {' '.join(str(error).split())}") from None
+
+
+def of_status(status: int | None, what: str, message: str) -> AclflowError:
+    """Return the error of an answer.
+
+    5xx is no answer: the request may have been carried out, or may still be.
+    """
+    words = in_words(message)
+    text = f"asked {what}: {words}"
+    if status is None or status >= 500:
+        return Unreachable(f"asked {what}, answered {status}: {words}")
+    if status == 401:
+        return Unauthenticated(f"asked {what}: OpenStack does not take the credentials of clouds.yaml: {words}")
+    if status in (403, 413) or (status == 400 and is_over_quota(message)):
+        return TooLarge(text) if status == 413 or is_over_quota(message) else Forbidden(text)
+    if status == 404:
+        return NotFound(text)
+    if status in (408, 409, 429):
+        return Busy(text)
+    return Refused(text)
+
 
 GROUP = "group"
 """What the group is called in every template with one."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.cloud.endpoints import device_of
-from orchestrator.cloud.heat.api import Action, Member, Port, Server, Stack, Standing, Status
+from orchestrator.cloud.heat.api import Action, Member, OpenStack, Port, Server, Stack, Standing, Status
 from orchestrator.cloud.heat.members import Group
 from orchestrator.cloud.heat.words import in_words
 from orchestrator.compile.spread import Side
@@ -119,3 +119,22 @@ def _of_server(server: Server | None) -> tuple[VnfState, str]:
 def _attachment(sight: Sight, member: Member, side: str) -> Side | None:
     port = sight.ports.get(member.ports.get(side, ""))
     return Side(device_of(port.id), port.mac) if port is not None else None
+
+
+def look(
+    openstack: OpenStack, stack: Stack, found: Sequence[Member], group: Group, *, autonomous: bool = False
+) -> Sight:
+    """Read a stack whose members are known.
+
+    Raises as `OpenStack` does, so that nothing is read in part.
+    """
+    servers = openstack.servers(stack.name) if found else {}
+    ports = openstack.ports([port for member in found for port in member.ports.values()])
+    going = frozenset(filter(None, stack.parameters.get("removed", "").split(",")))
+    return Sight(stack, found, group, servers, ports, going, autonomous)
+
+
+def as_named_by_heat(name: str, found: Sequence[Member]) -> Group:
+    """Name the members of a stack that is not ours: the stack's name and Heat's."""
+    live = {member.name: f"{name}-{member.name}" for member in found}
+    return Group(frozenset(live), frozenset(), live)

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.compile import _columns
 from orchestrator.compile.cookies import HIGHEST_NUMBER, LEAVES
-from orchestrator.compile.lists.columns import Indices, Words, distinct, prefix_words, range_words
 from orchestrator.compile.openflow.fewrules import ACTIONS, DIRECTIONS, FEW, Atom, few_atoms, table_of
 from orchestrator.errors import BadPolicy, TooLarge
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate
@@ -35,6 +35,29 @@ from orchestrator.program.rules import (
     FRAG_NOT_LATER,
     RuleTable,
 )
+
+Indices = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+
+def distinct(objects: Sequence[Any], *names: str) -> tuple[list[Any], Indices]:
+    """Return the distinct values of attributes, and each object's index into them.
+
+    Values count as distinct when they are different objects.
+    """
+    values, which = _columns.distinct(objects, names)
+    return values, np.frombuffer(which, np.int64)
+
+
+def prefix_words(prefixes: Sequence[Prefix]) -> Words:
+    """Return (n, 4) words: family, both halves of the network in 128 bits, length."""
+    return np.frombuffer(_columns.prefixes(prefixes), np.uint64).reshape(-1, 4)
+
+
+def range_words(ranges: Sequence[PortRange]) -> Words:
+    """(n, 2): the lowest and the highest port."""
+    return np.frombuffer(_columns.ranges(ranges), np.uint64).reshape(-1, 2)
+
 
 MOST_ATOMS = 2_000_000
 """What one list may expand to; beyond, a few wide rules would take all the memory there is."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.lists.columns import distinct, prefix_words
+from orchestrator.compile.lists.atoms import distinct, prefix_words
 from orchestrator.compile.lists.edits import Hunk
 from orchestrator.policy.addresses import Addresses, Family
 from orchestrator.policy.model import Direction, Rule

@@ -24,11 +24,9 @@ import structlog
 
 from orchestrator.compile.spread import Member as SpreadMember
 from orchestrator.control.fleet import deciding
-from orchestrator.control.fleet.effects import AUTHOR, CloudHand
-from orchestrator.control.fleet.lookout import Lookout, Wait
+from orchestrator.control.fleet.effects import AUTHOR, CloudHand, Sweep
 from orchestrator.control.fleet.news import Known, News, View, carriers, known_fleets, news_of, note_changes
-from orchestrator.control.fleet.sights import Sky
-from orchestrator.control.fleet.sweep import Sweep
+from orchestrator.control.fleet.sights import Lookout, Sky, Wait
 from orchestrator.control.pauses import Resting
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, Busy, TryAgain

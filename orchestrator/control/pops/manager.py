@@ -30,8 +30,7 @@ import structlog
 from orchestrator.compile.servers.programs import ServerCompiler
 from orchestrator.compile.servers.tenants import TenantCompiler
 from orchestrator.control.pops.goals import Asks, Goal
-from orchestrator.control.pops.rates import UpdateRates
-from orchestrator.control.pops.windows import NEVER, Windows
+from orchestrator.control.pops.pacing import NEVER, UpdateRates, Windows
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import AclflowError, NotFound, TryAgain
 from orchestrator.store.points.records import PointReport

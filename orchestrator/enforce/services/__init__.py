@@ -13,8 +13,7 @@ routers.py   router advertisements. Pure
 rows.py      which addresses are offered to whom, read back from the switch. Pure
 answerer.py  reads frames from the port, and answers
 kernel.py    the port, its addresses, routes and settings in this network namespace
-resolver.py  dnsmasq as a process of ours
-keeper.py    the loop: set right what differs
+keeper.py    the loop: set right what differs; dnsmasq as a process of ours
 
 The rows of `compile/pipelines/services.py` say who asks and which address is theirs, so no lease is kept anywhere.
 """

@@ -13,22 +13,23 @@ name or a number; `tcp_flags` is ``{"set": ["syn"], "clear": ["ack", "rst"]}``; 
 `taken_from` says which version of which tenant's list a file was written from: ``{"tenant": "blue", "version": 7}``.
 
 These functions take parsed JSON (what `json.loads` gives). Values are read in `native_values.py`, each rule is checked
-by its own class only, and the plain ones among many are read and written by an extension (`native_bulk.py`).
+by its own class only, and the plain ones among many are read and written by an extension (`bulk`).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from orchestrator.errors import AclflowError, BadInput
-from orchestrator.policy.addresses import ANY, Addresses, Prefix
+from orchestrator.policy import _rules
+from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
 from orchestrator.policy.formats.json_text import quote_value
-from orchestrator.policy.formats.native_bulk import bulk
 from orchestrator.policy.formats.native_values import (
     CACHED_TEXTS,
     a_direction,
@@ -50,9 +51,47 @@ from orchestrator.policy.formats.native_values import (
     some_ports,
 )
 from orchestrator.policy.formats.results import TakenFrom
-from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule
+from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, GroupName, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import format_protocol
+
+_PROTOCOLS = 256
+
+
+class Bulk(Protocol):
+    """The functions of the extension."""
+
+    def read(self, documents: list[object], /) -> list[Rule | None]:
+        """The rules of parsed JSON objects, None for each that is to be read otherwise."""
+
+    def write(self, rules: tuple[Rule, ...], /) -> list[str | None]:
+        """The JSON texts of rules, None for each that is to be written otherwise."""
+
+
+def bulk(readers: Mapping[str, Callable[[Any], object]], prefix_text: Callable[[Prefix], str]) -> Bulk:
+    """Make the extension (`policy/_native/rules`) ready, for rules by the thousand.
+
+    It is given the readers of a rule's fields and what writes a prefix.
+
+    It reads and writes the plain rules, which are nearly all, and leaves those with anything unusual, or wrong, to the
+    functions here. Law: whoever did it, the same came out.
+    """
+    names = _fields(Rule)
+    _rules.setup(
+        Rule, names, tuple(field.default for field in fields(Rule)), tuple(readers.get(name) for name in names),
+        Addresses, _fields(Addresses), Prefix, _fields(Prefix), PortRange, _fields(PortRange),
+        Family.IPV4, ANY, EVERY_PORT,
+        tuple((member, member.value) for kind in (Direction, Action) for member in kind),
+        tuple(format_protocol(number) for number in range(_PROTOCOLS)),
+        prefix_text,
+    )  # fmt: skip
+    found: Bulk = _rules
+    return found
+
+
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
 
 VERSION = 1
 

@@ -31,16 +31,14 @@ from orchestrator.policy.formats.iptables.read import read_ip6tables, read_iptab
 from orchestrator.policy.formats.iptables.write import write_ip6tables, write_iptables
 from orchestrator.policy.formats.kubernetes.read import read_all_kubernetes, read_kubernetes
 from orchestrator.policy.formats.kubernetes.write import write_kubernetes
-from orchestrator.policy.formats.native_text import read_native, write_native
-from orchestrator.policy.formats.native_yaml import read_native_yaml, write_native_yaml
+from orchestrator.policy.formats.native_text import read_native, read_native_yaml, write_native, write_native_yaml
 from orchestrator.policy.formats.nftables.read import read_nftables
 from orchestrator.policy.formats.nftables.write import write_nftables
 from orchestrator.policy.formats.openstack import groups as openstack_groups
 from orchestrator.policy.formats.openstack import write as openstack_write
 from orchestrator.policy.formats.openstack.firewalls import read_all_firewalls, read_firewalls
-from orchestrator.policy.formats.origin import origin_of, stated_in
+from orchestrator.policy.formats.recognition import Sight, origin_of, sight_of, stated_in
 from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Exported, Imported, Options, TakenFrom
-from orchestrator.policy.formats.sight import Sight, sight_of
 from orchestrator.policy.model import Acl
 
 _T = TypeVar("_T")

@@ -32,8 +32,7 @@ from sqlalchemy import Connection, MetaData, Table, func, select, text
 from orchestrator.errors import AclflowError, BadInput, Missing, TryAgain
 from orchestrator.store.acls.cache import AclCache
 from orchestrator.store.migrate import VERSION_TABLE, revision
-from orchestrator.store.policycache import PolicyCache
-from orchestrator.store.pops.cache import PopCache
+from orchestrator.store.policycache import PolicyCache, PopCache
 from orchestrator.store.schema.core import HEAD, metadata
 from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool
 from orchestrator.store.sql.faults import translate_faults

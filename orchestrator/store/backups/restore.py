@@ -22,8 +22,7 @@ from orchestrator.store.acls.cache import AclCache
 from orchestrator.store.backups.backup import Backup, Contents, Progress, numbered_column, rows_of, tables_of
 from orchestrator.store.events import Events
 from orchestrator.store.intersections import leave_open
-from orchestrator.store.policycache import PolicyCache
-from orchestrator.store.pops.cache import PopCache
+from orchestrator.store.policycache import PolicyCache, PopCache
 from orchestrator.store.schema.core import HEAD, domains, events, invitations
 from orchestrator.store.sql.database import begin_writing, connect_pool
 from orchestrator.store.sql.faults import translate_faults

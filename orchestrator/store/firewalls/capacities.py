@@ -17,7 +17,7 @@ from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.capacity import CapacityModel, Measured, fit
 from orchestrator.store.firewalls.records import CapacityRecord
-from orchestrator.store.schema.fleet import capacity_models
+from orchestrator.store.schema.firewalls import capacity_models
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import Transaction, one_line
 

@@ -23,7 +23,7 @@ from orchestrator.store.firewalls.members import FleetMembers
 from orchestrator.store.firewalls.records import FleetLook, FleetRecord, FleetSettings, settings_from
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import operator_rules, tenants
-from orchestrator.store.schema.fleet import fleet_decisions, fleet_keeper, fleet_members, fleet_samples, fleets
+from orchestrator.store.schema.firewalls import fleet_decisions, fleet_keeper, fleet_members, fleet_samples, fleets
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import expect
 from orchestrator.wire.fleet import FleetDecision, FleetSample

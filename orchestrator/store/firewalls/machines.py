@@ -15,7 +15,7 @@ from orchestrator.errors import Conflict, NotFound
 from orchestrator.store.events import Events
 from orchestrator.store.records import FirewallRecord, FirewallSeen
 from orchestrator.store.schema.core import enforcers, firewall_loads, hosts
-from orchestrator.store.schema.pops import EDGE
+from orchestrator.store.schema.firewalls import EDGE
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction

@@ -22,7 +22,7 @@ from orchestrator.store.firewalls.machines import Firewalls
 from orchestrator.store.firewalls.records import FleetTimes, Member, MemberLook, Place, TrialSheet
 from orchestrator.store.records import FirewallRecord
 from orchestrator.store.schema.core import enforcers, firewall_loads, hosts, points
-from orchestrator.store.schema.fleet import fleet_members, fleets
+from orchestrator.store.schema.firewalls import fleet_members, fleets
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import Transaction
 from orchestrator.wire.firewalls import Load

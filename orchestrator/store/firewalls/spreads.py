@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 
 from orchestrator.compile.spread import Member, MemberState, Side, Spread
 from orchestrator.policy.model import ReturnTraffic
-from orchestrator.store.schema.fleet import spreads
+from orchestrator.store.schema.firewalls import spreads
 from orchestrator.store.transaction import Transaction
 
 _LONGEST_TROUBLE = 1024

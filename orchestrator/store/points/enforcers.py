@@ -13,7 +13,7 @@ from orchestrator.store.points.acceptance import check_epoch
 from orchestrator.store.points.enrolments import Enrolments, enforcer_record
 from orchestrator.store.points.scope import Scope
 from orchestrator.store.schema.core import enforcers, hosts
-from orchestrator.store.schema.packetlog import packet_log_feeds
+from orchestrator.store.schema.logs import packet_log_feeds
 from orchestrator.wire.points import Enforcer
 
 

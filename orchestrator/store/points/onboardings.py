@@ -14,7 +14,7 @@ from orchestrator.errors import Conflict, NotFound
 from orchestrator.hosts.request import Onboarding
 from orchestrator.policy.model import check_name
 from orchestrator.store.schema.core import hosts
-from orchestrator.store.schema.onboardings import onboardings
+from orchestrator.store.schema.identity import onboardings
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import Transaction
 

@@ -33,7 +33,7 @@ from orchestrator.store.points.records import (
 from orchestrator.store.records import UNWRITTEN
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import domains, enforcers, hosts, points, tenants
-from orchestrator.store.schema.fleet import fleet_members
+from orchestrator.store.schema.firewalls import fleet_members
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Insertion, Prepared
 from orchestrator.store.transaction import Transaction

@@ -22,7 +22,7 @@ from sqlalchemy import Row
 from orchestrator.errors import Forbidden
 from orchestrator.identity.names import OPENFLOW, SPREADING_SWITCH
 from orchestrator.program.program import Tier
-from orchestrator.store.schema.pops import EDGE
+from orchestrator.store.schema.firewalls import EDGE
 
 _SWITCHES = (None, EDGE)
 """The planes of hosts that switches connect from."""

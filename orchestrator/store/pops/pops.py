@@ -25,7 +25,7 @@ from orchestrator.policy.model import RuleId, TenantId, check_name
 from orchestrator.policy.prefilter import Misdirect
 from orchestrator.store.events import Events
 from orchestrator.store.hostrows import add_switch, switch_rows, take_out_switch
-from orchestrator.store.pops.cache import KnownPop
+from orchestrator.store.policycache import KnownPop
 from orchestrator.store.pops.counts import EdgeCounts, edge_counts
 from orchestrator.store.pops.records import (
     HeavyRecord,
@@ -38,7 +38,7 @@ from orchestrator.store.pops.records import (
 )
 from orchestrator.store.records import HostRecord
 from orchestrator.store.schema.core import tenants
-from orchestrator.store.schema.pops import EDGE, pop_heavy, pop_lines, pop_places, pop_servers, pops
+from orchestrator.store.schema.firewalls import EDGE, pop_heavy, pop_lines, pop_places, pop_servers, pops
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, expect

@@ -7,6 +7,11 @@
 A certificate of an enforcement point is valid as long as its row in `tokens` is there: the digest of that token is made
 of the certificate's fingerprint (`keys.certificate_digest`), so the holder of the certificate is known just as the
 bearer of a token is. Taking the token away revokes the certificate; the row here stays, to say what there was.
+
+    onboardings          machines that are joining or leaving a domain
+
+The `body` of an onboarding is the request (`orchestrator.hosts.request`) as JSON. A process that works on a row holds
+it until `until`, and holds it longer as it goes; a process that was killed lets go by that time.
 """
 
 from __future__ import annotations
@@ -56,5 +61,21 @@ group_members = Table(
     Column("enforcer", BigInteger, ForeignKey("enforcers.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("address", Text, nullable=False),
     Column("admitted", TIME, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+
+onboardings = Table(
+    "onboardings",
+    metadata,
+    Column("domain", NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    Column("host", NAME, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("step", Text, nullable=False),
+    Column("error", Text),
+    Column("body", Text, nullable=False),
+    Column("changed", TIME, nullable=False),
+    Column("holder", Text),
+    Column("until", TIME),
     sqlite_with_rowid=False,
 )

@@ -15,7 +15,7 @@ from classify import recorded
 
 from orchestrator.classify.captures import Capture
 from orchestrator.classify.frames import Frames, Link, read_frames, reference
-from orchestrator.classify.kinds import kinds_of
+from orchestrator.classify.replay import kinds_of
 from orchestrator.compile import _equivalence
 from orchestrator.compile.equivalence.items import ITEM, REGISTERS
 from orchestrator.edge import _matches

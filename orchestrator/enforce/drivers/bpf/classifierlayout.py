@@ -18,7 +18,7 @@ from orchestrator.compile.filters.cacherows import CacheRow
 from orchestrator.compile.servers.bitvectors import MOST_INTERVALS, MOST_RULES, SUMMARY, WORDS, Axis, summaries
 from orchestrator.enforce.drivers.bpf.layout import OUTCOME_BYTES, FlowSet, looked_at, outcome
 from orchestrator.policy.addresses import Family
-from orchestrator.program.digest import DIGEST_BYTES
+from orchestrator.program.canonical import DIGEST_BYTES
 
 VECTOR_BYTES = 8 * (SUMMARY + WORDS)
 OUTCOMES_BYTES = MOST_RULES * OUTCOME_BYTES

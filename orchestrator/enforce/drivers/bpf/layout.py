@@ -29,7 +29,7 @@ from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.spans import Span
-from orchestrator.program.digest import DIGEST_BYTES
+from orchestrator.program.canonical import DIGEST_BYTES
 
 MOST_COUNTERS = 16384
 COUNTER = struct.Struct("<QQ")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from orchestrator.enforce.driver import Stamp
-from orchestrator.program.digest import DIGEST_BYTES
+from orchestrator.program.canonical import DIGEST_BYTES
 
 _WORDS = re.compile(rf"generation (\d{{1,19}}) digest ([0-9a-f]{{{2 * DIGEST_BYTES}}})\Z")
 

@@ -30,8 +30,8 @@ from orchestrator.enforce.drivers.filters.grace import wait_for_packets
 from orchestrator.enforce.drivers.nftables.heldpairs import HeldPairs
 from orchestrator.enforce.drivers.nftables.peers import Peers
 from orchestrator.enforce.drivers.nftables.tool import NftTool
+from orchestrator.program.canonical import DIGEST_BYTES
 from orchestrator.program.delta import Delta
-from orchestrator.program.digest import DIGEST_BYTES
 from orchestrator.program.flows import U64, Flow, FlowTable
 
 _PAIR_TABLES = {kind.table: kind for kind in PAIR_SETS}

@@ -11,7 +11,7 @@ before adds, so that a row whose cookie or instructions changed (for a switch th
 
 Every change has rows of the driver's own (`ownrows.py`). The stamp says what the switch holds. The others have a
 switch that forwards in the daemon forget what it has cached (`ownrows.py`); one that forwards in the kernel, which is
-found out first, has no need of them, and holds one row of programs otherwise (`kernelpath.py`).
+found out first, has no need of them, and holds one row of programs otherwise.
 
 A change of a few rows is read back in the exchange that commits it (`smallchange.py`), and its rows go to and fro as
 values, one by one: setting columns up costs more than a few rows do.
@@ -29,15 +29,7 @@ from orchestrator.compile.openflow.meters import Meter
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.enforce.changing import Changed, Changing
 from orchestrator.enforce.driver import Hits, Observed, Stamp
-from orchestrator.enforce.drivers.openflow import (
-    bundle,
-    flowdesc,
-    groupmods,
-    kernelpath,
-    messages,
-    meters,
-    smallchange,
-)
+from orchestrator.enforce.drivers.openflow import bundle, flowdesc, groupmods, messages, meters, ownrows, smallchange
 from orchestrator.enforce.drivers.openflow.bundle import Bundle
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.flowdesc import FlowStats
@@ -107,7 +99,7 @@ class OpenFlowDriver:
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
         """Return a program's rows as this switch should hold them, to compare with `observe`."""
         if self._in_kernel:
-            flows = kernelpath.adapt_rows(flows)
+            flows = ownrows.adapt_rows(flows)
         return resolve(flows, symbols, self._channel.ports, self._uplink)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
@@ -209,7 +201,7 @@ class OpenFlowDriver:
         numbers = PortNumbers(self._channel.ports, symbols, self._uplink)
         mine = flows.rows()
         if self._in_kernel:
-            mine = [kernelpath.adapted_row(flow) for flow in mine]
+            mine = [ownrows.adapt_row(flow) for flow in mine]
         return tuple(row for flow in mine if (row := resolve_row(flow, numbers)) is not None)
 
     def _evaluate_answers(
@@ -234,11 +226,11 @@ class OpenFlowDriver:
             xids=self._channel.reserve(6),
             removed=FlowTable.of(()),
             replaced=self._own.stamps,
-            added=FlowTable.of([kernelpath.TRIAL]),
+            added=FlowTable.of([ownrows.TRIAL]),
         )
         errors = messages.errors_in(self._exchange(trial.filling, *trial.fill()))
         self._exchange(trial.xids, trial.close(BundleControl.DISCARD))
-        return any(map(kernelpath.is_refusal, errors))
+        return any(map(ownrows.is_refusal, errors))
 
     def _show_fragments(self) -> None:
         """Have the switch match fragments, if it does not. Raises Refused if it cannot."""

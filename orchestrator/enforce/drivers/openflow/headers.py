@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.enforce.drivers.openflow.channel import HEADER
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
@@ -260,3 +261,25 @@ def _read_neighbour_discovery(reader: _Reader) -> None:
             if "nd_options_type" not in reader.values:
                 reader.note("nd_options_type", reader.at, 1)
         reader.at += length
+
+
+_HEAD = struct.Struct("!4xHBBQHH")
+_BY_AN_ACTION = 1
+
+
+def read_packet_in(message: bytes) -> tuple[int, Packet, int] | None:
+    """Return a packet-in's cookie, packet and original length; None without an IP packet.
+
+    Bytes cut off behind the headers do not matter. Never raises: a switch may send what it likes.
+
+    header 8 │ buffer 4 │ whole length 2 │ reason 1 │ table 1 │ cookie 8 │ match, padded │ 0 2 │ the packet's beginning
+    """
+    try:
+        whole, reason, _, cookie, _, match = _HEAD.unpack_from(message, HEADER.size)
+        frame = message[HEADER.size + _HEAD.size - 4 + (match + 7) // 8 * 8 + 2 :]
+    except struct.error:
+        return None
+    if reason != _BY_AN_ACTION or not frame:
+        return None
+    packet = packet_of(parse(frame.ljust(whole, b"\0")))
+    return None if packet is None else (cookie, packet, whole)

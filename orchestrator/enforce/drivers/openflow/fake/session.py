@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.channel import HEADER
-from orchestrator.enforce.drivers.openflow.fake import fields, metering, replies
+from orchestrator.enforce.drivers.openflow.fake import fields, groups, replies
 from orchestrator.enforce.drivers.openflow.fake.actions import CopyField, Instructions, SetField, read_instructions
 from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
 from orchestrator.enforce.drivers.openflow.fake.groups import read_group_mod
@@ -174,7 +174,7 @@ class Session:
             self._push(replies.packet_in(entry, frame))
 
     def _meter_mod(self, raw: bytes) -> bytes:
-        self.switch.meters = metering.change_meters(self.switch.meters, raw)
+        self.switch.meters = groups.change_meters(self.switch.meters, raw)
         return b""
 
     def _describe(self, raw: bytes) -> bytes:
@@ -184,7 +184,7 @@ class Session:
         if kind == Multipart.GROUP_DESC:
             return replies.multipart(raw, kind, [group.describe() for group in self.switch.groups.values()])
         if kind == Multipart.METER_DESC:
-            return replies.multipart(raw, kind, metering.descriptions(self.switch.meters, raw))
+            return replies.multipart(raw, kind, groups.meter_descriptions(self.switch.meters, raw))
         if kind != Multipart.FLOW_DESC:
             raise Complaint(Reason.UNKNOWN_MULTIPART)
         table, cookie, cookie_mask = struct.unpack_from("!B15xQQ", raw, 16)

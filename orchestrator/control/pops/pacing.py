@@ -1,19 +1,63 @@
-"""Windows of servers' programs: a lone change at once, many together later.
-
-    noted     x              x xx x x           x              x
-    sent      x              x      x           x              x
-              │◀ under way ▶│ │◀ ... ▶│◀ window: no answer ▶│  nothing under way: at once
-
-While a server has not been read back to hold the program it was sent, what is new is gathered, for at most a window:
-that is the longest that a change waits here, whatever becomes of the server. Where its program could not be made, it is
-due again later and later. Times are seconds of one clock.
-"""
+"""Pace changes of a PoP's servers: limits of list changes, and windows of programs."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from orchestrator.control.pauses import Pauses
+from orchestrator.errors import TooOften
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """How many updates are left, as of a time."""
+
+    left: float
+    at: float
+
+
+@dataclass(slots=True)
+class UpdateRates:
+    """The buckets of one domain's tenants. Safe between threads; `clock` gives seconds.
+
+    Each tenant has a token bucket of one second's updates. A caller that takes more is told when to come back, and
+    everybody else is served as before. An update is counted when it is committed, so what was refused or rolled back
+    costs nothing.
+    """
+
+    clock: Callable[[], float]
+    _buckets: dict[str, _Bucket] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def check(self, tenants: Iterable[str], per_s: float) -> None:
+        """Raises TooOften where a tenant has no update left; a rate of 0 limits nobody."""
+        if not per_s:
+            return
+        with self._lock:
+            for tenant in sorted(tenants):
+                left = self._fill_bucket(tenant, per_s).left
+                if left < 1:
+                    raise TooOften(
+                        f"its list changes more than {per_s:g} times a second: wait {(1 - left) / per_s:.1f} s",
+                        place=f"tenants[{tenant}].acl",
+                    )
+
+    def take(self, tenants: Iterable[str], per_s: float) -> None:
+        """Updates of some tenants were committed."""
+        if not per_s:
+            return
+        with self._lock:
+            for tenant in tenants:
+                self._fill_bucket(tenant, per_s).left -= 1
+
+    def _fill_bucket(self, tenant: str, per_s: float) -> _Bucket:
+        now, most = self.clock(), max(1.0, per_s)
+        bucket = self._buckets.setdefault(tenant, _Bucket(most, now))
+        bucket.left, bucket.at = min(most, bucket.left + (now - bucket.at) * per_s), now
+        return bucket
+
 
 NEVER = float("inf")
 
@@ -28,7 +72,18 @@ class _Sent:
 
 @dataclass(slots=True)
 class Windows:
-    """Servers with something new for them, by when they are due."""
+    """Servers with something new for them, by when they are due.
+
+    A lone change goes out at once, many go together later:
+
+        noted     x              x xx x x           x              x
+        sent      x              x      x           x              x
+                  │◀ under way ▶│ │◀ ... ▶│◀ window: no answer ▶│  nothing under way: at once
+
+    While a server has not been read back to hold the program it was sent, what is new is gathered, for at most a
+    window: that is the longest that a change waits here, whatever becomes of the server. Where its program could not be
+    made, it is due again later and later. Times are seconds of one clock.
+    """
 
     _due: dict[str, float] = field(default_factory=dict)
     _under_way: dict[str, _Sent] = field(default_factory=dict)
