@@ -113,6 +113,6 @@ def test_files_of_a_report_are_short_and_keep_every_value(tmp_path: Path) -> Non
     assert json.loads(text) == json.loads(json.dumps(results.document()))
     assert len(text.splitlines()) < 50
     drawn = plot.read_text(encoding="utf-8")
-    assert len(drawn.splitlines()) < 200
-    assert "matplotlib" not in drawn
+    assert len(drawn.splitlines()) < 150
+    assert "metadata" not in drawn
     ElementTree.fromstring(drawn)
