@@ -136,13 +136,9 @@ class Auditor:
         except BaseException:
             self.refusals.restore(collected)
             raise
-        if anchor is not None:
-            self._anchored = anchor.number
-            for place in range(len(self.sinks)):
-                self._unsent.setdefault(place, deque(maxlen=MOST_UNSENT)).append(anchor)
-        self._send()
+        self._send(anchor)
         if self._rounds % PRUNE_EVERY == 0:
-            self._prune()
+            self._send(self._prune())
         self._rounds += 1
 
     def _anchor(self, unit: Unit) -> AuditAnchor | None:
@@ -154,11 +150,15 @@ class Auditor:
         unit.audit.keep_anchor(anchor)
         return anchor
 
-    def _send(self) -> None:
-        """Send each sink the anchors that it has not got.
+    def _send(self, anchor: AuditAnchor | None) -> None:
+        """Send each sink the anchors that it has not got, and then a new one, if there is one.
 
         The first that a sink does not take waits for the next look.
         """
+        if anchor is not None:
+            self._anchored = anchor.number
+            for place in range(len(self.sinks)):
+                self._unsent.setdefault(place, deque(maxlen=MOST_UNSENT)).append(anchor)
         for place, unsent in self._unsent.items():
             try:
                 while unsent:
@@ -178,13 +178,16 @@ class Auditor:
             self._failing[place] = unit.now
             unit.events.append("audit.unanchored", "audit", {"sink": str(self.sinks[place]), "error": str(error)})
 
-    def _prune(self) -> None:
+    def _prune(self) -> AuditAnchor | None:
+        """Take out old entries, and anchor the entry that says so: without that it permits nothing."""
         with self.store.write() as unit:
             before = unit.now - self.keep
             gone = unit.audit.prune(before)
             unit.events.forget_before(before)
+            anchor = self._anchor(unit) if gone else None
         if gone:
             log.info("audit.pruned", entries=gone, before=before.isoformat())
+        return anchor
 
     def _run(self) -> None:
         while not self._stop.wait(self.every_s):

@@ -7,8 +7,9 @@
     rewritten   an anchor names another hash than the entry has: all up to it may have been written anew
 
 The oldest entries of a chain may be missing where an anchor vouches for the last of them, and an entry `audit.pruned`
-that is verified itself says that entries as old as that anchor were taken out. Entries after the newest anchor of a
-chain could be cut off without a trace.
+says that entries as old as that anchor were taken out. An anchor must vouch for that entry, too: whoever has the
+database can add entries to a chain whose process has ended. Entries after the newest anchor of a chain could be cut off
+without a trace.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Verifier:
         is_linked = not chain.hash or entry.link(chain.hash).hex() == entry.hash
         if not is_linked:
             self._fault(entry.chain, entry.number, "was changed: its hash is another one")
-        elif entry.kind == PRUNED and chain.hash:
+        elif entry.kind == PRUNED and chain.hash and entry.number <= max(self._anchored.get(entry.chain, (0,))):
             self._take_pruned(entry)
         chain.number, chain.hash = entry.number, bytes.fromhex(entry.hash)
         for anchor in self._anchored.get(entry.chain, {}).get(entry.number, ()):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 from served import Served, served
 
 from orchestrator.bootstrap import build_service
@@ -196,6 +196,32 @@ def test_heads_are_anchored_in_a_file(alone: Served, tmp_path: Path) -> None:
     assert anchors_in(tmp_path / "anchors") == inside
     assert [anchor.number for anchor in inside] == [1, 2]
     assert {anchor.key for anchor in inside} == {(alone.settings.audit_dir / "key.pub").read_text().strip()}
+
+
+def test_heads_are_anchored_again_and_again_at_least_each_minute(tmp_path: Path, alone: Served) -> None:
+    store, file = alone.service.parts.store, tmp_path / "by-itself"
+    assert Auditor(store, Refusals(), AuditKey.open(tmp_path / "key")).every_s <= 60.0
+    auditor = Auditor(store, Refusals(), AuditKey.open(tmp_path / "key"), (AnchorFile(file),), every_s=0.01)
+    auditor.start()
+    try:
+        with alone.client() as admin:
+            for number in (1, 2):
+                admin.create_domain(f"d{number}")
+                until(lambda: [each.number for each in anchors_in(file)][-1:] == [number])  # noqa: B023
+    finally:
+        auditor.stop()
+
+
+def test_what_says_that_old_entries_were_taken_out_is_anchored_at_once(tmp_path: Path, alone: Served) -> None:
+    """Else it would permit nothing until the next look, and the trail would seem to be cut."""
+    alone.service.parts.auditor.keep = dt.timedelta(days=-1)  # what is anchored is old at once
+    with alone.client() as admin:
+        admin.create_domain("one")
+        look(alone)
+        assert [entry.kind for entry in of(admin)] == ["audit.pruned"]
+        result = verified(admin)
+        assert (result.faults, result.unanchored) == ((), 0)
+    assert [anchor.number for anchor in anchors_in(tmp_path / "anchors")] == [1, 2]
 
 
 def test_a_sink_that_takes_nothing_is_told_of_and_gets_all_later(tmp_path: Path, alone: Served) -> None:

@@ -74,6 +74,13 @@ def test_what_is_written_is_verified(store: Store, key: AuditKey) -> None:
         ("UPDATE audit SET time = time + 1 WHERE number = 3", 3, "changed"),
         ("UPDATE audit SET result = 'refused' WHERE number = 3", 3, "changed"),
         ("UPDATE audit SET detail = replace(detail, '2', '7') WHERE number = 3", 3, "changed"),
+        ("UPDATE audit SET address = '192.0.2.9' WHERE number = 3", 3, "changed"),
+        ("UPDATE audit SET kind = 'domain.created' WHERE number = 3", 3, "changed"),
+        ("UPDATE audit SET subject = 'other' WHERE number = 3", 3, "changed"),
+        ("UPDATE audit SET tenant = 7 WHERE number = 3", 3, "changed"),
+        ("UPDATE audit SET domain = 'other' WHERE number = 3", 3, "changed"),
+        ("UPDATE audit SET before = hash WHERE number = 3", 3, "changed"),
+        ("UPDATE audit SET after = hash WHERE number = 3", 3, "changed"),
         ("DELETE FROM audit WHERE number = 3", 3, "missing"),
         ("DELETE FROM audit WHERE number IN (3, 4)", 3, "up to entry 4"),
         ("DELETE FROM audit WHERE number >= 4", 4, "the end is cut"),
@@ -137,14 +144,29 @@ def test_a_forged_anchor_is_not_believed(store: Store, key: AuditKey, tmp_path: 
     act(store, 3)
     anchor = anchored(store, key)
     foreign = AuditKey.open(tmp_path / "other").anchor(anchor.chain, 3, anchor.hash, anchor.time)
-    lie = AuditAnchor(**{**{name: getattr(anchor, name) for name in anchor.__slots__}, "number": 2})
+    changed: dict[str, object] = {
+        "chain": "0" * 32, "number": 2, "hash": "0" * 64, "time": anchor.time + dt.timedelta(seconds=1),
+    }  # fmt: skip
+    lies = [replace(anchor, **{name: value}) for name, value in changed.items()]
     with store.read() as unit:
         entries = unit.audit.page(EVERYTHING, marker=0, limit=10)
-    for anchors, words in (([foreign], "not believed"), ([lie], "wrong signature")):
+    for anchors, words in (([foreign], "not believed"), *(([lie], "wrong signature") for lie in lies)):
         verifier = Verifier(anchors, {key.public})
         for entry in entries:
             verifier.read(entry)
         assert [words in fault.reason for fault in verifier.result().faults] == [True]
+
+
+def test_the_hash_of_an_entry_is_of_each_of_its_words(store: Store) -> None:
+    act(store)
+    with store.read() as unit:
+        [entry] = unit.audit.page(EVERYTHING, marker=0, limit=1)
+    known = {"id": 7, "number": 7, "tenant": 7, "time": entry.time + dt.timedelta(microseconds=1), "detail": {}}
+    for name in entry.__slots__:
+        changed = replace(entry, **{name: known.get(name, "another")})
+        is_same = changed.link(b"before") == entry.link(b"before")
+        assert is_same is (name in ("id", "detail", "hash")), name  # `text` is the detail, an id is the database's own
+    assert entry.link(b"another") != entry.link(b"before")
 
 
 def test_two_services_on_one_database_have_a_chain_each(
@@ -199,6 +221,7 @@ def test_old_entries_are_taken_out_and_the_rest_is_still_verified(store: Store, 
     with store.write() as unit:
         before = wall.now - dt.timedelta(days=5)
         assert unit.audit.prune(before) == 4
+    outside.append(anchored(store, key))
     for anchors in ((), outside):  # those of the database suffice
         result = verified(store, *anchors)
         assert (result.entries, result.faults) == (6, ())
@@ -210,6 +233,7 @@ def test_old_entries_are_taken_out_and_the_rest_is_still_verified(store: Store, 
     wall.move(days=30)
     with store.write() as unit:
         assert unit.audit.prune(wall.now - dt.timedelta(days=5)) == 7
+    outside.append(anchored(store, key))
     assert verified(store, *outside).faults == ()
 
 
@@ -221,6 +245,24 @@ def test_young_entries_do_not_look_as_if_they_had_been_old(store: Store, key: Au
     tamper(store, "DELETE FROM audit WHERE number <= 4")
     (fault,) = verified(store).faults
     assert "so young" in fault.reason
+
+
+def test_what_permits_to_take_old_entries_out_is_anchored_itself(
+    store: Store, open_another: Callable[..., Store], key: AuditKey
+) -> None:
+    """Whoever has the database adds an entry to the chain of a process that has ended, and deletes another chain."""
+    act(store, 3)
+    ended = open_another()
+    act(ended, 2)
+    outside = [anchored(store, key), anchored(ended, key)]
+    with ended.write() as unit:
+        said = f'{{"before":"{(unit.now + dt.timedelta(days=1)).isoformat()}","entries":3}}'
+        unit.audit.append("audit.pruned", "audit", said, actor=Actor("service"), tenant=None, domain=None)
+    assert verified(store, *outside).faults == ()
+    tamper(store, f"DELETE FROM audit WHERE chain = '{outside[0].chain}'")
+    assert ["all of it" in fault.reason for fault in verified(store, *outside).faults] == [True]
+    anchored(ended, key)  # the service's own word, which nobody else can give
+    assert verified(store, *outside).faults == ()
 
 
 def test_an_entry_tells_the_rows_of_a_list_that_changed(store: Store) -> None:
