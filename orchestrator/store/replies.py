@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import orjson
-from sqlalchemy import delete, insert, not_, select
+from sqlalchemy import delete, insert, not_, select, tuple_
 
 from orchestrator.errors import BadInput, Conflict, TooOften
 from orchestrator.store.records import Reply
@@ -71,7 +71,13 @@ class Replies:
         )
 
     def _forget(self) -> None:
-        self._tx.write(delete(replies).where(replies.c.created <= self._oldest()))
+        """Forget old answers of all tokens, but for those that another transaction holds.
+
+        That one holds a key that it uses again, and waits for the log, which this one has: both would wait for ever.
+        """
+        old = select(replies.c.token, replies.c.key).where(replies.c.created <= self._oldest())
+        key = tuple_(replies.c.token, replies.c.key)
+        self._tx.write(delete(replies).where(key.in_(old.with_for_update(skip_locked=True))))
 
     def _oldest(self) -> int:
         return self._tx.micros - int(self._tx.settings.replies_kept_h * _MICROS_PER_HOUR)
