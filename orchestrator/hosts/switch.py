@@ -34,7 +34,16 @@ ROUTED_PORT = "up0"
 _TARGET = re.compile(r"(?:tcp|ssl):(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})\Z")
 _INTERFACE = re.compile(r"[^\s/\"',;={}%-][^\s/\"',;={}%]{0,14}\Z")
 """What neither `ovs-vsctl` nor Ansible takes for anything but a name."""
-_TRACKED = ("nw_src", "ipv6_src")
+_TRACKED: Mapping[Table, tuple[str, ...]] = MappingProxyType(
+    {
+        Table.SOURCES: ("nw_src", "ipv6_src"),
+        Table.OPERATOR: ("nw_src", "nw_dst", "ct_nw_src"),
+        Table.EGRESS: ("nw_src", "nw_dst", "ct_nw_dst"),
+        Table.INGRESS: ("nw_src", "nw_dst", "ct_nw_src"),
+    }
+)
+"""Fields whose prefixes a table tracks, three at most: those that Open vSwitch tracks by itself, and what lists ask of
+a stranger where they ask about the packet that opened a connection."""
 _CONTROLLER = {"connection_mode": "out-of-band", "max_backoff": "1000", "inactivity_probe": "5000"}
 
 
@@ -259,13 +268,16 @@ def _maps(bridge: Bridge | None, known: Bridge, wanted: Wanted) -> Iterator[str]
 
 
 def prefix_tracking(bridge: str, tracked: Mapping[int, frozenset[str]]) -> Iterator[tuple[str, ...]]:
-    """Yield the commands for the table that checks uplink packets' source addresses.
+    """Yield the commands for tables that strangers' addresses are asked for.
 
-    Of IPv6 Open vSwitch 3.1 would hold all 128 bits of a source otherwise: an entry of its cache for each stranger.
+    Else Open vSwitch 3.1 would hold all bits of them: an entry of its cache for each stranger. It tracks no prefixes of
+    IPv6 by itself, nor those of the packet that opened a connection.
     """
-    if tracked.get(Table.SOURCES) != frozenset(_TRACKED):
-        yield ("--id=@sources", "create", "Flow_Table", f"prefixes={','.join(_TRACKED)}")
-        yield ("set", "bridge", bridge, f"flow_tables:{Table.SOURCES.value}=@sources")
+    for table, fields in _TRACKED.items():
+        if tracked.get(table) != frozenset(fields):
+            name = f"@{bridge}-{table.value}"
+            yield (f"--id={name}", "create", "Flow_Table", f"prefixes={','.join(fields)}")
+            yield ("set", "bridge", bridge, f"flow_tables:{table.value}={name}")
 
 
 def _controllers(known: Bridge, wanted: Wanted) -> Iterator[tuple[str, ...]]:
@@ -299,6 +311,6 @@ def release(seen: Seen, bridge: str, domain: str) -> tuple[tuple[str, ...], ...]
     if known.external_ids.get(MADE) == "true":
         return (("del-br", bridge),)
     forget = [("remove", "bridge", bridge, "external_ids", key) for key in (OWNER, MADE)]
-    if known.tracked.get(Table.SOURCES):
-        forget.append(("remove", "bridge", bridge, "flow_tables", str(Table.SOURCES.value)))
+    tables = (table.value for table in _TRACKED if known.tracked.get(table))
+    forget += (("remove", "bridge", bridge, "flow_tables", str(table)) for table in tables)
     return (("set", "bridge", bridge, "fail_mode=secure"), ("del-controller", bridge), *forget)

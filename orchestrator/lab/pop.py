@@ -21,7 +21,7 @@ from pyroute2 import IPRoute
 
 from orchestrator.errors import Conflict, Missing
 from orchestrator.hosts.ovs import LocalSwitch
-from orchestrator.hosts.switch import Datapath, Wanted
+from orchestrator.hosts.switch import Datapath, Wanted, prefix_tracking
 from orchestrator.lab import edge, fabric, namespaces, network, processes, spreader, vnf
 from orchestrator.lab.layout import DEFAULT_PREFIX, MARK, Layout
 from orchestrator.lab.ovs import OpenVSwitch
@@ -358,6 +358,7 @@ def _bridges(spec: PopSpec, controller: tuple[str, int]) -> list[str]:
         ports = (endpoint.port for endpoint in spec.endpoints if endpoint.host == host.name)
         for port in (host.uplink, *ports):
             commands += ["--", "add-port", host.name, port]
+        commands += [word for command in prefix_tracking(host.name, {}) for word in ("--", *command)]
     if spec.servers:
         commands += _pop_switch(spec, controller[0])
     if spec.spread:

@@ -20,6 +20,7 @@ from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.pipelines.tracked import REFUSED, zone_of
 from orchestrator.enforce.drivers.openflow.frames import EXTENSION_HEADERS, frame
 from orchestrator.enforce.reading import are_counted
+from orchestrator.hosts.switch import prefix_tracking
 from orchestrator.policy.addresses import Addresses, Family, Prefix, parse_address
 from orchestrator.policy.connections import ends_of, opening
 from orchestrator.policy.corners import policy_packets
@@ -215,6 +216,21 @@ def test_a_change_cuts_the_connections_that_it_forbids_and_no_other(tracking: Tr
     assert not any(tracking.forward(*to_client(client, ACK)) for client in range(0, many, 7))
 
 
+def test_connections_of_strangers_share_cache_entries(tracking: Tracking) -> None:
+    """With the prefixes tracked for which a host's switch is set up; else each stranger has entries of its own."""
+    tracking.load(serving(about("no", Action.DENY, [1 << 17]), ALL))
+    real, counts = tracking.twins.real, []
+    for start, commands in ((0, ()), (40, prefix_tracking("br0", {}))):
+        words = [word for command in commands for word in ("--", *command)]
+        if words:
+            real.vsctl(*words)
+        real.control("revalidator/purge")
+        assert all(opens(tracking, client) for client in range(start, start + 40))
+        counts.append(real.control("dpctl/dump-flows").count("ct_tuple4("))
+    assert counts[0] >= 40 * 3
+    assert counts[1] <= 6
+
+
 @pytest.mark.parametrize("full", ["zone", "daemon"])
 def test_where_there_is_no_room_a_connection_opens_in_no_direction_and_it_is_told(
     tracking: Tracking, full: str
@@ -244,14 +260,16 @@ def test_where_there_is_no_room_a_connection_opens_in_no_direction_and_it_is_tol
 
 
 def test_a_switch_that_forgets_its_connections_cuts_them(tracking: Tracking) -> None:
-    """As a restart does."""
-    tracking.load(serving(ALL))
-    assert opens(tracking, 1)
-    tracking.twins.real.control("dpctl/flush-conntrack")
-    tracking.twins.fake.connections.clear()
-    assert not tracking.forward(*from_client(1, ACK))
-    assert not tracking.forward(*to_client(1, ACK))
-    assert opens(tracking, 1)
+    """As a restart does. What stateless rules permit in both directions goes on."""
+    alone = [replace(ALL, stateless=True), replace(OUTWARD, stateless=True)]
+    for rules in ([ALL], alone):
+        tracking.load(serving(*rules))
+        assert opens(tracking, 1)
+        tracking.twins.real.control("dpctl/flush-conntrack")
+        tracking.twins.fake.connections.clear()
+        for each in (from_client(1, ACK), to_client(1, ACK)):
+            assert tracking.forward(*each) is (rules is alone)
+        assert opens(tracking, 1)
 
 
 def test_protocol_0_is_decided_by_stateless_rules_alone(tracking: Tracking) -> None:
