@@ -11,8 +11,8 @@ program is started for a change, rules are of the logical switch (of a port grou
 databases do not sync to the disk, which ours does. Its hypervisor reads nothing back; that its switch has answered a
 barrier is enough.
 
-A rule that permits is `allow-related` where the domain admits return traffic, as the rules of Neutron's security groups
-are, and `allow-stateless` where a list says itself which answers may come (`ReturnTraffic`).
+A rule that permits is `allow-related` where the domain admits return traffic or tracks connections, as the rules of
+Neutron's security groups are, and `allow-stateless` where a list says itself which answers may come (`ReturnTraffic`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from orchestrator.bench.ground import resident_mib
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab import processes
 from orchestrator.lab.ovs import answers, run_program
-from orchestrator.lab.pop import Lab
+from orchestrator.lab.pop import EDGE_BRIDGE, Lab
 from orchestrator.lab.processes import Process
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Acl, Action, ReturnTraffic, Rule
@@ -41,16 +41,33 @@ HIGHEST_PRIORITY = 32767
 """Of an ACL of OVN's; every rule of a list takes one, so that is how long a list may be."""
 
 SWITCH = "tenant"
-_PORTS = ("ovn1", "ovn2")
 _SCHEMAS = {"nb": Path("/usr/share/ovn/ovn-nb.ovsschema"), "sb": Path("/usr/share/ovn/ovn-sb.ovsschema")}
 _PATIENCE_S = 120.0
 _POLL_S = 0.001
 _PROTOCOLS = {6: "tcp", 17: "udp", 132: "sctp"}
-_PERMIT = {ReturnTraffic.ESTABLISHED: "allow-related", ReturnTraffic.EXPLICIT: "allow-stateless"}
+_PERMIT = {
+    ReturnTraffic.ESTABLISHED: "allow-related",
+    ReturnTraffic.TRACKED: "allow-related",
+    ReturnTraffic.EXPLICIT: "allow-stateless",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalPort:
+    """A port of OVN's logical switch: an interface of its own, or a port of the lab's edge that moves to it.
+
+    `address` is what OVN calls one: the MAC and the IP address of who is behind it. Without one nobody is.
+    """
+
+    name: str
+    address: str = ""
+
+
+_NOBODYS = (LogicalPort("ovn1"), LogicalPort("ovn2"))
 
 
 @contextmanager
-def ovn(lab: Lab, returns: ReturnTraffic) -> Iterator[Ovn]:
+def ovn(lab: Lab, returns: ReturnTraffic, ports: Sequence[LogicalPort] = _NOBODYS) -> Iterator[Ovn]:
     """Run OVN in a lab's namespace for switches.
 
     Raises Missing where it is not installed.
@@ -59,7 +76,7 @@ def ovn(lab: Lab, returns: ReturnTraffic) -> Iterator[Ovn]:
     if not _SCHEMAS["nb"].exists():
         raise Missing("OVN is not installed: apt-get install ovn-central ovn-host")
     folder.mkdir(mode=0o700)
-    site = _Site(folder, lab)
+    site = _Site(folder, lab, ports)
     try:
         site.start()
         yield Ovn(_Database(folder / "nb.sock", "OVN_Northbound"), site, returns)
@@ -73,10 +90,11 @@ class _Site:
 
     folder: Path
     lab: Lab
+    ports: Sequence[LogicalPort]
     running: list[Process] = field(default_factory=list)
 
     def start(self) -> None:
-        """Everything, with one logical switch of two ports that are bound here."""
+        """Everything, with the ports of one logical switch bound here."""
         for name, schema in _SCHEMAS.items():
             run_program(["ovsdb-tool", "create", str(self.folder / f"{name}.db"), str(schema)])
             self._spawn("ovsdb-server", name, str(self.folder / f"{name}.db"), f"--remote=punix:{self._socket(name)}")
@@ -87,9 +105,11 @@ class _Site:
         switch.vsctl("add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev", "fail_mode=secure")
         switch.vsctl("set", "Open_vSwitch", ".", "external_ids:system-id=bench", "external_ids:ovn-encap-type=geneve",
                      "external_ids:ovn-encap-ip=127.0.0.1", f"external_ids:ovn-remote={remotes['sb']}")  # fmt: skip
-        for port in _PORTS:
-            switch.vsctl("add-port", "br-int", port, "--", "set", "interface", port, "type=internal",
-                         f"external_ids:iface-id={port}")  # fmt: skip
+        for port in self.ports:
+            moved = ("del-port", EDGE_BRIDGE, port.name, "--") if port.address else ()
+            kind = () if port.address else ("type=internal",)
+            switch.vsctl(*moved, "add-port", "br-int", port.name, "--", "set", "interface", port.name, *kind,
+                         f"external_ids:iface-id={port.name}")  # fmt: skip
         self._spawn("ovn-controller", "ovn-controller", f"unix:{switch.run_dir / 'db.sock'}")
         self._until_a_chassis()
 
@@ -166,11 +186,12 @@ class Ovn:
         self._database = database
         self._site = site
         self._turn = 0
-        names = [f"p{index}" for index in range(len(_PORTS))]
+        names = [f"p{index}" for index in range(len(site.ports))]
         ports = [
-            {"op": "insert", "table": "Logical_Switch_Port", "uuid-name": name, "row": {"name": port}}
-            for name, port in zip(names, _PORTS, strict=True)
-        ]
+            {"op": "insert", "table": "Logical_Switch_Port", "uuid-name": name,
+             "row": {"name": port.name, **({"addresses": port.address} if port.address else {})}}
+            for name, port in zip(names, site.ports, strict=True)
+        ]  # fmt: skip
         row = {"name": SWITCH, "ports": ["set", [["named-uuid", name] for name in names]]}
         _until(lambda: self._read_progress() >= 0, "northd did not begin its work")
         self._change([*ports, {"op": "insert", "table": "Logical_Switch", "row": row}])

@@ -85,7 +85,7 @@ def show(results: Results, console: Console) -> None:
 
 
 def _cells(figure: Figure) -> tuple[str, str, str, str, str, str]:
-    verdict = "" if figure.target is None else ("met" if figure.target.met(figure.median) else "MISSED")
+    verdict = "" if figure.target is None else ("met" if figure.is_met else "MISSED")
     spread = f"{in_digits(figure.low)} .. {in_digits(figure.high)}"
     return in_digits(figure.median), spread, str(figure.runs), figure.unit, str(figure.target or ""), verdict
 

@@ -13,16 +13,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a figure: at most or at least a value."""
+    """The target of a figure: at most or at least a value, for its median or for its `whole` interval."""
 
     bound: float
     at_most: bool = True
+    whole: bool = False
 
     def met(self, value: float) -> bool:
         return value <= self.bound if self.at_most else value >= self.bound
 
     def __str__(self) -> str:
-        return f"{'<=' if self.at_most else '>='} {in_digits(self.bound)}"
+        return f"{'<=' if self.at_most else '>='} {in_digits(self.bound)}{', all of it' if self.whole else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,12 @@ class Figure:
         ordered = sorted(values)
         low, high = _median_interval(len(ordered))
         return cls(statistics.median(ordered), ordered[low], ordered[high], len(ordered), unit, target)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it meets its target. True where it has none."""
+        values = (self.low, self.high) if self.target is not None and self.target.whole else (self.median,)
+        return self.target is None or all(map(self.target.met, values))
 
 
 def in_digits(value: float) -> str:

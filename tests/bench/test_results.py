@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -44,6 +45,15 @@ def test_the_interval_of_ten_thousand_runs_is_that_of_the_normal_distribution() 
 @pytest.mark.parametrize(("at_most", "value", "met"), [(True, 0.6, True), (True, 0.61, False), (False, 0.6, True)])
 def test_a_target_has_a_side(at_most: bool, value: float, met: bool) -> None:
     assert Target(0.6, at_most).met(value) is met
+
+
+@pytest.mark.parametrize(
+    ("whole", "at_most", "is_met"), [(False, False, True), (True, False, False), (True, True, False)]
+)
+def test_a_target_may_be_for_the_whole_interval(whole: bool, at_most: bool, is_met: bool) -> None:
+    figure = Figure.of([1.1, 1.3, 1.5], "ratio", Target(1.2, at_most, whole))
+    assert figure.is_met is is_met
+    assert replace(figure, target=None).is_met
 
 
 @pytest.mark.parametrize(

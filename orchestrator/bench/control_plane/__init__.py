@@ -5,6 +5,7 @@
     changes     one rule, one member of a group           at each size
     overlay     the same lists and single rules           against OVN, from its northbound database to its switch
                 (into one switch of either)
+    stateful    connections a second, packets a second    against OVN's stateful ACLs; against stateless rules
     domain      a million rules, compiled and proven      in a process of its own, with its memory
     findings    what is said about lists, and differences
 

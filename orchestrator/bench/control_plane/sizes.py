@@ -14,7 +14,10 @@ TENANT = TenantId("lab")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Rounds of whole lists, single changes at each size, and rounds of long measurements."""
+    """Rounds of whole lists, single changes at each size, and rounds of long measurements.
+
+    `downloads` are the connections of one run.
+    """
 
     rounds: int
     changes: int
@@ -22,6 +25,7 @@ class Sizes:
     rules: int = 20_000
     scales: tuple[int, ...] = (1_000, 20_000, 100_000)
     members: int = 10_000
+    downloads: int = 5_000
 
     @classmethod
     def quick(cls) -> Self:

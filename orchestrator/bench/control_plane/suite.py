@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from orchestrator.bench import findings
-from orchestrator.bench.control_plane import abuse, domain, overlay, rest, wire
+from orchestrator.bench.control_plane import abuse, domain, overlay, rest, stateful, wire
 from orchestrator.bench.control_plane.sizes import TENANT, Sizes
 from orchestrator.bench.ground import ground
 from orchestrator.bench.results import Results
@@ -28,6 +28,7 @@ def run(*, quick: bool, progress: Progress) -> Results:
     for returns in (ReturnTraffic.ESTABLISHED, ReturnTraffic.EXPLICIT):
         with ground(description(("host1", "host1"))) as lab:
             overlay.measure(lab, results, sizes, returns, progress)
+    stateful.measure(results, sizes, progress)
     domain.measure(results, progress)
     abuse.measure(results, progress, quick=quick)
     findings.measure(results, rounds=sizes.slow_rounds, progress=progress)

@@ -47,7 +47,7 @@ def write(results: Results, plots: Sequence[Path], path: Path, now: dt.datetime)
 
 
 def _row(name: str, figure: Figure) -> str:
-    verdict = "" if figure.target is None else ("met" if figure.target.met(figure.median) else "missed")
+    verdict = "" if figure.target is None else ("met" if figure.is_met else "missed")
     cells = [*(f"<td>{html.escape(word)}</td>" for word in name.split(" ", 2))]
     spread = f"{in_digits(figure.low)} to {in_digits(figure.high)}"
     cells += [f'<td class="number">{in_digits(figure.median)}</td>', f'<td class="number">{spread}</td>']

@@ -103,9 +103,7 @@ def run(inventory: Inventory, limits: Limits, *, quick: bool, progress: Progress
 
 def missed_figures(results: Results) -> list[str]:
     """Return the figures beyond their limits, and limited ones not measured."""
-    fell_short = [
-        name for name, figure in results.figures.items() if figure.target and not figure.target.met(figure.median)
-    ]
+    fell_short = [name for name, figure in results.figures.items() if not figure.is_met]
     return [*fell_short, *results.absent]
 
 

@@ -10,19 +10,24 @@ import math
 import os
 import statistics
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
+from typing import NamedTuple, Protocol, TypeVar
 
 from orchestrator.bench.ground import processor_s
-from orchestrator.bench.state_sync.world import CLIENT, SERVER, SERVER4, World, wait_until
+from orchestrator.bench.state_sync.world import CLIENT, SERVER, SERVER4, wait_until
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Missing, Refused
+
+Result = TypeVar("Result")
 
 PORT = 80
 _NATIVE = Path(__file__).with_name("_native")
 _PATIENCE_S = 60.0
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,25 @@ def compile_native(name: str, folder: Path) -> Path:
     return program
 
 
+class Place(Protocol):
+    """Namespaces by their names."""
+
+    def inside(self, name: str, call: Callable[[], Result], /) -> Result:
+        """Call a function inside one of them and return its result."""
+        ...
+
+
+class Ends(NamedTuple):
+    """The namespaces of a client and of a server, and the server's address."""
+
+    client: str = CLIENT
+    server: str = SERVER
+    address: str = SERVER4
+
+
+_ENDS_OF_WORLD = Ends()
+
+
 class Web:
     """A web server with a page of one byte, and a client.
 
@@ -70,8 +94,9 @@ class Web:
     Both are bound to one processor. Raises Missing where there is no lighttpd.
     """
 
-    def __init__(self, world: World, folder: Path) -> None:
-        self._world = world
+    def __init__(self, place: Place, folder: Path, ends: Ends = _ENDS_OF_WORLD) -> None:
+        self._place = place
+        self._ends = ends
         self._client = compile_native("downloads", folder)
         self._folder = folder
         self.processor = max(os.sched_getaffinity(0))
@@ -80,12 +105,12 @@ class Web:
         (self._folder / "index.html").write_text("1")
         settings = self._folder / "lighttpd.conf"
         settings.write_text(
-            f'server.document-root = "{self._folder}"\nserver.bind = "{SERVER4}"\nserver.port = {PORT}\n'
+            f'server.document-root = "{self._folder}"\nserver.bind = "{self._ends.address}"\nserver.port = {PORT}\n'
             f'server.errorlog = "{self._folder / "web.log"}"\nserver.max-fds = 8192\nserver.listen-backlog = 4096\n'
         )
         command = ["taskset", "--cpu-list", str(self.processor), "lighttpd", "-D", "-f", str(settings)]
         try:
-            self._server = self._world.inside(SERVER, lambda: subprocess.Popen(command))
+            self._server = self._place.inside(self._ends.server, lambda: subprocess.Popen(command))
         except FileNotFoundError:
             raise Missing("there is no lighttpd here: apt-get install lighttpd") from None
         try:
@@ -100,21 +125,25 @@ class Web:
     ) -> None:
         self._end()
 
-    def download(self, count: int, at_once: int) -> Downloads:
-        """Download so many times. Raises Refused where downloads hang."""
+    def download(self, count: int, at_once: int, settings: Mapping[str, str] = _NOTHING) -> Downloads:
+        """Download so many times; the client has some more `settings` in its environment.
+
+        Raises Refused where downloads hang.
+        """
         before = processor_s(self._server.pid)
-        lines = self._run_load(count, at_once).splitlines()
+        lines = self._run_load(count, at_once, settings).splitlines()
         served_us = (processor_s(self._server.pid) - before) * 1e6
         cpu_us, failed = map(int, lines[0].split())
         times = [float(line) for line in lines[1:]]
         return Downloads(count, cpu_us + served_us, statistics.median(times) if times else math.nan, failed)
 
-    def _run_load(self, count: int, at_once: int) -> str:
-        words = [str(self._client), SERVER4, str(PORT), str(count), str(at_once)]
+    def _run_load(self, count: int, at_once: int, settings: Mapping[str, str]) -> str:
+        words = [str(self._client), self._ends.address, str(PORT), str(count), str(at_once)]
         command = ["taskset", "--cpu-list", str(self.processor), *words]
-        done = self._world.inside(
-            CLIENT,
-            lambda: subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE_S),
+        run = partial(subprocess.run, env={**os.environ, **settings}, timeout=_PATIENCE_S)
+        done = self._place.inside(
+            self._ends.client,
+            lambda: run(command, capture_output=True, text=True, check=False),
         )
         if done.returncode:
             raise Refused(f"downloads: {done.stderr.strip()[:500]}")
