@@ -20,6 +20,7 @@ from orchestrator.bench.fw_vnf.sizes import Sizes as FwVnfSizes
 from orchestrator.bench.ground import PREFIX
 from orchestrator.bench.packet_log import suite as packet_log
 from orchestrator.bench.promotion import suite as promotion
+from orchestrator.bench.promotion.drift import Drift
 from orchestrator.bench.promotion.suite import Sizes as PromotionSizes
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.gauges import Load, Metric
@@ -63,12 +64,21 @@ def test_acl_size_measures_every_way_and_goes_on_where_it_was_cut_off(layout: La
 
 
 def test_promotion_measures_with_and_without_the_lift(layout: Layout) -> None:
-    results = promotion.measure(PromotionSizes((RULES,), rounds=1, lifts=2, load=LOAD, step_s=1), quiet, layout)
+    drift = Drift(services=5, budget=1, rounds=3, connections=320, rules=2_000, exchanges=0)
+    sizes = PromotionSizes((RULES,), rounds=1, lifts=2, load=LOAD, drift=drift, step_s=1)
+    results = promotion.measure(sizes, quiet, layout)
     for name in ("requests", "rtt", "cpu"):
         assert f"{name}_lifted_vs_not" in results.figures
     lifted, unlifted = (results.figures[f"upcalls_per_connection_{word}"].median for word in ("lifted", "unlifted"))
     assert 0 < lifted <= 3 / LOAD.connections
     assert unlifted > 2 * lifted
+    nothing, loop, best = (
+        results.figures[f"{way}_upcalls_per_connection"].median for way in ("nothing_lifted", "loop", "best_placement")
+    )
+    assert loop == pytest.approx(best, abs=0.02)  # popularity stays, so the loop's choice is the best one
+    assert nothing > loop + 0.2
+    assert results.figures.pop("loop_moves_an_hour").median == 0
+    assert results.figures.pop("paper_loop_moves_an_hour").median == 0
     _positive(results)
 
 

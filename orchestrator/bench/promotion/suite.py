@@ -8,10 +8,9 @@ How much is measured.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -19,6 +18,9 @@ from typing import Self
 from orchestrator.bench import flow_cache
 from orchestrator.bench.acl_size.sizes import PAPER_COUNTS
 from orchestrator.bench.progress import Expected, Progress, Steps
+from orchestrator.bench.promotion import drift
+from orchestrator.bench.promotion.drift import Drift
+from orchestrator.bench.promotion.lift_bench import LiftBench
 from orchestrator.bench.promotion.outcome import (
     AF_XDP,
     FIRST_MATCH,
@@ -34,7 +36,7 @@ from orchestrator.bench.promotion.outcome import (
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS, Clients, policy
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.gauges import Gauges, Load, Sample
+from orchestrator.bench.traffic.gauges import Gauges, Load, Metric, Sample
 from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.line import RIGHT
@@ -43,12 +45,8 @@ from orchestrator.bench.traffic.planes import KernelPlane, Plane, SwitchPlane
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
-from orchestrator.compile.equivalence import Proof, prove
-from orchestrator.compile.host import CompileCache
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
-from orchestrator.placement.lifting import LiftedRule
-from orchestrator.policy.model import Policy
 
 
 def measure_lifts(vnf: VnfAcl, rules: int, turns: int) -> Lifts:
@@ -59,38 +57,13 @@ def measure_lifts(vnf: VnfAcl, rules: int, turns: int) -> Lifts:
     with the rows read back that it brought. Each of the traffic's rules is lifted in turn, alone, and taken down again.
     The first lift of a list leaves results about the list that later lifts use, so it is counted apart.
     """
-    bench = _LiftBench(vnf, policy(Listed(rules).acl(), server_port=RIGHT))
-    found = Lifts(bench.milliseconds(LIFTED[:1]))
-    bench.milliseconds(())
+    bench = LiftBench(vnf, policy(Listed(rules).acl(), server_port=RIGHT))
+    found = Lifts(bench.bring(LIFTED[:1]))
+    bench.bring(())
     for turn in range(1, turns + 1):
-        found.up.append(bench.milliseconds((LIFTED[turn % len(LIFTED)],)))
-        found.down.append(bench.milliseconds(()))
+        found.up.append(bench.bring((LIFTED[turn % len(LIFTED)],)))
+        found.down.append(bench.bring(()))
     return found
-
-
-class _LiftBench:
-    """A switch that holds a policy, with what compiler and proof know of it."""
-
-    def __init__(self, vnf: VnfAcl, wanted: Policy) -> None:
-        self._vnf = vnf
-        self._wanted = wanted
-        self._cache = CompileCache()
-        self._generation = 1
-        program = self._cache.compile_program(wanted, domain="bench", generation=self._generation)
-        self._proof: Proof = prove(wanted, program.flows)
-        vnf.load(program)
-
-    def milliseconds(self, lifted: tuple[LiftedRule, ...]) -> float:
-        """Bring the switch to just these lifts."""
-        self._generation += 1
-        began = time.perf_counter()
-        program = self._cache.compile_program(self._wanted, domain="bench", generation=self._generation, lifted=lifted)
-        change = self._cache.change
-        assert change is not None
-        flows = partial(getattr, program, "flows")
-        self._proof = self._proof.after(self._wanted, change.removed, change.added, flows)
-        self._vnf.change(change, program)
-        return (time.perf_counter() - began) * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +74,21 @@ class Sizes:
     rounds: int
     lifts: int
     load: Load
+    drift: Drift
     step_s: float
     """What a measurement takes, with its list's loading and the checks of its verdicts, on two cores of 2025."""
 
     @classmethod
     def quick(cls) -> Self:
         load = Load(connections=4_096, at_once=64, seconds=1, trips=30, sources=20)
-        return cls((250, 2_000, 20_000), rounds=3, lifts=20, load=load, step_s=2.4)
+        drift = Drift(services=32, budget=8, rounds=9, connections=4_096, rules=2_000, exchanges=4)
+        return cls((250, 2_000, 20_000), rounds=3, lifts=20, load=load, drift=drift, step_s=2.4)
 
     @classmethod
     def full(cls) -> Self:
         load = Load(connections=16_384, at_once=64, seconds=1, trips=100, sources=50)
-        return cls(PAPER_COUNTS, rounds=15, lifts=60, load=load, step_s=4.7)
+        drift = Drift(services=32, budget=8, rounds=31, connections=16_384, rules=20_000, exchanges=4)
+        return cls(PAPER_COUNTS, rounds=15, lifts=60, load=load, drift=drift, step_s=4.7)
 
 
 _Planes = Mapping[tuple[str, bool], Plane]
@@ -132,10 +108,13 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, j
 
     Raises Missing where a tool is not installed, Drifted where a list is not enforced.
     """
-    settings = {"rounds": sizes.rounds, "lifts": sizes.lifts, "counts": list(sizes.counts)}
+    settings = {
+        "rounds": sizes.rounds, "lifts": sizes.lifts, "counts": list(sizes.counts), "drift": asdict(sizes.drift),
+    }  # fmt: skip
     results = Results("promotion", {**settings, "connections": sizes.load.connections, "at_once": sizes.load.at_once})
     most = max(sizes.counts)
-    kept = Journal(journal, {"suite": results.suite, **results.settings})
+    numbers = [*Metric.__members__, *sizes.drift.numbers()]
+    kept = Journal(journal, {"suite": results.suite, **results.settings}, numbers)
     with site(layout) as place:
         bench = _Bench(sizes, Gauges(sizes.load, compile_library(place.run_dir)), Steps(progress, _steps(sizes)), kept)
         with ExitStack() as stack:
@@ -147,10 +126,12 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, j
             bench.values.join(bench.rounds(planes, _ways()))
             bench.steps.next(f"one rule among {most}, lifted and lowered")
             lifts(results, measure_lifts(vnf, most, sizes.lifts))
+        measured = kept.row("drift", lambda: drift.measure(sizes.drift, place, bench.gauges.preload, bench.steps.next))
+        drift.record(results, sizes.drift, measured)
         _af_xdp(bench, place, results)
         _before_a_filter(bench, place, results)
     conclude(results, bench.values, most)
-    results.notes += _NOTES
+    results.notes += (*_NOTES, *drift.NOTES)
     return results
 
 
@@ -168,7 +149,7 @@ def expect_length(*, quick: bool) -> Expected:
 def _steps(sizes: Sizes) -> int:
     every, largest = _ways()
     ways = len(every) * len(sizes.counts) + len(largest) + len(curves(AF_XDP))
-    return sizes.rounds * ways + 1 + flow_cache.steps(sizes.rounds)
+    return sizes.rounds * ways + 1 + sizes.drift.rounds + flow_cache.steps(sizes.rounds)
 
 
 def _both(firewall: str, plain: Plane, lifting: Plane) -> _Planes:

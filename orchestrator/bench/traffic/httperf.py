@@ -64,7 +64,7 @@ def read(text: str) -> Requests:
 
 
 def requests(
-    line: Line, clients: Clients, *, connections: int, at_once: int, preload: Path, passed: int = 0
+    line: Line, clients: Clients, *, connections: int, at_once: int, preload: Path, passed: int = 0, port: int = WEB
 ) -> Requests:
     """So many connections with one request each from the line's client. Raises Missing, Refused, Unreachable.
 
@@ -78,7 +78,7 @@ def requests(
     }
     text = line.run(
         CLIENT,
-        *("httperf", "--server", SERVER_ADDRESS, "--port", str(WEB), "--uri", PAGE, "--http-version=1.0"),
+        *("httperf", "--server", SERVER_ADDRESS, "--port", str(port), "--uri", PAGE, "--http-version=1.0"),
         *("--wsess", f"{at_once},{connections // at_once},0", "--rate", str(_STARTED_A_SECOND)),
         *("--timeout", str(_REPLY_TIMEOUT_S)),
         settings=settings,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.bench.traffic.addresses import ECHO, SERVER_ADDRESS, THROUGHPUT, UNSERVED, WEB
@@ -19,20 +20,20 @@ PAGE = "/page"
 _PATIENCE_S = 10.0
 
 
-def start(line: Line) -> None:
-    """Start all three and wait until they answer in their namespace.
+def start(line: Line, also: Sequence[int] = ()) -> None:
+    """Start all three, lighttpd on further ports too, and wait until they answer.
 
     Raises Missing, Unreachable.
     """
-    line.start(SERVER, "lighttpd", "-D", "-f", _web_settings(line))
+    line.start(SERVER, "lighttpd", "-D", "-f", _web_settings(line, also))
     line.start(SERVER, "iperf3", "--server", "--bind", SERVER_ADDRESS, "--port", str(THROUGHPUT))
     ports = (str(ECHO), str(UNSERVED))
     line.start(SERVER, sys.executable, "-m", "orchestrator.bench.traffic.echo", SERVER_ADDRESS, *ports)
-    for port in (WEB, THROUGHPUT):
+    for port in (WEB, THROUGHPUT, *also):
         line.inside(SERVER, partial(until_listening, port))
 
 
-def _web_settings(line: Line) -> str:
+def _web_settings(line: Line, also: Sequence[int]) -> str:
     folder = line.layout.run_dir / f"{line.name}-web"
     folder.mkdir()
     (folder / PAGE.lstrip("/")).write_text("1")
@@ -44,6 +45,7 @@ def _web_settings(line: Line) -> str:
         f'server.errorlog = "{line.layout.logs / line.name}-web.log"\n'
         "server.max-fds = 8192\n"
         "server.listen-backlog = 4096\n"
+        + "".join(f'$SERVER["socket"] == "{SERVER_ADDRESS}:{port}" {{}}\n' for port in also)
     )
     return str(settings)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from orchestrator.bench.ground import PREFIX
@@ -34,11 +34,11 @@ def site(layout: Layout | None = None) -> Iterator[Layout]:
 
 
 @contextmanager
-def serve_line(layout: Layout, name: str) -> Iterator[Line]:
-    """Provide a line whose server answers all tools, during the block.
+def serve_line(layout: Layout, name: str, also: Sequence[int] = ()) -> Iterator[Line]:
+    """Provide a line whose server answers all tools, and HTTP on further ports.
 
     Raises Missing, Unreachable.
     """
     with Line(layout, name) as line:
-        servers.start(line)
+        servers.start(line, also)
         yield line

@@ -17,6 +17,7 @@ from orchestrator.bench.ground import wait_connected
 from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line
 from orchestrator.enforce import gap
 from orchestrator.enforce.changing import FEW_ROWS, finish
+from orchestrator.enforce.driver import Hits
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
@@ -99,6 +100,11 @@ class VnfAcl:
     def count_cached(self) -> int:
         """How many megaflows the cache holds."""
         return megaflows(self.switch.appctl("dpctl/show"))
+
+    def hits(self) -> Hits:
+        """Read the counters of all entries, after emptying the cache: they have what it counted then."""
+        self.forget()
+        return self._device.hits()
 
     def work(self) -> Work:
         """Return the work so far."""

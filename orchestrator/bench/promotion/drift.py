@@ -1,0 +1,243 @@
+"""The loop under traffic whose popularity drifts, beside the best choice in hindsight.
+
+A tenant's list ends with the rules of many services, whose popularity follows Zipf's law; from round to round some
+services change places. In each round the same connections pass the same switch under every way of choosing:
+
+    nothing      nothing is lifted
+    savings      by the counts that the switch had under this way in the round before, as the product's default chooses
+    paper        the same, by ACLFLOW's Algorithm 1, one rule a round
+    hindsight    the services with most connections in this very round, which nobody knows before it is over
+
+The loop is the product's: the switch's counters by rule, `placement.choice`, compiler, proof and one bundle.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from orchestrator.bench.promotion.lift_bench import LiftBench
+from orchestrator.bench.results import Figure, Results, Target
+from orchestrator.bench.traffic import httperf
+from orchestrator.bench.traffic.addresses import SERVER, TENANT, Clients, policy
+from orchestrator.bench.traffic.line import RIGHT, Line
+from orchestrator.bench.traffic.rules import Listed
+from orchestrator.bench.traffic.site import serve_line
+from orchestrator.bench.traffic.vnf import Ports, vnf_acl
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.lifting.prospects import Prospector
+from orchestrator.enforce.driver import Hits
+from orchestrator.lab.layout import Layout
+from orchestrator.placement.choice import Algorithm, Settings, Subject, choose
+from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
+from orchestrator.policy.ports import PortRange
+from orchestrator.policy.protocols import TCP
+from orchestrator.program.program import Tier
+
+NOTHING, SAVINGS, PAPER, HINDSIGHT = WAYS = ("nothing", "savings", "paper", "hindsight")
+_FIRST_PORT = 9_000
+_AT_ONCE = 64
+_PACKETS = 5
+"""Packets of a short connection that its rule counts, one way."""
+_ROUND_S = 300.0
+"""How long a round is where nothing else was asked (`placement.choice.Settings`): moves an hour are of such rounds."""
+
+Lifted = tuple[LiftedRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Of `services`, `budget` may be lifted; in a round so many `connections`, before it so many `exchanges`.
+
+    `rules` stand before the services'.
+    """
+
+    services: int
+    budget: int
+    rounds: int
+    connections: int
+    rules: int
+    exchanges: int
+
+    def numbers(self) -> list[str]:
+        """Return the names of what is measured."""
+        turns = [f"{way} {turn}" for way in WAYS for turn in range(self.rounds)]
+        return [*turns, *map(_upcalls, turns), *map(_moves, _LOOPS)]
+
+    def popularity(self) -> Iterator[list[int]]:
+        """Yield each round's connections by service, the same every time."""
+        drawn = random.Random(self.services)  # noqa: S311  (traffic to measure with)
+        ranks = list(range(self.services))
+        drawn.shuffle(ranks)
+        whole = sum(1 / (rank + 1) for rank in ranks)
+        for _ in range(self.rounds):
+            yield [max(1, round(self.connections / (rank + 1) / whole)) for rank in ranks]
+            for _ in range(self.exchanges):
+                one, other = drawn.sample(range(self.services), 2)
+                ranks[one], ranks[other] = ranks[other], ranks[one]
+
+    def acl(self) -> Acl:
+        """Return the list: rules that look at sources, a deny, and a permit for each service."""
+        others = (rule for rule in Listed(self.rules).acl().rules if not _meets_server(rule) or rule.id == "not-0")
+        return Acl((*others, *map(_permit, range(self.services))))
+
+    def settings(self, algorithm: Algorithm) -> Settings:
+        """Return settings by which a service with a hundredth of the connections is worth a lift."""
+        upper = max(1, self.connections * _PACKETS // 100)
+        return Settings(algorithm, _ROUND_S, upper, upper // 4, self.budget)
+
+
+def measure(drift: Drift, place: Layout, preload: Path, step: Callable[[str], None]) -> Mapping[str, float]:
+    """Measure every way in every round; return requests a second, upcalls, and moves of both loops.
+
+    Raises Missing, Refused, Unreachable.
+    """
+    found: dict[str, float] = {}
+    ports = [_FIRST_PORT + number for number in range(drift.services)]
+    with serve_line(place, "drift", ports) as line, vnf_acl(line, Ports.SYSTEM) as vnf:
+        bench = LiftBench(vnf, policy(drift.acl(), server_port=RIGHT))
+        loops = {way: _Loop(bench, drift.settings(how)) for way, how in _LOOPS.items()}
+        numbers = bench.policy.tenants[0].rule_numbers
+        services = [numbers[_permit(each).id] for each in range(drift.services)]
+        order = random.Random(drift.rounds)  # noqa: S311  (an order to measure in)
+        passed = 0
+        for turn, connections in enumerate(drift.popularity()):
+            step(f"popularity drifts, round {turn + 1} of {drift.rounds}")
+            traffic = _Traffic(line, preload, connections, passed)
+            passed += sum(connections)
+            busiest = sorted(range(drift.services), key=lambda each: -connections[each])[: drift.budget]
+            placed = {NOTHING: (), HINDSIGHT: tuple(_lift_of(each) for each in busiest)}
+            for way in order.sample(WAYS, len(WAYS)):
+                loop = loops.get(way)
+                bench.bring(placed[way] if loop is None else loop.lifted)
+                before, worked = bench.vnf.hits(), bench.vnf.work()
+                seconds = traffic.pass_through()
+                name, whole = f"{way} {turn}", sum(connections)
+                found[name] = whole / seconds
+                found[_upcalls(name)] = (bench.vnf.work().upcalls - worked.upcalls) / whole
+                if loop is not None:
+                    loop.go_on(_count_packets(before, bench.vnf.hits(), services), seconds)
+        return found | {_moves(way): float(loop.moves) for way, loop in loops.items()}
+
+
+def record(results: Results, drift: Drift, found: Mapping[str, float]) -> None:
+    """Record the figures; the first round, before which there are no counts, is left out."""
+    rates = {way: [found[f"{way} {turn}"] for turn in range(1, drift.rounds)] for way in WAYS}
+    for way, name in {
+        NOTHING: "nothing_lifted",
+        SAVINGS: "loop",
+        PAPER: "paper_loop",
+        HINDSIGHT: "best_placement",
+    }.items():
+        upcalls = [found[_upcalls(f"{way} {turn}")] for turn in range(1, drift.rounds)]
+        results.figures[f"{name}_upcalls_per_connection"] = Figure.of(upcalls, "1")
+    hours = (drift.rounds - 1) * _ROUND_S / 3600
+    for way, first, target in ((SAVINGS, "loop", Target(0.9, at_most=False)), (PAPER, "paper_loop", None)):
+        pairs = list(zip(rates[way], rates[HINDSIGHT], rates[NOTHING], strict=True))
+        results.figures[f"{first}_vs_best_placement"] = Figure.of(
+            [own / best for own, best, _ in pairs], "ratio", target
+        )
+        results.figures[f"{first}_vs_nothing_lifted"] = Figure.of([own / none for own, _, none in pairs], "ratio")
+        results.figures[f"{first}_moves_an_hour"] = Figure.of([found[_moves(way)] / hours], "1/h")
+
+
+class _Loop:
+    """One way of choosing: what it has lifted, and how often it moved a rule after its first choice."""
+
+    def __init__(self, bench: LiftBench, settings: Settings) -> None:
+        self.lifted: Lifted = ()
+        self.moves = 0
+        self._settings = settings
+        self._prospects = Prospector(bench.policy).of
+        self._rounds = 0
+
+    def go_on(self, packets: Sequence[int], seconds: float) -> None:
+        """Have the round that ends with these packets of each service, in so many seconds."""
+        subjects = [
+            Subject(_lift_of(number), each, 0.0 if each else float("inf"), lifted=_lift_of(number) in self.lifted)
+            for number, each in enumerate(packets)
+        ]
+        choice = choose(subjects, self._settings, seconds, self._prospects)
+        up, down = (tuple(each.rule for each in verdicts) for verdicts in (choice.lift, choice.lower))
+        self.lifted = (*(rule for rule in self.lifted if rule not in down), *up)
+        self.moves += (len(up) + len(down)) * (self._rounds > 0)
+        self._rounds += 1
+
+
+_LOOPS: Mapping[str, Algorithm] = {SAVINGS: Algorithm.SAVINGS, PAPER: Algorithm.PAPER}
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """A round's connections by service; so many clients are passed over, whose connections came before."""
+
+    line: Line
+    preload: Path
+    connections: Sequence[int]
+    passed: int
+
+    def pass_through(self) -> float:
+        """Send it, one service after the other; return the seconds from each one's first to its last connection."""
+        seconds, passed = 0.0, self.passed
+        for number, each in enumerate(self.connections):
+            at_once = min(_AT_ONCE, each)
+            done = httperf.requests(
+                self.line,
+                Clients.OUTSIDE,
+                connections=each,
+                at_once=at_once,
+                preload=self.preload,
+                passed=passed,
+                port=_FIRST_PORT + number,
+            )
+            seconds += each / done.per_s
+            passed += each
+        return seconds
+
+
+def _moves(way: str) -> str:
+    return f"{way} moves"
+
+
+def _upcalls(name: str) -> str:
+    return f"{name} upcalls"
+
+
+def _lift_of(number: int) -> LiftedRule:
+    return LiftedRule(TENANT, _permit(number).id)
+
+
+def _permit(number: int) -> Rule:
+    port = PortRange(_FIRST_PORT + number, _FIRST_PORT + number)
+    destination = Addresses((SERVER,))
+    return Rule(
+        RuleId(f"service-{number}"), Action.PERMIT, protocol=TCP, destination=destination, destination_ports=(port,)
+    )
+
+
+def _meets_server(rule: Rule) -> bool:
+    return any(each.overlaps(SERVER) for each in rule.destination.prefixes)
+
+
+def _count_packets(before: Hits, after: Hits, numbers: Sequence[int]) -> list[int]:
+    """Return the packets of rules by their numbers between two looks at the same entries."""
+    cookies = [np.uint64(Cookie(Tier.HOST, Kind.RULE, number).pack()) for number in numbers]
+    return [_packets_of(after, each) - _packets_of(before, each) for each in cookies]
+
+
+def _packets_of(hits: Hits, cookie: np.uint64) -> int:
+    return int(hits.packets[hits.cookie == cookie].sum())
+
+
+NOTES = (
+    "loop_...: 32 services behind rules that look at sources, eight of which may be lifted; connections by Zipf's law, "
+    "and four pairs of services change places before each round. The loop chooses by the switch's counts of the round "
+    "before; best_placement is the eight services with most connections in the round. The same connections pass in "
+    "each round, ways in a drawn order. Moves are of rounds of five minutes, after the first choice",
+)
