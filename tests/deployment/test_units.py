@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "packaging/systemd").glob("*.service"))
 MOST_EXPOSED = 4.0
-ROOTS = {"aclflow-agent", "aclflow-services", "aclflow-switch", "aclflow-uplink"}
-"""What configures the kernel's network, and what keeps the key of this machine's Open vSwitch."""
+ROOTS = {"aclflow-services", "aclflow-uplink"}
+"""What asks the Open vSwitch of its machine, whose sockets are root's (`docs/decisions.md`, 530)."""
 
 
 def settings_of(unit: Path) -> dict[str, list[str]]:
@@ -66,6 +67,8 @@ def test_a_unit_has_a_user_of_its_own_and_says_what_it_calls(unit: Path) -> None
     assert said.get("User", ["root"]) == (["root"] if unit.stem in ROOTS else [own])
     for name in ("CapabilityBoundingSet", "SystemCallFilter", "RestrictAddressFamilies", "NoNewPrivileges"):
         assert name in said, name
+    if unit.stem not in ROOTS:  # a user has the rights that it is given, and root those that it is left
+        assert said.get("AmbientCapabilities", [""]) == said["CapabilityBoundingSet"]
 
 
 def test_users_of_units_are_made() -> None:
@@ -73,3 +76,28 @@ def test_users_of_units_are_made() -> None:
             if line.startswith("u ")}  # fmt: skip
     wanted = {user for unit in UNITS for user in settings_of(unit).get("User", [])}
     assert wanted <= made
+
+
+@pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="needs systemd-sysusers: apt-get install systemd")
+def test_users_and_files_of_units_are_made_by_systemds_programs(tmp_path: Path) -> None:
+    for folder in ("etc", "run"):
+        (tmp_path / folder).mkdir()
+    for program in (["systemd-sysusers"], ["systemd-tmpfiles", "--create"]):
+        text = ROOT / f"packaging/{program[0].removeprefix('systemd-')}.d/aclflow.conf"
+        subprocess.run([*program, "--root", str(tmp_path), str(text)], check=True)
+    users = dict(line.split(":")[::2][:2] for line in (tmp_path / "etc/passwd").read_text().splitlines())
+    assert {"aclflow-agent", "aclflow-switch"} <= users.keys()
+    assert len(set(users.values())) == len(users)
+    groups = {line.split(":")[0]: int(line.split(":")[2]) for line in (tmp_path / "etc/group").read_text().splitlines()}
+    lock = (tmp_path / "run/xtables.lock").stat()
+    assert (lock.st_gid, lock.st_mode & 0o777) == (groups["aclflow-agent"], 0o660)
+
+
+@pytest.mark.parametrize("name", ["aclflow-agent", "aclflow-switch"])
+def test_what_root_does_for_a_unit_before_it_starts_is_a_shells(name: str) -> None:
+    """Systemd takes `$$` for a dollar."""
+    shells = [line for line in settings_of(ROOT / f"packaging/systemd/{name}.service")["ExecStartPre"] if "-c" in line]
+    assert shells
+    for line in shells:
+        script = shlex.split(line.replace("$$", "$"))[-1]
+        subprocess.run(["sh", "-n", "-c", script], check=True)

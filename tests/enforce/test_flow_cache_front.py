@@ -184,6 +184,22 @@ def test_tables_that_are_not_the_planes_are_found(tmp_path: Path, plane: Plane, 
     assert not found.forwards_ipv6
 
 
+def test_tables_that_may_not_be_read_are_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel lists the older iptables' to root alone, unless somebody lets others read that."""
+    files = settings_of(tmp_path, net__ip_tables_names="filter\n")
+    read = Path.read_text
+
+    def refuse(path: Path, *words: str) -> str:
+        if path.name == "ip_tables_names":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path, *words)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    for plane in (Plane.IPTABLES, Plane.NFTABLES):
+        [other] = look_around((), plane, tuple, files).bystanders
+        assert "iptables (unknown" in other
+
+
 def test_where_there_is_nothing_nothing_is_in_the_way(tmp_path: Path) -> None:
     assert look_around((), Plane.NFTABLES, tuple, tmp_path) == Around(0, False, ())
 

@@ -7,18 +7,23 @@ service was stopped. A reboot is what the kernel forgets: no filter, no forwardi
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TypeVar
 
 import pytest
 from compiled_filter import counted_under
+from deployment.test_units import settings_of
 from enforce.contract_filters import DNS, MEDDLINGS, POLICIES, Meddling, corner_packets, in_force
 from served import ServiceProcess
 
@@ -46,6 +51,45 @@ DRIVERS = ("nftables", "iptables-legacy", "iptables-nft")
 PATIENCE_S = 60.0
 
 
+UNITS = Path(__file__).resolve().parents[2] / "packaging/systemd"
+USER = "64731"
+"""A user that nobody else is: of its unit's, which tests have no need to make."""
+LOCK = "/run/xtables.lock"
+
+
+@cache
+def is_readable_by_others() -> bool:
+    """Whether a user without rights can run this checkout; where none can, agents run as root."""
+    words = ["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", sys.executable, "-c", "import orchestrator"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def as_unit(name: str, state: Path) -> list[str]:
+    """The words before a command that run it as a unit does: as another user, with its rights and no others.
+
+    Root does before what the unit says. The user has a folder for its state, and may lock what iptables' programs lock,
+    as `tmpfiles.d` has it.
+    """
+    if not is_readable_by_others():
+        return []
+    said = settings_of(UNITS / f"{name}.service")
+    assert said["User"] == [name]
+    rights = [f"+{each.lower().removeprefix('cap_')}" for each in said["AmbientCapabilities"][0].split()]
+    state.mkdir(mode=0o700, exist_ok=True)
+    lock = state.parent / "xtables.lock"
+    lock.touch()
+    for path in (state, *state.iterdir(), lock):
+        os.chown(path, int(USER), int(USER))
+    Path(LOCK).touch()
+    listed = ",".join(["-all", *rights])
+    before = [shlex.split(line.replace("$$", "$").replace(name, USER))[-1] for line in said["ExecStartPre"]]
+    return [
+        "unshare", "--mount", "sh", "-c", "; ".join([f"mount --bind {lock} {LOCK}", *before, 'exec "$@"']), "sh",
+        "setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs", "--bounding-set", listed,
+        "--inh-caps", listed, "--ambient-caps", listed,
+    ]  # fmt: skip
+
+
 class Vnf:
     """A router with a service and, from time to time, an agent."""
 
@@ -53,7 +97,8 @@ class Vnf:
         self.router = router
         self.driver_name = driver
         self.plane = {"nftables": Plane.NFTABLES, "queue": Plane.QUEUE}.get(driver, Plane.IPTABLES)
-        self.state = directory / "agent"
+        self.state = Path(mkdtemp(dir="/var/tmp"), "agent")
+        self.state.parent.chmod(0o755)
         self.log = directory / "agent.log"
         (directory / "service").mkdir()
         self.service = ServiceProcess(directory / "service")
@@ -104,7 +149,8 @@ class Vnf:
 
         def start() -> subprocess.Popen[bytes]:
             with self.log.open("ab") as log:
-                return subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
+                line = [*as_unit("aclflow-agent", self.state), *command]
+                return subprocess.Popen(line, env=os.environ | own, stdout=log, stderr=log)
 
         self.agent = self.inside(start)
 
@@ -154,6 +200,7 @@ class Vnf:
     def close(self) -> None:
         self.end_agent(signal.SIGKILL)
         self.service.kill()
+        shutil.rmtree(self.state.parent)
 
 
 FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
@@ -197,6 +244,7 @@ def test_the_life_of_a_firewall(vnf: Vnf, packets: list[Packet]) -> None:
     generation = vnf.ask(lambda client: client.domain("pop1").generation)
     vnf.enforced(generation)
     assert vnf.is_forwarding()
+    assert_is_not_root(vnf)
     assert wrong(vnf, WHOLE, packets) == []
     _counts_are_those_of_the_rules(vnf, packets)
     log_names_the_rules(vnf, packets)
@@ -226,6 +274,21 @@ def test_the_life_of_a_firewall(vnf: Vnf, packets: list[Packet]) -> None:
     vnf.enforced(generation)
     assert wrong(vnf, WHOLE, packets) == []
     eventually(lambda: vnf.load().load is not None, vnf)
+
+
+def assert_is_not_root(vnf: Vnf) -> None:
+    """Its user has no file of another's, and the rights that its unit says."""
+    assert vnf.agent is not None
+    if not is_readable_by_others():
+        return
+    status = Path(f"/proc/{vnf.agent.pid}/status").read_text().splitlines()
+    said = dict(line.split(":\t", 1) for line in status if ":\t" in line)
+    assert set(said["Uid"].split()) == set(said["Gid"].split()) == {USER}
+    assert said["Groups"].split() == []
+    rights = {int(said[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")}
+    assert [each.bit_count() for each in rights] == [
+        len(settings_of(UNITS / "aclflow-agent.service")["AmbientCapabilities"][0].split())
+    ]
 
 
 def _counts_are_those_of_the_rules(vnf: Vnf, packets: Sequence[Packet]) -> None:

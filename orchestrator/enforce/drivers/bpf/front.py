@@ -80,7 +80,7 @@ def look_around(
     legacy = [
         f"{name.partition('_')[0]}tables {table}"
         for name in _LEGACY
-        for table in _words(root / "net" / name)
+        for table in _legacy_tables(root / "net" / name)
         if plane is Plane.NFTABLES or table not in ours
     ]
     return Around(
@@ -96,6 +96,14 @@ def _nftables(tables: Iterable[tuple[str, str]], ours: Sequence[str]) -> list[st
         for family, name in tables
         if family not in _NOT_OF_IP and not (family in _FAMILIES and name in ours) and (family, name) != _GUARD
     ]
+
+
+def _legacy_tables(path: Path) -> list[str]:
+    """Tables of the older iptables. Where they may not be read, there may be any."""
+    try:
+        return _words(path)
+    except PermissionError:
+        return [f"(unknown: {path} is root's to read)"]
 
 
 def _number(path: Path) -> int:
