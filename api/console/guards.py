@@ -37,7 +37,7 @@ SIGN_IN_POLICY = (
 """The sign-in page runs its own script and no other."""
 PAGES_POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' ws: wss:; object-src 'none'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'self'"
 )
 """Pages are drawn by a library that writes its scripts into them; nothing comes from elsewhere all the same."""

@@ -80,6 +80,7 @@ def test_every_answer_binds_the_browser_to_tls_and_to_this_console(console: http
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert "form-action 'self'" in headers["Content-Security-Policy"]
+    assert "connect-src 'self';" in console.get("/nothing").headers["Content-Security-Policy"], "nor elsewhere by ws"
     assert "script-src 'self';" in console.get("/login").headers["Content-Security-Policy"]
 
 

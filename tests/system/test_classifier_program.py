@@ -16,16 +16,23 @@ from strategies import policies
 from system.test_flow_cache_mutants import built
 from system.test_flow_cache_program import (
     DROP,
+    F4,
+    F6,
     NOT_PLAIN,
     PLAIN,
     REDIRECT,
     SLOW_PATH,
     STAMP,
+    configured,
+    everything,
     expected,
     expressible,
     few,
     framed,
+    tcp,
     unicast,
+    v4,
+    v6,
 )
 
 from orchestrator.compile.filters.cacherows import CacheRow, Verdict
@@ -33,7 +40,7 @@ from orchestrator.compile.filters.lists import operator_list, tenant_lists
 from orchestrator.compile.servers.generalrows import general_rows
 from orchestrator.enforce.drivers.bpf import classifier, libbpf
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
-from orchestrator.enforce.drivers.bpf.layout import FlowSet
+from orchestrator.enforce.drivers.bpf.layout import BY_LEG, FlowSet
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.router import LEFT, RIGHT, ROUTER, Router
 from orchestrator.policy.addresses import Family
@@ -56,8 +63,8 @@ class Bench:
         self.kernel = KernelClassifier((LEFT, RIGHT), remembers=remembers)
         self.left = router.inside(ROUTER, lambda: socket.if_nametoindex(LEFT))
 
-    def hold(self, *rows: CacheRow) -> None:
-        self.router.inside(ROUTER, lambda: self.kernel.open(FlowSet(rows, STAMP, 0)))
+    def hold(self, *rows: CacheRow, check: int = 0) -> None:
+        self.router.inside(ROUTER, lambda: self.kernel.open(FlowSet(rows, STAMP, check)))
 
     def run_all(self, sent: list[bytes]) -> list[int]:
         return self.router.inside(
@@ -194,6 +201,16 @@ def test_closed_it_decides_nothing_and_opened_it_is_read_back(bench: Bench) -> N
     bench.router.inside(ROUTER, bench.kernel.close)
     assert bench.router.inside(ROUTER, bench.kernel.read) is None
     assert bench.run_all([craft() for craft in PLAIN.values()]) == [SLOW_PATH] * len(PLAIN)
+
+
+def test_where_legs_are_declared_sources_of_both_versions_are_asked_for(bench: Bench) -> None:
+    """As of a flow cache: to whom the way back leads by another leg, the filter decides about, each time."""
+    bench.hold(*everything(Verdict.PERMIT), check=BY_LEG)
+    for frame, block in ((v4(tcp(F4)), "192.0.2.0/24"), (v6(tcp(F6)), "2001:db8:ffff::/48")):
+        assert bench.run_all([frame, frame]) == [SLOW_PATH] * 2
+        with configured(bench, "route", "add", block, "dev", LEFT):
+            assert bench.run_all([frame, frame]) == [REDIRECT] * 2
+        assert bench.run_all([frame]) == [SLOW_PATH]
 
 
 MUTANTS = {
