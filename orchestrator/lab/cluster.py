@@ -4,7 +4,8 @@
                                    ╠══ x2 ══ x1 ═ fw2                     a cable for each pair, for their messages
                                    ╚══ x3 ══ x1 ═ fw3
 
-Each is a namespace with `aclflow statesync run` and no filter. The switch's program is the service's; to pass over one
+Each is a namespace with `aclflow statesync run` and no filter; where the lab has a file of lists for them (`lists_of`),
+they close what it forbids. The switch's program is the service's; to pass over one
 that is down it needs neither the service nor a controller.
 """
 
@@ -243,6 +244,11 @@ def is_up(firewall: Firewall) -> bool:
     return all("state=up" in firewall.lab.ovs.vsctl("get", "interface", port, "bfd_status") for port in ports)
 
 
+def lists_of(lab: Lab) -> Path:
+    """Return where the lists are that all members hold connections to, once there are any."""
+    return lab.layout.run_dir / "cluster-lists.json"
+
+
 def run_member(firewall: Firewall, members: list[Firewall], key: Path) -> None:
     """Start a firewall's member process."""
     others = [each for each in members if each.number != firewall.number]
@@ -252,6 +258,9 @@ def run_member(firewall: Firewall, members: list[Firewall], key: Path) -> None:
     ]  # fmt: skip
     words += [word for each in members for word in ("--member", f"{each.number}={each.address}")]
     words += [word for each in others for word in ("--messages", f"x{each.number}")]
+    lists = lists_of(firewall.lab)
+    if lists.exists():
+        words += ["--lists", str(lists)]
     layout = firewall.lab.layout
     log = layout.logs / f"{firewall.name}.log"
     processes.spawn(firewall.name, words, mark=layout.run_dir, log=log, namespace=firewall.forwarder.namespace)

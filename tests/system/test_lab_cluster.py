@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import yaml
@@ -21,18 +23,25 @@ from orchestrator.lab.service import SERVICE, SPREADER, ControlPlane
 from orchestrator.policy.model import TenantId
 
 TALK = """
-import socket, sys
+import select, socket, sys, time
 held = [socket.create_connection(("198.51.100.10", 8000), 10) for _ in range(int(sys.argv[1]))]
-print("ready", flush=True)
-for _ in sys.stdin:
-    good = 0
+print(*(link.getsockname()[1] for link in held), flush=True)
+for patience_s in sys.stdin:
+    asked, good = [], []
     for link in held:
-        link.settimeout(10)
         try:
-            link.sendall(b"x\\n"); good += link.recv(10) == b"x\\n"
+            link.sendall(b"x\\n"); asked.append(link)
         except OSError:
             pass
-    print(good, flush=True)
+    until = time.monotonic() + float(patience_s)
+    while asked and (left := until - time.monotonic()) > 0:
+        for link in select.select(asked, [], [], left)[0]:
+            asked.remove(link)
+            try:
+                if link.recv(10): good.append(link.getsockname()[1])
+            except OSError:
+                pass
+    print(*good, flush=True)
 """
 BEGIN = """
 import select, socket, sys
@@ -46,8 +55,20 @@ while not select.select([sys.stdin], [], [], 0.01)[0]:
 print(failed, begun)
 """
 HELD = 40
+GENERATIONS = itertools.count(1)
 SILENT_S = 0.5
 """After this time without an acknowledgement a member of a lab leaves another."""
+
+
+def give_lists(lab: Lab, ports: list[int]) -> None:
+    """Give all members lists that permit everything but what comes from some ports of the client."""
+    denies = [{"id": f"no{port}", "action": "deny", "protocol": "tcp", "source_ports": port} for port in ports]
+    rules = [*denies, {"id": "all", "action": "permit"}]
+    tenants = [{"prefixes": ["198.51.100.0/24"], "acl": {"rules": rules}}]
+    path = cluster.lists_of(lab)
+    written = path.with_suffix(".new")
+    written.write_text(json.dumps({"generation": next(GENERATIONS), "operator": [], "tenants": tenants}))
+    written.rename(path)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +76,7 @@ def lab(layout: Layout) -> Iterator[Lab]:
     built = pop.up(layout, POP)
     plane = ControlPlane(built)
     plane.start({TenantId("shop"): OPEN})
+    give_lists(built, [])
     with plane.client() as client:
         cluster.start(built, client, 3)
     process = inside(built, "web", "python3", "-c", ECHO)
@@ -70,22 +92,27 @@ def members(lab: Lab) -> list[Firewall]:
 
 
 class Held:
-    """Connections of a client that stay open."""
+    """Connections of a client that stay open; `ports` are the client's."""
 
     def __init__(self, lab: Lab) -> None:
         command = ["ip", "netns", "exec", lab.layout.namespace("outside"), "python3", "-c", TALK, str(HELD)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._read() == "ready"
+        self.ports = self._read()
+        assert len(self.ports) == HELD
 
     def alive(self) -> int:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return int(self._read())
+        return len(self.alive_ports(10.0))
 
-    def _read(self) -> str:
+    def alive_ports(self, patience_s: float) -> set[int]:
+        """Say something in each; return the ports of those that were answered."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{patience_s}\n")
+        self._process.stdin.flush()
+        return set(self._read())
+
+    def _read(self) -> list[int]:
         assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+        return [int(word) for word in self._process.stdout.readline().split()]
 
     def close(self) -> None:
         self._process.kill()
@@ -123,6 +150,29 @@ def test_connections_outlive_their_firewall(lab: Lab, members: list[Firewall], h
         cluster.revive(victim)
         until(lambda victim=victim: cluster.is_up(victim), f"{victim.name} does not serve again")
         assert held.alive() == HELD
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_lists_that_change_while_a_firewall_dies_cut_what_they_forbid_alone(
+    lab: Lab, members: list[Firewall], held: Held, before: bool
+) -> None:
+    """Its death cuts none, whether the lists change just before or just after it; it comes back with what is left."""
+    victim, *others = members
+    forbidden = held.ports[::5]
+    left = set(held.ports) - set(forbidden)
+    steps: list[Callable[[], object]] = [lambda: give_lists(lab, forbidden), victim.kill]
+    try:
+        for step in steps if before else steps[::-1]:
+            step()
+        until(lambda: held.alive_ports(2.0) == left, "other connections are cut, or these are not")
+        states = [each["protocol"] for other in others for each in other.show()["states"]]
+        assert "udp" not in states, "answers to the switch are a connection, which the lists close"
+        cluster.revive(victim)
+        until(lambda: cluster.is_up(victim), f"{victim.name} does not serve again")
+        assert held.alive_ports(2.0) <= left
+        assert held.alive_ports(10.0) == left
+    finally:
+        give_lists(lab, [])
 
 
 def test_a_firewall_that_dies_as_soon_as_it_serves_is_given_up(members: list[Firewall], held: Held) -> None:

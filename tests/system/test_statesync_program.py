@@ -181,6 +181,16 @@ def test_a_question_that_was_routed_is_not_answered(healthy: Bench) -> None:
     assert libbpf.run(healthy.kernel.program("beat"), asked(BFD_UP, ttl=254), LOOPBACK)[0] == DROP
 
 
+def test_answers_to_the_switch_are_no_connection(healthy: Bench) -> None:
+    """Else lists, which permit them to nobody, would close it. One that was routed is a packet like any other."""
+    _, frame = libbpf.run(healthy.kernel.program("beat"), asked(BFD_UP), LOOPBACK)
+    known = len(list(healthy.kernel.connections()))
+    assert healthy.watch(frame) == PASS
+    assert len(list(healthy.kernel.connections())) == known
+    assert healthy.watch(asked(BFD_UP, ttl=254)) == PASS
+    assert len(list(healthy.kernel.connections())) == known + 1
+
+
 # -------------------------------------------------------------------------------------------------------- planted bugs
 
 BUGS = {

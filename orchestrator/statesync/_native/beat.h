@@ -9,7 +9,9 @@
  * own but that: DOWN is answered by INIT, INIT and UP by UP.
  *
  * A switch that says DOWN asks once a second, and would send its first traffic a second before it asks again: in that
- * time it would notice nothing. So INIT goes with a poll, which the switch answers at once, every 10 ms from then on. */
+ * time it would notice nothing. So INIT goes with a poll, which the switch answers at once, every 10 ms from then on.
+ *
+ * Answers are no connection, for lists would close it as anybody's: `watch` lets them pass without one. */
 #pragma once
 #include "maps.h"
 
@@ -32,6 +34,20 @@ struct __attribute__((packed)) bfd {
 	__u8 version, flags, multiplier, bytes;
 	__be32 mine, yours;
 };
+
+inline bool read_bfd(struct __sk_buff *skb, struct bfd *bfd)
+{
+	return skb->protocol == bpf_htons(ETH_P_IP) && !bpf_skb_load_bytes(skb, 0, bfd, sizeof(*bfd)) &&
+	       bfd->version_length == 0x45 && bfd->protocol == IPPROTO_UDP && bfd->to_port == bpf_htons(BFD_PORT);
+}
+
+/* Whether a packet that leaves is one of `beat`: by the interface that it came by, and no router has counted it down. */
+inline bool is_answer(struct __sk_buff *skb)
+{
+	struct bfd bfd;
+
+	return skb->ingress_ifindex == skb->ifindex && read_bfd(skb, &bfd) && bfd.ttl == 255;
+}
 
 /* Whether this firewall is still one that the switch may send traffic to; `state`: what the switch says of it. */
 inline bool may_serve(struct side *side, struct health *health, __u8 state)
@@ -56,8 +72,7 @@ SEC("tc") int beat(struct __sk_buff *skb)
 	__be32 address;
 	struct bfd bfd;
 
-	if (!health || skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_load_bytes(skb, 0, &bfd, sizeof(bfd)) ||
-	    bfd.version_length != 0x45 || bfd.protocol != IPPROTO_UDP || bfd.to_port != bpf_htons(BFD_PORT))
+	if (!health || !read_bfd(skb, &bfd))
 		return TC_ACT_OK;
 	state = BFD_STATE(bfd.flags);
 	if (bfd.ttl != 255 || bfd.version >> 5 != 1 || state == BFD_ADMIN_DOWN)

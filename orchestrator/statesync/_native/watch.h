@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /* The program `watch`: what becomes of a connection with each packet that leaves by a data interface. */
 #pragma once
+#include "beat.h"
 #include "closings.h"
 #include "held.h"
 
@@ -126,7 +127,7 @@ SEC("tc") int watch(struct __sk_buff *skb)
 
 	if (!settings)
 		return TC_ACT_SHOT;
-	if (!skb->ingress_ifindex) /* of this machine itself */
+	if (!skb->ingress_ifindex || is_answer(skb)) /* of this machine itself */
 		return TC_ACT_OK;
 	readable = read_packet(skb, &packet);
 	if (readable == NOT_OURS)
