@@ -40,13 +40,13 @@ class Replies:
         if row is None:
             return None
         if row.request != request:
-            raise Conflict("the key was used for another request: take a new one", place="Idempotency-Key")
+            raise _used_otherwise()
         return Reply(row.status, orjson.loads(row.headers), row.body)
 
     def keep(self, token_id: int, key: str, request: bytes, reply: Reply) -> None:
         """Keep an answer for `replies_kept_h` hours, and forget those older.
 
-        Raises TooOften when as many as can be are kept for the token.
+        Raises TooOften when as many as can be are kept for the token, and Conflict as `find` does.
         """
         self._tx.log(self._forget)  # at the end: those rows are everybody's
         mine, is_old = replies.c.token == token_id, replies.c.created <= self._oldest()
@@ -58,17 +58,19 @@ class Replies:
                 f"key, or wait until the oldest is {self._tx.settings.replies_kept_h:g} hours old",
                 place="Idempotency-Key",
             )
-        self._tx.write(
-            insert(replies).values(
-                token=token_id,
-                key=key,
-                request=request,
-                status=reply.status,
-                headers=orjson.dumps(dict(reply.headers)).decode(),
-                body=reply.body,
-                created=self._tx.micros,
-            )
-        )
+        row = {
+            "token": token_id,
+            "key": key,
+            "request": request,
+            "status": reply.status,
+            "headers": orjson.dumps(dict(reply.headers)).decode(),
+            "body": reply.body,
+            "created": self._tx.micros,
+        }
+        try:
+            self._tx.write(insert(replies).values(row))
+        except Conflict:  # a request in another domain used it meanwhile
+            raise _used_otherwise() from None
 
     def _forget(self) -> None:
         """Forget old answers of all tokens, but for those that another transaction holds.
@@ -81,3 +83,7 @@ class Replies:
 
     def _oldest(self) -> int:
         return self._tx.micros - int(self._tx.settings.replies_kept_h * _MICROS_PER_HOUR)
+
+
+def _used_otherwise() -> Conflict:
+    return Conflict("the key was used for another request: take a new one", place="Idempotency-Key")
