@@ -118,7 +118,10 @@ def _save(pyplot: Any, figure: Any, folder: Path, title: str) -> Path:
 
 
 def _shorten_svg(svg: str) -> str:
-    """Write paths on one line in hundredths of a point, and a group without groups on one; drop spaces at line ends."""
+    """Write paths, and groups without groups, on one line; drop spaces at line ends.
+
+    Coordinates are in hundredths of a point.
+    """
     short = _COORDINATES.sub(lambda found: _LONG.sub(r"\1", " ".join(found.group().split())), svg)
     short = _LEAF.sub(lambda found: "".join(line.strip() for line in found.group().splitlines()), short)
     return "".join(f"{line.rstrip()}\n" for line in short.splitlines())

@@ -55,7 +55,7 @@ def redraw(folder: Path) -> list[Path]:
 
 
 def _write_json(value: object, indent: str = "") -> str:
-    """Write JSON with a line an entry; lists and objects without others in them take one line."""
+    """Write JSON, a line an entry; flat lists and objects take one line."""
     if isinstance(value, dict):
         items, brackets = [f"{json.dumps(key)}: " for key in value], "{}"
         inside = list(value.values())

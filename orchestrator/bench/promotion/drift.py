@@ -53,9 +53,9 @@ Lifted = tuple[LiftedRule, ...]
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Of `services`, `budget` may be lifted; in a round so many `connections`, before it so many `exchanges`.
+    """How many services there are, how many may be lifted, and the traffic.
 
-    `rules` stand before the services'.
+    A round has so many `connections`, and so many `exchanges` before it. `rules` stand before the services'.
     """
 
     services: int
@@ -83,20 +83,20 @@ class Drift:
                 ranks[one], ranks[other] = ranks[other], ranks[one]
 
     def acl(self) -> Acl:
-        """Return the list: rules that look at sources, a deny, and a permit for each service."""
+        """Return rules that look at sources, a deny, and a permit for each service."""
         others = (rule for rule in Listed(self.rules).acl().rules if not _meets_server(rule) or rule.id == "not-0")
         return Acl((*others, *map(_permit, range(self.services))))
 
     def settings(self, algorithm: Algorithm) -> Settings:
-        """Return settings by which a service with a hundredth of the connections is worth a lift."""
+        """Return settings that lift services with a hundredth of the connections or more."""
         upper = max(1, self.connections * _PACKETS // 100)
         return Settings(algorithm, _ROUND_S, upper, upper // 4, self.budget)
 
 
 def measure(drift: Drift, place: Layout, preload: Path, step: Callable[[str], None]) -> Mapping[str, float]:
-    """Measure every way in every round; return requests a second, upcalls, and moves of both loops.
+    """Measure every way in every round.
 
-    Raises Missing, Refused, Unreachable.
+    Returns requests a second, upcalls a connection, and moves of both loops. Raises Missing, Refused, Unreachable.
     """
     found: dict[str, float] = {}
     ports = [_FIRST_PORT + number for number in range(drift.services)]
@@ -148,7 +148,7 @@ def record(results: Results, drift: Drift, found: Mapping[str, float]) -> None:
 
 
 class _Loop:
-    """One way of choosing: what it has lifted, and how often it moved a rule after its first choice."""
+    """A way of choosing, what it has lifted, and its moves after the first choice."""
 
     def __init__(self, bench: LiftBench, settings: Settings) -> None:
         self.lifted: Lifted = ()
@@ -183,7 +183,7 @@ class _Traffic:
     passed: int
 
     def pass_through(self) -> float:
-        """Send it, one service after the other; return the seconds from each one's first to its last connection."""
+        """Send it, one service after the other; return the seconds of all together."""
         seconds, passed = 0.0, self.passed
         for number, each in enumerate(self.connections):
             at_once = min(_AT_ONCE, each)

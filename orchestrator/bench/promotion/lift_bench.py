@@ -25,7 +25,7 @@ class LiftBench:
         vnf.load(program)
 
     def bring(self, lifted: tuple[LiftedRule, ...]) -> float:
-        """Bring the switch to just these lifts; return the milliseconds from the decision to the barrier."""
+        """Bring just these lifts; return milliseconds from the decision to the barrier."""
         self._generation += 1
         began = time.perf_counter()
         program = self._cache.compile_program(self.policy, domain="bench", generation=self._generation, lifted=lifted)

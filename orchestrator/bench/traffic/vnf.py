@@ -102,7 +102,7 @@ class VnfAcl:
         return megaflows(self.switch.appctl("dpctl/show"))
 
     def hits(self) -> Hits:
-        """Read the counters of all entries, after emptying the cache: they have what it counted then."""
+        """Empty the cache, which adds what it counted, and read all counters."""
         self.forget()
         return self._device.hits()
 

@@ -1,4 +1,4 @@
-"""The native form as text: JSON with one rule a line, fit for diff, and YAML.
+"""The native form as text: YAML, and JSON with one rule a line.
 
 YAML has the same keys and values, and is easier to write by hand:
 
