@@ -175,6 +175,15 @@ class TrackedContract:
         talk.policy = TRACKED
         assert all(talk.say([each[4]])[0] for each in going)
 
+    def test_a_tenant_that_is_deleted_has_no_connection_left(self, bench: TrackedBench) -> None:
+        here, there = program(bench, TRACKED), program(bench, replace(TRACKED, tenants=TRACKED.tenants[1:]), 8)
+        bring(bench, here)
+        assert all(Talk(bench, TRACKED).say([*first_words(tcp(2001)), *first_words(udp(2001))]))
+        bench.driver.apply(gap.step(here, there, (), bench.driver.resolve), gap.stamp_of(there))
+        assert_holds(bench, there)
+        assert bench.forward([tcp(2001, ACK), udp(2001)]) == [False] * 2
+        assert bench.answer([back(tcp(2001), ACK), back(udp(2001))]) == [False] * 2
+
     @pytest.mark.parametrize("meddling", MEDDLINGS, ids=lambda each: each.name)
     def test_a_foreign_hand_in_what_tracks_is_seen_and_put_right(self, bench: TrackedBench, meddling: Meddling) -> None:
         wanted = program(bench, TRACKED)

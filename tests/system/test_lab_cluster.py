@@ -262,6 +262,29 @@ def test_a_firewall_that_was_frozen_fences_itself_and_takes_all_entries_again(
     assert held.alive() == HELD
 
 
+@pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)], ids=["left", "right", "both"])
+def test_a_firewall_whose_data_links_are_cut_loses_no_connection(
+    lab: Lab, members: list[Firewall], held: Held, sides: tuple[int, ...]
+) -> None:
+    """Where one link is left, too: the switch gives the firewall up on both, and takes it back with both."""
+    victim = members[1]
+    ports = [victim.forwarder.ports[side] for side in sides]
+    try:
+        _set_links(lab, ports, "down")
+        assert held.alive() == HELD
+        until(lambda: not cluster.is_up(victim), "the switch finds it well on both sides")
+        assert held.alive() == HELD
+    finally:
+        _set_links(lab, ports, "up")
+    until(lambda: cluster.is_up(victim), "it does not serve again")
+    assert held.alive() == HELD
+
+
+def _set_links(lab: Lab, ports: list[str], state: str) -> None:
+    for port in ports:
+        subprocess.run(["ip", "-n", lab.layout.ovs_namespace, "link", "set", port, state], check=True)
+
+
 def test_a_name_of_no_firewall_is_refused(lab: Lab) -> None:
     with pytest.raises(NotFound, match=r"fw1, fw2, fw3"):
         cluster.member(lab, "fw9")
