@@ -24,7 +24,7 @@ from api.schemas.inspection import (
     TraceBody,
 )
 from orchestrator.compile.cost import cost
-from orchestrator.compile.filters.cost import firewall_cost
+from orchestrator.compile.filters.filtercost import firewall_cost
 from orchestrator.control.drafttraffic import Sampled, tried_traffic
 from orchestrator.control.dryruns import tried_cost, tried_difference, tried_findings, tried_firewall_cost
 from orchestrator.control.expecting import broken_by, refuse_broken
@@ -36,7 +36,7 @@ from orchestrator.policy.model import Acl, Packet, Policy, Rule
 from orchestrator.policy.oracle import RETURN_RULES, Decision, Step, decide, owner
 from orchestrator.policy.ownership import check_ownership
 from orchestrator.policy.prefilter import DROPPED, Share, verdict
-from orchestrator.store.pops.records import Pop
+from orchestrator.store.pops.poprecords import Pop
 from orchestrator.store.records import AclRecord, Change, DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.costs import Cost, FirewallCost, WrittenList

@@ -24,7 +24,7 @@ from api.schemas.common import NAME
 from orchestrator import errors
 from orchestrator.client.problems import MEDIA_TYPE, problem_type
 from orchestrator.errors import AclflowError
-from orchestrator.policy.model.names import name_refusal
+from orchestrator.policy.model.givennames import name_refusal
 from orchestrator.store.records import Principal
 
 log = structlog.get_logger()

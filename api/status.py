@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 
-from orchestrator.store.points.records import Laggard
+from orchestrator.store.points.pointrecords import Laggard
 from orchestrator.store.records import DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from flow_interpreter import Journey, Switch, fields_of
 
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow.resolve import resolve
 from orchestrator.placement.lifting import LiftedRule

@@ -30,9 +30,9 @@ from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.lifecycle import MemberState, Patience
 from orchestrator.store import Store, open_store
-from orchestrator.store.firewalls.records import FleetLook, FleetSettings, Member, TrialSheet
+from orchestrator.store.firewalls.fleetrecords import FleetLook, FleetSettings, Member, TrialSheet
 from orchestrator.store.migrate import upgrade
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.unit import Unit
 from orchestrator.wire.firewalls import Load
 from orchestrator.wire.points import PointState

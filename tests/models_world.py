@@ -10,9 +10,9 @@ import pytest
 from strategies import corner_packets_of
 
 from orchestrator.classify.devices.device import Device
+from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup
 from orchestrator.classify.devices.models import Model
 from orchestrator.classify.devices.opencl import opencl_devices
-from orchestrator.classify.devices.search import DeviceSearch, Setup
 from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Addresses, Family, Prefix

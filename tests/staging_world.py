@@ -18,7 +18,7 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl
 from orchestrator.program.program import Program
 from orchestrator.store import open_store
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState

@@ -106,7 +106,7 @@ BY_SETTINGS = {
     "orchestrator/control/onboarding.py",  # its own name alone
     "api/console/sessions.py",  # the console asks the service
     "orchestrator/cloud/heat/openstack.py", "orchestrator/store/sql/prepared.py",
-    "orchestrator/store/sql/members.py", "orchestrator/store/sql/notices.py",
+    "orchestrator/store/sql/livingservices.py", "orchestrator/store/sql/notices.py",
     "orchestrator/store/sql/faults.py", "orchestrator/store/transaction.py",
 }  # fmt: skip
 BY_ADMINISTRATORS = {"orchestrator/hosts/installer.py", "orchestrator/hosts/ovs.py"}

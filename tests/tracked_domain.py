@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from compiled_domain import endpoint_at
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from api.console.draft import Draft
+from api.console.draftedits import Draft
 from api.console.reading import Reading
 from orchestrator.client import AclSeen, Client
 from orchestrator.errors import Unauthenticated

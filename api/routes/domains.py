@@ -26,7 +26,7 @@ from api.schemas.domains import DomainChange, EndpointPut, Host, NewDomain, Rais
 from orchestrator.control.firewalls import tracks_connections
 from orchestrator.errors import NotFound
 from orchestrator.policy.model import ReturnTraffic
-from orchestrator.store.points.records import EnforcedState, Laggard
+from orchestrator.store.points.pointrecords import EnforcedState, Laggard
 from orchestrator.store.records import DomainRecord, EndpointRecord, HostRecord, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill

@@ -27,7 +27,7 @@ from api.schemas.common import NAME
 from api.schemas.enrolment import Enrol, EnrolSwitch, NewGroup, NewInvitation, Signing, SwitchSigning
 from orchestrator.control.enrolment import Applicant
 from orchestrator.identity.names import SWITCH
-from orchestrator.store.points.records import CertificateRecord, Enrolled
+from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill

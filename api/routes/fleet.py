@@ -12,13 +12,13 @@ from api.auth import Administrator, DomainOwner, DomainReader, TheEnforcer
 from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath, OnceDep, ServicesDep, author, log_event
 from api.limits import SmallBody
 from api.schemas.fleet import FleetChanges, NewCapacity, TrialAnswer, TrialBody
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.firewalls import check_tracking
 from orchestrator.control.fleet.prediction import predict_load
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.lifecycle import TRIED
 from orchestrator.store.firewalls.capacities import model_of
-from orchestrator.store.firewalls.records import CapacityRecord, FleetLook, FleetSettings, MemberLook, TrialSheet
+from orchestrator.store.firewalls.fleetrecords import CapacityRecord, FleetLook, FleetSettings, MemberLook, TrialSheet
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill

@@ -21,9 +21,9 @@ from api.schemas.common import BIGGEST
 from orchestrator.policy.model import Action
 from orchestrator.program.countframes import MEDIA_TYPE
 from orchestrator.program.program import Tier
-from orchestrator.store.hits import records
+from orchestrator.store.hits import hitrecords
 from orchestrator.store.hits.history import Resolution
-from orchestrator.store.hits.records import RuleWatch, TenantHits
+from orchestrator.store.hits.hitrecords import RuleWatch, TenantHits
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.hits import (
@@ -91,7 +91,7 @@ def get_hits(
         lifted = unit.placements.lifted_of(tenant)
         ranked = _rank_rules(found.rules, [found, *ahead.values()], sort)
         names, following = page_after(ranked, limit, marker)
-        history: Sequence[records.HitStretch] | None = None
+        history: Sequence[hitrecords.HitStretch] | None = None
         if resolution is not None:
             history = unit.hits.history(tenant, Resolution[resolution.upper()], _start(since, unit.now), Tier(tier))
         return HitsPage(
@@ -229,7 +229,7 @@ def _rank_rules(rules: Iterable[str], tiers: Sequence[TenantHits], sort: SortWor
     return sorted(rules, key=lambda rule: max(_rank(sort, hits.rules[rule]) for hits in tiers), reverse=True)
 
 
-def _rank(sort: SortWord, hits: records.RuleHits) -> float:
+def _rank(sort: SortWord, hits: hitrecords.RuleHits) -> float:
     """The order of rules; in the list's order nothing does."""
     if sort == "rate":
         return hits.rate_pps
@@ -242,7 +242,7 @@ def _rank(sort: SortWord, hits: records.RuleHits) -> float:
     return 0.0
 
 
-def _end(found: TenantHits, ahead: Mapping[Tier, TenantHits], end: Callable[[TenantHits], records.RuleHits]) -> Hits:
+def _end(found: TenantHits, ahead: Mapping[Tier, TenantHits], end: Callable[[TenantHits], hitrecords.RuleHits]) -> Hits:
     """Count the packets that one of a list's ends decided.
 
     They are counted on the tier that was asked for and ahead of it.
@@ -250,7 +250,7 @@ def _end(found: TenantHits, ahead: Mapping[Tier, TenantHits], end: Callable[[Ten
     return _count_document(Hits, end(found), ahead={tier.value: end(hits).packets for tier, hits in ahead.items()})
 
 
-def _count_document(kind: type[Counted], hits: records.RuleHits, **more: object) -> Counted:
+def _count_document(kind: type[Counted], hits: hitrecords.RuleHits, **more: object) -> Counted:
     """Return counts as a document, with rates to the thousandth."""
     rates = {"packets_per_s": round(hits.rate_pps, 3), "bits_per_s": round(hits.rate_bps, 3)}
     return fill(kind, hits, **rates, **more)
@@ -277,7 +277,7 @@ def _start(since: dt.datetime | None, now: dt.datetime) -> dt.datetime:
     return since if since.tzinfo is not None else since.replace(tzinfo=dt.UTC)
 
 
-def _history_of(rule: str, history: Sequence[records.HitStretch] | None) -> tuple[HitStretch, ...] | None:
+def _history_of(rule: str, history: Sequence[hitrecords.HitStretch] | None) -> tuple[HitStretch, ...] | None:
     if history is None:
         return None
     return tuple(HitStretch(stretch.start, *stretch.counts[rule]) for stretch in history if rule in stretch.counts)
@@ -317,7 +317,7 @@ def _without_denies(unit: Unit, tenant: str, found: TenantHits) -> TenantHits:
     It drops nothing that a list speaks of: what a deny counts there is sent on.
     """
     denies = {rule.id for rule in unit.acls.current(tenant).acl.rules if rule.action is Action.DENY}
-    rules = {name: records.RuleHits() if name in denies else hits for name, hits in found.rules.items()}
+    rules = {name: hitrecords.RuleHits() if name in denies else hits for name, hits in found.rules.items()}
     return replace(found, rules=MappingProxyType(rules))
 
 

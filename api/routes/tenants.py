@@ -17,7 +17,7 @@ from api.schemas.common import read_prefix, read_prefixes
 from api.schemas.tenants import NewPrefix, NewTenant, NewTenants, Prefixes, QuotaPut, TenantChange
 from orchestrator.control.feed import named_tenant
 from orchestrator.policy.formats.native_values import at
-from orchestrator.store.points.records import Laggard
+from orchestrator.store.points.pointrecords import Laggard
 from orchestrator.store.records import Principal, Reply, TenantRecord, VersionHead
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill

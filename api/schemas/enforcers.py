@@ -11,7 +11,7 @@ from api.schemas.domains import Interface
 from orchestrator.control.enforcement import Report
 from orchestrator.program.canonical import DIGEST_BYTES
 from orchestrator.stages import ENFORCING
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.wire.points import PointState
 
 Digest = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * DIGEST_BYTES}}}$", description="hexadecimal digits")]

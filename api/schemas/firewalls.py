@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
-from orchestrator.compile.filters.rows import Plane
-from orchestrator.compile.spread import Member, MemberState, Side
+from orchestrator.compile.filters.filterrows import Plane
+from orchestrator.compile.spreadprogram import Member, MemberState, Side
 from orchestrator.scaling.buckets import share
 from orchestrator.store.firewalls.spreads import SpreadRecord
 from orchestrator.store.records import FirewallRecord

@@ -22,7 +22,7 @@ import numpy as np
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.compile.cost import shapes
-from orchestrator.compile.filters.cost import firewall_cost
+from orchestrator.compile.filters.filtercost import firewall_cost
 from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.levels import levels

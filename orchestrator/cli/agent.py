@@ -18,8 +18,8 @@ from orchestrator.classify.search import Search
 from orchestrator.cli.membership import EnrolFile, membership
 from orchestrator.cli.options import Url, taking
 from orchestrator.compile.filters.cacherows import CLASSIFIER
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
-from orchestrator.compile.filters.rows import Plane
 from orchestrator.compile.nftables.served import REHOME
 from orchestrator.enforce.agent import AgentSettings, run_agent
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier

@@ -17,7 +17,7 @@ from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say
 from orchestrator.errors import BadInput, Conflict, Missing, NotFound
-from orchestrator.policy.model.names import check_name
+from orchestrator.policy.model.givennames import check_name
 
 ContextName = Annotated[str, typer.Argument(metavar="CONTEXT", help="Its name.", autocompletion=complete.contexts)]
 OtherContext = Annotated[

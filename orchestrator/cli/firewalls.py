@@ -13,7 +13,7 @@ from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.wire.firewalls import Firewall
 
 FirewallName = Annotated[

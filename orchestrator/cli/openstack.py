@@ -24,7 +24,7 @@ from orchestrator.cloud.heat.api import OpenStack
 from orchestrator.cloud.heat.fleets import TEMPLATE as FLEET
 from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.clouds import read_cloud_file
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.settings import load
 

@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.acl.proposal import MOST_SHOWN, Asking, end_unless, say_headline, say_rest
-from orchestrator.cli.acl.service import Waiting, say_rules
+from orchestrator.cli.acl.servicelists import Waiting, say_rules
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking

@@ -8,7 +8,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.acl.proposal import as_it_was_shown
-from orchestrator.cli.acl.service import Waiting, follow
+from orchestrator.cli.acl.servicelists import Waiting, follow
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking

@@ -13,10 +13,10 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import complain, say
 from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.guardtable import GuardTable
-from orchestrator.enforce.uplink.keeper import keep_uplink, remove_uplink
-from orchestrator.enforce.uplink.kernel import UplinkKernel
-from orchestrator.enforce.uplink.rows import SwitchRows
-from orchestrator.enforce.uplink.wanted import GUARD_TABLE, RoutedUplink
+from orchestrator.enforce.uplink.deliveredrows import SwitchRows
+from orchestrator.enforce.uplink.routeduplink import GUARD_TABLE, RoutedUplink
+from orchestrator.enforce.uplink.uplinkkeeper import keep_uplink, remove_uplink
+from orchestrator.enforce.uplink.uplinkkernel import UplinkKernel
 from orchestrator.errors import BadInput, Unreachable
 from orchestrator.hosts.ovs import RUN_DIR, LocalSwitch
 from orchestrator.hosts.switch import ROUTED_PORT

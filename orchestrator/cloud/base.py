@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from orchestrator.compile.filters.rows import Plane
-from orchestrator.compile.spread import Side
+from orchestrator.compile.filters.filterrows import Plane
+from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import BadInput
 from orchestrator.policy.model import check_name
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder, VnfState
-from orchestrator.compile.spread import Side
+from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import AclflowError, TooLarge
 
 _MACS = 0x0AAC1F040000

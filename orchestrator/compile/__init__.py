@@ -13,13 +13,14 @@ Read in this order:
     conjunctions/    lists in which rules over large groups are conjunctions (grouped.py): conjunctive.py says which,
                      clauses.py makes their entries; sides.py and covers.py follow groups, members.py says whom
     lifting/         rules that are decided ahead of their lists
-    host.py          all of it together: `compile_host`
-    edge.py          what an edge switch holds; lifting/edgeheavy.py popular rules that go past the firewall servers
-    spread.py        what a spreading switch holds
+    hostprogram.py   all of it together: `compile_host`
+    edgeprogram.py   what an edge switch holds; lifting/edgeheavy.py popular rules that go past the firewall servers
+    spreadprogram.py what a spreading switch holds
     equivalence/     proof that a compiled program is its policy, before it is published
     cost.py          what a list will cost, before it is committed
-    filters/         a policy as ordered lists for packet filters (lists.py), iptables.py line by line; comments.py whom
-                     a line counts for, cost.py what it costs; flowcache.py popular rules in front of a filter
+    filters/         a policy as ordered lists for packet filters (filterlists.py), iptables.py line by line;
+                     comments.py whom a line counts for, filtercost.py what it costs; flowcache.py popular rules in
+                     front of a filter
     nftables/        the lists as look-ups
     servers/         programs of firewall servers: pairs as sets, whole lists as rows for a classifier
 """

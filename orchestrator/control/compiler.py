@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.compile.equivalence import Proof, prove, prove_rest
-from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.lifting.lifts import Lift
 from orchestrator.control.keptprograms import KeptPrograms
 from orchestrator.control.metrics import Metrics

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.compile.cost import cost
-from orchestrator.compile.filters.cost import firewall_cost
+from orchestrator.compile.filters.filtercost import firewall_cost
 from orchestrator.control.judging import Told, findings_then
 from orchestrator.control.workbench import read_list
 from orchestrator.errors import TooLarge

@@ -1,7 +1,7 @@
 """The domains that this service keeps compiled: owned ones, and those followed here.
 
 On SQLite, and where a `Control` is wired without members, that is every domain. Where several services share a
-PostgreSQL, each domain has one owner among them (`store/sql/members.py`), and enforcement points connect to any:
+PostgreSQL, each domain has one owner among them (`store/sql/livingservices.py`), and enforcement points connect to any:
 
     followed here    its newest program is published here as soon as its commit is heard of (`sealedsteps.py`)
     owned, at rest   it is kept up now and then, so that a first watcher or a first write finds little to do
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orchestrator.control.sealedsteps import SealedSteps
-from orchestrator.store.sql.members import Members
+from orchestrator.store.sql.livingservices import Members
 
 FOLLOWED_S = 60.0
 """For so long a domain counts as followed after the last watcher has left: points that watch by polls come again."""

@@ -30,7 +30,7 @@ from orchestrator.control.signals import Signal
 from orchestrator.control.writequeue import NotCommitted
 from orchestrator.errors import Busy, NotFound
 from orchestrator.store import Store
-from orchestrator.store.points.records import EnforcedState, PointReport, Standing
+from orchestrator.store.points.pointrecords import EnforcedState, PointReport, Standing
 from orchestrator.store.records import Committed
 from orchestrator.store.transaction import Elsewhere
 from orchestrator.store.unit import Unit

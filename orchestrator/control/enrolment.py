@@ -28,7 +28,7 @@ from orchestrator.identity.names import Subject, Usage
 from orchestrator.identity.requests import KeyRequest, read_request
 from orchestrator.identity.tokens import EnrolmentToken
 from orchestrator.store.points.enrolments import EnrolmentGroup, Member, Signer
-from orchestrator.store.points.records import CertificateRecord, Enrolled
+from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
 from orchestrator.store.records import Principal
 from orchestrator.store.unit import Unit
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.compile.filters.lists import check_carried
-from orchestrator.compile.filters.rows import Plane, filter_program, without_connections
+from orchestrator.compile.filters.filterlists import check_carried
+from orchestrator.compile.filters.filterrows import Plane, filter_program, without_connections
 from orchestrator.control.publisher import PublishedTier
 from orchestrator.errors import NotFound
 from orchestrator.placement.lifting import LiftedRule

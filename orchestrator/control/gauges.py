@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.fleet import prediction
 from orchestrator.control.fleet.deciding import sample_of
 from orchestrator.control.pops.edges import EdgeReport
@@ -20,9 +20,9 @@ from orchestrator.control.timekeeper import Units
 from orchestrator.errors import TryAgain
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
-from orchestrator.store.firewalls.records import FleetLook
+from orchestrator.store.firewalls.fleetrecords import FleetLook
 from orchestrator.store.hits.sums import HitSum
-from orchestrator.store.points.records import Heard
+from orchestrator.store.points.pointrecords import Heard
 from orchestrator.store.unit import Unit
 from orchestrator.wire.fleet import FleetSample
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from orchestrator.compile.equivalence.edits import edits_of
+from orchestrator.compile.equivalence.shortestedit import edits_of
 from orchestrator.policy.model import (
     Acl,
     Action,

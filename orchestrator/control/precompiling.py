@@ -25,7 +25,7 @@ import structlog
 
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.estimate import Estimate
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.control.workbench import MEMORY_MIB, OutOfMemory, OutOfTime, ProcessEnded, Work, Worker
 from orchestrator.errors import Busy, NotFound, TooLarge, TooOften
 from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Tenant, TenantId

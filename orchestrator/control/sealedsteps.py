@@ -21,7 +21,7 @@ import structlog
 from orchestrator.errors import BadInput
 from orchestrator.program.delta import Delta
 from orchestrator.program.wire import decode_delta, encode_delta
-from orchestrator.store.sql.members import Members
+from orchestrator.store.sql.livingservices import Members
 
 log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from orchestrator.compile.spread import Member, MemberState, Spread, spread_program
+from orchestrator.compile.spreadprogram import Member, MemberState, Spread, spread_program
 from orchestrator.control.firewalls import check_tracking
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.errors import TryAgain

@@ -43,7 +43,7 @@ from orchestrator.policy.narrowing import Narrowings, Withheld, narrow
 from orchestrator.policy.policystep import PolicyStep
 from orchestrator.policy.stateless import is_mixed
 from orchestrator.program.program import Program
-from orchestrator.store.points.records import HeldRecord
+from orchestrator.store.points.pointrecords import HeldRecord
 from orchestrator.store.records import UNWRITTEN, PolicySnapshot
 from orchestrator.store.sql.clock import Ages
 from orchestrator.store.unit import Unit

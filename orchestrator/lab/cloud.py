@@ -29,7 +29,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder, VnfState
-from orchestrator.compile.spread import Side
+from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import BadInput, Missing, NotFound, Refused
 from orchestrator.lab import namespaces, pop, processes, spreader, vnf
 from orchestrator.lab.forwarders import cap_links

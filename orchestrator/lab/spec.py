@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import BadInput, BadPolicy, NotFound
 from orchestrator.hosts.switch import ROUTED_PORT
 from orchestrator.policy.addresses import Prefix

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import AclflowError, BadInput, Missing
 from orchestrator.lab.spec import (
     CLIENT_MACS,

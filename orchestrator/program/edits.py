@@ -2,9 +2,10 @@
 
 They name the rows that they remove, and make each added text from a removed one.
 
-The instructions of a filter's row are text (`compile/filters/rows.py`). One changed rule removes a map of a thousand
-elements and adds one that differs in a line, so a delta carries both texts whole. Edits carry neither: an enforcement
-point that holds the base has the removed rows, and makes each added text by a recipe from the text of one of them.
+The instructions of a filter's row are text (`compile/filters/filterrows.py`). One changed rule removes a map of a
+thousand elements and adds one that differs in a line, so a delta carries both texts whole. Edits carry neither: an
+enforcement point that holds the base has the removed rows, and makes each added text by a recipe from the text of one
+of them.
 
     removed   the base's rows without their instructions
     added     rows whose instructions are recipes

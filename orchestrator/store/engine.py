@@ -37,7 +37,7 @@ from orchestrator.store.sql.clock import DatabaseClock, SteadyClock, utc_now
 from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool, lock_log, sync_log
 from orchestrator.store.sql.faults import translate_faults
 from orchestrator.store.sql.keys import certificate_digest, digest_of, to_micros
-from orchestrator.store.sql.members import Members
+from orchestrator.store.sql.livingservices import Members
 from orchestrator.store.sql.notices import Listener, Notices
 from orchestrator.store.transaction import StoreSettings, Transaction
 from orchestrator.store.unit import Unit

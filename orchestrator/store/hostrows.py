@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Row, delete, insert, select
 from sqlalchemy.sql import Insert
 
 from orchestrator.errors import Conflict
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import HostRecord
 from orchestrator.store.schema.core import domains, host_ports, hosts, points
 from orchestrator.store.schema.staging import former_hosts

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from orchestrator.store.pops.records import Pop
+from orchestrator.store.pops.poprecords import Pop
 from orchestrator.store.records import ListsChanged, PolicySnapshot
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import BadInput
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix

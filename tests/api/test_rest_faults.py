@@ -19,7 +19,7 @@ from served import Served, ServiceProcess, served
 
 from orchestrator.bootstrap import create_token, opened_store, serve
 from orchestrator.client import Client, Held, Host
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.errors import AclflowError, BadInput, Busy, Conflict, Missing, Stale, Unreachable
 from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6, Prefix

@@ -10,7 +10,7 @@ from served import Served
 
 from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.client.spread import Carrier, Link
-from orchestrator.compile.filters.rows import FILTERS, Plane, filter_program
+from orchestrator.compile.filters.filterrows import FILTERS, Plane, filter_program
 from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Packet, ReturnTraffic, Rule, RuleId

@@ -11,7 +11,7 @@ from served import Served, served
 from strategies import acls, rules
 
 from orchestrator.client import Client, Held
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import ChangeTheRequest
 from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6
 from orchestrator.policy.model import Acl, Rule

@@ -11,7 +11,7 @@ from served import Served, ServiceProcess
 
 from orchestrator.bootstrap import create_token
 from orchestrator.client import Client
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
 

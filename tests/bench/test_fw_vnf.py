@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bench.fw_vnf.alone import Rates
-from orchestrator.bench.fw_vnf.lists import filter_text, worst_case
-from orchestrator.bench.fw_vnf.outcome import Values, conclude
-from orchestrator.bench.fw_vnf.sizes import PAPER_OCTETS, Sizes
+from orchestrator.bench.fw_vnf.vnfoutcome import Values, conclude
+from orchestrator.bench.fw_vnf.vnfsizes import PAPER_OCTETS, Sizes
+from orchestrator.bench.fw_vnf.worstcase import filter_text, worst_case
 from orchestrator.bench.report import write
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import SERVER, Clients, alone
 from orchestrator.cli.fleet import measurements_in
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.policy.model import Action, Packet
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.protocols import UDP

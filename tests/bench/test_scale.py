@@ -12,7 +12,7 @@ from store.postgres_cluster import running
 from orchestrator.bench.results import Results
 from orchestrator.bench.scale import services, suite
 from orchestrator.bench.scale.domains import Load, measure
-from orchestrator.bench.scale.world import Cost, Size, open_world
+from orchestrator.bench.scale.scaledomain import Cost, Size, open_world
 from orchestrator.errors import BadInput
 
 

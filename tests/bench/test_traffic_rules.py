@@ -20,7 +20,7 @@ from orchestrator.bench.traffic.addresses import (
 )
 from orchestrator.bench.traffic.line import RIGHT
 from orchestrator.bench.traffic.rules import NO_RULES, TRAFFIC_RULES, Kind, Listed, Position
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.policy.addresses import ANY, Family
 from orchestrator.policy.model import Action, Direction, Packet
 from orchestrator.policy.oracle import decide

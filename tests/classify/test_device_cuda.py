@@ -20,8 +20,8 @@ from models_world import SETUPS, disagreements, many, pocl, tricky
 
 from orchestrator.classify.devices import cuda
 from orchestrator.classify.devices.cuda import CudaDevice, cuda_devices
+from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup
 from orchestrator.classify.devices.models import Model
-from orchestrator.classify.devices.search import DeviceSearch, Setup
 from orchestrator.errors import Missing, Refused, TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Direction

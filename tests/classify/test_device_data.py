@@ -12,8 +12,8 @@ import pytest
 from models_world import SETUPS, oracle_row, pocl, records
 
 from orchestrator.classify.captures import open_capture
+from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup
 from orchestrator.classify.devices.models import Model
-from orchestrator.classify.devices.search import DeviceSearch, Setup
 from orchestrator.classify.frames import read_frames
 from orchestrator.classify.packets import Packets, Unread, packet_of
 from orchestrator.classify.search import Search

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from models_world import SETUPS, disagreements, many, nested, pocl, records, tricky
 from strategies import acls
 
-from orchestrator.classify.devices import search as searching
+from orchestrator.classify.devices import devicesearch as searching
 from orchestrator.classify.devices.device import Device
+from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup
 from orchestrator.classify.devices.models import Model
 from orchestrator.classify.devices.opencl import OpenClLane
-from orchestrator.classify.devices.search import DeviceSearch, Setup
 from orchestrator.classify.devices.source import source
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, GroupName, Packet, Rule, RuleId

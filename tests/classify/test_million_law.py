@@ -14,11 +14,11 @@ import pytest
 from classify.test_search_law import SETS, set_of
 from models_world import oracle_row, pocl
 
-from orchestrator.bench.classifier.lists import FOLDER, drawn
+from orchestrator.bench.classifier.classifierlists import FOLDER, drawn
 from orchestrator.classify.captures import open_capture
 from orchestrator.classify.columns import I32
+from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup
 from orchestrator.classify.devices.models import Model
-from orchestrator.classify.devices.search import DeviceSearch, Setup
 from orchestrator.classify.frames import read_frames
 from orchestrator.classify.overlay import Overlaid, Placed
 from orchestrator.classify.packets import Packets, Unread, packet_of

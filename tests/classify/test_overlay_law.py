@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from models_world import pocl
 from strategies import acls, corner_packets_of
 
-from orchestrator.bench.classifier.lists import KINDS, Listed, drawn, generate_list
+from orchestrator.bench.classifier.classifierlists import KINDS, Listed, drawn, generate_list
 from orchestrator.classify import overlay
 from orchestrator.classify.devices.guarded import OnDevice
 from orchestrator.classify.overlay import MOST_CHANGED, NONE, MakeSearch, Overlaid, Placed

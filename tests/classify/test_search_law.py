@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from orchestrator.bench.classifier.lists import FOLDER, KINDS, Listed, drawn, generate_list
+from orchestrator.bench.classifier.classifierlists import FOLDER, KINDS, Listed, drawn, generate_list
 from orchestrator.classify.columns import columns
 from orchestrator.classify.packets import PACKET, Packets, halves, packet_of
 from orchestrator.classify.search import IN_ORDER, WAYS, Search

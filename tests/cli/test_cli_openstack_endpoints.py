@@ -14,7 +14,7 @@ from served import Served, served
 from orchestrator.cli import openstack as commands
 from orchestrator.cli import openstack_endpoints
 from orchestrator.client import Host
-from orchestrator.cloud.heat.fake import FakeOpenStack
+from orchestrator.cloud.heat.fakeopenstack import FakeOpenStack
 from orchestrator.errors import Unreachable
 from orchestrator.policy.addresses import Prefix
 

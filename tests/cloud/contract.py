@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.cloud.base import Cloud, Vnf, VnfOrder, VnfState
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import TryAgain
 
 

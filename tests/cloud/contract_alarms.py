@@ -12,7 +12,7 @@ from cloud.contract_heat import URL
 from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroup, AlarmGroups, AlarmLimits
 from orchestrator.cloud.heat.fleets import HeatCloud
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.applicants import name_by_cloud
 from orchestrator.errors import Busy, NotFound, TooLarge
 

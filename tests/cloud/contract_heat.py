@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.cloud.base import Cloud, Vnf, VnfOrder, VnfState
 from orchestrator.cloud.heat.settings import HeatSettings
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import Busy, TooLarge
 
 URL = "http://192.0.2.1:8420"

@@ -13,10 +13,10 @@ from cloud.test_heat_fake import settings_in
 
 from orchestrator.cloud.base import VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroup, AlarmGroups, AlarmLimits
-from orchestrator.cloud.heat.fake import FakeOpenStack
+from orchestrator.cloud.heat.fakeopenstack import FakeOpenStack
 from orchestrator.cloud.heat.fleets import HeatCloud
 from orchestrator.cloud.heat.settings import HeatSettings
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import (
     AclflowError,
     BadInput,

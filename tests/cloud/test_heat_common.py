@@ -9,7 +9,7 @@ from cloud.contract import *  # noqa: F403 -- the contract's tests
 from cloud.contract import Bench
 from cloud.test_heat_fake import settings_in
 
-from orchestrator.cloud.heat.fake import FakeOpenStack
+from orchestrator.cloud.heat.fakeopenstack import FakeOpenStack
 from orchestrator.cloud.heat.fleets import HeatCloud
 
 

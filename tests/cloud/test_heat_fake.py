@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cloud.base import Vnf, VnfState
-from orchestrator.cloud.heat.fake import FakeOpenStack
+from orchestrator.cloud.heat.fakeopenstack import FakeOpenStack
 from orchestrator.cloud.heat.fleets import HeatCloud
 from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.errors import BadInput, Busy, Missing, TooLarge, Unreachable

@@ -10,7 +10,7 @@ from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.cloud.heat.api import Action, Member, Port, Server, Stack, Standing, Status
 from orchestrator.cloud.heat.members import Group, read_names
 from orchestrator.cloud.heat.sight import Sight, vnfs
-from orchestrator.compile.spread import Side
+from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import Drifted
 
 NO_HOST = 'ResourceInError: resources.server: Went to status ERROR due to "No valid host was found. , Code: 500"'

@@ -14,7 +14,7 @@ from strategies import policies
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.cacherows import CacheRow, Verdict, cache_table, families, read_table
-from orchestrator.compile.filters.lists import operator_list, tenant_lists
+from orchestrator.compile.filters.filterlists import operator_list, tenant_lists
 from orchestrator.compile.servers import bitvectors
 from orchestrator.compile.servers.bitvectors import MOST_RULES, bit_vectors, in_order, summaries
 from orchestrator.compile.servers.generalrows import fitting, general_rows

@@ -28,7 +28,7 @@ from traced_switch import (
     rows_of,
 )
 
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.hosts.switch import prefix_tracking

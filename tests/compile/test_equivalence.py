@@ -15,8 +15,8 @@ from hypothesis.strategies import DataObject
 from strategies import acls, policies
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.equivalence import cover, edits, items, order, prove
-from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.equivalence import cover, items, order, prove, shortestedit
+from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.formats.native import acl_from_json
@@ -34,7 +34,7 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     if request.param == "native":
         assert items.NATIVE is not None, "the extension was not built"
     else:
-        for module in (items, cover, order, edits):
+        for module in (items, cover, order, shortestedit):
             monkeypatch.setattr(module, "NATIVE", None)
 
 
@@ -104,8 +104,8 @@ def test_a_proof_follows_changes(acl: Acl, other: Acl, data: DataObject) -> None
 @given(st.lists(st.integers(0, 9), max_size=12), st.lists(st.integers(0, 9), max_size=12), st.integers(0, 12))
 def test_edits_lead_from_one_to_the_other(old: list[int], new: list[int], most: int) -> None:
     before, after = tuple(old), tuple(new)
-    steps = edits.edits(before, after, most)
-    assert steps == edits.plain_edits(before, after, most)
+    steps = shortestedit.edits(before, after, most)
+    assert steps == shortestedit.plain_edits(before, after, most)
     if steps is None:
         assert before != after
         return

@@ -10,9 +10,9 @@ from enforce import contract_filters
 from hypothesis import given
 from strategies import policies
 
+from orchestrator.compile.filters.filterlists import FilterList, filter_lists
 from orchestrator.compile.filters.iptables import iptables_lines, iptables_texts
 from orchestrator.compile.filters.limits import sayable_rate
-from orchestrator.compile.filters.lists import FilterList, filter_lists
 from orchestrator.compile.filters.queuerows import FORWARD, queue_objects, read_row
 from orchestrator.compile.nftables import nftables_script
 from orchestrator.policy.addresses import Family

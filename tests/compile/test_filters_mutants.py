@@ -12,9 +12,8 @@ from compiled_filter import check_iptables, check_nftables
 from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 
-from orchestrator.compile.filters import iptables
-from orchestrator.compile.filters import lists as filterlists
-from orchestrator.compile.filters.lists import FilterList, Line, Stage
+from orchestrator.compile.filters import filterlists, iptables
+from orchestrator.compile.filters.filterlists import FilterList, Line, Stage
 from orchestrator.compile.nftables import plan, script, words, write
 from orchestrator.errors import Refused
 from orchestrator.policy.model import Action, Policy

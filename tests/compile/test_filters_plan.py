@@ -17,9 +17,9 @@ from strategies import acls
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER, Kind
 from orchestrator.compile.filters.comments import comment, read_comment
-from orchestrator.compile.filters.cost import firewall_cost
+from orchestrator.compile.filters.filtercost import firewall_cost
+from orchestrator.compile.filters.filterlists import WORLDS, World, tenant_lists
 from orchestrator.compile.filters.iptables import iptables_texts
-from orchestrator.compile.filters.lists import WORLDS, World, tenant_lists
 from orchestrator.compile.nftables import nftables_script
 from orchestrator.compile.nftables.plan import Cut, Rules, Sequence, Table, plan, row_turns, waves
 from orchestrator.compile.nftables.space import Space

@@ -18,7 +18,7 @@ from strategies import policies
 from tracked_domain import answers_half_known, conversation, denying, error_from_path, marked, trackable
 from tracked_filter import TrackedFilter, decides_alone, firsts
 
-from orchestrator.compile.filters import lists
+from orchestrator.compile.filters import filterlists
 from orchestrator.compile.nftables import nftables_script, plan
 from orchestrator.enforce.drivers.filters.fakeconnections import NOTHING_SEEN
 from orchestrator.errors import BadPolicy
@@ -229,7 +229,7 @@ def _hold_many() -> None:
 
 def test_lists_about_first_packets_are_asked_for_what_they_deny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a stateless permit opens connections, too."""
-    monkeypatch.setattr(lists, "view_of_tracking", lambda acl: acl)
+    monkeypatch.setattr(filterlists, "view_of_tracking", lambda acl: acl)
     with pytest.raises(AssertionError):
         _hold_many()
 

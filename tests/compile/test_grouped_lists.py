@@ -18,7 +18,7 @@ from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.equivalence.conjunctions import is_conjunctive
-from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.instructions import instructions
 from orchestrator.errors import NotEquivalent

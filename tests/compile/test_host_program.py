@@ -14,7 +14,7 @@ from policy_edits import edits
 from strategies import policies
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.openflow.symbols import port_table, symbols
 from orchestrator.errors import AclflowError, BadPolicy, TooLarge
 from orchestrator.policy.addresses import ANY, Addresses, Prefix

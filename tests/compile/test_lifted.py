@@ -9,7 +9,7 @@ from lifted_shop import RULES, SHOP, WEB, named, policy, rule
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.equivalence import prove
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.lifting.lifts import Lift
 from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, MISS_PRIORITY, Table
 from orchestrator.placement.hoist import Form

@@ -15,7 +15,7 @@ from lifted_shop import SHOP
 
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.equivalence.items import decode
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.placement.hoist import Form

@@ -11,7 +11,7 @@ from policy_edits import edits
 from strategies import policies
 
 from orchestrator.compile.equivalence import prove
-from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy
 from orchestrator.program.wire import encode_program

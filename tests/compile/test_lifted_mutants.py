@@ -15,9 +15,8 @@ from strategies import policies
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.equivalence import prove
-from orchestrator.compile.host import CompileCache
-from orchestrator.compile.lifting import lifts
-from orchestrator.compile.lifting import rows as liftedrows
+from orchestrator.compile.hostprogram import CompileCache
+from orchestrator.compile.lifting import liftedrows, lifts
 from orchestrator.compile.openflow.encoder import RuleStage, rule_flows
 from orchestrator.compile.openflow.instructions import instructions, set_field
 from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, MISS_PRIORITY, OPERATOR_PERMIT, Table

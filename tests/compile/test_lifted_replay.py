@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.compile.equivalence import prove
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.lifting.prospects import Prospector
 from orchestrator.placement.choice import LEAST_SAVED_US_PER_S, Algorithm, Prospects, Settings, Subject, choose
 from orchestrator.placement.lifting import LiftedRule

@@ -15,7 +15,7 @@ from lifted_shop import WEB, named, policy, rule
 from strategies import policies
 from traced_switch import GATEWAY, PORT_A, PORT_B, UPLINK, Bridge, Tracer, flow_of, out_of, rows_of
 
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.corners import policy_packets

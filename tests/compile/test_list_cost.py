@@ -16,7 +16,7 @@ from strategies import acls
 from orchestrator.compile.conjunctions import conjunctive
 from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.cost import cost
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.levels import levels
 from orchestrator.compile.openflow import oxm

@@ -11,7 +11,7 @@ from compiled_domain import check_policy
 from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 
-from orchestrator.compile import host
+from orchestrator.compile import hostprogram
 from orchestrator.compile.lists import atoms, levels, lists
 from orchestrator.compile.openflow import encoder as openflow
 from orchestrator.compile.openflow import fewrules
@@ -107,8 +107,8 @@ MUTANTS: list[tuple[str, Any, str, Callable[[], Any]]] = [
     ("denies that permit", lists, "_STAGES", lambda: ((0, permits_for_denies(), lists.Kind.INGRESS_RETURN),
                                                       lists._STAGES[1])),
     ("no way past the lists", structure, "thoroughfares", lambda: no_way_past_the_lists),
-    ("no default", host, "default_rows", lambda: lambda tenant: []),
-    ("nested endpoints forgotten", host, "elsewhere_rows", lambda: lambda endpoints, tenant: []),
+    ("no default", hostprogram, "default_rows", lambda: lambda tenant: []),
+    ("nested endpoints forgotten", hostprogram, "elsewhere_rows", lambda: lambda endpoints, tenant: []),
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from orchestrator.compile.equivalence import prove
 from orchestrator.compile.equivalence.chain import RULE
 from orchestrator.compile.equivalence.items import decode
 from orchestrator.compile.equivalence.lines import Lines
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.lists.edits import hunks
 from orchestrator.compile.lists.nearby import Bounds
 from orchestrator.policy.model import Acl, Direction, Policy, ReturnTraffic, Tenant, TenantId

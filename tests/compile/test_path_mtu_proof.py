@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.compile.equivalence import prove
-from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.lists import lists
 from orchestrator.compile.openflow.encoder import RuleStage, path_mtu_meter_of
 from orchestrator.compile.openflow.instructions import limiting

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from strategies import policies
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.lists.lists import RETURN_PRIORITY
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.pipelines.host import (

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from strategies import policies, policy_corner_packets
 
 from orchestrator.compile.filters import queuerows
+from orchestrator.compile.filters.filterlists import Stage
 from orchestrator.compile.filters.iptables import FORWARD
-from orchestrator.compile.filters.lists import Stage
 from orchestrator.compile.filters.queuerows import QueueRow, queue_objects, read_row, write_row
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family

@@ -11,7 +11,7 @@ from compile.test_servers_law import EXACT, OWN
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile.filters.lists import operator_list
+from orchestrator.compile.filters.filterlists import operator_list
 from orchestrator.compile.servers import exactpairs, pairset
 from orchestrator.compile.servers import tenants as servedtenants
 from orchestrator.compile.servers.tenants import Served

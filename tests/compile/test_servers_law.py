@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import policies
 
-from orchestrator.compile.filters.lists import FilterList, tenant_lists
-from orchestrator.compile.filters.rows import Filter
+from orchestrator.compile.filters.filterlists import FilterList, tenant_lists
+from orchestrator.compile.filters.filterrows import Filter
 from orchestrator.compile.nftables import plan
 from orchestrator.compile.nftables.script import whole_table
 from orchestrator.compile.nftables.served import MISDIRECTED, PAIRED, REHOME

@@ -10,7 +10,7 @@ from compiled_domain import UPLINK_PORT
 from flow_interpreter import Switch, fields_of
 from lifted_shop import policy, rule
 
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import (
     CALLER_MAC,
     GATEWAY_MAC,

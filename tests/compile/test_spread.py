@@ -13,7 +13,7 @@ from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.openflow import groups, oxm
 from orchestrator.compile.pipelines.page import spread_page
 from orchestrator.compile.pipelines.spread import SPREAD_REGISTERS, SPREAD_STAGES, SpreadTable
-from orchestrator.compile.spread import Member, MemberState, Side, Spread, spread_program
+from orchestrator.compile.spreadprogram import Member, MemberState, Side, Spread, spread_program
 from orchestrator.errors import BadInput
 from orchestrator.program.delta import between
 from orchestrator.program.flows import GROUPS, SYMBOL_BASE, Flow

@@ -14,7 +14,7 @@ from strategies import policies
 
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.equivalence.chain import DECIDING
-from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.openflow.symbols import PortTable, symbols
 from orchestrator.errors import BadPolicy, NotEquivalent
 from orchestrator.policy.addresses import Prefix

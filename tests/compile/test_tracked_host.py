@@ -15,7 +15,7 @@ from tracked_domain import TrackedDomain, conversation, denying, error_about, er
 
 from orchestrator.compile.cookies import LEAVES, Cookie, Kind
 from orchestrator.compile.equivalence import Proof, prove
-from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.pipelines.tracked import REFUSED
 from orchestrator.enforce.drivers.openflow.frames import EXTENSION_HEADERS
 from orchestrator.enforce.reading import are_counted

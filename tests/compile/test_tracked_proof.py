@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.compile.cookies import LEAVES
 from orchestrator.compile.equivalence import prove
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.instructions import instructions
 from orchestrator.compile.openflow.oxm import Term

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lifted_shop import named, policy, rule
 from strategies import policies
 
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow.resolve import resolve
 from orchestrator.policy.addresses import Family, Prefix

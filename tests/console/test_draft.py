@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.draft import Delete, Draft, Edit, Insert, Move, Replace, ReplaceAll, SetGroup
+from api.console.draftedits import Delete, Draft, Edit, Insert, Move, Replace, ReplaceAll, SetGroup
 from orchestrator.client import AclSeen
 from orchestrator.errors import BadPolicy
 from orchestrator.policy.merge import merge, take_mine

@@ -22,7 +22,7 @@ from orchestrator.policy.prefilter import Share
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 from orchestrator.store import open_store
-from orchestrator.store.pops.records import NewServer, PopSettings
+from orchestrator.store.pops.poprecords import NewServer, PopSettings
 from orchestrator.store.unit import Unit
 
 TENANTS = 12

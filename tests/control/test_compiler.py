@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.compile.conjunctions.grouped import TenantList
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.metrics import Metrics
 from orchestrator.policy.addresses import Prefix

@@ -14,7 +14,7 @@ import pytest
 from patience import PATIENCE_S, until
 from sqlalchemy import Connection
 
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.control import compiler as compiler_module
 from orchestrator.control.ceilings import Admission, Ceilings
 from orchestrator.control.compiler import Compiler
@@ -34,7 +34,7 @@ from orchestrator.policy.model import Acl, Policy
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 from orchestrator.store import Store, open_store
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import Change, HostRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState

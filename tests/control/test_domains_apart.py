@@ -26,7 +26,7 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store import Store, open_store
 from orchestrator.store.audit import Wanted
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import HostRecord
 from orchestrator.store.transaction import Elsewhere, StoreSettings, domain_part
 from orchestrator.store.unit import Unit

@@ -36,7 +36,7 @@ from orchestrator.program.counts import Counts
 from orchestrator.program.flows import Flow
 from orchestrator.program.program import Program, Tier
 from orchestrator.store import Store, open_store
-from orchestrator.store.pops.records import NewServer, PopSettings, ServerState
+from orchestrator.store.pops.poprecords import NewServer, PopSettings, ServerState
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 

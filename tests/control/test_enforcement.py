@@ -21,7 +21,7 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.errors import Busy, Conflict, NotFound
 from orchestrator.stages import measuring
 from orchestrator.store import Store, open_store
-from orchestrator.store.points.records import EnforcedState, PointRecord, PointReport, Standing
+from orchestrator.store.points.pointrecords import EnforcedState, PointRecord, PointReport, Standing
 from orchestrator.store.records import HostRecord
 from orchestrator.store.sql.clock import utc_now
 from orchestrator.store.transaction import StoreSettings

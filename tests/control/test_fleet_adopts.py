@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cloud.base import Vnf, VnfOrder, VnfState
-from orchestrator.compile.filters.rows import Plane
-from orchestrator.compile.spread import Side
+from orchestrator.compile.filters.filterrows import Plane
+from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import BadInput, Conflict, Unreachable
 from orchestrator.store.records import FirewallRecord
 

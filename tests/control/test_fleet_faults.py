@@ -15,8 +15,8 @@ from store.conftest import DATABASES, wiped
 from store.postgres_cluster import Cluster, running
 
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder
-from orchestrator.compile.filters.rows import Plane
-from orchestrator.compile.spread import Member
+from orchestrator.compile.filters.filterrows import Plane
+from orchestrator.compile.spreadprogram import Member
 from orchestrator.control.fleet.keeper import FleetKeeper
 from orchestrator.errors import TryAgain
 from orchestrator.store import open_store

@@ -13,7 +13,7 @@ import pytest
 from fleet_world import MEASURED, SETTINGS, Agent, World, fresh
 
 from orchestrator.cloud.base import Vnf, VnfState
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.fleet import keeper as fleetkeeper
 from orchestrator.control.fleet.news import Known, News, View, news_of
 from orchestrator.control.gauges import FleetGauges

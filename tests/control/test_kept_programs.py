@@ -19,7 +19,7 @@ from store.postgres_cluster import Cluster
 from strategies import policies
 
 from orchestrator.compile.equivalence import prove, prove_rest
-from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.keptprograms import KeptPrograms, ProgramKeeper, marks_of

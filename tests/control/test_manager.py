@@ -17,7 +17,7 @@ from orchestrator.control.pops.manager import key_of
 from orchestrator.errors import NotFound
 from orchestrator.policy.model import TenantId
 from orchestrator.policy.prefilter import Misdirect
-from orchestrator.store.pops.records import NewServer, ServerState
+from orchestrator.store.pops.poprecords import NewServer, ServerState
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from orchestrator.hosts.request import Machine, Onboarding
 from orchestrator.hosts.switch import Wanted
 from orchestrator.store import Store, open_store
 from orchestrator.store.points.onboardings import OnboardingRecord, OnboardingState
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState
 

@@ -34,7 +34,7 @@ from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
 from orchestrator.store.records import PolicySnapshot, Role
 from orchestrator.store.sql.database import PART_LOCK
-from orchestrator.store.sql.members import SILENT_LOOKS, Membership, Silence
+from orchestrator.store.sql.livingservices import SILENT_LOOKS, Membership, Silence
 from orchestrator.store.unit import Unit
 
 DOMAINS = tuple(f"d{number:02}" for number in range(12))

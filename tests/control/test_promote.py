@@ -26,7 +26,7 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Endpoint, RuleId, TenantId
 from orchestrator.program.program import Program
 from orchestrator.store import Store, open_store
-from orchestrator.store.hits.records import RuleCounts
+from orchestrator.store.hits.hitrecords import RuleCounts
 from orchestrator.store.hits.rules import Hits
 from orchestrator.store.placements import Placement
 from orchestrator.store.unit import Unit

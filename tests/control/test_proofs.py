@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.control import compiler as compiler_module
 from orchestrator.control.compiler import Compiler

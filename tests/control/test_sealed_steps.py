@@ -11,7 +11,7 @@ import orjson
 from patience import until
 from store.postgres_cluster import Cluster
 
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.duties import Duties

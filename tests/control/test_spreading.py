@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from served import Served, served
 
-from orchestrator.compile.spread import Member, MemberState, Side, spread_program
+from orchestrator.compile.spreadprogram import Member, MemberState, Side, spread_program
 from orchestrator.control.publisher import Held, Publisher
 from orchestrator.control.spreading import Spreading
 from orchestrator.errors import BadInput, NotFound, Stale, Unreachable

@@ -17,8 +17,8 @@ from orchestrator.control.enforcement import Report
 from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Tenant
-from orchestrator.store.points.records import PointReport
-from orchestrator.store.pops.records import PopSettings
+from orchestrator.store.points.pointrecords import PointReport
+from orchestrator.store.pops.poprecords import PopSettings
 from orchestrator.store.records import Committed, HostRecord, PolicySnapshot
 from orchestrator.store.sql.notices import Notices
 from orchestrator.wire.points import PointState

@@ -13,7 +13,7 @@ from staging_world import HOSTS, Plant, deny_web, enrol, everywhere, set_up
 from orchestrator.control.enforcement import Report
 from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.policy.model import Acl
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.wire.points import PointState
 
 BOTH = Acl((*deny_web("egress").rules[:1], *deny_web("ingress").rules))

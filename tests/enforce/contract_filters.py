@@ -17,9 +17,9 @@ from compiled_filter import carried, counted_under
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.filterrows import Plane, filter_program, filter_row
 from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import Legs
-from orchestrator.compile.filters.rows import Plane, filter_program, filter_row
 from orchestrator.enforce import gap
 from orchestrator.enforce.agent import close_if_bare
 from orchestrator.enforce.changing import finish

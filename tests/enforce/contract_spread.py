@@ -14,7 +14,7 @@ from enforce.contract_driver import Bench
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
-from orchestrator.compile.spread import Member, MemberState, Side, Spread, spread_program
+from orchestrator.compile.spreadprogram import Member, MemberState, Side, Spread, spread_program
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.enforce.gap import correction, step

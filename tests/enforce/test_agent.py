@@ -13,7 +13,7 @@ from enforce.stub_service import StubService
 from patience import until
 
 from orchestrator.client import Client
-from orchestrator.compile.filters.rows import Plane, filter_program
+from orchestrator.compile.filters.filterrows import Plane, filter_program
 from orchestrator.enforce import agent as agent_module
 from orchestrator.enforce import gap
 from orchestrator.enforce.agent import DAMAGED, NOTHING_YET, Agent, AgentSettings

@@ -21,7 +21,7 @@ from enforce.stub_service import StubService
 from patience import until
 
 from orchestrator.client import Client
-from orchestrator.compile.filters.rows import Plane, filter_program
+from orchestrator.compile.filters.filterrows import Plane, filter_program
 from orchestrator.enforce import agent as agent_module
 from orchestrator.enforce.agent import Agent, AgentSettings
 from orchestrator.enforce.drivers.nftables.fake import FakeNft

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver

@@ -19,8 +19,8 @@ from lifted_shop import named, policy
 from strategies import policies
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.edge import Edge, FamilyLines, Way, edge_program
-from orchestrator.compile.equivalence.edge import EdgeProof
+from orchestrator.compile.edgeprogram import Edge, FamilyLines, Way, edge_program
+from orchestrator.compile.equivalence.edgeproof import EdgeProof
 from orchestrator.compile.lifting.edgeheavy import PASSED_ON, TO_WAN, Heavy, HeavyTable, entries_in
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.pipelines.edge import EDGE_REGISTERS, EDGE_STAGES, LINES_TOP, EdgeTable

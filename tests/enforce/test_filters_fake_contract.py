@@ -9,8 +9,8 @@ from enforce.contract_filters import FilterContract, corner_packets
 from enforce.contract_stateless import StatelessContract
 from enforce.contract_tracked import TrackedBench, TrackedContract
 
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
-from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.drivers.iptables.fake import FakeIptables
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
 from orchestrator.enforce.drivers.nftables.fake import FakeNft

@@ -11,7 +11,7 @@ from enforce.contract_filters import POLICIES
 from hypothesis import given, settings
 from strategies import policies
 
-from orchestrator.compile.filters.rows import Plane, filter_program
+from orchestrator.compile.filters.filterrows import Plane, filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.driver import FilterDriver

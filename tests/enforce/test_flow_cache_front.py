@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.compile.filters.cacherows import CLASSIFIER, FLOWCACHE, CacheRow, Verdict, cache_table
-from orchestrator.compile.filters.rows import Plane, filter_program
+from orchestrator.compile.filters.filterrows import Plane, filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Stamp
 from orchestrator.enforce.drivers.bpf import kernel

@@ -12,7 +12,7 @@ from enforce.real_switch import RealSwitch
 from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from enforce.loop_bench import SLOW, Bench, goal_after
 
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import SERVICES_PORT, Table
 from orchestrator.enforce.changing import finish
 from orchestrator.enforce.drivers.openflow import ownrows

@@ -11,7 +11,7 @@ from enforce.test_openflow_compiled import NOTHING, Twins, frames_of, placed
 from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy

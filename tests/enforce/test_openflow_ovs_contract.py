@@ -28,7 +28,7 @@ from enforce.test_openflow_fake_contract import FakeBench
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.pipelines.spread import OUTSIDE_PORT
-from orchestrator.compile.spread import Spread
+from orchestrator.compile.spreadprogram import Spread
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.policy.addresses import Family

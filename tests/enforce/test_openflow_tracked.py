@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strategies import policies
 from tracked_domain import conversation, denying, error_about, made_of, marked, trackable
 
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.pipelines.tracked import REFUSED, zone_of
 from orchestrator.enforce.drivers.openflow.frames import EXTENSION_HEADERS, frame

@@ -17,13 +17,13 @@ from patience import PATIENCE_S, until
 
 from orchestrator.classify.columns import I32
 from orchestrator.classify.devices import guarded
+from orchestrator.classify.devices.devicesearch import DeviceSearch
 from orchestrator.classify.devices.guarded import OnDevice, Patience
-from orchestrator.classify.devices.search import DeviceSearch
 from orchestrator.classify.overlay import MakeSearch, Placed
 from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.classify.search import Search
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.filters.lists import Stage
+from orchestrator.compile.filters.filterlists import Stage
 from orchestrator.compile.filters.queuerows import QueueRow
 from orchestrator.enforce.agent import close_if_bare
 from orchestrator.enforce.driver import Stamp

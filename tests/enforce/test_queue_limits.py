@@ -12,7 +12,7 @@ from enforce.test_queue_fake_contract import QueueBench
 
 from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.filters.lists import Stage
+from orchestrator.compile.filters.filterlists import Stage
 from orchestrator.compile.filters.queuerows import QueueRow
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.queue.buckets import Buckets

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from orchestrator.enforce.guardtable import GuardTable
-from orchestrator.enforce.uplink.keeper import UplinkKeeper
-from orchestrator.enforce.uplink.kernel import KernelChange
-from orchestrator.enforce.uplink.rows import delivered_prefixes
-from orchestrator.enforce.uplink.wanted import RoutedUplink
+from orchestrator.enforce.uplink.deliveredrows import delivered_prefixes
+from orchestrator.enforce.uplink.routeduplink import RoutedUplink
+from orchestrator.enforce.uplink.uplinkkeeper import UplinkKeeper
+from orchestrator.enforce.uplink.uplinkkernel import KernelChange
 from orchestrator.errors import BadInput, Refused, Unreachable
 from orchestrator.policy.addresses import Prefix
 

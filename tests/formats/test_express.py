@@ -9,7 +9,7 @@ from strategies import acls
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.corners import around
 from orchestrator.policy.formats.express import NO_PACKETS, flag_matches_of, matches_of, prefixes_of
-from orchestrator.policy.formats.names import masked_addresses
+from orchestrator.policy.formats.portnames import masked_addresses
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.oracle import matches
 from orchestrator.policy.space import LATER, Box, boxes_of, everything

@@ -23,7 +23,7 @@ from system.shooting import POP, SHOP
 from orchestrator.client import Client, Host
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder, VnfState
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
-from orchestrator.compile.spread import spread_program
+from orchestrator.compile.spreadprogram import spread_program
 from orchestrator.hosts.switch import datapath_of
 from orchestrator.lab.expect import policy_of
 from orchestrator.lab.ports import free_port

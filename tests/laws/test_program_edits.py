@@ -9,7 +9,7 @@ from flow_tables import flows, programs, same_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile.filters.rows import Plane, filter_program
+from orchestrator.compile.filters.filterrows import Plane, filter_program
 from orchestrator.errors import BadInput, Stale
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Policy, Rule, RuleId, Tenant, TenantId

@@ -14,7 +14,7 @@ from store.scenes import populate
 
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
 from orchestrator.store import Store
-from orchestrator.store.points.records import Enrolled, PointReport
+from orchestrator.store.points.pointrecords import Enrolled, PointReport
 from orchestrator.store.records import HostRecord, Role
 from orchestrator.wire.points import PointState
 

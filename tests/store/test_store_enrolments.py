@@ -18,7 +18,7 @@ from orchestrator.identity.names import SWITCH, Subject, Usage
 from orchestrator.identity.requests import PrivateKey, key_digest, new_key
 from orchestrator.store import Store
 from orchestrator.store.points.enrolments import Member, Signer
-from orchestrator.store.points.records import CertificateRecord, Enrolled
+from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
 from orchestrator.store.sql.keys import certificate_digest, digest_of
 
 HOUR = dt.timedelta(hours=1)

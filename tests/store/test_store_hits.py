@@ -20,7 +20,7 @@ from orchestrator.program.counts import MOST, NO_COUNTS, Counts, counts_of, join
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.hits.history import HitHistory, Resolution
-from orchestrator.store.hits.records import RuleHits
+from orchestrator.store.hits.hitrecords import RuleHits
 from orchestrator.store.records import HostRecord
 from orchestrator.store.sql.keys import to_micros
 from orchestrator.store.transaction import HistorySettings, StoreSettings

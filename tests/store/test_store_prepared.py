@@ -11,7 +11,7 @@ from store.scenes import populate, rule
 
 from orchestrator.errors import NotFound
 from orchestrator.store import Store
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import HostRecord
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from compiled_cache import every_rule, in_words
 
-from orchestrator.compile.filters.rows import Plane, filter_program
+from orchestrator.compile.filters.filterrows import Plane, filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.bpf.front import NO_STAMP, BpfFront

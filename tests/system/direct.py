@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import headers
 from orchestrator.enforce.drivers.openflow.channel import Channel

@@ -16,7 +16,7 @@ from pyroute2 import IPRoute
 
 from orchestrator.bench.ground import wait_connected
 from orchestrator.bench.traffic.vnf import handled_packets
-from orchestrator.compile.edge import packets_of_lines
+from orchestrator.compile.edgeprogram import packets_of_lines
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import flowdesc, messages
 from orchestrator.enforce.drivers.openflow.channel import Channel

@@ -25,7 +25,7 @@ from pathlib import Path
 from enforce.real_switch import SocketLink
 from patience import until
 
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.device import Switch

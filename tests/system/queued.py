@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from enforce.contract_filters import corner_packets
 
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
-from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.drivers.queue.engine import Setup
 from orchestrator.enforce.drivers.queue.tool import Led, QueueDriver, QueueTool
 from orchestrator.lab.layout import Layout

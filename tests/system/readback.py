@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from enforce.real_switch import SocketLink
 
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.lab.pop import Lab

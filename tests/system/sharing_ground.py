@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from orchestrator.bench.state_sync.programs import Cluster
-from orchestrator.bench.state_sync.world import CLIENT, MIDDLE, SERVER, SERVER4, SERVER6, Between, World
+from orchestrator.bench.state_sync.syncworld import CLIENT, MIDDLE, SERVER, SERVER4, SERVER6, Between, World
 from orchestrator.statesync.states import Confirmation, Context, Level, State
 
 PORT = 80

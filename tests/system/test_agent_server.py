@@ -13,7 +13,7 @@ from enforce.contract_filters import corner_packets
 from pyroute2 import IPRoute
 from system.test_agent import LESS, WHOLE, Vnf, eventually
 
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.nftables.pairs import HOSTS4, NAMES, PairTable
 from orchestrator.enforce.drivers.nftables.served import TWICE

@@ -36,7 +36,7 @@ from system.test_flow_cache_program import (
 )
 
 from orchestrator.compile.filters.cacherows import CacheRow, Verdict
-from orchestrator.compile.filters.lists import operator_list, tenant_lists
+from orchestrator.compile.filters.filterlists import operator_list, tenant_lists
 from orchestrator.compile.servers.generalrows import general_rows
 from orchestrator.enforce.drivers.bpf import classifier, libbpf
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier

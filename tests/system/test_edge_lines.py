@@ -12,7 +12,7 @@ import pytest
 from system.edgebridge import EdgeBridge, edge_bridge
 from system.shooting import POP
 
-from orchestrator.compile.edge import Edge, FamilyLines, Way, edge_program
+from orchestrator.compile.edgeprogram import Edge, FamilyLines, Way, edge_program
 from orchestrator.compile.pipelines.edge import LINES_TOP
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.edge.chunks import Chunking

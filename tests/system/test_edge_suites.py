@@ -11,7 +11,7 @@ from orchestrator.bench.edge import suite as edge
 from orchestrator.bench.edge.suite import Sizes as EdgeSizes
 from orchestrator.bench.firewall_server import suite as firewall_server
 from orchestrator.bench.firewall_server.general import figures
-from orchestrator.bench.firewall_server.sizes import Sizes as ServerSizes
+from orchestrator.bench.firewall_server.serversizes import Sizes as ServerSizes
 from orchestrator.bench.firewall_server.tunnel import CHARON
 from orchestrator.bench.pop.edge import edge_switch
 from orchestrator.bench.pop.links import Links

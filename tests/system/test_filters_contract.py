@@ -17,8 +17,8 @@ from enforce.contract_filters import SHOP, Bench, FilterContract, bring, corner_
 from enforce.contract_stateless import StatelessContract
 from enforce.contract_tracked import TrackedBench, TrackedContract
 
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
-from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
 from orchestrator.enforce.drivers.nftables import tool

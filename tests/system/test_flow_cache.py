@@ -16,8 +16,8 @@ from system.cached_filter import STEPS, Cached, policy_at
 from system.test_same_verdicts import MIXED, MIXED_POP, TENANT, between, routable
 
 from orchestrator.bench.rulesets import synthetic
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.flowcache import MOST_ROWS
-from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab.aims import aims

@@ -18,7 +18,7 @@ from patience import until
 from system.fabricworld import BRIDGE, OUTSIDE, address_of, mac_of, output, policy_with
 from system.servedworld import RESOLVER, ServedWorld, heard
 
-from orchestrator.enforce.services.frames import Caller, icmpv6_frame, udp_frame
+from orchestrator.enforce.services.requestframes import Caller, icmpv6_frame, udp_frame
 from orchestrator.lab.layout import Layout
 from orchestrator.policy.addresses import Family, format_mac, parse_address
 from orchestrator.policy.model import ReturnTraffic

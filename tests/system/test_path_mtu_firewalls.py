@@ -23,7 +23,7 @@ from system.fabricworld import Listening, output
 from system.queued import queue_bench
 from system.test_filters_contract import RealBench
 
-from orchestrator.compile.filters.rows import Plane, filter_program
+from orchestrator.compile.filters.filterrows import Plane, filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver

@@ -25,8 +25,8 @@ from orchestrator.classify.devices import guarded
 from orchestrator.classify.devices.guarded import OnDevice
 from orchestrator.classify.packets import Packets
 from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
-from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce import gap
 from orchestrator.enforce.agent import close_if_bare
 from orchestrator.enforce.drivers.openflow import frames

@@ -10,7 +10,7 @@ import pytest
 from system.sharing_ground import REPEATED_S, SILENT_S, Ends, counted, heal, restrict, states, talks
 
 from orchestrator.bench.state_sync.programs import SECRET, Cluster
-from orchestrator.bench.state_sync.world import World, wait_until
+from orchestrator.bench.state_sync.syncworld import World, wait_until
 from orchestrator.errors import Unreachable
 from orchestrator.statesync.messages import VERSION, Key, Word
 from orchestrator.statesync.sessions import Session

@@ -8,7 +8,7 @@ import pytest
 from system.sharing_ground import FULL, SILENT_S, Ends, talks
 
 from orchestrator.bench.state_sync.programs import Cluster
-from orchestrator.bench.state_sync.world import Between, World
+from orchestrator.bench.state_sync.syncworld import Between, World
 from orchestrator.errors import BadInput
 from orchestrator.statesync.layout import MOST_MEMBERS
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bench.state_sync import suite
-from orchestrator.bench.state_sync.sizes import Sizes
+from orchestrator.bench.state_sync.syncsizes import Sizes
 
 _SIZES = Sizes(runs=1, downloads=100, failovers=1, connections=20)
 _LINES_KEPT = 40

@@ -14,9 +14,9 @@ import pytest
 from system.leftovers import leftovers
 
 from orchestrator.bench.acl_size import suite as acl_size
-from orchestrator.bench.acl_size.sizes import Sizes as AclSizes
+from orchestrator.bench.acl_size.aclsizes import Sizes as AclSizes
 from orchestrator.bench.fw_vnf import suite as fw_vnf
-from orchestrator.bench.fw_vnf.sizes import Sizes as FwVnfSizes
+from orchestrator.bench.fw_vnf.vnfsizes import Sizes as FwVnfSizes
 from orchestrator.bench.ground import PREFIX
 from orchestrator.bench.packet_log import suite as packet_log
 from orchestrator.bench.promotion import suite as promotion

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from api.console import words
-from api.console.draft import Draft, ReplaceAll
+from api.console.draftedits import Draft, ReplaceAll
 from api.console.parts.desk import Desk
 from api.console.parts.dialog import Way, dialog, is_sure
 from api.console.parts.differences import draw_difference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from api.console.parts.events import draw_events
+from api.console.parts.eventfeed import draw_events
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError
 from orchestrator.wire.events import Event

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 
 from api.console import words
-from api.console.draft import SetGroup
+from api.console.draftedits import SetGroup
 from api.console.parts.desk import Desk
 from api.console.parts.dialog import dialog
 from api.console.parts.draftbar import DraftBar

@@ -8,7 +8,7 @@ from itertools import islice
 from nicegui import ui
 
 from api.console import words
-from api.console.draft import ReplaceAll
+from api.console.draftedits import ReplaceAll
 from api.console.parts.desk import Desk
 from api.console.parts.dialog import dialog
 from api.console.parts.differences import Json, draw_difference

@@ -14,7 +14,7 @@ from api.console import words
 from api.console.parts.pieces import empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from api.console.pictures.topology import Column, Node, domain_picture
+from api.console.pictures.topologymap import Column, Node, domain_picture
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError
 from orchestrator.wire.domains import Domain, Enforced

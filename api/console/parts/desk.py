@@ -11,7 +11,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from api.console import words
-from api.console.draft import Draft, Edit, SetGroup
+from api.console.draftedits import Draft, Edit, SetGroup
 from api.console.parts.dialog import is_sure
 from api.console.parts.ruleform import error_text
 from api.console.parts.tree import path_of

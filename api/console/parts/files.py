@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from nicegui import events, ui
 
 from api.console import words
-from api.console.draft import ReplaceAll
+from api.console.draftedits import ReplaceAll
 from api.console.parts.desk import Desk
 from api.console.parts.dialog import dialog
 from orchestrator.errors import AclflowError, BadInput

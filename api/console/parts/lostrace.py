@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from api.console import words
-from api.console.draft import Draft
+from api.console.draftedits import Draft
 from api.console.parts.desk import Desk
 from api.console.parts.dialog import dialog
 from orchestrator.client import AclSeen

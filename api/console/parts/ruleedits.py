@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from nicegui import ui
 
 from api.console import words
-from api.console.draft import Insert, Replace
+from api.console.draftedits import Insert, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.ruleform import ask_for_rule, document_of
 from orchestrator.policy.endpointnames import reference_text

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nicegui import events, ui
 
-from api.console.draft import Delete, Move, Replace
+from api.console.draftedits import Delete, Move, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.ruleedits import add_rule, change_rule
 from api.console.parts.ruleform import document_of, reason_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from orchestrator.bench.acl_size.sizes import Sizes
+from orchestrator.bench.acl_size.aclsizes import Sizes
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic.addresses import Clients

@@ -28,7 +28,7 @@ from orchestrator.bench.pop import flood
 from orchestrator.bench.pop.edge import edge_switch
 from orchestrator.bench.pop.grid import IPV4
 from orchestrator.bench.pop.links import OUTSIDE, WAN, Links
-from orchestrator.bench.pop.servers import FirewallServers
+from orchestrator.bench.pop.popservers import FirewallServers
 from orchestrator.bench.pop.wan import Wan
 from orchestrator.bench.pop.world import PERMITTED_PORT, World, machine
 from orchestrator.bench.pop.world import Sizes as WorldSizes

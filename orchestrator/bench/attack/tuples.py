@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from orchestrator.bench.ground import PREFIX, wait_connected
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import frames

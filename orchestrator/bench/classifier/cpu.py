@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.bench.classifier import peer
-from orchestrator.bench.classifier.lists import KINDS, Listed, generate_list, load_list, trace
+from orchestrator.bench.classifier.classifierlists import KINDS, Listed, generate_list, load_list, trace
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.classify.columns import columns

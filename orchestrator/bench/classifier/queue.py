@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 
-from orchestrator.bench.classifier.lists import drawn, generate_list
+from orchestrator.bench.classifier.classifierlists import drawn, generate_list
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Figure, Results
 from orchestrator.classify.devices.choice import list_devices as listed_libraries
 from orchestrator.classify.devices.guarded import OnDevice, Patience
 from orchestrator.classify.packets import packet_of
-from orchestrator.compile.filters.rows import Plane, filter_program
+from orchestrator.compile.filters.filterrows import Plane, filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.bench.classifier.lists import drawn, generate_list
+from orchestrator.bench.classifier.classifierlists import drawn, generate_list
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.classify.captures import open_capture

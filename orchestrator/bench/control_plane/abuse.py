@@ -39,7 +39,7 @@ from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Endpoint, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
 from orchestrator.store import open_store
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from orchestrator.bench.results import Figure, Results
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.compile.equivalence import prove
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import Unreachable
 from orchestrator.policy.addresses import EVERY_IPV4
 from orchestrator.policy.model import Policy, Tenant, TenantId

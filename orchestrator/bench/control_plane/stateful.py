@@ -40,7 +40,7 @@ from orchestrator.bench.traffic.line import RIGHT
 from orchestrator.bench.traffic.rules import Kind, Listed
 from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import Drifted, Missing
 from orchestrator.lab import namespaces
 from orchestrator.lab.network import INTERFACE

@@ -18,7 +18,7 @@ from orchestrator.bench.pop import flood
 from orchestrator.bench.pop.edge import EdgeSwitch, edge_switch
 from orchestrator.bench.pop.grid import IPV4, IPV6, Grid, figure_prefix
 from orchestrator.bench.pop.links import SERVICE, Links, server
-from orchestrator.bench.pop.servers import FirewallServers
+from orchestrator.bench.pop.popservers import FirewallServers
 from orchestrator.bench.pop.shots import fire, permitted_frame
 from orchestrator.bench.pop.wan import Wan
 from orchestrator.bench.pop.world import Sizes as WorldSizes

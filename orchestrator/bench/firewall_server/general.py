@@ -22,7 +22,7 @@ from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.site import serve_line
 from orchestrator.compile.filters.cacherows import CacheRow
-from orchestrator.compile.filters.lists import operator_list, tenant_lists
+from orchestrator.compile.filters.filterlists import operator_list, tenant_lists
 from orchestrator.compile.servers.generalrows import general_rows
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.bpf.front import NO_STAMP

@@ -18,7 +18,7 @@ from orchestrator.bench.firewall_server.pairs import (
     typed_interval,
     typed_pair,
 )
-from orchestrator.bench.firewall_server.sizes import Sizes
+from orchestrator.bench.firewall_server.serversizes import Sizes
 from orchestrator.lab.router import ROUTER, Router
 
 _COUNTED = re.compile(r"^(SUnreclaim|VmallocUsed):\s+(\d+) kB", re.MULTILINE)

@@ -16,7 +16,7 @@ import numpy as np
 
 from orchestrator.bench.firewall_server.growth import grown_by
 from orchestrator.bench.firewall_server.pairs import MARKED_ONLY
-from orchestrator.bench.firewall_server.sizes import Sizes
+from orchestrator.bench.firewall_server.serversizes import Sizes
 from orchestrator.bench.results import Figure, Results
 from orchestrator.bench.traffic.measured import ratios
 from orchestrator.compile.servers.exactpairs import HOSTS6, Keys

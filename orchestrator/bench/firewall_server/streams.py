@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from orchestrator.bench.firewall_server import qperf
 from orchestrator.bench.firewall_server.pairs import MARKED_ONLY, HashSet, pairs, traffic
 from orchestrator.bench.firewall_server.qperf import Bandwidth
-from orchestrator.bench.firewall_server.sizes import Sizes
+from orchestrator.bench.firewall_server.serversizes import Sizes
 from orchestrator.bench.firewall_server.tunnel import SERVER_INSIDE, tunnel
 from orchestrator.bench.traffic import netcat
 from orchestrator.bench.traffic.addresses import ECHO, EXCLUDED_ADDRESS, SERVER_ADDRESS

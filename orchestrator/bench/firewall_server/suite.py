@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from orchestrator.bench.firewall_server import general, growth, lookup, sixes, streams, updates
 from orchestrator.bench.firewall_server.growth import Growth
 from orchestrator.bench.firewall_server.lookup import NO_SET
-from orchestrator.bench.firewall_server.outcome import conclude_growth, conclude_lookups, conclude_streams
 from orchestrator.bench.firewall_server.pairs import HashSet
-from orchestrator.bench.firewall_server.sizes import Sizes
+from orchestrator.bench.firewall_server.serveroutcome import conclude_growth, conclude_lookups, conclude_streams
+from orchestrator.bench.firewall_server.serversizes import Sizes
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.site import site

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.bench.firewall_server.managed import Managed, run_servers
-from orchestrator.bench.firewall_server.sizes import Sizes
+from orchestrator.bench.firewall_server.serversizes import Sizes
 from orchestrator.bench.results import Figure, Results, Stack, Target
 from orchestrator.client import Written
 from orchestrator.compile.servers.exactpairs import HOSTS4

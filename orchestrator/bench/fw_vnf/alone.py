@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from orchestrator.bench.fw_vnf.lists import filter_text
-from orchestrator.bench.fw_vnf.sizes import MEGABIT
+from orchestrator.bench.fw_vnf.vnfsizes import MEGABIT
+from orchestrator.bench.fw_vnf.worstcase import filter_text
 from orchestrator.bench.traffic import filters, iperf
 from orchestrator.bench.traffic.addresses import THROUGHPUT
 from orchestrator.bench.traffic.filters import Filter

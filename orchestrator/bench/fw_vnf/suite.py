@@ -7,8 +7,8 @@ machine at all times.
 from __future__ import annotations
 
 from orchestrator.bench.fw_vnf import alone
-from orchestrator.bench.fw_vnf.outcome import Values, conclude
-from orchestrator.bench.fw_vnf.sizes import PAPER_OCTETS, Sizes
+from orchestrator.bench.fw_vnf.vnfoutcome import Values, conclude
+from orchestrator.bench.fw_vnf.vnfsizes import PAPER_OCTETS, Sizes
 from orchestrator.bench.fw_vnf.yard import STREAMS, yard
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Results

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
-from orchestrator.bench.fw_vnf.lists import filter_text
-from orchestrator.bench.fw_vnf.sizes import MEGABIT, PAPER_OCTETS
+from orchestrator.bench.fw_vnf.vnfsizes import MEGABIT, PAPER_OCTETS
+from orchestrator.bench.fw_vnf.worstcase import filter_text
 from orchestrator.bench.ground import wait_connected
 from orchestrator.bench.traffic.addresses import OWNED, SERVER_ADDRESS, THROUGHPUT, Clients
 from orchestrator.bench.traffic.filters import Filter
@@ -30,7 +30,7 @@ from orchestrator.bench.traffic.iperf import received_frames
 from orchestrator.bench.traffic.servers import until_listening
 from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_MAC
 from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
-from orchestrator.compile.spread import Member, Side, Spread, spread_program
+from orchestrator.compile.spreadprogram import Member, Side, Spread, spread_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
 from orchestrator.enforce.drivers.openflow.device import Switch

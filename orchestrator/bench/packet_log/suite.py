@@ -23,7 +23,7 @@ from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import Drifted
 from orchestrator.lab.layout import Layout
 from orchestrator.policy.addresses import Addresses

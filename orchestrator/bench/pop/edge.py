@@ -11,7 +11,7 @@ from orchestrator.bench.ground import wait_connected
 from orchestrator.bench.pop.links import EDGE, OUT, UPLINK, Links
 from orchestrator.bench.pop.world import World
 from orchestrator.bench.traffic.vnf import Ports, handled_packets, megaflows, missed_packets
-from orchestrator.compile.edge import Edge, FamilyLines, edge_program, packets_of_lines
+from orchestrator.compile.edgeprogram import Edge, FamilyLines, edge_program, packets_of_lines
 from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.edge.lines import I64
 from orchestrator.enforce import gap

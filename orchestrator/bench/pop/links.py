@@ -24,7 +24,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_MULTICAST, IFF_UP
 
 from orchestrator.bench.pop.grid import IPV4
-from orchestrator.compile.edge import Way
+from orchestrator.compile.edgeprogram import Way
 from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab import namespaces, processes
 from orchestrator.lab.layout import Layout

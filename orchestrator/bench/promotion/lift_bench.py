@@ -7,7 +7,7 @@ from functools import partial
 
 from orchestrator.bench.traffic.vnf import VnfAcl
 from orchestrator.compile.equivalence import Proof, prove
-from orchestrator.compile.host import CompileCache
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy
 

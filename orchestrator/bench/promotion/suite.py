@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from orchestrator.bench import flow_cache
-from orchestrator.bench.acl_size.sizes import PAPER_COUNTS
+from orchestrator.bench.acl_size.aclsizes import PAPER_COUNTS
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.promotion import drift
 from orchestrator.bench.promotion.drift import Drift

@@ -1,9 +1,9 @@
 """Suite qualify: real traffic between given machines through a deployed domain, against limits.
 
-inventory.py   who sends and who answers, of an inventory of Ansible's
-limits.py      what each figure must reach
-remote.py      programs on a machine, over SSH
-gauges.py      iperf3 and httperf from a client to a server, and a port that must stay silent
-suite.py       rounds over all pairs of machines
-handover.py    the report as one file that needs nothing beside it
+inventory.py  who sends and who answers, of an inventory of Ansible's
+limits.py     what each figure must reach
+remote.py     programs on a machine, over SSH
+pairgauges.py iperf3 and httperf from a client to a server, and a port that must stay silent
+suite.py      rounds over all pairs of machines
+handover.py   the report as one file that needs nothing beside it
 """

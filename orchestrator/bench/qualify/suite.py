@@ -14,9 +14,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from orchestrator.bench.progress import Progress, Steps
-from orchestrator.bench.qualify.gauges import OCTETS, Load, Pair
 from orchestrator.bench.qualify.inventory import Host, Inventory
 from orchestrator.bench.qualify.limits import Limits, Measure
+from orchestrator.bench.qualify.pairgauges import OCTETS, Load, Pair
 from orchestrator.bench.qualify.remote import Remote
 from orchestrator.bench.results import Figure, Results, Series
 from orchestrator.bench.traffic.servers import PAGE

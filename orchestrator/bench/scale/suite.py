@@ -16,8 +16,8 @@ from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.scale import domains, services
 from orchestrator.bench.scale.domains import DATABASE, Latency, Load
+from orchestrator.bench.scale.scaledomain import Cost, Size, measure_apart
 from orchestrator.bench.scale.services import Share
-from orchestrator.bench.scale.world import Cost, Size, measure_apart
 from orchestrator.bench.traffic.journal import Journal
 
 _FEW_TENANTS, _FEW_HOSTS, _FEW_AGENTS = 100, 10, 10

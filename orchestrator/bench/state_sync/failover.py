@@ -19,8 +19,8 @@ from types import MappingProxyType
 
 from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.bench.state_sync.sizes import Sizes
-from orchestrator.bench.state_sync.world import wait_until
+from orchestrator.bench.state_sync.syncsizes import Sizes
+from orchestrator.bench.state_sync.syncworld import wait_until
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Refused
 from orchestrator.lab import cluster, pop, specfile

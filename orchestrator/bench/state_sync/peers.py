@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from orchestrator.bench.ground import processor_s
 from orchestrator.bench.state_sync.downloads import Downloads, Web, compile_native
-from orchestrator.bench.state_sync.world import World, wait_until
+from orchestrator.bench.state_sync.syncworld import World, wait_until
 from orchestrator.errors import Missing
 
 FIREWALLS = (1, 2, 3)

@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.bench.state_sync.world import DATA, World, wait_until
+from orchestrator.bench.state_sync.syncworld import DATA, World, wait_until
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import LANES, Settings, Stream
 from orchestrator.statesync.member import Member

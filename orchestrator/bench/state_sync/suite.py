@@ -17,8 +17,8 @@ from orchestrator.bench.state_sync import failover, matrix
 from orchestrator.bench.state_sync.downloads import Downloads, Web
 from orchestrator.bench.state_sync.peers import Peers
 from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent
-from orchestrator.bench.state_sync.sizes import AT_ONCE, MEMBERS, Sizes
-from orchestrator.bench.state_sync.world import Between, World
+from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
+from orchestrator.bench.state_sync.syncworld import Between, World
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout

@@ -13,7 +13,7 @@ from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.line import RIGHT, Line
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.vnf import VnfAcl
-from orchestrator.compile.host import compile_host
+from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import Drifted
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.program.program import Program

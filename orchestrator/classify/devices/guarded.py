@@ -12,8 +12,8 @@ import numpy as np
 
 from orchestrator.classify.columns import I32
 from orchestrator.classify.devices.device import Device
+from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup
 from orchestrator.classify.devices.models import Model
-from orchestrator.classify.devices.search import DeviceSearch, Setup
 from orchestrator.classify.overlay import Searching
 from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.classify.search import Search

@@ -10,7 +10,7 @@ from orchestrator.cli.files import Files, Read, read_files, terms_of, whole
 from orchestrator.cli.options import AsJson, Judging, Reading, taking
 from orchestrator.cli.terminal import at_work, remark, say, say_json, several
 from orchestrator.compile.cost import cost as cost_of
-from orchestrator.compile.filters.cost import firewall_cost
+from orchestrator.compile.filters.filtercost import firewall_cost
 from orchestrator.errors import TooLarge
 from orchestrator.policy.model import Acl, ReturnTraffic
 from orchestrator.wire.costs import Cost, FirewallCost

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.acl.proposal import Asking, is_agreed, propose
-from orchestrator.cli.acl.service import Despite, Waiting, follow, say_rules
+from orchestrator.cli.acl.servicelists import Despite, Waiting, follow, say_rules
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, taking

@@ -2,15 +2,15 @@
 
 aclflow chooses the members that leave.
 
-settings.py   what an operator sets, read from a mapping
-api.py        what is asked of OpenStack, as a protocol and the values it answers with
-openstack.py  the real one: openstacksdk signs in, python-heatclient speaks to Heat; its errors as errors of ours
-fake.py       one in memory, with the real one's rules for names, failures and lost answers
-members.py    which VNF is which member of a ResourceGroup. Pure
-words.py      what OpenStack says went wrong, for people. Pure
-sight.py      what Heat, Nova and Neutron say of a stack, as VNFs
-fleets.py     `HeatCloud`: the cloud as the rest of aclflow sees it; VNFs of groups that alarms scale
-alarms.py     groups that grow and shrink by alarms of the cloud, not by decisions of ours
+settings.py      what an operator sets, read from a mapping
+api.py           what is asked of OpenStack, as a protocol and the values it answers with
+openstack.py     the real one: openstacksdk signs in, python-heatclient speaks to Heat; its errors as errors of ours
+fakeopenstack.py one in memory, with the real one's rules for names, failures and lost answers
+members.py       which VNF is which member of a ResourceGroup. Pure
+words.py         what OpenStack says went wrong, for people. Pure
+sight.py         what Heat, Nova and Neutron say of a stack, as VNFs
+fleets.py        `HeatCloud`: the cloud as the rest of aclflow sees it; VNFs of groups that alarms scale
+alarms.py        groups that grow and shrink by alarms of the cloud, not by decisions of ours
 
 The client libraries are an extra (`pip install 'aclflow[openstack]'`); only openstack.py imports them.
 """

@@ -14,7 +14,7 @@ from orchestrator.cloud.endpoints import device_of
 from orchestrator.cloud.heat.api import Action, Member, OpenStack, Port, Server, Stack, Standing, Status
 from orchestrator.cloud.heat.members import Group
 from orchestrator.cloud.heat.words import in_words
-from orchestrator.compile.spread import Side
+from orchestrator.compile.spreadprogram import Side
 
 _BROKEN = frozenset(
     {"ERROR", "DELETED", "SOFT_DELETED", "SHUTOFF", "PAUSED", "SUSPENDED", "SHELVED", "SHELVED_OFFLOADED"}

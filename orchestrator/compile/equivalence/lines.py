@@ -15,7 +15,7 @@ from itertools import compress
 from operator import attrgetter, or_
 
 from orchestrator.compile.equivalence.chain import Chain, is_limited
-from orchestrator.compile.equivalence.edits import edits_of
+from orchestrator.compile.equivalence.shortestedit import edits_of
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Action, AddressGroup, Direction, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.rulelist import Row, RuleList

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.compile.equivalence.edits import edits
+from orchestrator.compile.equivalence.shortestedit import edits
 from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6, Addresses, Family, Prefix, aggregate
 from orchestrator.policy.model import AddressGroup, Rule
 

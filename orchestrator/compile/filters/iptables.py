@@ -6,8 +6,8 @@
 
 What gets to an end is dropped. The text replaces the whole filter table in one transaction; INPUT and OUTPUT let
 everything pass, for the filter speaks of forwarded packets only. Mode `full` (see `filterlists`): every list is
-enforced. Where connections are tracked, lists are asked about the packet that opened the connection (`tracking.py`),
-and later fragments, of which the kernel leaves none, are dropped.
+enforced. Where connections are tracked, lists are asked about the packet that opened the connection
+(`filtertracking.py`), and later fragments, of which the kernel leaves none, are dropped.
 
 Later fragments have chains of their own (`_later`), in which only lines stand that can match them. ip6tables has no
 other way to say "not a later fragment" of any protocol; and iptables over nftables takes the bytes of a later fragment
@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from orchestrator.compile.filters import filtertracking
 from orchestrator.compile.filters import limits as filterlimits
-from orchestrator.compile.filters import tracking
+from orchestrator.compile.filters.filterlists import WORLDS, FilterList, Line, Stage, World, filter_lists
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.limits import Limits
-from orchestrator.compile.filters.lists import WORLDS, FilterList, Line, Stage, World, filter_lists
 from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
@@ -121,8 +121,8 @@ def _tracked_chains(lists: Sequence[FilterList], family: Family, limits: Limits)
     for each, prefix in _owned_prefixes(lists, Stage.EGRESS, family):
         owned.setdefault(each.tenant, []).append(prefix)
     chains: dict[str, tuple[str, ...]] = {FORWARD: (*_by_leg(lists, family), *_FIRST_RULES[family]), "later": ()}
-    chains["whole"] = (*_HEADERS[family], *tracking.iptables_rules(), *_way(lists, world, limits, first=True))
-    chains |= tracking.iptables_chains(family, owned)
+    chains["whole"] = (*_HEADERS[family], *filtertracking.iptables_rules(), *_way(lists, world, limits, first=True))
+    chains |= filtertracking.iptables_chains(family, owned)
     for each in lists:
         if each.stage is not Stage.OPERATOR:
             chains[each.name] = tuple(_list_rules(each.rows(world), world, limits, first=True))

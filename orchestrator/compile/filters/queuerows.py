@@ -31,9 +31,9 @@ from typing import NoReturn
 
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.filters.comments import comment, read_comment
+from orchestrator.compile.filters.filterlists import Stage
 from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
-from orchestrator.compile.filters.lists import Stage
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.levels import levels
 from orchestrator.errors import AclflowError, BadInput

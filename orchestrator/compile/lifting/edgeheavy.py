@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.compile.lifting.lifted import lift_of
+from orchestrator.compile.lifting.liftedrows import Target, Unit, rows_of
 from orchestrator.compile.lifting.lifts import Lift, Lists
-from orchestrator.compile.lifting.rows import Target, Unit, rows_of
 from orchestrator.compile.openflow.encoder import RuleStage
 from orchestrator.compile.openflow.instructions import instructions, output
 from orchestrator.compile.pipelines.edge import EdgeTable

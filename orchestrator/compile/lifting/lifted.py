@@ -1,7 +1,7 @@
 """The lifted rules of a policy, with their rows, updated as lists change.
 
 names, policy ──▶ by tenant: its two composed lists, the bounds of its rules ──▶ a lift for each rule (`lifts.py`)
-                                                                     └─▶ their parts as rows (`lifting/rows.py`)
+                                                                     └─▶ their parts as rows (`liftedrows.py`)
 
 A lift is taken over where nothing came or went that meets its packets, or the replies to them.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
+from orchestrator.compile.lifting.liftedrows import Unit, rows_of
 from orchestrator.compile.lifting.lifts import Lift, Lists, concerns
-from orchestrator.compile.lifting.rows import Unit, rows_of
 from orchestrator.compile.lists.boxes import rows_taken
 from orchestrator.compile.lists.edits import Hunk, hunks
 from orchestrator.compile.lists.nearby import Bounds

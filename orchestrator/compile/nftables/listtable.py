@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator.compile.filters import tracking
+from orchestrator.compile.filters import filtertracking
+from orchestrator.compile.filters.filterlists import FilterList, Stage, World
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.limits import Limits, limit_text, messages_measure, reports_measure
-from orchestrator.compile.filters.lists import FilterList, Stage, World
 from orchestrator.compile.nftables.plan import Plan
 from orchestrator.compile.nftables.space import Space
 from orchestrator.compile.nftables.words import ICMP_NAME, IP
@@ -93,16 +93,18 @@ class ListTable:
 
     def tracking(self) -> None:
         """Declare the chains that sort out packets of no connection."""
-        for name, rules in tracking.nftables_chains(self.family):
+        for name, rules in filtertracking.nftables_chains(self.family):
             self.declared.chain(name, rules)
         senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
         for each in senders:
-            rules = tracking.nftables_errors(IP[self.family], self.prefixes(each))
-            self.declared.chain(tracking.errors_name(each.tenant), rules)
+            rules = filtertracking.nftables_errors(IP[self.family], self.prefixes(each))
+            self.declared.chain(filtertracking.errors_name(each.tenant), rules)
         jumps = [
-            f"{prefix} : jump {tracking.errors_name(each.tenant)}" for each in senders for prefix in self.prefixes(each)
+            f"{prefix} : jump {filtertracking.errors_name(each.tenant)}"
+            for each in senders
+            for prefix in self.prefixes(each)
         ]
-        self.declared.map(tracking.ERRORS, [f"{IP[self.family]} saddr"], jumps, "flags interval")
+        self.declared.map(filtertracking.ERRORS, [f"{IP[self.family]} saddr"], jumps, "flags interval")
 
     def by_leg(self) -> list[str]:
         """Return rules that drop source addresses which the packet's leg does not have.

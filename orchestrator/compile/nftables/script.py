@@ -12,18 +12,18 @@ their own (`_late`), where only rules stand that can match them.
 A packet whose transport header is cut short is dropped, as is an IPv6 packet whose headers do not lead to one: their
 ports cannot be told, so no list can be asked. Mode `full` (see `filterlists`): every list is enforced.
 
-Where connections are tracked, lists are asked about the packet that opened the connection (`filters/tracking.py`), and
-later fragments, of which the kernel leaves none, are dropped. With stateless rules among them the tables are others
-(`stateless.py`).
+Where connections are tracked, lists are asked about the packet that opened the connection
+(`filters/filtertracking.py`), and later fragments, of which the kernel leaves none, are dropped. With stateless rules
+among them the tables are others (`stateless.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.compile.filters import tracking
+from orchestrator.compile.filters import filtertracking
+from orchestrator.compile.filters.filterlists import Stage, World, alone_lists, filter_lists
 from orchestrator.compile.filters.limits import Limits
-from orchestrator.compile.filters.lists import Stage, World, alone_lists, filter_lists
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan, plan_by_address
 from orchestrator.compile.nftables.stateless import StatelessTable
@@ -104,6 +104,6 @@ class _Table(ListTable):
         elif stage is Stage.INGRESS:
             self.declared.chain(name, [hook, later, *way])
         else:
-            tracks = tracking.nftables_rules(IP[self.family]) if self.first else []
+            tracks = filtertracking.nftables_rules(IP[self.family]) if self.first else []
             self.declared.chain("whole", ["meta l4proto vmap @headers", *tracks, *way])
             self.declared.chain(name, [hook, *self.by_leg(), later, "meta l4proto >= 0 goto whole", "drop"])

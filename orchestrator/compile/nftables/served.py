@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.filters.comments import comment
+from orchestrator.compile.filters.filterlists import FilterList, World
 from orchestrator.compile.filters.legs import OUTSIDE
 from orchestrator.compile.filters.limits import Limits
-from orchestrator.compile.filters.lists import FilterList, World
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan
 from orchestrator.compile.nftables.words import IP

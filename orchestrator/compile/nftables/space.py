@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.filters.lists import Line
+from orchestrator.compile.filters.filterlists import Line
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.ports import HIGHEST_PORT
 

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.compile.filters import tracking
+from orchestrator.compile.filters import filtertracking
+from orchestrator.compile.filters.filterlists import FilterList, Stage, World
+from orchestrator.compile.filters.filtertracking import ANSWERER_UNKNOWN, OPENER_UNKNOWN
 from orchestrator.compile.filters.limits import Limits, limit_text, reports_measure
-from orchestrator.compile.filters.lists import FilterList, Stage, World
-from orchestrator.compile.filters.tracking import ANSWERER_UNKNOWN, OPENER_UNKNOWN
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects
 from orchestrator.compile.nftables.plan import plan, plan_by_address
 from orchestrator.compile.nftables.space import Space
@@ -35,7 +35,7 @@ from orchestrator.compile.nftables.words import IP
 from orchestrator.compile.nftables.write import Doings, PlanWriter
 from orchestrator.policy.addresses import Family
 
-_UNTRACKED = f"ct state {tracking.UNTRACKED:#x}"
+_UNTRACKED = f"ct state {filtertracking.UNTRACKED:#x}"
 _LISTS = {Stage.EGRESS: "senders", Stage.INGRESS: "receivers"}
 _SIDE = {Stage.EGRESS: "saddr", Stage.INGRESS: "daddr"}
 _END = {Stage.EGRESS: "sender", Stage.INGRESS: "receiver"}
@@ -129,7 +129,7 @@ class StatelessTable(ListTable):
             lists.append(f"ct direction {direction} ct original {self._ip} {side} vmap @{name}")
         self.declared.chain(f"{end}_asks", [*asks, *operator, *lists, "accept"])
         unknown = OPENER_UNKNOWN if sends else ANSWERER_UNKNOWN
-        marks = f"ct status ! {tracking.CONFIRMED:#x} ct mark set ct mark | {unknown:#x}"
+        marks = f"ct status ! {filtertracking.CONFIRMED:#x} ct mark set ct mark | {unknown:#x}"
         for_receiver = operator if sends else []
         self.declared.chain(f"{end}_alone", [f"{_UNTRACKED} accept", marks, *for_receiver, "accept"])
         leave = f"goto {end}_asks"
@@ -146,7 +146,7 @@ class StatelessTable(ListTable):
         later, decides = f"{LATER[self.family]} drop", Doings(permit="goto operator_alone")
         jump = self._operator_alone("alone_operator", decides._replace(leave="goto sender_asks"), counted=True)
         nobodys = f"{_UNTRACKED} {self._ip} saddr != @ours accept"
-        rules = tracking.nftables_rules(self._ip, mixed=True)
+        rules = filtertracking.nftables_rules(self._ip, mixed=True)
         senders = [*jump, f"{self._ip} saddr vmap @alone_senders", nobodys, "goto sender_asks"]
         self.declared.chain("whole", ["meta l4proto vmap @headers", *rules, *senders])
         hook = "type filter hook forward priority filter - 1; policy accept;"

@@ -5,7 +5,7 @@ With `first` they ask for the packet that opened the connection, which the kerne
 
 from __future__ import annotations
 
-from orchestrator.compile.filters.lists import Line
+from orchestrator.compile.filters.filterlists import Line
 from orchestrator.compile.nftables.plan import Shape
 from orchestrator.compile.nftables.space import Axis
 from orchestrator.policy.addresses import Family, format_address

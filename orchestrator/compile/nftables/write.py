@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from orchestrator.compile.filters import limits as filterlimits
-from orchestrator.compile.filters.lists import Line
+from orchestrator.compile.filters.filterlists import Line
 from orchestrator.compile.nftables import words
 from orchestrator.compile.nftables.plan import Cut, Plan, Rules, Sequence, Table
 from orchestrator.compile.nftables.space import Axis, Space

@@ -1,6 +1,7 @@
 """An edge switch's pipeline as data: tables, registers, matched fields and next tables.
 
-`edge.py` makes the rows, a test holds them to what is declared, and `docs/edge-pipeline.md` is written from here.
+`edgeprogram.py` makes the rows, a test holds them to what is declared, and `docs/edge-pipeline.md` is written from
+here.
 """
 
 from __future__ import annotations

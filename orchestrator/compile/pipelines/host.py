@@ -1,7 +1,8 @@
 """The host tier's pipeline as data: tables, registers, matched fields and next tables.
 
-All code that has to agree on a table's number or a register's meaning takes it from here. `structure.py` and `host.py`
-make the rows, a test holds them to what is declared, and `docs/pipeline.md` is written from here (`pipeline_page`).
+All code that has to agree on a table's number or a register's meaning takes it from here. `structure.py` and
+`hostprogram.py` make the rows, a test holds them to what is declared, and `docs/pipeline.md` is written from here
+(`pipeline_page`).
 """
 
 from __future__ import annotations

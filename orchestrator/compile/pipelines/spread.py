@@ -1,6 +1,7 @@
 """The pipeline of a spreading switch, declared as data: tables, registers, priorities.
 
-`spread.py` makes the rows, a test holds them to what is declared, and `docs/spread-pipeline.md` is written from here.
+`spreadprogram.py` makes the rows, a test holds them to what is declared, and `docs/spread-pipeline.md` is written from
+here.
 
     outside ──▶ admission ──▶ group "from outside" ──▶ a firewall's left port           stateless firewalls
     inside  ──▶     │    ──▶ group "from inside"  ──▶ its right port

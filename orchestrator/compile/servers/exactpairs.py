@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.filters.lists import FilterList
+from orchestrator.compile.filters.filterlists import FilterList
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import WITH_PORTS

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.cacherows import CacheRow, Verdict, families
 from orchestrator.compile.filters.comments import read_comment
-from orchestrator.compile.filters.lists import FilterList, Line, World
+from orchestrator.compile.filters.filterlists import FilterList, Line, World
 from orchestrator.compile.servers.bitvectors import MOST_RULES
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Action

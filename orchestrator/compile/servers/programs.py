@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.filters.lists import FilterList
+from orchestrator.compile.filters.filterlists import FilterList
 from orchestrator.compile.nftables.served import Directory, frame_objects
 from orchestrator.compile.servers.generalrows import fitting
 from orchestrator.compile.servers.pairset import NO_ROWS

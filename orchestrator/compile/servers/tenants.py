@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.filters.cacherows import CLASSIFIER, cache_table
-from orchestrator.compile.filters.lists import FilterList, operator_list, tenant_lists
-from orchestrator.compile.filters.rows import FILTERS, Plane, filter_row
+from orchestrator.compile.filters.filterlists import FilterList, operator_list, tenant_lists
+from orchestrator.compile.filters.filterrows import FILTERS, Plane, filter_row
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.edits import Hunk, hunks_of
 from orchestrator.compile.lists.steps import same_numbers

@@ -10,12 +10,12 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.decide import Candidate, Decision, Fleet, History, Load, decide, storm, victims
 from orchestrator.scaling.forecast import Sample
 from orchestrator.scaling.lifecycle import CARRYING, COMING, ENDING, MemberState
-from orchestrator.store.firewalls.records import FleetLook, FleetTimes, MemberLook
+from orchestrator.store.firewalls.fleetrecords import FleetLook, FleetTimes, MemberLook
 from orchestrator.store.unit import Unit
 from orchestrator.wire.fleet import FleetSample
 

@@ -18,7 +18,7 @@ from orchestrator.cloud.base import Cloud, VnfOrder, VnfState
 from orchestrator.control.fleet.sights import Sky
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, TryAgain
-from orchestrator.store.firewalls.records import Member
+from orchestrator.store.firewalls.fleetrecords import Member
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()

@@ -22,7 +22,7 @@ from typing import Protocol
 
 import structlog
 
-from orchestrator.compile.spread import Member as SpreadMember
+from orchestrator.compile.spreadprogram import Member as SpreadMember
 from orchestrator.control.fleet import deciding
 from orchestrator.control.fleet.effects import AUTHOR, CloudHand, Sweep
 from orchestrator.control.fleet.news import Known, News, View, carriers, known_fleets, news_of, note_changes
@@ -32,7 +32,7 @@ from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, Busy, TryAgain
 from orchestrator.scaling.decide import Decision
 from orchestrator.scaling.lifecycle import CARRYING, ENDING, MemberState, Sight
-from orchestrator.store.firewalls.records import FleetRecord
+from orchestrator.store.firewalls.fleetrecords import FleetRecord
 from orchestrator.store.sql.clock import Ages
 from orchestrator.store.unit import Unit
 

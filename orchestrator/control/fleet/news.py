@@ -9,13 +9,13 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.compile.spread import Member as SpreadMember
-from orchestrator.compile.spread import MemberState as SpreadState
+from orchestrator.compile.spreadprogram import Member as SpreadMember
+from orchestrator.compile.spreadprogram import MemberState as SpreadState
 from orchestrator.control.fleet import sights, trials
 from orchestrator.control.fleet.sights import Sky
 from orchestrator.scaling.health import Health
 from orchestrator.scaling.lifecycle import TRIED, MemberState, Step, Trial, step
-from orchestrator.store.firewalls.records import FleetLook, Member, MemberLook, Place, TrialSheet
+from orchestrator.store.firewalls.fleetrecords import FleetLook, Member, MemberLook, Place, TrialSheet
 from orchestrator.store.firewalls.spreads import SpreadRecord
 from orchestrator.store.unit import Unit
 

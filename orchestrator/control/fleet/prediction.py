@@ -6,7 +6,7 @@ from statistics import fmean
 
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
-from orchestrator.store.firewalls.records import FleetLook
+from orchestrator.store.firewalls.fleetrecords import FleetLook
 from orchestrator.wire.firewalls import Load
 from orchestrator.wire.fleet import Prediction
 

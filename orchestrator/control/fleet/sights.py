@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from orchestrator.cloud.base import Pace, Vnf, VnfState
 from orchestrator.scaling.health import Health, look_again
 from orchestrator.scaling.lifecycle import CARRYING, MemberState, Patience, Seen, Sight, Trial
-from orchestrator.store.firewalls.records import Member, MemberLook, Place
+from orchestrator.store.firewalls.fleetrecords import Member, MemberLook, Place
 from orchestrator.wire.points import PointState
 
 _SIGHTS = {

@@ -17,7 +17,7 @@ from orchestrator.policy.model import Action, Packet, Policy, Rule, Tenant
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP
 from orchestrator.scaling.lifecycle import Trial
-from orchestrator.store.firewalls.records import TrialSheet
+from orchestrator.store.firewalls.fleetrecords import TrialSheet
 
 _MOST_TRIES = 400
 _TENANTS, _RULES = 3, 6

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from orchestrator.compile.edge import Edge, FamilyLines, Way, edge_rows
-from orchestrator.compile.equivalence.edge import EdgeProof
+from orchestrator.compile.edgeprogram import Edge, FamilyLines, Way, edge_rows
+from orchestrator.compile.equivalence.edgeproof import EdgeProof
 from orchestrator.compile.lifting.edgeheavy import Heavy, HeavyTable
 from orchestrator.control.publisher import PublishedTier
 from orchestrator.edge.chunks import Allocation, Chunking, allocate
@@ -32,8 +32,8 @@ from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Direction, Policy
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier
+from orchestrator.store.pops.poprecords import Pop, ServerState
 from orchestrator.store.pops.pops import digest_of_lines
-from orchestrator.store.pops.records import Pop, ServerState
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 

@@ -14,7 +14,7 @@ from orchestrator.compile.servers.programs import Ask, Peer
 from orchestrator.compile.servers.tenants import Lists
 from orchestrator.policy.model import TenantId
 from orchestrator.policy.prefilter import Misdirect, Share
-from orchestrator.store.pops.records import Pop, ServerState
+from orchestrator.store.pops.poprecords import Pop, ServerState
 from orchestrator.store.records import PolicySnapshot
 
 _MEET = ("169.254.66.{}", "fd66::{:x}")

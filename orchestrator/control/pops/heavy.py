@@ -21,7 +21,7 @@ from orchestrator.control.timekeeper import Units
 from orchestrator.placement.heavy import HeavyChoice, Popular, heavy_hitters
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Action, Direction, Policy, RuleId
-from orchestrator.store.pops.records import Pop
+from orchestrator.store.pops.poprecords import Pop
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()

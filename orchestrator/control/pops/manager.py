@@ -33,7 +33,7 @@ from orchestrator.control.pops.goals import Asks, Goal
 from orchestrator.control.pops.pacing import NEVER, UpdateRates, Windows
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import AclflowError, NotFound, TryAgain
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState

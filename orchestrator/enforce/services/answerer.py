@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from orchestrator.enforce.services import dhcp, dhcpv6, routers
-from orchestrator.enforce.services.frames import ETHERTYPES, Question, read_question
-from orchestrator.enforce.services.wanted import HostServices
+from orchestrator.enforce.services.hostservices import HostServices
+from orchestrator.enforce.services.requestframes import ETHERTYPES, Question, read_question
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.protocols import UDP
 

@@ -14,8 +14,8 @@ import struct
 from collections.abc import Iterator, Mapping
 
 from orchestrator.compile.pipelines.host import SERVICES_IPV4
-from orchestrator.enforce.services.frames import Question, udp_frame
-from orchestrator.enforce.services.wanted import HostServices
+from orchestrator.enforce.services.hostservices import HostServices
+from orchestrator.enforce.services.requestframes import Question, udp_frame
 
 SERVER_PORT, CLIENT_PORT = 67, 68
 DISCOVER, OFFER, REQUEST, DECLINE, ACK, NAK, RELEASE, INFORM = range(1, 9)

@@ -13,8 +13,8 @@ import struct
 from collections.abc import Iterator
 
 from orchestrator.compile.pipelines.host import SERVICES_IPV6, SERVICES_MAC
-from orchestrator.enforce.services.frames import Question, udp_frame
-from orchestrator.enforce.services.wanted import ROUTER_IPV6, HostServices
+from orchestrator.enforce.services.hostservices import ROUTER_IPV6, HostServices
+from orchestrator.enforce.services.requestframes import Question, udp_frame
 
 SERVER_PORT, CLIENT_PORT = 547, 546
 SOLICIT, ADVERTISE, REQUEST, CONFIRM, RENEW, REBIND, REPLY, RELEASE, DECLINE = range(1, 10)

@@ -10,8 +10,8 @@ import struct
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC, SERVICES_IPV6
 from orchestrator.compile.pipelines.services import SOLICITATION
-from orchestrator.enforce.services.frames import Caller, Question, icmpv6_frame
-from orchestrator.enforce.services.wanted import ROUTER_IPV6, HostServices
+from orchestrator.enforce.services.hostservices import ROUTER_IPV6, HostServices
+from orchestrator.enforce.services.requestframes import Caller, Question, icmpv6_frame
 
 LIFETIME_S = 1800
 """How long a router is believed; unasked advertisements come more often."""

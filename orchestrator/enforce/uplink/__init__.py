@@ -3,10 +3,10 @@
     endpoint ── bridge ── up0 ┆ kernel of the host ── fabric ── the operator's router
                               ┆ routes, written here        a routing daemon announces them
 
-rows.py     which endpoints the switch delivers to, read back from its table
-wanted.py   what the kernel must hold for that, and the table of nftables around it. Pure
-kernel.py   the port, its neighbours, routes and settings in this network namespace
-keeper.py   the loop: read the switch, look at the kernel, set right what differs
+deliveredrows.py which endpoints the switch delivers to, read back from its table
+routeduplink.py  what the kernel must hold for that, and the table of nftables around it. Pure
+uplinkkernel.py  the port, its neighbours, routes and settings in this network namespace
+uplinkkeeper.py  the loop: read the switch, look at the kernel, set right what differs
 
 The port is an internal one. Only addresses that were read back from the switch get a route, and only those with a route
 are announced.

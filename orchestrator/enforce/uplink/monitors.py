@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from orchestrator.compile.pipelines.host import Table
-from orchestrator.enforce.uplink.rows import SwitchRows
-from orchestrator.enforce.uplink.wanted import ROUTE_PROTOCOL
+from orchestrator.enforce.uplink.deliveredrows import SwitchRows
+from orchestrator.enforce.uplink.routeduplink import ROUTE_PROTOCOL
 from orchestrator.errors import Missing
 
 log = structlog.get_logger()

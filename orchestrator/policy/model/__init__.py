@@ -8,19 +8,19 @@ readers put the outer place in front of it (``rules[3].source_ports``).
        │                    └── prefixes          └── groups (named address sets)
        └── operator rules, return traffic
 
-    names.py     ids and names, and which are refused
-    rule.py      one line of a list
-    groups.py    named address sets, and what rules that name them stand for
-    acl.py       a list
-    policy.py    a security domain
-    packet.py    what is decided about
+    givennames.py    ids and names, and which are refused
+    rule.py          one line of a list
+    addressgroups.py named address sets, and what rules that name them stand for
+    acl.py           a list
+    policy.py        a security domain
+    packet.py        what is decided about
 """
 
 from __future__ import annotations
 
 from orchestrator.policy.model.acl import Acl, trusted_acl
-from orchestrator.policy.model.groups import AddressGroup, families, members, resolve, spans_of
-from orchestrator.policy.model.names import RETURN_RULE_ID, GroupName, RuleId, TenantId, check_name
+from orchestrator.policy.model.addressgroups import AddressGroup, families, members, resolve, spans_of
+from orchestrator.policy.model.givennames import RETURN_RULE_ID, GroupName, RuleId, TenantId, check_name
 from orchestrator.policy.model.packet import Packet
 from orchestrator.policy.model.policy import (
     HIGHEST_PATH_MTU_RATE,

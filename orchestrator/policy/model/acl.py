@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import BadPolicy
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.listed import Listed
-from orchestrator.policy.model.groups import AddressGroup, families, names_one_family, resolve
+from orchestrator.policy.model.addressgroups import AddressGroup, families, names_one_family, resolve
 from orchestrator.policy.model.rule import Action, Direction, Rule
 from orchestrator.policy.protocols import format_protocol, only_family
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.loglimit import USUAL, LogLimit
 from orchestrator.policy.model.acl import Acl
-from orchestrator.policy.model.names import TenantId
+from orchestrator.policy.model.givennames import TenantId
 from orchestrator.policy.model.rule import Rule
 
 _EMPTY = Acl()

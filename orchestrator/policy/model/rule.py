@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.errors import BadInput, BadPolicy
 from orchestrator.policy.addresses import ANY, Addresses
 from orchestrator.policy.fields import CARRIED, Kind, MatchField
-from orchestrator.policy.model.names import RuleId, check_name
+from orchestrator.policy.model.givennames import RuleId, check_name
 from orchestrator.policy.ports import EVERY_PORT, PortRange, normalise_ranges
 from orchestrator.policy.tcpflags import ESTABLISHED, FlagMatch
 

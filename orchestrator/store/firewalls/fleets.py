@@ -19,8 +19,8 @@ from sqlalchemy import Row, delete, func, insert, select, update
 
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.scaling.lifecycle import MemberState
+from orchestrator.store.firewalls.fleetrecords import FleetLook, FleetRecord, FleetSettings, settings_from
 from orchestrator.store.firewalls.members import FleetMembers
-from orchestrator.store.firewalls.records import FleetLook, FleetRecord, FleetSettings, settings_from
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import operator_rules, tenants
 from orchestrator.store.schema.firewalls import fleet_decisions, fleet_keeper, fleet_members, fleet_samples, fleets

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_column, select
 
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.store.events import Events
 from orchestrator.store.records import FirewallRecord, FirewallSeen

@@ -13,13 +13,13 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, delete, insert, select, update
 
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.scaling.health import Health
 from orchestrator.scaling.lifecycle import COMING, ENDING, MemberState, Step
 from orchestrator.store.events import Events
+from orchestrator.store.firewalls.fleetrecords import FleetTimes, Member, MemberLook, Place, TrialSheet
 from orchestrator.store.firewalls.machines import Firewalls
-from orchestrator.store.firewalls.records import FleetTimes, Member, MemberLook, Place, TrialSheet
 from orchestrator.store.records import FirewallRecord
 from orchestrator.store.schema.core import enforcers, firewall_loads, hosts, points
 from orchestrator.store.schema.firewalls import fleet_members, fleets

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from sqlalchemy import select, update
 
-from orchestrator.compile.spread import Member, MemberState, Side, Spread
+from orchestrator.compile.spreadprogram import Member, MemberState, Side, Spread
 from orchestrator.policy.model import ReturnTraffic
 from orchestrator.store.schema.firewalls import spreads
 from orchestrator.store.transaction import Transaction

@@ -20,7 +20,7 @@ from orchestrator.program.counts import U64, Counts
 from orchestrator.program.program import Tier
 from orchestrator.store.acls.spans import holds_now
 from orchestrator.store.hits.history import MINUTE, SECOND, HitHistory, Resolution
-from orchestrator.store.hits.records import (
+from orchestrator.store.hits.hitrecords import (
     HitStretch,
     Lapse,
     Listed,

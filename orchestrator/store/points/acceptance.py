@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from orchestrator.errors import Conflict
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.points.scope import Scope
 from orchestrator.wire.points import PointState
 

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Row, Select, and_, delete, insert, or_, se
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.identity.authority import Issued
 from orchestrator.identity.names import Subject, Usage
-from orchestrator.store.points.records import CertificateRecord
+from orchestrator.store.points.pointrecords import CertificateRecord
 from orchestrator.store.records import Role
 from orchestrator.store.schema.core import tokens
 from orchestrator.store.schema.identity import certificates

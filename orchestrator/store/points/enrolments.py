@@ -22,7 +22,7 @@ from orchestrator.identity.authority import Issued
 from orchestrator.identity.names import OPENFLOW, SWITCH, Subject, Usage, check_kind
 from orchestrator.policy.model import check_name
 from orchestrator.store.points.certificates import Certificates
-from orchestrator.store.points.records import CertificateRecord, Enrolled
+from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
 from orchestrator.store.points.reports import Reports
 from orchestrator.store.points.scope import hosts_of, hosts_text
 from orchestrator.store.records import Role

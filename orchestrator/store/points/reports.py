@@ -22,14 +22,7 @@ from orchestrator.store.backups.generations import raise_above
 from orchestrator.store.events import Events
 from orchestrator.store.hostrows import keep_ports
 from orchestrator.store.points.acceptance import accept, as_stored, check_epoch, clean_text, holds, is_stored
-from orchestrator.store.points.records import (
-    EnforcedState,
-    Heard,
-    HeldRecord,
-    PointRecord,
-    PointReport,
-    Standing,
-)
+from orchestrator.store.points.pointrecords import EnforcedState, Heard, HeldRecord, PointRecord, PointReport, Standing
 from orchestrator.store.records import UNWRITTEN
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import domains, enforcers, hosts, points, tenants

@@ -27,7 +27,7 @@ from orchestrator.store.events import Events
 from orchestrator.store.hostrows import add_switch, switch_rows, take_out_switch
 from orchestrator.store.policycache import KnownPop
 from orchestrator.store.pops.counts import EdgeCounts, edge_counts
-from orchestrator.store.pops.records import (
+from orchestrator.store.pops.poprecords import (
     HeavyRecord,
     LinesRecord,
     NewServer,

@@ -30,8 +30,8 @@ import numpy as np
 import structlog
 
 from orchestrator.compile.filters.cacherows import FLOWCACHE, CacheRow, cache_table, families, read_table
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import GUARD_TABLE, NO_LEGS, Legs
-from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Stamp
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.bpf.layout import BY_LEG, FlowSet

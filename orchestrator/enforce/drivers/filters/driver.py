@@ -5,9 +5,9 @@
                                               ▼
                                         Tool.write(before, after, stamp)   one transaction
 
-A row is an object of the filter (`compile/filters/rows.py`), so what a foreign hand changed, added or took away inside
-our tables shows as rows that differ, and is put right like every other difference. The last reading of the device is
-remembered, so that an apply knows the whole of it; after any error it is read again.
+A row is an object of the filter (`compile/filters/filterrows.py`), so what a foreign hand changed, added or took away
+inside our tables shows as rows that differ, and is put right like every other difference. The last reading of the
+device is remembered, so that an apply knows the whole of it; after any error it is read again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 
 from orchestrator.compile.cookies import NO_ROOM, Cookie
 from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.filterrows import Filter, filter_row
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
-from orchestrator.compile.filters.rows import Filter, filter_row
 from orchestrator.enforce.changing import LASTING, Changing, wholly
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Observed, Stamp
 from orchestrator.program.delta import Delta

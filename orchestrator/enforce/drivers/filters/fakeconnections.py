@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from orchestrator.compile.filters.tracking import CONFIRMED
+from orchestrator.compile.filters.filtertracking import CONFIRMED
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.connections import ACK, FIN, RST, SYN, Ends, ends_of
 from orchestrator.policy.model import Packet

@@ -6,7 +6,7 @@ are known go on. The kernel counts these packets for the network namespace; noth
 
 from __future__ import annotations
 
-from orchestrator.compile.filters.tracking import OPENS
+from orchestrator.compile.filters.filtertracking import OPENS
 from orchestrator.enforce.drivers.filters.command import Run
 from orchestrator.errors import Missing, Refused
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from orchestrator.compile.filters.filterrows import CLOSED, FILTERS, Plane
 from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
-from orchestrator.compile.filters.rows import CLOSED, FILTERS, Plane
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run
 from orchestrator.enforce.drivers.filters.driver import Count, FilterDriver, Holding, Key, Objects

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from orchestrator.compile.filters.filterrows import FILTERS, Plane
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
-from orchestrator.compile.filters.rows import FILTERS, Plane
 from orchestrator.compile.nftables.words import IP
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run

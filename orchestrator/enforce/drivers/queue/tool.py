@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.compile.filters.filterrows import CLOSED, FILTERS, Plane
 from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.filters.queuerows import QUEUE, QueueRow, read_name, read_row
-from orchestrator.compile.filters.rows import CLOSED, FILTERS, Plane
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.driver import Count, FilterDriver, Holding, Key, Objects
 from orchestrator.enforce.drivers.filters.nflog import Seen

@@ -19,7 +19,7 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import shown
 from orchestrator.policy.formats.json_node import Node
-from orchestrator.policy.formats.names import prefix_spans
+from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.formats.yaml_text import load_yaml
 
 _NAME = re.compile(r"[-_A-Za-z0-9]+\Z")

@@ -20,7 +20,7 @@ from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
 from orchestrator.policy.formats.lists import Chosen, choose
-from orchestrator.policy.formats.names import prefix_spans
+from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version, sides_of, sides_of_prefixes
 from orchestrator.policy.model import Action, Direction

@@ -18,7 +18,7 @@ from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.cisco.accesslist import Config
 from orchestrator.policy.formats.cisco.fields import PORT_OPERATORS, PROTOCOLS, Words, port_spans
 from orchestrator.policy.formats.cisco.groups import address_range, members
-from orchestrator.policy.formats.names import (
+from orchestrator.policy.formats.portnames import (
     CISCO_ICMP,
     PORTS,
     IcmpKind,

@@ -31,7 +31,7 @@ from orchestrator.policy.formats.cisco.fields import (
     transport,
     wildcard,
 )
-from orchestrator.policy.formats.names import prefix_spans
+from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.model import Action
 from orchestrator.policy.protocols import TCP
 from orchestrator.policy.space import LATER, WHOLE, Box

@@ -12,7 +12,7 @@ from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.axes import Axes
-from orchestrator.policy.formats.names import (
+from orchestrator.policy.formats.portnames import (
     CISCO_ICMP,
     PORTS,
     PortNames,

@@ -16,7 +16,6 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.draft import Draft
 from orchestrator.policy.formats.json_text import quote_value
-from orchestrator.policy.formats.names import masked_addresses
 from orchestrator.policy.formats.nftables.document import TableKey, single
 from orchestrator.policy.formats.nftables.fields import (
     TRANSPORT,
@@ -30,6 +29,7 @@ from orchestrator.policy.formats.nftables.fields import (
     universe_of,
 )
 from orchestrator.policy.formats.nftables.values import Scope, flag_byte, value_of
+from orchestrator.policy.formats.portnames import masked_addresses
 from orchestrator.policy.space import LATER, WHOLE
 from orchestrator.policy.spans import Span, Spans
 

@@ -13,8 +13,8 @@ from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.assemble import shown
 from orchestrator.policy.formats.json_text import quote_value
-from orchestrator.policy.formats.names import port_number
 from orchestrator.policy.formats.nftables.document import RawSet, TableKey
+from orchestrator.policy.formats.portnames import port_number
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import parse_protocol
 from orchestrator.policy.spans import Span, Spans

@@ -14,8 +14,8 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC, SERVICES_MAC
-from orchestrator.enforce.services.wanted import RESOLVER
-from orchestrator.enforce.uplink.wanted import NEXT_HOPS, ROUTE_PROTOCOL
+from orchestrator.enforce.services.hostservices import RESOLVER
+from orchestrator.enforce.uplink.routeduplink import NEXT_HOPS, ROUTE_PROTOCOL
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.policy.addresses import Family, format_mac
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from orchestrator.compile.filters.filterlists import WORLDS, FilterList, tenant_lists
 from orchestrator.compile.filters.iptables import iptables_lines
-from orchestrator.compile.filters.lists import WORLDS, FilterList, tenant_lists
 from orchestrator.compile.lists.alone import tenant_alone
 from orchestrator.compile.nftables.plan import Cut, Plan, Rules, Sequence, Table, plan
 from orchestrator.compile.nftables.space import Space

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from orchestrator.compile.cookies import MARK
-from orchestrator.enforce.services.frames import Caller
+from orchestrator.enforce.services.requestframes import Caller
 from orchestrator.policy.addresses import parse_address
 
 _COOKIE = re.compile(r"\bcookie=0x([0-9a-f]+)")

@@ -21,10 +21,10 @@ import structlog
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.ending import Stopping
 from orchestrator.enforce.guardtable import GuardTable
-from orchestrator.enforce.uplink.kernel import KernelChange, UplinkKernel
+from orchestrator.enforce.uplink.deliveredrows import SwitchRows
 from orchestrator.enforce.uplink.monitors import KernelMonitor, RowMonitor
-from orchestrator.enforce.uplink.rows import SwitchRows
-from orchestrator.enforce.uplink.wanted import RoutedUplink
+from orchestrator.enforce.uplink.routeduplink import RoutedUplink
+from orchestrator.enforce.uplink.uplinkkernel import KernelChange, UplinkKernel
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix
 

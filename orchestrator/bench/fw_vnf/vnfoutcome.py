@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from orchestrator.bench.fw_vnf.alone import Rates
-from orchestrator.bench.fw_vnf.sizes import PAPER_OCTETS, Sizes
+from orchestrator.bench.fw_vnf.vnfsizes import PAPER_OCTETS, Sizes
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.traffic.measured import ratios
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.scaling.capacity import CapacityModel, Measured, fit
 
 _FIVE = 5

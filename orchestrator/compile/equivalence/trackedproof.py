@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.equivalence.alone import LEAVES, LISTS
+from orchestrator.compile.equivalence.alonerows import LEAVES, LISTS
 from orchestrator.compile.equivalence.chain import apply_actions, goto
 from orchestrator.compile.pipelines.host import MISS_PRIORITY, STATIC_PRIORITY, TRACK_PRIORITY, Table
 from orchestrator.errors import NotEquivalent

@@ -2,8 +2,8 @@
 
 The parts of a service run here, on SQLite and without HTTP: store, control, publisher, reports. Enforcement points are
 simulated: each reports what it would have read back, once for every program that it is given. A world is measured in a
-process of its own (``python -m orchestrator.bench.scale.world TENANTS RULES HOSTS AGENTS ROUNDS``), so that CPU seconds
-and memory are its own; the clock leaves out filling the database.
+process of its own (``python -m orchestrator.bench.scale.scaledomain TENANTS RULES HOSTS AGENTS ROUNDS``), so that CPU
+seconds and memory are its own; the clock leaves out filling the database.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import structlog
 
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.enforcement import Enforcement, Report
@@ -41,7 +41,7 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.program import Program, Tier
 from orchestrator.store import Store, open_store
-from orchestrator.store.points.records import PointReport
+from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import FirewallRecord, HostRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState

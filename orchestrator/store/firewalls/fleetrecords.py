@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from orchestrator.compile.filters.rows import Plane
-from orchestrator.compile.spread import Side
+from orchestrator.compile.filters.filterrows import Plane
+from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet

@@ -19,7 +19,7 @@ from orchestrator.compile.filters.legs import check_interface
 from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6, SERVICES_PORT
 from orchestrator.enforce.drivers.filters.command import Run, run
 from orchestrator.enforce.guardtable import GuardTable, set_of_names
-from orchestrator.enforce.services.wanted import RESOLVER
+from orchestrator.enforce.services.hostservices import RESOLVER
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, Prefix, aggregate
 

@@ -20,10 +20,10 @@ from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.ending import Stopping
 from orchestrator.enforce.guardtable import GuardTable
 from orchestrator.enforce.services.answerer import Answerer
-from orchestrator.enforce.services.kernel import ServicesKernel
+from orchestrator.enforce.services.hostservices import NAMES_A_SECOND, RESOLVER, HostServices
+from orchestrator.enforce.services.offers import offers
 from orchestrator.enforce.services.routers import advertisement
-from orchestrator.enforce.services.rows import offers
-from orchestrator.enforce.services.wanted import NAMES_A_SECOND, RESOLVER, HostServices
+from orchestrator.enforce.services.serviceport import ServicesKernel
 from orchestrator.enforce.uplink.monitors import KernelMonitor
 from orchestrator.errors import AclflowError, Missing, Unreachable
 from orchestrator.hosts.ovs import LocalSwitch

@@ -5,9 +5,9 @@ The claim
     a line of the receiver's composed list decides, and permits. Other rows of the table hold packets of lines that
     deny, and pass them on. So whatever goes past the firewall servers is what they would have let pass.
 
-That is what rows ahead of lists are held to on hosts (`lifted.py`), in another place: the same proof reads these rows.
-Packets that come from outside with a tenant's address are dropped before; without that, the sender's egress list would
-have had a say.
+That is what rows ahead of lists are held to on hosts (`liftedproof.py`), in another place: the same proof reads these
+rows. Packets that come from outside with a tenant's address are dropped before; without that, the sender's egress list
+would have had a say.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.equivalence.items import decode
-from orchestrator.compile.equivalence.lifted import Ahead, LiftedProof, Row, packets_of, receiver
+from orchestrator.compile.equivalence.liftedproof import Ahead, LiftedProof, Row, packets_of, receiver
 from orchestrator.compile.equivalence.lines import Line
 from orchestrator.compile.lifting.edgeheavy import PASSED_ON, TO_WAN
 from orchestrator.compile.openflow.instructions import output

@@ -11,7 +11,7 @@ proven as all lists are:
 
 A tenant's list ends with its last stateless rule, for all packets behind it are left to connections, as the table's
 last row says. The operator's has all its rules, for one that is not stateless goes before tenants' that are. The rows
-between these tables are held byte by byte in tracked.py.
+between these tables are held byte by byte in trackedproof.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
-from orchestrator.enforce.uplink.wanted import NEXT_HOPS, ROUTE_METRIC, ROUTE_PROTOCOL
+from orchestrator.enforce.uplink.routeduplink import NEXT_HOPS, ROUTE_METRIC, ROUTE_PROTOCOL
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.policy.addresses import Family, Prefix, format_address, format_mac
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from orchestrator.policy.addresses import Addresses, Family, Prefix, everything
-from orchestrator.policy.model.names import GroupName, check_name
+from orchestrator.policy.model.givennames import GroupName, check_name
 from orchestrator.policy.model.rule import Rule
 from orchestrator.policy.protocols import only_family
 from orchestrator.policy.spans import Span, Spans, union
