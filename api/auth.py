@@ -23,9 +23,9 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyHeader
-from starlette.types import Scope
 
 from api.context import NamePath, Services, ServicesDep
+from api.limits import address_of
 from api.problems import PRINCIPAL
 from orchestrator import stages
 from orchestrator.errors import BadInput, Forbidden, NotFound, Unauthenticated
@@ -36,12 +36,6 @@ CERTIFICATE = "aclflow.certificate"
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _TOKEN = APIKeyHeader(name="X-Auth-Token", auto_error=False, description="a token of `aclflow token create`")
-
-
-def address_of(scope: Scope) -> str:
-    """Return the address that a request came from."""
-    client = scope.get("client")
-    return str(client[0]) if client else ""
 
 
 async def caller(request: Request, services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:

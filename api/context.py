@@ -298,3 +298,9 @@ def log_event(
     actor = Actor(caller.name, caller.address)
     by = {"by": caller.name, "by_name": caller.description} if caller.description else {"by": caller.name}
     unit.events.append(kind, subject, {**by, **detail}, actor=actor, digests=digests)
+
+
+Digest = Annotated[str | None, Query(pattern=r"^[0-9a-f]{32}$", description="of the program that is held")]
+
+
+HeldGeneration = Annotated[int | None, Query(ge=0, le=BIGGEST, description="of the program that is held")]

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from api.auth import address_of
 from api.bodies import SMALL_BODY_BYTES, Sender, announced_length, counting, too_large
 from api.lean import Lean
 from api.problems import MOST_FAULTS, PRINCIPAL, faults_of
@@ -23,6 +22,13 @@ from api.threads import share_of
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.json_text import refuse_repeated_keys
 from orchestrator.store.records import Principal
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address that a request came from."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
 
 _REPORT_BYTES, _STRANGERS_BYTES = 16 << 20, 1 << 16
 _LOOKED_AT_BYTES = 1 << 12

@@ -11,7 +11,8 @@ from http import HTTPStatus
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.auth import READS, address_of
+from api.auth import READS
+from api.limits import address_of
 from api.problems import PRINCIPAL
 from orchestrator.control.audit import UNKNOWN, Refusal, Refusals
 from orchestrator.control.metrics import Metrics

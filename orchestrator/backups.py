@@ -25,12 +25,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from orchestrator.bootstrap import alone
 from orchestrator.errors import BadInput, Conflict
 from orchestrator.identity.agefile import Sealing, is_sealed, read_identities, read_recipient, unseal_stream
 from orchestrator.identity.authority import Authority, fingerprint_of
 from orchestrator.identity.files import AuthorityDir, encoded_key, read_certificate
 from orchestrator.settings import Settings
+from orchestrator.statedir import alone
 from orchestrator.store.backups.backup import (
     AuthorityFiles,
     Backup,

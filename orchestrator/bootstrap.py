@@ -6,9 +6,7 @@ Settings ──▶ Store ──▶ wiring: Control, Enforcement ... the applicat
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import gc
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +14,13 @@ from pathlib import Path
 
 import structlog
 
-from orchestrator.errors import BadInput, Conflict, Missing
+from orchestrator.errors import BadInput, Missing
 from orchestrator.interpreter import collect_seldom, take_turns
 from orchestrator.largepages import keep_gathered
 from orchestrator.logs import configure_logging
 from orchestrator.serving import Server
 from orchestrator.settings import Settings
+from orchestrator.statedir import alone, make_state_dir
 from orchestrator.store import Store, open_store
 from orchestrator.store.audit import Actor
 from orchestrator.store.records import NewToken, Role
@@ -32,7 +31,6 @@ from orchestrator.wiring import Service, wire_service
 
 log = structlog.get_logger()
 
-_SQLITE_FILE = "sqlite:///"
 
 _HERE = "machine"
 """How one is named who works on the store itself, on the service's machine."""
@@ -76,25 +74,6 @@ def read_packets_key(path: Path | None) -> bytes | None:
     if not re.fullmatch("[0-9a-fA-F]{64}", text):
         raise BadInput(f"{path} holds no key: 64 hexadecimal digits", place="packet_log_key")
     return bytes.fromhex(text)
-
-
-def make_state_dir(settings: Settings) -> None:
-    """Make the state directory.
-
-    Raises Missing where it cannot be made, and where root would keep a SQLite file in another user's: the service could
-    not write it, and has a store of its own by the settings of its unit.
-    """
-    try:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
-        owner = settings.state_dir.stat().st_uid
-    except OSError as error:
-        raise Missing(f"the state directory cannot be made: {error.strerror}", place=str(settings.state_dir)) from None
-    if os.geteuid() == 0 and owner != 0 and settings.database_url.startswith(_SQLITE_FILE):
-        raise Missing(
-            "it belongs to the service's user, and this is root: run it as that user, with the settings of the "
-            "service's unit",
-            place=str(settings.state_dir),
-        )
 
 
 @contextmanager
@@ -149,33 +128,6 @@ def serve(settings: Settings) -> None:
     collect_seldom()
     with alone(settings):
         _serve(settings)
-
-
-@contextmanager
-def alone(settings: Settings) -> Iterator[None]:
-    """Keep a second service away from a SQLite file during the block.
-
-    Each would serve programs that the other has replaced.
-
-    Raises Conflict while a service has it.
-    """
-    if not settings.database_url.startswith(_SQLITE_FILE):
-        yield
-        return
-    make_state_dir(settings)
-    database, _, _ = settings.database_url.removeprefix(_SQLITE_FILE).partition("?")
-    try:
-        mark = os.open(f"{database}.serving", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise Missing(f"the database cannot be kept there: {error.strerror}", place=database) from None
-    try:
-        try:
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict("another service has this database, one at a time: stop it first", place=database) from None
-        yield
-    finally:
-        os.close(mark)
 
 
 def _serve(settings: Settings) -> None:

@@ -17,6 +17,8 @@ from api.answers import GENERATION, answer, answer_write, etag, reply
 from api.auth import Bearer, DomainOwner, DomainReader, TheEnforcer
 from api.context import (
     ConditionDep,
+    Digest,
+    HeldGeneration,
     Limit,
     NameMarker,
     NamePath,
@@ -61,7 +63,6 @@ _PROGRAMS = {
 
 _STREAM = {200: {"description": "programs and deltas, each behind its length", "content": {STREAM_MEDIA_TYPE: {}}}}
 
-Digest = Annotated[str | None, Query(pattern=r"^[0-9a-f]{32}$", description="of the program that is held")]
 OfServer = Annotated[
     str | None, Query(max_length=64, description="a firewall server of the PoP: its own program, whatever `tier` says")
 ]
@@ -70,7 +71,6 @@ OfEpoch = Annotated[
     Header(alias="X-Aclflow-Epoch", ge=0, le=BIGGEST, description="of the caller; who took over from it has a higher"),
 ]
 ProgramTier = Annotated[Literal["host", "server", "edge"], Query(description="switches, firewall VNFs, edges")]
-HeldGeneration = Annotated[int | None, Query(ge=0, le=BIGGEST, description="of the program that is held")]
 
 
 @dataclass(frozen=True, slots=True)

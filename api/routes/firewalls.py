@@ -10,10 +10,21 @@ from fastapi.concurrency import run_in_threadpool
 
 from api.answers import answer, answer_write, etag, reply
 from api.auth import Bearer, DomainOwner, DomainReader, TheEnforcer
-from api.context import ConditionDep, Limit, NameMarker, NamePath, NumberPath, OnceDep, Seconds, ServicesDep, log_event
+from api.context import (
+    ConditionDep,
+    Digest,
+    HeldGeneration,
+    Limit,
+    NameMarker,
+    NamePath,
+    NumberPath,
+    OnceDep,
+    Seconds,
+    ServicesDep,
+    log_event,
+)
 from api.limits import SmallBody
 from api.paging import page_after
-from api.routes.enforcers import Digest, HeldGeneration
 from api.schemas.firewalls import Load, NewFirewall, SpreadBody, SpreadDocument, SpreadReport, SpreadWritten
 from api.streams import follow_until_revoked, stream
 from orchestrator.control.publisher import Held

@@ -12,7 +12,6 @@ from api.auth import Administrator, DomainOwner, DomainReader, TheEnforcer
 from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath, OnceDep, ServicesDep, author, log_event
 from api.limits import SmallBody
 from api.schemas.fleet import FleetChanges, NewCapacity, TrialAnswer, TrialBody
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.firewalls import check_tracking
 from orchestrator.control.fleet.prediction import predict_load
 from orchestrator.errors import BadInput, NotFound
@@ -23,6 +22,7 @@ from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page
+from orchestrator.wire.firewalls import Plane
 from orchestrator.wire.fleet import CapacityVersion, CapacityVersions, Fleet, FleetDecision, FleetMember, FleetSamples
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["fleet"], route_class=SmallBody)

@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.spreadprogram import Member, MemberState, Side
 from orchestrator.scaling.buckets import share
 from orchestrator.store.firewalls.spreads import SpreadRecord
 from orchestrator.store.records import FirewallRecord
 from orchestrator.wire import firewalls as wire
-from orchestrator.wire.firewalls import PlaneWord
+from orchestrator.wire.firewalls import Plane, PlaneWord
 
 Rate = Annotated[int, Field(ge=0, le=BIGGEST)]
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from sqlalchemy import create_engine, insert, update
 
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.fleet.deciding import Ground, decide_size, grounds
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.lifecycle import MemberState
@@ -29,6 +28,7 @@ from orchestrator.store.firewalls.fleetrecords import FleetSettings
 from orchestrator.store.schema.firewalls import fleet_members, fleet_samples
 from orchestrator.store.sql.keys import to_micros
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import Plane
 
 DOMAINS = 1000
 TARGET = Target(100.0)

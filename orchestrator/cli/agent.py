@@ -18,7 +18,6 @@ from orchestrator.classify.search import Search
 from orchestrator.cli.membership import EnrolFile, membership
 from orchestrator.cli.options import Url, taking
 from orchestrator.compile.filters.cacherows import CLASSIFIER
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.nftables.served import REHOME
 from orchestrator.enforce.agent import AgentSettings, run_agent
@@ -36,6 +35,7 @@ from orchestrator.enforce.standing import Device, Timing
 from orchestrator.errors import BadInput, Missing
 from orchestrator.logs import configure_logging
 from orchestrator.settings import load
+from orchestrator.wire.firewalls import Plane
 
 _INSTANCE_FILE = Path("/var/lib/cloud/data/instance-id")
 

@@ -13,8 +13,7 @@ from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say
-from orchestrator.compile.filters.filterrows import Plane
-from orchestrator.wire.firewalls import Firewall
+from orchestrator.wire.firewalls import Firewall, Plane
 
 FirewallName = Annotated[
     str,

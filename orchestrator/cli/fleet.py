@@ -19,11 +19,11 @@ from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.cli.terminal import at_work, say, say_json
 from orchestrator.client import Client
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import BadInput, Missing
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.lifecycle import Patience
+from orchestrator.wire.firewalls import Plane
 from orchestrator.wire.fleet import CapacityVersion, Fleet, FleetMember
 
 VnfName = Annotated[

@@ -16,11 +16,11 @@ from orchestrator.cli.fleet import Wishes, measurements_in
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Line, Report, Table
 from orchestrator.client import Client
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import BadInput, Missing
 from orchestrator.scaling.capacity import CapacityModel, fit
 from orchestrator.scaling.simulate import Outcome, Scenario, simulate
 from orchestrator.store.firewalls.fleetrecords import FleetSettings, settings_from
+from orchestrator.wire.firewalls import Plane
 
 F64 = npt.NDArray[np.float64]
 

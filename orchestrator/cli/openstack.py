@@ -24,9 +24,9 @@ from orchestrator.cloud.heat.api import OpenStack
 from orchestrator.cloud.heat.fleets import TEMPLATE as FLEET
 from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.clouds import read_cloud_file
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.settings import load
+from orchestrator.wire.firewalls import Plane
 
 CloudFile = Annotated[
     Path | None, typer.Option("--cloud", help="The file about the cloud; ACLFLOW_CLOUD by default.", dir_okay=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator import bootstrap
+from orchestrator import bootstrap, statedir
 from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import at_work, say, say_json
 from orchestrator.cli.tokens import Days, Expires, OfBearer, Person, Purpose, end_of_token
@@ -55,7 +55,7 @@ def serve(
 def upgrade() -> None:
     """Bring the database to this program's schema. Safe to repeat; stop the service before."""
     settings = load()
-    bootstrap.make_state_dir(settings)
+    statedir.make_state_dir(settings)
     with at_work("upgrading the database"):
         done = migrate.upgrade(settings.database_url)
     say(

@@ -27,10 +27,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import BadInput
 from orchestrator.policy.model import check_name
+from orchestrator.wire.firewalls import Plane
 
 PATIENCE_S = 20.0
 

@@ -33,9 +33,9 @@ from orchestrator.compile.conjunctions.clauses import Placed, clause_atoms, conj
 from orchestrator.compile.conjunctions.conjunctive import Parts, hull, is_conjunctive, parts_of
 from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.lists.alone import tenant_alone
-from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.atoms import atoms, return_atoms
 from orchestrator.compile.lists.levels import levels
-from orchestrator.compile.lists.lists import INGRESS_STAGE, return_atoms
+from orchestrator.compile.lists.lists import INGRESS_STAGE
 from orchestrator.compile.openflow.encoder import MaskedRules, flow_counts, with_port_masks
 from orchestrator.compile.pipelines.host import HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY
 from orchestrator.policy.addresses import Family

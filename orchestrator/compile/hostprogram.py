@@ -32,8 +32,9 @@ from orchestrator.compile.pipelines.tracked import Tracking, about_connections, 
 from orchestrator.errors import AclflowError
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.connections import check_rules
+from orchestrator.policy.listed import find_replaced
 from orchestrator.policy.loglimit import LogLimit
-from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant, find_replaced
+from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.stateless import is_mixed, view_of_operator, view_of_tracking
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta, delta_of, difference

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from orchestrator.compile.estimate import Estimate, rule_bounds, widest_rule
 from orchestrator.control.precompiling import LongList, Precompiler, Untried
 from orchestrator.errors import TooLarge
-from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Rule, Tenant, find_replaced
+from orchestrator.policy.listed import find_replaced
+from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 

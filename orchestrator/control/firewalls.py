@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.compile.filters.filterlists import check_carried
-from orchestrator.compile.filters.filterrows import Plane, filter_program, without_connections
+from orchestrator.compile.filters.filterprogram import filter_program, without_connections
 from orchestrator.control.publisher import PublishedTier
 from orchestrator.errors import NotFound
 from orchestrator.placement.lifting import LiftedRule
@@ -23,6 +23,7 @@ from orchestrator.policy.model import Policy, ReturnTraffic
 from orchestrator.program.program import Program, Tier
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import Plane
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.fleet import prediction
 from orchestrator.control.fleet.deciding import sample_of
 from orchestrator.control.pops.edges import EdgeReport
@@ -24,6 +23,7 @@ from orchestrator.store.firewalls.fleetrecords import FleetLook
 from orchestrator.store.hits.sums import HitSum
 from orchestrator.store.points.pointrecords import Heard
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import Plane
 from orchestrator.wire.fleet import FleetSample
 
 _COUNT_LABELS = ("domain", "tier", "by")

@@ -16,17 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from orchestrator.compile.equivalence.shortestedit import edits_of
-from orchestrator.policy.model import (
-    Acl,
-    Action,
-    AddressGroup,
-    Direction,
-    Policy,
-    ReturnTraffic,
-    Rule,
-    Tenant,
-    find_replaced,
-)
+from orchestrator.policy.listed import find_replaced
+from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.space import Box, boxes_of
 from orchestrator.policy.stateless import is_mixed
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import BadInput, BadPolicy, NotFound
 from orchestrator.hosts.switch import ROUTED_PORT
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import TenantId
+from orchestrator.wire.firewalls import Plane
 
 ENDPOINT_MACS = 0x0AAC1F010000
 CLIENT_MACS = 0x0AAC1F020000

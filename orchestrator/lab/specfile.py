@@ -25,7 +25,6 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import AclflowError, BadInput, Missing
 from orchestrator.lab.spec import (
     CLIENT_MACS,
@@ -40,6 +39,7 @@ from orchestrator.lab.spec import (
 )
 from orchestrator.policy.addresses import Prefix, format_mac
 from orchestrator.policy.model import TenantId
+from orchestrator.wire.firewalls import Plane
 
 NODE = re.compile(r"[a-z][a-z0-9-]{0,11}\Z")
 PORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z")

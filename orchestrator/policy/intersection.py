@@ -44,18 +44,9 @@ from types import MappingProxyType
 from orchestrator.errors import TooLarge
 from orchestrator.policy.difference import count_combinations, count_spans
 from orchestrator.policy.formats.express import NO_PACKETS, matches_of
+from orchestrator.policy.listed import find_replaced
 from orchestrator.policy.listmoves import Comparisons, everything_of
-from orchestrator.policy.model import (
-    Action,
-    Direction,
-    Policy,
-    ReturnTraffic,
-    Rule,
-    RuleId,
-    Tenant,
-    TenantId,
-    find_replaced,
-)
+from orchestrator.policy.model import Action, Direction, Policy, ReturnTraffic, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.narrowing import Withheld
 from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.policystep import Moves, PolicyStep, pair_lists

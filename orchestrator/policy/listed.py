@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate, chain, compress, groupby
 from operator import is_not
-from typing import Final, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -131,3 +132,50 @@ class Listed(Sequence[T]):
 def _join_pieces(pieces: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
     """The items of pieces; of one piece, itself: a copy would touch every item."""
     return pieces[0] if len(pieces) == 1 else tuple(chain.from_iterable(pieces))
+
+
+def find_replaced(old: Sequence[T], new: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """Return the objects that only `old` holds and those only `new` holds, by identity.
+
+    Neither changes. Both may be a domain's ten thousand tenants: what they begin and end with alike is passed over in
+    C, and of one step, which several ask about, the answer is remembered.
+    """
+    if old is new:
+        return (), ()
+    return _find_replaced(_Same(old), _Same(new))
+
+
+class _Same:
+    """A value that equals itself alone."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Sequence[Any]) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@lru_cache(maxsize=4)
+def _find_replaced(one: _Same, other: _Same) -> tuple[Sequence[Any], Sequence[Any]]:
+    old, new = one.value, other.value
+    start = _alike(old, new)
+    backwards = slice(None, start - 1 if start else None, -1)
+    end = _alike(old[backwards], new[backwards])
+    before, after = old[start : len(old) - end], new[start : len(new) - end]
+    mine, theirs = set(map(id, after)), set(map(id, before))
+    return tuple(each for each in before if id(each) not in mine), tuple(
+        each for each in after if id(each) not in theirs
+    )
+
+
+def _alike(one: Sequence[object], other: Sequence[object]) -> int:
+    """Count the objects that two sequences begin with alike."""
+    try:
+        return list(map(is_not, one, other)).index(True)
+    except ValueError:
+        return min(len(one), len(other))

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.errors import Stale
-from orchestrator.policy.model import find_replaced
+from orchestrator.policy.listed import find_replaced
 from orchestrator.program.block import Block, Line, edit_lines
 from orchestrator.program.canonical import HEAD_BYTES, Rows, canonical, hash_bytes, positions
 from orchestrator.program.flows import U32, U64, FewFlows, Flow, FlowTable

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import BadInput
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix
@@ -28,7 +27,7 @@ from orchestrator.policy.model import (
     check_name,
 )
 from orchestrator.wire.events import Event
-from orchestrator.wire.firewalls import Load
+from orchestrator.wire.firewalls import Load, Plane
 
 _INTERFACE = re.compile(r"[!-.0-9;-~]{1,15}\Z")  # what Linux takes: no space, no slash, and here no colon
 

@@ -3,9 +3,30 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from typing import Literal
 
 from orchestrator.wire.common import document
+
+
+class Plane(enum.Enum):
+    """The packet filter of a firewall VNF."""
+
+    NFTABLES = "nftables"
+    IPTABLES = "iptables"
+    QUEUE = "queue"
+    """A classifier in user space, on a processor or a GPU."""
+
+    @property
+    def tracks(self) -> bool:
+        """Whether it can track connections whose both directions it sees."""
+        return self is not Plane.QUEUE
+
+    @property
+    def carries_stateless(self) -> bool:
+        """Whether it carries stateless rules out where it tracks connections."""
+        return self is Plane.NFTABLES
+
 
 PlaneWord = Literal["nftables", "iptables", "queue"]
 

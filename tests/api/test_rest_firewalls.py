@@ -10,7 +10,8 @@ from served import Served
 
 from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.client.spread import Carrier, Link
-from orchestrator.compile.filters.filterrows import FILTERS, Plane, filter_program
+from orchestrator.compile.filters.filterprogram import filter_program
+from orchestrator.compile.filters.filterrows import FILTERS
 from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Packet, ReturnTraffic, Rule, RuleId
@@ -22,7 +23,7 @@ from orchestrator.program.edits import Edits
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import encode_delta, encode_edits
 from orchestrator.wire.codec import fill
-from orchestrator.wire.firewalls import Firewall, Load, SeenLoad
+from orchestrator.wire.firewalls import Firewall, Load, Plane, SeenLoad
 
 WEB = Rule(RuleId("web"), Action.PERMIT, protocol=TCP)
 ECE = Rule(RuleId("ece"), Action.PERMIT, protocol=TCP, tcp_flags=FlagMatch(0x40, 0x40))

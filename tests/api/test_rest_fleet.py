@@ -12,7 +12,6 @@ from command_line import Ended, aclflow
 from served import Served, served
 
 from orchestrator.client import Client
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import BadInput, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
@@ -20,7 +19,7 @@ from orchestrator.policy.model import Packet
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.lifecycle import COMING, MemberState, Step
 from orchestrator.store.firewalls.fleetrecords import TrialSheet
-from orchestrator.wire.firewalls import Load
+from orchestrator.wire.firewalls import Load, Plane
 from orchestrator.wire.fleet import Prediction
 
 MEASURED = [

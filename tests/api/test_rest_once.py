@@ -11,9 +11,9 @@ from served import Served, ServiceProcess
 
 from orchestrator.bootstrap import create_token
 from orchestrator.client import Client
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
+from orchestrator.wire.firewalls import Plane
 
 READS = ("/check", "/traffic", "/trace", "/blame", "/bisect", "/try", "/test")
 """POSTs that change nothing."""

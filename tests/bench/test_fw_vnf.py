@@ -14,10 +14,10 @@ from orchestrator.bench.report import write
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import SERVER, Clients, alone
 from orchestrator.cli.fleet import measurements_in
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.policy.model import Action, Packet
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.protocols import UDP
+from orchestrator.wire.firewalls import Plane
 
 SIZES = Sizes((0, 500, 2000), (64, PAPER_OCTETS), (100, 900), (1, 5), cap=10, offered=(10, 50), rounds=3, seconds=1)
 

@@ -13,13 +13,13 @@ import pytest
 from command_line import Ended, aclflow
 from served import Served, served
 
-from orchestrator.bootstrap import alone
 from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.identity.files import AuthorityDir
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Action
 from orchestrator.program.program import Program
 from orchestrator.settings import Settings
+from orchestrator.statedir import alone
 from orchestrator.wire.enrolment import Enrolment
 
 LIST = b'{"rules": [{"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 443}]}'

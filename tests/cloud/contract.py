@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.cloud.base import Cloud, Vnf, VnfOrder, VnfState
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import TryAgain
+from orchestrator.wire.firewalls import Plane
 
 
 @dataclass

@@ -14,8 +14,8 @@ import pytest
 
 from orchestrator.cloud.base import Cloud, Vnf, VnfOrder, VnfState
 from orchestrator.cloud.heat.settings import HeatSettings
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import Busy, TooLarge
+from orchestrator.wire.firewalls import Plane
 
 URL = "http://192.0.2.1:8420"
 FLEET = "pop1"

@@ -16,7 +16,6 @@ from orchestrator.cloud.heat.alarms import AlarmGroup, AlarmGroups, AlarmLimits
 from orchestrator.cloud.heat.fakeopenstack import FakeOpenStack
 from orchestrator.cloud.heat.fleets import HeatCloud
 from orchestrator.cloud.heat.settings import HeatSettings
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import (
     AclflowError,
     BadInput,
@@ -28,6 +27,7 @@ from orchestrator.errors import (
     TooLarge,
     Unreachable,
 )
+from orchestrator.wire.firewalls import Plane
 
 LIMITS = AlarmLimits(fewest=1, most=3, cooldown_s=0)
 

@@ -16,7 +16,8 @@ from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filters import flowcache
 from orchestrator.compile.filters.cacherows import FLOWCACHE, CacheRow, Verdict, cache_table, read_table
 from orchestrator.compile.filters.comments import read_comment
-from orchestrator.compile.filters.filterrows import Filter, Plane, filter_program
+from orchestrator.compile.filters.filterprogram import filter_program
+from orchestrator.compile.filters.filterrows import Filter
 from orchestrator.compile.filters.flowcache import CacheEntry, FlowCache, flow_cache, prove
 from orchestrator.errors import BadInput
 from orchestrator.placement.hoist import NotTheSame
@@ -41,6 +42,7 @@ from orchestrator.policy.protocols import ICMP, TCP, UDP
 from orchestrator.policy.spans import Span
 from orchestrator.program.delta import between
 from orchestrator.program.program import Tier
+from orchestrator.wire.firewalls import Plane
 
 laws = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -18,7 +18,8 @@ from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.openflow.symbols import PortTable, symbols
 from orchestrator.errors import BadPolicy, NotEquivalent
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.model import Endpoint, Policy, ReturnTraffic, Tenant, TenantId, find_replaced
+from orchestrator.policy.listed import find_replaced
+from orchestrator.policy.model import Endpoint, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.program.delta import between
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import UPLINK

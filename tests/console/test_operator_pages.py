@@ -14,7 +14,6 @@ from orchestrator.bootstrap import opened_store
 from orchestrator.client import Client, Host
 from orchestrator.client.spread import Carrier, Link
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.native import acl_from_json
@@ -29,7 +28,7 @@ from orchestrator.scaling.lifecycle import MemberState, Step
 from orchestrator.settings import Settings
 from orchestrator.store.firewalls.fleetrecords import FleetSettings
 from orchestrator.store.unit import Unit
-from orchestrator.wire.firewalls import Load
+from orchestrator.wire.firewalls import Load, Plane
 from orchestrator.wire.fleet import FleetSample
 
 from .conftest import SHOP, Look, Town

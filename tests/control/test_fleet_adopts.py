@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cloud.base import Vnf, VnfOrder, VnfState
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import BadInput, Conflict, Unreachable
 from orchestrator.store.records import FirewallRecord
+from orchestrator.wire.firewalls import Plane
 
 ALARMS = replace(SETTINGS, size=None, alarms=True)
 

@@ -15,13 +15,13 @@ from store.conftest import DATABASES, wiped
 from store.postgres_cluster import Cluster, running
 
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.spreadprogram import Member
 from orchestrator.control.fleet.keeper import FleetKeeper
 from orchestrator.errors import TryAgain
 from orchestrator.store import open_store
 from orchestrator.store.migrate import upgrade
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import Plane
 
 Result = TypeVar("Result")
 BEYOND = 10_000

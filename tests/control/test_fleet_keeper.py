@@ -13,7 +13,6 @@ import pytest
 from fleet_world import MEASURED, SETTINGS, Agent, World, fresh
 
 from orchestrator.cloud.base import Vnf, VnfState
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.fleet import keeper as fleetkeeper
 from orchestrator.control.fleet.news import Known, News, View, news_of
 from orchestrator.control.gauges import FleetGauges
@@ -23,6 +22,7 @@ from orchestrator.policy.model import ReturnTraffic
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store.records import FirewallRecord
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import Plane
 from orchestrator.wire.points import PointState
 
 

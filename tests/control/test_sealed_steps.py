@@ -11,7 +11,6 @@ import orjson
 from patience import until
 from store.postgres_cluster import Cluster
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.duties import Duties
@@ -26,6 +25,7 @@ from orchestrator.program.program import Program, Tier
 from orchestrator.store import Store, open_store
 from orchestrator.store.records import FirewallRecord
 from orchestrator.store.sql.notices import CHANNEL
+from orchestrator.wire.firewalls import Plane
 
 DOMAINS = ("east", "west")
 KEY = b"k" * 32

@@ -17,7 +17,8 @@ from compiled_filter import carried, counted_under
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filters.comments import read_comment
-from orchestrator.compile.filters.filterrows import Plane, filter_program, filter_row
+from orchestrator.compile.filters.filterprogram import filter_program
+from orchestrator.compile.filters.filterrows import filter_row
 from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.enforce import gap
@@ -49,6 +50,7 @@ from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 from orchestrator.program.delta import Delta, between
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier
+from orchestrator.wire.firewalls import Plane
 
 PERMIT, DENY = Action.PERMIT, Action.DENY
 NOTHING = FlowTable.of(())

@@ -13,7 +13,7 @@ from enforce.stub_service import StubService
 from patience import until
 
 from orchestrator.client import Client
-from orchestrator.compile.filters.filterrows import Plane, filter_program
+from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import agent as agent_module
 from orchestrator.enforce import gap
 from orchestrator.enforce.agent import DAMAGED, NOTHING_YET, Agent, AgentSettings
@@ -27,6 +27,7 @@ from orchestrator.errors import Missing
 from orchestrator.policy.model import Policy
 from orchestrator.policy.oracle import decide
 from orchestrator.program.program import Program
+from orchestrator.wire.firewalls import Plane
 
 PACKETS = corner_packets()
 WHOLE, LESS = POLICIES["whole"], POLICIES["without a rule"]

@@ -21,7 +21,7 @@ from enforce.stub_service import StubService
 from patience import until
 
 from orchestrator.client import Client
-from orchestrator.compile.filters.filterrows import Plane, filter_program
+from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import agent as agent_module
 from orchestrator.enforce.agent import Agent, AgentSettings
 from orchestrator.enforce.drivers.nftables.fake import FakeNft
@@ -34,6 +34,7 @@ from orchestrator.enforce.watch import Patience
 from orchestrator.policy.model import Policy
 from orchestrator.policy.oracle import decide
 from orchestrator.program.delta import Delta
+from orchestrator.wire.firewalls import Plane
 from orchestrator.wire.points import PointState
 
 Result = TypeVar("Result")

@@ -9,13 +9,13 @@ from enforce.contract_filters import FilterContract, corner_packets
 from enforce.contract_stateless import StatelessContract
 from enforce.contract_tracked import TrackedBench, TrackedContract
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.enforce.drivers.iptables.fake import FakeIptables
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
 from orchestrator.enforce.drivers.nftables.fake import FakeNft
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
 from orchestrator.policy.model import Packet
+from orchestrator.wire.firewalls import Plane
 
 
 class FakeBench:

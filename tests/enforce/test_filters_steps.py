@@ -11,7 +11,7 @@ from enforce.contract_filters import POLICIES
 from hypothesis import given, settings
 from strategies import policies
 
-from orchestrator.compile.filters.filterrows import Plane, filter_program
+from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
@@ -26,6 +26,7 @@ from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import Packet, Policy
 from orchestrator.policy.oracle import decide
 from orchestrator.program.program import Program
+from orchestrator.wire.firewalls import Plane
 
 Machine = FakeNft | FakeIptables
 PLANES: dict[Plane, Callable[[Machine], FilterDriver]] = {

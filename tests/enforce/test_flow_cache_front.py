@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.compile.filters.cacherows import CLASSIFIER, FLOWCACHE, CacheRow, Verdict, cache_table
-from orchestrator.compile.filters.filterrows import Plane, filter_program
+from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Stamp
 from orchestrator.enforce.drivers.bpf import kernel
@@ -31,6 +31,7 @@ from orchestrator.policy.protocols import UDP
 from orchestrator.policy.spans import Span
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program, Tier
+from orchestrator.wire.firewalls import Plane
 
 STAMP = Stamp(4, bytes(range(16)))
 FREE = Around(source_check=0, forwards_ipv6=True, bystanders=())

@@ -8,12 +8,12 @@ import pytest
 from enforce.contract_filters import Bench, corner_packets
 from enforce.queue_contract import QueueContract
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.enforce.drivers.queue.engine import Setup
 from orchestrator.enforce.drivers.queue.fake import FakeMachine
 from orchestrator.enforce.drivers.queue.tool import Led, QueueDriver, QueueTool
 from orchestrator.policy.model import Packet
+from orchestrator.wire.firewalls import Plane
 
 
 class QueueBench:

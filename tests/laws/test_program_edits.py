@@ -9,7 +9,7 @@ from flow_tables import flows, programs, same_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile.filters.filterrows import Plane, filter_program
+from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.errors import BadInput, Stale
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Policy, Rule, RuleId, Tenant, TenantId
@@ -21,6 +21,7 @@ from orchestrator.program.edits import Edits
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import decode, decode_delta, decode_edits, decode_program, encode_delta, encode_edits
+from orchestrator.wire.firewalls import Plane
 
 LINES = st.sampled_from(
     (b"elements = {\n", b"\t192.0.2.0/24 : accept,\n", b"\t198.51.100.7 : drop,\n", b"}\n", b"\n", b"x")

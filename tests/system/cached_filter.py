@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from compiled_cache import every_rule, in_words
 
-from orchestrator.compile.filters.filterrows import Plane, filter_program
+from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.bpf.front import NO_STAMP, BpfFront
@@ -28,6 +28,7 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import UDP
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program
+from orchestrator.wire.firewalls import Plane
 
 STEPS = ("closing", "closed", "filter written", "read back", "opening", "opened")
 """Where a change of policy can be interrupted."""

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 from enforce.contract_filters import corner_packets
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.enforce.drivers.queue.engine import Setup
 from orchestrator.enforce.drivers.queue.tool import Led, QueueDriver, QueueTool
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.router import Router, RouterMachine
 from orchestrator.policy.model import Packet
+from orchestrator.wire.firewalls import Plane
 
 
 class QueueBench:

@@ -31,7 +31,6 @@ from orchestrator.bootstrap import create_token
 from orchestrator.client import Client
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.comments import read_comment
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.enforce.agent import DAMAGED
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
@@ -43,7 +42,7 @@ from orchestrator.policy.model import Packet, Policy
 from orchestrator.policy.oracle import decide
 from orchestrator.program.program import Tier
 from orchestrator.store.records import Role
-from orchestrator.wire.firewalls import Firewall
+from orchestrator.wire.firewalls import Firewall, Plane
 
 Result = TypeVar("Result")
 WHOLE, LESS = POLICIES["whole"], POLICIES["without a rule"]

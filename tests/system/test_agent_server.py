@@ -13,7 +13,6 @@ from enforce.contract_filters import corner_packets
 from pyroute2 import IPRoute
 from system.test_agent import LESS, WHOLE, Vnf, eventually
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.nftables.pairs import HOSTS4, NAMES, PairTable
 from orchestrator.enforce.drivers.nftables.served import TWICE
@@ -24,6 +23,7 @@ from orchestrator.policy.addresses import Addresses, Family, Prefix, format_mac
 from orchestrator.policy.model import Acl, Action, Packet, Policy, Rule, RuleId, TenantId
 from orchestrator.policy.prefilter import Fate, Misdirect, Share, verdict
 from orchestrator.policy.protocols import UDP
+from orchestrator.wire.firewalls import Plane
 
 PAIR = Rule(
     RuleId("pair"), Action.PERMIT, source=Addresses((Prefix.parse("192.0.2.99/32"),)),

@@ -17,7 +17,6 @@ from enforce.contract_filters import SHOP, Bench, FilterContract, bring, corner_
 from enforce.contract_stateless import StatelessContract
 from enforce.contract_tracked import TrackedBench, TrackedContract
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
@@ -31,6 +30,7 @@ from orchestrator.policy.model import Acl, Action, Packet, Policy, Rule, RuleId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.program import Program
+from orchestrator.wire.firewalls import Plane
 
 TAKING_TURNS_S, LEAST_TURNS = 4.0, 20
 """Two programs take turns for so long, and so often however slow the machine is."""

@@ -16,7 +16,6 @@ from system.cached_filter import STEPS, Cached, policy_at
 from system.test_same_verdicts import MIXED, MIXED_POP, TENANT, between, routable
 
 from orchestrator.bench.rulesets import synthetic
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.flowcache import MOST_ROWS
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.openflow import frames
@@ -29,6 +28,7 @@ from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6, Family
 from orchestrator.policy.model import Packet, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.protocols import UDP
+from orchestrator.wire.firewalls import Plane
 
 RULES, CHOSEN = 2000, 60
 

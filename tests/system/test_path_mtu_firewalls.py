@@ -23,7 +23,7 @@ from system.fabricworld import Listening, output
 from system.queued import queue_bench
 from system.test_filters_contract import RealBench
 
-from orchestrator.compile.filters.filterrows import Plane, filter_program
+from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
@@ -38,6 +38,7 @@ from orchestrator.lab.router import Router
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import HIGHEST_PATH_MTU_RATE, Packet, Policy, ReturnTraffic
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP
+from orchestrator.wire.firewalls import Plane
 
 Result = TypeVar("Result")
 

@@ -25,7 +25,6 @@ from orchestrator.classify.devices import guarded
 from orchestrator.classify.devices.guarded import OnDevice
 from orchestrator.classify.packets import Packets
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.enforce import gap
 from orchestrator.enforce.agent import close_if_bare
@@ -41,6 +40,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
 from orchestrator.policy.oracle import decide
 from orchestrator.program.program import Tier
+from orchestrator.wire.firewalls import Plane
 
 
 def _number(address: str) -> int:

@@ -26,7 +26,7 @@ from orchestrator.bench.results import Figure, Results
 from orchestrator.classify.devices.choice import list_devices as listed_libraries
 from orchestrator.classify.devices.guarded import OnDevice, Patience
 from orchestrator.classify.packets import packet_of
-from orchestrator.compile.filters.filterrows import Plane, filter_program
+from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
@@ -40,6 +40,7 @@ from orchestrator.policy.oracle import decide
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.policy.rulelist import rule_rows
+from orchestrator.wire.firewalls import Plane
 
 RULES = 1_000
 NAMES = ("queue_added_us_p50", "queue_added_cpu_us", "queue_hping3_kpps", "queue_illegal_forwarded")

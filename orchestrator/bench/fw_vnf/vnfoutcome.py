@@ -9,8 +9,8 @@ from orchestrator.bench.fw_vnf.alone import Rates
 from orchestrator.bench.fw_vnf.vnfsizes import PAPER_OCTETS, Sizes
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.traffic.measured import ratios
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.scaling.capacity import CapacityModel, Measured, fit
+from orchestrator.wire.firewalls import Plane
 
 _FIVE = 5
 _SPREADS_WELL = Target(4.5, at_most=False)

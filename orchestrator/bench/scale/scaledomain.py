@@ -24,7 +24,6 @@ from pathlib import Path
 
 import structlog
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.enforcement import Enforcement, Report
@@ -44,6 +43,7 @@ from orchestrator.store import Store, open_store
 from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import FirewallRecord, HostRecord
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import Plane
 from orchestrator.wire.points import PointState
 
 _DOMAIN = "bench"

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from orchestrator.cloud.heat.api import Action, Member, OpenStack, Stack, Status
 from orchestrator.cloud.heat.settings import ALARMS, HeatSettings
 from orchestrator.cloud.heat.words import in_words
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import BadInput, Busy, Conflict, NotFound, Refused, TooLarge, TryAgain
+from orchestrator.wire.firewalls import Plane
 
 TEMPLATE = "firewall-autoscaling.yaml"
 GROW, SHRINK = "grow", "shrink"

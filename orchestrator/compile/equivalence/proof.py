@@ -18,7 +18,8 @@ from orchestrator.compile.equivalence.membersets import MemberSets
 from orchestrator.compile.equivalence.sortedrows import NO_ROWS, check_ends, deciding, is_of_rules, standing
 from orchestrator.compile.equivalence.trackedproof import alone_rows, read_rows, read_whole, tracks
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.model import Policy, ReturnTraffic, Rule, Tenant, find_replaced
+from orchestrator.policy.listed import find_replaced
+from orchestrator.policy.model import Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.stateless import is_mixed
 from orchestrator.program.flows import FlowTable
 

@@ -21,8 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from orchestrator.compile.cookies import LEAVES, PART_BITS
-from orchestrator.compile.pipelines.host import Table
-from orchestrator.compile.pipelines.tracked import ASK_LISTS
+from orchestrator.compile.pipelines.host import ASK_LISTS, Table
 from orchestrator.policy.model import Action, Rule, Tenant, trusted_acl
 from orchestrator.program.flows import FlowTable
 

@@ -24,8 +24,9 @@ from orchestrator.compile.cookies import HIGHEST_NUMBER, LEAVES
 from orchestrator.compile.openflow.fewrules import ACTIONS, DIRECTIONS, FEW, Atom, few_atoms, table_of
 from orchestrator.errors import BadPolicy, TooLarge
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate
-from orchestrator.policy.model import AddressGroup, Rule, resolve
+from orchestrator.policy.model import AddressGroup, ReturnTraffic, Rule, resolve
 from orchestrator.policy.numbers import RuleNumbers
+from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.ports import HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import only_family
 from orchestrator.program.rules import (
@@ -377,3 +378,8 @@ def _combinations(rule: Indices, version: Indices, listed: _Listed, pools: _Pool
         left, digit = np.divmod(left, count[unit])
         rows.append(start[unit] + digit)
     return _Parts(unit, *reversed(rows))
+
+
+def return_atoms(tenant: int, returns: ReturnTraffic) -> RuleTable:
+    """The return-traffic rules of both directions, as rows of a tenant's lists."""
+    return atoms(return_rules(returns), {}, tenant=tenant)

@@ -19,7 +19,7 @@ from orchestrator.compile.conjunctions.conjunctive import Hull
 from orchestrator.compile.conjunctions.members import Members
 from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.cookies import NUMBER_BITS, Cookie, Kind
-from orchestrator.compile.lists.atoms import MOST_ATOMS, atoms, atoms_one_by_one
+from orchestrator.compile.lists.atoms import MOST_ATOMS, atoms, atoms_one_by_one, return_atoms
 from orchestrator.compile.lists.exchange import RowChange, exchange_atoms
 from orchestrator.compile.lists.labels import LabelColumn, Labels
 from orchestrator.compile.lists.levels import Levels, few_packed, levels, pack_atoms
@@ -47,7 +47,7 @@ from orchestrator.compile.pipelines.host import (
 )
 from orchestrator.errors import AclflowError, TooLarge
 from orchestrator.policy.model import Direction, Policy, ReturnTraffic, Rule, Tenant
-from orchestrator.policy.oracle import PATH_MTU_RULES, return_rules
+from orchestrator.policy.oracle import PATH_MTU_RULES
 from orchestrator.program.flows import U16, Flow, FlowTable
 from orchestrator.program.program import Tier
 from orchestrator.program.rules import EGRESS, INGRESS, PERMIT, RuleTable
@@ -294,11 +294,6 @@ def operator_rows(policy: Policy) -> FlowTable:
     table = atoms(rules, {}, numbers=policy.operator_numbers).in_one_list()
     priority = priorities(levels(table), table, rules, highest=STATIC_PRIORITY, lowest=LOWEST_RULE_PRIORITY)
     return rule_flows(table, OPERATOR_STAGE, priority, table.number | _OPERATOR_COOKIE, meter_of(0))
-
-
-def return_atoms(tenant: int, returns: ReturnTraffic) -> RuleTable:
-    """The return-traffic rules of both directions, as rows of a tenant's lists."""
-    return atoms(return_rules(returns), {}, tenant=tenant)
 
 
 def limited_stage(stage: RuleStage, tenant: int) -> RuleStage:

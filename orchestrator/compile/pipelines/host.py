@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass
 
 from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import instructions, set_field
 from orchestrator.compile.openflow.oxm import REGISTERS, Field
 
 GATEWAY_MAC = 0x0AAC1F000001
@@ -337,3 +338,11 @@ BANDS = (
     Band(f"{DEFAULT_PRIORITY}", "the default of a tenant's list"),
     Band(f"{MISS_PRIORITY}", "the end of the table"),
 )
+
+
+ASK_LISTS = {
+    Table.ALONE_OPERATOR: instructions([set_field(ASKS.field, Asks.OPERATOR, Asks.OPERATOR)], goto=Table.ALONE_EGRESS),
+    Table.ALONE_EGRESS: instructions([set_field(ASKS.field, Asks.SENDER, Asks.SENDER)], goto=Table.LOCAL),
+    Table.ALONE_INGRESS: instructions([set_field(ASKS.field, Asks.RECEIVER, Asks.RECEIVER)], goto=Table.OUTPUT),
+}
+"""By table: what a rule does that does not decide alone."""

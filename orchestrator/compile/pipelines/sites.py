@@ -13,7 +13,8 @@ from orchestrator.compile.openflow.symbols import PortTable
 from orchestrator.compile.pipelines.host import SERVICES_PORT
 from orchestrator.errors import BadPolicy
 from orchestrator.policy.addresses import Prefix, aggregate
-from orchestrator.policy.model import Endpoint, Policy, find_replaced
+from orchestrator.policy.listed import find_replaced
+from orchestrator.policy.model import Endpoint, Policy
 from orchestrator.program.program import UPLINK
 
 _FEW = 64

@@ -45,7 +45,15 @@ from orchestrator.compile.openflow.instructions import DROP, copy_field, instruc
 from orchestrator.compile.openflow.oxm import IPV4, IPV6, Field, Term
 from orchestrator.compile.openflow.tracking import State, open_with, track
 from orchestrator.compile.pipelines import host as pipeline
-from orchestrator.compile.pipelines.host import ASKS, MISS_PRIORITY, STATIC_PRIORITY, TRACK_PRIORITY, Asks, Table
+from orchestrator.compile.pipelines.host import (
+    ASK_LISTS,
+    ASKS,
+    MISS_PRIORITY,
+    STATIC_PRIORITY,
+    TRACK_PRIORITY,
+    Asks,
+    Table,
+)
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Tier
@@ -74,14 +82,6 @@ class _Order:
     """Priorities in `state`, the first to be asked at the top."""
 
     INVALID, HALF_KNOWN, UNKNOWN, REOPENED, REPLY, OPENS, AFRESH, MIDSTREAM, ASIDE, KNOWN = range(100, 0, -10)
-
-
-ASK_LISTS = {
-    Table.ALONE_OPERATOR: instructions([set_field(ASKS.field, Asks.OPERATOR, Asks.OPERATOR)], goto=Table.ALONE_EGRESS),
-    Table.ALONE_EGRESS: instructions([set_field(ASKS.field, Asks.SENDER, Asks.SENDER)], goto=Table.LOCAL),
-    Table.ALONE_INGRESS: instructions([set_field(ASKS.field, Asks.RECEIVER, Asks.RECEIVER)], goto=Table.OUTPUT),
-}
-"""By table: what a rule does that does not decide alone."""
 
 
 def zone_of(domain: str) -> int:

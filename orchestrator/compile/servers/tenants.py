@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from orchestrator.compile.filters.cacherows import CLASSIFIER, cache_table
 from orchestrator.compile.filters.filterlists import FilterList, operator_list, tenant_lists
-from orchestrator.compile.filters.filterrows import FILTERS, Plane, filter_row
+from orchestrator.compile.filters.filterrows import FILTERS, filter_row
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.edits import Hunk, hunks_of
 from orchestrator.compile.lists.steps import same_numbers
@@ -36,6 +36,7 @@ from orchestrator.policy.model import Acl, Direction, Policy, ReturnTraffic, Rul
 from orchestrator.program.delta import difference
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.rules import PERMIT, RuleTable
+from orchestrator.wire.firewalls import Plane
 
 _FEW = 256
 """So many rules that come and go are looked at one by one."""

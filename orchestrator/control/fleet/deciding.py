@@ -10,13 +10,13 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.decide import Candidate, Decision, Fleet, History, Load, decide, storm, victims
 from orchestrator.scaling.forecast import Sample
 from orchestrator.scaling.lifecycle import CARRYING, COMING, ENDING, MemberState
 from orchestrator.store.firewalls.fleetrecords import FleetLook, FleetTimes, MemberLook
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import Plane
 from orchestrator.wire.fleet import FleetSample
 
 _USUAL_OCTETS = 512.0

@@ -29,7 +29,6 @@ from orchestrator.policy.model.policy import (
     Policy,
     ReturnTraffic,
     Tenant,
-    find_replaced,
 )
 from orchestrator.policy.model.rule import SIDES, Action, Direction, Rule, with_sides
 
@@ -53,7 +52,6 @@ __all__ = [
     "TenantId",
     "check_name",
     "families",
-    "find_replaced",
     "members",
     "resolve",
     "spans_of",

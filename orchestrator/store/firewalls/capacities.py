@@ -13,13 +13,13 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, func, insert, select
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.capacity import CapacityModel, Measured, fit
 from orchestrator.store.firewalls.fleetrecords import CapacityRecord
 from orchestrator.store.schema.firewalls import capacity_models
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import Transaction, one_line
+from orchestrator.wire.firewalls import Plane
 
 _MOST_MEASUREMENTS = 10_000
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family
@@ -18,7 +17,7 @@ from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.health import Health
 from orchestrator.scaling.lifecycle import MemberState, Patience
-from orchestrator.wire.firewalls import Load
+from orchestrator.wire.firewalls import Load, Plane
 from orchestrator.wire.points import PointState
 
 _MOST_MEMBERS = 256

@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_column, select
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.store.events import Events
 from orchestrator.store.records import FirewallRecord, FirewallSeen
@@ -19,7 +18,7 @@ from orchestrator.store.schema.firewalls import EDGE
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
-from orchestrator.wire.firewalls import Load
+from orchestrator.wire.firewalls import Load, Plane
 
 _LONGEST_TROUBLE = 1024
 

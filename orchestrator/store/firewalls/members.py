@@ -13,7 +13,6 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, delete, insert, select, update
 
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.scaling.health import Health
 from orchestrator.scaling.lifecycle import COMING, ENDING, MemberState, Step
@@ -25,7 +24,7 @@ from orchestrator.store.schema.core import enforcers, firewall_loads, hosts, poi
 from orchestrator.store.schema.firewalls import fleet_members, fleets
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import Transaction
-from orchestrator.wire.firewalls import Load
+from orchestrator.wire.firewalls import Load, Plane
 from orchestrator.wire.points import PointState
 
 _GONE_KEPT = 200

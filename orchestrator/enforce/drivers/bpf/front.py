@@ -30,7 +30,6 @@ import numpy as np
 import structlog
 
 from orchestrator.compile.filters.cacherows import FLOWCACHE, CacheRow, cache_table, families, read_table
-from orchestrator.compile.filters.filterrows import Plane
 from orchestrator.compile.filters.legs import GUARD_TABLE, NO_LEGS, Legs
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Stamp
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
@@ -42,6 +41,7 @@ from orchestrator.enforce.drivers.nftables.scripts import NAMES
 from orchestrator.errors import Missing
 from orchestrator.policy.addresses import Family
 from orchestrator.program.flows import FlowTable
+from orchestrator.wire.firewalls import Plane
 
 _OURS: Mapping[Plane, tuple[str, ...]] = {
     Plane.NFTABLES: (*NAMES, *PAIR_TABLES),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.compile.filters.filterrows import CLOSED, FILTERS, Plane
+from orchestrator.compile.filters.filterrows import CLOSED, FILTERS
 from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.enforce.driver import Stamp
@@ -23,6 +23,7 @@ from orchestrator.enforce.drivers.filters.stamp import read_stamp, stamp_words
 from orchestrator.enforce.drivers.iptables.listing import SavedRule, SavedTable, normal_rule, read_saved
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
+from orchestrator.wire.firewalls import Plane
 
 STAMP_CHAIN = "aclflow"
 _OURS = re.compile(r"(?:whole|later|opens|ours|errors(?:_\d+)?|(?:egress|ingress)_\d+(?:_later)?)\Z")

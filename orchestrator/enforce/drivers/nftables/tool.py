@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orchestrator.compile.filters.filterrows import FILTERS, Plane
+from orchestrator.compile.filters.filterrows import FILTERS
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.nftables.words import IP
 from orchestrator.enforce.driver import Stamp
@@ -23,6 +23,7 @@ from orchestrator.enforce.drivers.nftables.listing import normal_object, read_ta
 from orchestrator.enforce.drivers.nftables.scripts import incremental
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
+from orchestrator.wire.firewalls import Plane
 
 _MINE = FILTERS[Plane.NFTABLES]
 _NO_TABLE = "No such file or directory"

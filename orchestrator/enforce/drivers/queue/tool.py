@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.compile.filters.filterrows import CLOSED, FILTERS, Plane
+from orchestrator.compile.filters.filterrows import CLOSED, FILTERS
 from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.filters.queuerows import QUEUE, QueueRow, read_name, read_row
@@ -28,6 +28,7 @@ from orchestrator.enforce.drivers.queue.engine import Engine, Setup
 from orchestrator.enforce.drivers.queue.machine import LinuxMachine, Machine
 from orchestrator.errors import BadInput, Refused
 from orchestrator.policy.addresses import Family
+from orchestrator.wire.firewalls import Plane
 
 _MINE = FILTERS[Plane.QUEUE]
 _FAMILIES = {of: family for family, of in _MINE.items()}
