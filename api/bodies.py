@@ -72,13 +72,13 @@ class _HeldBody:
     def counting(self, receive: Receive) -> Receive:
         """Return `receive` with what it brings counted."""
 
-        async def counted() -> Message:
+        async def receive_counted() -> Message:
             message = await receive()
             if message.get("body"):
                 self._add(len(message["body"]))
             return message
 
-        return counted
+        return receive_counted
 
     def release(self) -> None:
         """Count the body no more: the request was answered."""
@@ -122,7 +122,7 @@ def counting(receive: Receive, limit_bytes: int) -> Receive:
     """
     read = 0
 
-    async def counted() -> Message:
+    async def receive_counted() -> Message:
         nonlocal read
         message = await receive()
         read += len(message.get("body", b""))
@@ -130,7 +130,7 @@ def counting(receive: Receive, limit_bytes: int) -> Receive:
             raise HTTPException(413, too_large(limit_bytes))
         return message
 
-    return counted
+    return receive_counted
 
 
 def too_large(limit_bytes: int) -> str:

@@ -59,10 +59,10 @@ class SmallBody(Lean):
         handle = super().get_route_handler()
         model = _model_of(self)
 
-        async def answered(request: Request) -> Response:
+        async def answer_json(request: Request) -> Response:
             return await handle(_JsonRequest(request.scope, request.receive, model))
 
-        return answered
+        return answer_json
 
 
 def _model_of(route: Lean) -> type[BaseModel] | None:

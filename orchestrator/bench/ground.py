@@ -111,18 +111,18 @@ class _Arrivals:
         self.channels: dict[int, Channel] = {}
         self.changed = threading.Condition()
 
-    def connected(self, channel: Channel) -> None:
+    def switch_connected(self, channel: Channel) -> None:
         with self.changed:
             self.channels[channel.datapath_id] = channel
             self.changed.notify_all()
 
-    def disconnected(self, channel: Channel) -> None:
+    def switch_disconnected(self, channel: Channel) -> None:
         """The suite's next exchange says so."""
 
     def ports_changed(self, channel: Channel) -> None:
         """No port changes while a suite runs."""
 
-    def demoted(self, channel: Channel) -> None:
+    def switch_demoted(self, channel: Channel) -> None:
         """Nobody else commands the lab's switches."""
 
     def seen(self, channel: Channel, message: bytes) -> None:

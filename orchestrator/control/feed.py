@@ -117,7 +117,7 @@ class Feed:
         that came since.
         """
 
-        async def found() -> Feeding | bool | None:
+        async def find_events() -> Feeding | bool | None:
             if self._closed:
                 return False
             head = self._head
@@ -128,7 +128,7 @@ class Feed:
             page = await asyncio.to_thread(self._page, event_id, head, tenant)
             return page if page.events or page.missed or page.upto != event_id else None
 
-        found_now = await self._signal.until(found, wait_s, gather_s=gather_s)
+        found_now = await self._signal.until(find_events, wait_s, gather_s=gather_s)
         return found_now if isinstance(found_now, Feeding) else None
 
     def _heard(self, committed: Committed) -> None:

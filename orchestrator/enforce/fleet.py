@@ -132,7 +132,7 @@ class Fleet:
 
     # ----------------------------------------------------------------------------------------- what happens to switches
 
-    def connected(self, channel: Channel) -> None:
+    def switch_connected(self, channel: Channel) -> None:
         """Take a new switch.
 
         One whose certificate is of another host than its datapath id is passed over: it must not take the place of the
@@ -157,7 +157,7 @@ class Fleet:
             log.warning("switch.unknown", datapath=f"{channel.datapath_id:016x}")
             self._on_stranger()
 
-    def disconnected(self, channel: Channel) -> None:
+    def switch_disconnected(self, channel: Channel) -> None:
         """A connection is gone."""
         with self._lock:
             if self._twins.get(channel.datapath_id) is channel:
@@ -170,13 +170,13 @@ class Fleet:
                 self.members[channel.datapath_id].loop.detach(device)
             waiting = self._twins.pop(channel.datapath_id, None)
         if waiting is not None and not waiting.closed:
-            self.connected(waiting)
+            self.switch_connected(waiting)
 
     def ports_changed(self, channel: Channel) -> None:
         """A switch's ports have other names or numbers."""
         self._pass_on(channel, Loop.ports_changed)
 
-    def demoted(self, channel: Channel) -> None:
+    def switch_demoted(self, channel: Channel) -> None:
         """Another controller leads a switch."""
         self._pass_on(channel, Loop.give_way)
 

@@ -175,11 +175,14 @@ def chaos(
     with Interrupts(), Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("starting", total=1.0)
 
-        def told(what: str, part: float, sent: int) -> None:
+        def show_progress(what: str, part: float, sent: int) -> None:
             bars.update(task, completed=part, description=f"{sent / 1e6:.2f} million packets; {escape(what)}")
 
         report = run_chaos(
-            Layout(prefix), Wishes(seed, seconds, store, only=only), told, lambda what: told(what, 0.0, 0)
+            Layout(prefix),
+            Wishes(seed, seconds, store, only=only),
+            show_progress,
+            lambda what: show_progress(what, 0.0, 0),
         )
     text = json.dumps(report.document(), indent=2)
     if out is not None:

@@ -36,13 +36,13 @@ def create(name: str) -> None:
     In a thread, not in a forked child as `netns.create` would: a fork beside running threads may never come back.
     """
 
-    def made() -> None:
+    def make_here() -> None:
         if _LIBC.unshare(_CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), "cannot make a network namespace")
         netns.attach(name, "thread-self")
 
     with ThreadPoolExecutor(max_workers=1) as pool:
-        pool.submit(made).result()
+        pool.submit(make_here).result()
 
 
 def remove(name: str) -> None:
@@ -65,12 +65,12 @@ def inside(name: str, call: Callable[[], Result]) -> Result:
     Raises NotFound where there is none of that name.
     """
 
-    def entered() -> Result:
+    def call_inside() -> Result:
         enter(name)
         return call()
 
     with ThreadPoolExecutor(max_workers=1) as pool:
-        return pool.submit(entered).result()
+        return pool.submit(call_inside).result()
 
 
 def enter(name: str) -> None:

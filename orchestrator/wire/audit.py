@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import describe, document
 
 _GENESIS = b"aclflow audit chain "
 _ANCHOR = "aclflow audit anchor"
@@ -34,18 +34,18 @@ class AuditEntry:
     chain: str
     number: int
     time: dt.datetime
-    who: str = described("role and number of a token, as member:3; 'service' itself; 'unknown'", examples=["admin:1"])
-    address: str = described("where the request came from; tenants are shown their own requests' alone")
-    kind: str = described("that of the event about the same change; or request.refused, request.failed, audit.*")
-    subject: str = described("what it was done to; of refused requests, the first one's path")
-    tenant: int | None = described("the number of the tenant that it is about")
+    who: str = describe("role and number of a token, as member:3; 'service' itself; 'unknown'", examples=["admin:1"])
+    address: str = describe("where the request came from; tenants are shown their own requests' alone")
+    kind: str = describe("that of the event about the same change; or request.refused, request.failed, audit.*")
+    subject: str = describe("what it was done to; of refused requests, the first one's path")
+    tenant: int | None = describe("the number of the tenant that it is about")
     domain: str | None
-    result: str = described("done, refused or failed")
-    before: str | None = described("SHA-256 of what the change took away; null: nothing, or not known")
-    after: str | None = described("SHA-256 of what the change put there")
+    result: str = describe("done, refused or failed")
+    before: str | None = describe("SHA-256 of what the change took away; null: nothing, or not known")
+    after: str | None = describe("SHA-256 of what the change put there")
     detail: Mapping[str, Any]
-    text: str = described("the detail as it is hashed")
-    hash: str = described("SHA-256 of the entry and of the hash before it")
+    text: str = describe("the detail as it is hashed")
+    hash: str = describe("SHA-256 of the entry and of the hash before it")
 
     def link(self, previous: bytes) -> bytes:
         """Return the hash that this entry must have after one with the hash `previous`."""
@@ -84,7 +84,7 @@ class AuditAnchor:
     number: int
     hash: str
     time: dt.datetime
-    key: str = described("the public key (Ed25519, hexadecimal) that signed it")
+    key: str = describe("the public key (Ed25519, hexadecimal) that signed it")
     signature: str
 
     def signed_bytes(self) -> bytes:

@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 Class = TypeVar("Class", bound=type)
 
 
-def described(text: str, *, default: Any = MISSING, **limits: Any) -> Any:
+def describe(text: str, *, default: Any = MISSING, **limits: Any) -> Any:
     """Declare a field with a description and limits for OpenAPI.
 
     `limits` are those that JSON schema knows (`ge`, `pattern`).
@@ -19,7 +19,7 @@ def described(text: str, *, default: Any = MISSING, **limits: Any) -> Any:
     return field(default=default, metadata={"description": text, **limits})
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field, described))
+@dataclass_transform(frozen_default=True, field_specifiers=(field, describe))
 def document(*, kw_only: bool = False) -> Callable[[Class], Class]:
     """Make a class a document: a frozen dataclass with slots."""
 
@@ -53,24 +53,24 @@ class Proposal:
     """A change that goes out when another person has approved it."""
 
     id: str
-    kind: ProposalKind = described("what is to change: a tenant's list, operator rules, or what asks for approval")
+    kind: ProposalKind = describe("what is to change: a tenant's list, operator rules, or what asks for approval")
     domain: str
-    tenant: str | None = described("whose list is to change; null for what is the domain's")
-    state: ProposalState = described("`ended`: nobody decided in time")
+    tenant: str | None = describe("whose list is to change; null for what is the domain's")
+    state: ProposalState = describe("`ended`: nobody decided in time")
     author: str
-    person: str = described("who bears the author's token: anybody else may approve")
-    made_by: str | None = described("another person that made the author's token", default=None)
+    person: str = describe("who bears the author's token: anybody else may approve")
+    made_by: str | None = describe("another person that made the author's token", default=None)
     created: dt.datetime
-    expires: dt.datetime = described("until when it can be approved")
-    base_version: int = described("the version that it was made from")
-    has_moved: bool = described("whether there is a newer version than that: then it cannot be approved any more")
+    expires: dt.datetime = describe("until when it can be approved")
+    base_version: int = describe("the version that it was made from")
+    has_moved: bool = describe("whether there is a newer version than that: then it cannot be approved any more")
     comment: str = ""
-    confirm_s: int | None = described("seconds in which the change is to be confirmed once it is out", default=None)
-    digest: str = described("SHA-256 of what is to be so")
+    confirm_s: int | None = describe("seconds in which the change is to be confirmed once it is out", default=None)
+    digest: str = describe("SHA-256 of what is to be so")
     decided_by: str | None = None
-    decided_by_name: str = described("how that one was called then: what the token was described as", default="")
+    decided_by_name: str = describe("how that one was called then: what the token was described as", default="")
     decided: dt.datetime | None = None
-    reason: str = described("why it was rejected", default="")
+    reason: str = describe("why it was rejected", default="")
 
     def by(self) -> str:
         """Return its author in words: ``ann (member 3)``."""
@@ -85,8 +85,8 @@ class Proposal:
 class Approvals:
     """The changes of a domain that go out only when another person has approved it."""
 
-    operator_rules: bool = described("its operator rules, and how replies get back in")
-    tenants: tuple[str, ...] = described("the tenants whose lists need approval, in the order of their ids")
+    operator_rules: bool = describe("its operator rules, and how replies get back in")
+    tenants: tuple[str, ...] = describe("the tenants whose lists need approval, in the order of their ids")
 
 
 @document(kw_only=True)
@@ -98,8 +98,8 @@ class Written:
 
     version: int
     generation: int
-    changed: bool = described("false when all was so before")
-    proposal: Proposal | None = described(
+    changed: bool = describe("false when all was so before")
+    proposal: Proposal | None = describe(
         "where another person must approve it first: nothing has changed yet", default=None
     )
 

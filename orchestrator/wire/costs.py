@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from orchestrator.wire.common import Written, described, document
+from orchestrator.wire.common import Written, describe, document
 
 
 @document()
@@ -12,9 +12,9 @@ class ListCost:
     """Cost of one direction of a list on a switch, with return traffic."""
 
     rules: int
-    flows: int = described("flow entries")
-    levels: int = described("priorities that rules which overlap one another need")
-    shapes: int = described("hash tables that the first packet of a flow may be looked up in")
+    flows: int = describe("flow entries")
+    levels: int = describe("priorities that rules which overlap one another need")
+    shapes: int = describe("hash tables that the first packet of a flow may be looked up in")
 
 
 @document()
@@ -26,18 +26,18 @@ class TcamCost:
 
     ipv4_entries: int
     ipv6_entries: int
-    slots: int = described("of 160 bits: an IPv4 entry takes one, an IPv6 entry four")
+    slots: int = describe("of 160 bits: an IPv4 entry takes one, an IPv6 entry four")
 
 
 @document()
 class FirewallCost:
     """Cost of a whole list on a firewall VNF, with return traffic and defaults."""
 
-    iptables_lines: int = described("a packet meets them one after the other")
+    iptables_lines: int = describe("a packet meets them one after the other")
     nftables_lines: int
-    nftables_elements: int = described("lines that are elements of maps")
-    nftables_lookups: int = described("lookups in maps of one packet, on the dearest way")
-    nftables_rules: int = described("rules that one packet meets, on the dearest way")
+    nftables_elements: int = describe("lines that are elements of maps")
+    nftables_lookups: int = describe("lookups in maps of one packet, on the dearest way")
+    nftables_rules: int = describe("rules that one packet meets, on the dearest way")
 
 
 @document()
@@ -50,9 +50,9 @@ class Cost:
     ingress: ListCost
     egress: ListCost
     tcam: TcamCost
-    firewall: FirewallCost | None = described("null where it was not asked, or took too long to tell")
+    firewall: FirewallCost | None = describe("null where it was not asked, or took too long to tell")
     most_levels: int
-    widest_rule: str | None = described("the rule that needs the most flow entries")
+    widest_rule: str | None = describe("the rule that needs the most flow entries")
     widest_rule_flows: int
 
 
@@ -64,4 +64,4 @@ class WrittenList(Written):
     """
 
     cost: Cost | None = None
-    confirm_by: dt.datetime | None = described("when it goes back by itself unless it is confirmed", default=None)
+    confirm_by: dt.datetime | None = describe("when it goes back by itself unless it is confirmed", default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import describe, document
 
 ReturnTrafficWord = Literal["established", "explicit", "path-mtu", "tracked"]
 
@@ -26,9 +26,9 @@ class Domain:
     """A security domain: hosts that hold the same rules."""
 
     id: str
-    return_traffic: ReturnTrafficWord = described(RETURN_TRAFFIC)
-    path_mtu_rate: int = described(PATH_MTU_LIMIT)
-    untracked: tuple[str, ...] = described("kinds of enforcement points that stay at `established` where it is tracked")
+    return_traffic: ReturnTrafficWord = describe(RETURN_TRAFFIC)
+    path_mtu_rate: int = describe(PATH_MTU_LIMIT)
+    untracked: tuple[str, ...] = describe("kinds of enforcement points that stay at `established` where it is tracked")
     generation: int
     version: int
     created: dt.datetime
@@ -64,8 +64,8 @@ class HostEndpoints:
     """
 
     host: str
-    state: str | None = described("what was reported of the host last; null: nothing")
-    generation: int | None = described("what it was read back at; null unless its state is `enforced`")
+    state: str | None = describe("what was reported of the host last; null: nothing")
+    generation: int | None = describe("what it was read back at; null unless its state is `enforced`")
     endpoints: tuple[str, ...]
 
 

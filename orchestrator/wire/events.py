@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.eventkinds import KINDS
-from orchestrator.wire.common import author_in_words, described, document
+from orchestrator.wire.common import author_in_words, describe, document
 
 _AUTHOR = frozenset({"by", "by_name"})
 
@@ -18,9 +18,9 @@ class Event:
 
     id: int
     time: dt.datetime
-    kind: str = described("clients pass over kinds that they do not know", examples=list(KINDS))
-    subject: str = described("the id of the tenant, the domain or the token that it is about")
-    detail: Mapping[str, Any] = described("`by` is its author, `by_name` what their token was described as then")
+    kind: str = describe("clients pass over kinds that they do not know", examples=list(KINDS))
+    subject: str = describe("the id of the tenant, the domain or the token that it is about")
+    detail: Mapping[str, Any] = describe("`by` is its author, `by_name` what their token was described as then")
 
     def by(self) -> str:
         """Return its author in words, ``Ann (member 3)``; empty where nobody is named."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
-from orchestrator.wire.common import author_in_words, described, document
+from orchestrator.wire.common import author_in_words, describe, document
 
 Word = Literal["permit", "deny"]
 
@@ -45,11 +45,11 @@ class JudgedExpectation:
     """
 
     text: str
-    place: str = described("the file or text, and the line")
-    kept: bool = described("every packet is decided as expected")
-    witness: str | None = described("the packet in words")
-    packet: SamplePacket | None = described("the same, for programs")
-    decided: tuple[AskedList, ...] = described("who decided it, in the order in which they were asked")
+    place: str = describe("the file or text, and the line")
+    kept: bool = describe("every packet is decided as expected")
+    witness: str | None = describe("the packet in words")
+    packet: SamplePacket | None = describe("the same, for programs")
+    decided: tuple[AskedList, ...] = describe("who decided it, in the order in which they were asked")
 
 
 @document()
@@ -74,8 +74,8 @@ class KeptExpectations:
     text: str
     author: str
     created: dt.datetime | None
-    version: int = described("grows with each change of them; 0 where there are none")
-    author_name: str = described("how its author was called then: what the token was described as", default="")
+    version: int = describe("grows with each change of them; 0 where there are none")
+    author_name: str = describe("how its author was called then: what the token was described as", default="")
 
     def by(self) -> str:
         """Return its author in words: ``Ann (member 3)``."""
@@ -95,9 +95,9 @@ class SharedDraft:
     author: str
     created: dt.datetime
     expires: dt.datetime
-    base_version: int = described("the version of the list that it was begun from")
+    base_version: int = describe("the version of the list that it was begun from")
     message: str
-    author_name: str = described("how its author was called then: what the token was described as", default="")
+    author_name: str = describe("how its author was called then: what the token was described as", default="")
 
     def by(self) -> str:
         """Return its author in words: ``Ann (member 3)``."""

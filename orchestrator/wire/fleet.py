@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import describe, document
 
 
 @document(kw_only=True)
@@ -26,7 +26,7 @@ class FleetMember:
     well: bool
     served: dt.datetime | None
     address: str | None
-    capped: str | None = described("by what its capacity is held down, where something does")
+    capped: str | None = describe("by what its capacity is held down, where something does")
     packets_pps: int | None
     bits_bps: int | None
     cpu_permille: int | None
@@ -38,9 +38,9 @@ class FleetMember:
 class Prediction:
     """Shares of a VNF's processors, means over those that serve."""
 
-    busy: float = described("in use")
-    predicted: float = described("needed for what they carry, by the capacity model")
-    error: float | None = described("predicted / busy - 1; null: too idle to tell")
+    busy: float = describe("in use")
+    predicted: float = describe("needed for what they carry, by the capacity model")
+    error: float | None = describe("predicted / busy - 1; null: too idle to tell")
 
     def in_words(self) -> str:
         """For people."""
@@ -63,11 +63,11 @@ class Fleet:
     wanted: int | None
     because: str
     looked: dt.datetime | None
-    model: int | None = described("the version of the capacity model that it was decided by")
-    prediction: Prediction | None = described(
+    model: int | None = describe("the version of the capacity model that it was decided by")
+    prediction: Prediction | None = describe(
         "whether the capacity model that counts now holds; null: there is none, or no VNF serves"
     )
-    cloud: str | None = described("what sort of cloud makes its VNFs; null: this service has none")
+    cloud: str | None = describe("what sort of cloud makes its VNFs; null: this service has none")
     members: tuple[FleetMember, ...]
 
 
@@ -118,11 +118,11 @@ class CapacityVersion:
     base_s: float
     per_rule_s: float
     per_octet_s: float
-    error: float | None = described(
+    error: float | None = describe(
         "relative error of a prediction, 90th percentile, each measurement predicted by the others"
     )
     most_rules: int
-    current: bool = described("whether it counts for its plane")
+    current: bool = describe("whether it counts for its plane")
 
 
 @document()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import describe, document
 
 TierWord = Literal["host", "server", "edge"]
 
@@ -25,7 +25,7 @@ class Hits:
 
     packets: int
     bytes: int
-    resets: int = described("how often a counter went before it was read; each may have cost some packets")
+    resets: int = describe("how often a counter went before it was read; each may have cost some packets")
     last_hit: dt.datetime | None
     packets_per_s: float
     bits_per_s: float
@@ -57,8 +57,8 @@ class RuleHits(Hits):
     """Counts of one rule so far."""
 
     rule: str
-    lifted: bool = described("whether it stands above its list")
-    history: tuple[HitStretch, ...] | None = described("where a resolution was asked for", default=None)
+    lifted: bool = describe("whether it stands above its list")
+    history: tuple[HitStretch, ...] | None = describe("where a resolution was asked for", default=None)
 
 
 @document(kw_only=True)
@@ -87,8 +87,8 @@ class DomainHits:
 
     tier: TierWord
     items: tuple[DomainRuleHits, ...]
-    rules: int = described("of the whole domain")
-    packets_per_s: float = described("of all these")
+    rules: int = describe("of the whole domain")
+    packets_per_s: float = describe("of all these")
     bits_per_s: float
 
 
@@ -100,11 +100,11 @@ class Lapse:
     """
 
     at: dt.datetime
-    kind: str = described(
+    kind: str = describe(
         "claimed (another enforcement point went on), renewed or vanished (entries were replaced or gone"
         " without our doing), unread (removed by a change too large to read them first)"
     )
-    entries: int = described("how many flow entries; 0: any")
+    entries: int = describe("how many flow entries; 0: any")
     within_s: float
 
 
@@ -118,7 +118,7 @@ class UnusedRule:
     rule: str
     watched_since: dt.datetime
     watched_s: float
-    last_hit: dt.datetime | None = described("null: nothing met it ever since it is watched")
+    last_hit: dt.datetime | None = describe("null: nothing met it ever since it is watched")
     resets: int
 
 
@@ -128,13 +128,13 @@ class Unused:
 
     tier: TierWord
     idle_s: float
-    watched_since: dt.datetime | None = described("of the domain; null: no host is counted yet")
-    rules: int = described("of the whole list")
-    never: float = described("the share of rules that nothing ever met")
-    idle: float = described("the share of rules that nothing met within `idle_s`, the others included")
-    too_young: int = described("rules that are watched for less than `idle_s`, and so are not listed")
+    watched_since: dt.datetime | None = describe("of the domain; null: no host is counted yet")
+    rules: int = describe("of the whole list")
+    never: float = describe("the share of rules that nothing ever met")
+    idle: float = describe("the share of rules that nothing met within `idle_s`, the others included")
+    too_young: int = describe("rules that are watched for less than `idle_s`, and so are not listed")
     items: tuple[UnusedRule, ...]
-    lapses: tuple[Lapse, ...] = described("gaps in counting since then, the latest first; at most 100")
+    lapses: tuple[Lapse, ...] = describe("gaps in counting since then, the latest first; at most 100")
 
 
 @document()
@@ -165,13 +165,13 @@ class HitSummary:
     tier: TierWord
     permitted: int
     denied: int
-    denied_ahead: int = described(
+    denied_ahead: int = describe(
         "dropped by firewall servers and VNFs, ahead of the hosts: no part of `denied`, for no host saw"
         " them; 0 where another tier than the hosts' was asked for"
     )
     rules: int
-    unused: int = described("rules that decided nothing so far, on hosts or ahead of them")
-    busiest: tuple[BusyRule, ...] = described(
+    unused: int = describe("rules that decided nothing so far, on hosts or ahead of them")
+    busiest: tuple[BusyRule, ...] = describe(
         "the rules that decided most, most first; what they denied ahead of the hosts is added"
     )
     history: tuple[VerdictStretch, ...]

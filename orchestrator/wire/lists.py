@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
-from orchestrator.wire.common import author_in_words, described, document
+from orchestrator.wire.common import author_in_words, describe, document
 from orchestrator.wire.costs import WrittenList
 
 FindingKind = Literal[
@@ -20,7 +20,7 @@ class EditedRules:
     """The rules that a version edited in one way."""
 
     count: int
-    names: tuple[str, ...] = described("the first of them; none where a version edited very many")
+    names: tuple[str, ...] = describe("the first of them; none where a version edited very many")
 
     def text(self) -> str:
         """Return them in words: ``'web', 'dns' and 3 more rules``."""
@@ -39,8 +39,8 @@ class VersionChanges:
     removed: EditedRules
     changed: EditedRules
     moved: EditedRules
-    groups: tuple[str, ...] = described("address groups that are new, other or gone")
-    defaults: tuple[WayWord, ...] = described("directions with another default action")
+    groups: tuple[str, ...] = describe("address groups that are new, other or gone")
+    defaults: tuple[WayWord, ...] = describe("directions with another default action")
 
     def text(self) -> str:
         """Return it in words: ``adds 'web'; changes 'dns'; deletes 12 rules``."""
@@ -63,11 +63,11 @@ class AclVersion:
 
     version: int
     author: str
-    author_name: str = described("how its author was called then: what the token was described as")
+    author_name: str = describe("how its author was called then: what the token was described as")
     created: dt.datetime
     rules: int
-    comment: str = described("what its author says about it")
-    changes: VersionChanges | None = described("null for the oldest version that is known")
+    comment: str = describe("what its author says about it")
+    changes: VersionChanges | None = describe("null for the oldest version that is known")
 
     def by(self) -> str:
         """Return its author in words: ``Ann (member 3)``."""
@@ -92,12 +92,12 @@ class ChangedTraffic:
 
     direction: WayWord
     becomes: Literal["permit", "deny"]
-    rule: str | None = described("the draft's line; null for its default")
-    rule_before: str | None = described("the list's line; null for its default")
+    rule: str | None = describe("the draft's line; null for its default")
+    rule_before: str | None = describe("the list's line; null for its default")
     packets: int
     octets: int
     peers_in_all: int
-    peers: tuple[PeerTraffic, ...] = described("those with the most packets")
+    peers: tuple[PeerTraffic, ...] = describe("those with the most packets")
 
 
 @document(kw_only=True)
@@ -107,11 +107,11 @@ class DraftTraffic:
     Records are a sample: packets that rules with `log` decided, within the tenant's measure.
     """
 
-    packets: int = described("so many recorded packets were put to both lists")
-    since: dt.datetime | None = described("when the oldest of them was seen; null where there is none")
+    packets: int = describe("so many recorded packets were put to both lists")
+    since: dt.datetime | None = describe("when the oldest of them was seen; null where there is none")
     newly_permitted: int
     newly_denied: int
-    changes: tuple[ChangedTraffic, ...] = described("by rule, those with the most packets")
+    changes: tuple[ChangedTraffic, ...] = describe("by rule, those with the most packets")
 
 
 @document()
@@ -119,7 +119,7 @@ class Unconfirmed:
     """A change of a list that is reverted unless it is confirmed in time."""
 
     version: int
-    back_to: int = described("the version that comes back")
+    back_to: int = describe("the version that comes back")
     until: dt.datetime
 
 
@@ -129,13 +129,13 @@ class Waiver:
 
     id: int
     kind: FindingKind
-    rules: tuple[str, ...] = described("the rule that the finding is said of; both rules of a conflict")
-    group: str | None = described("the address group, where one is meant")
+    rules: tuple[str, ...] = describe("the rule that the finding is said of; both rules of a conflict")
+    group: str | None = describe("the address group, where one is meant")
     author: str
     reason: str
     created: dt.datetime
-    ends: dt.datetime = described("from then on the finding counts again")
-    author_name: str = described("how its author was called then: what the token was described as", default="")
+    ends: dt.datetime = describe("from then on the finding counts again")
+    author_name: str = describe("how its author was called then: what the token was described as", default="")
 
     def by(self) -> str:
         """Return its author in words: ``Ann (member 3)``."""
@@ -146,11 +146,11 @@ class Waiver:
 class AddedWaiver(Waiver):
     """A waiver just added, and the one that it takes the place of."""
 
-    replaced: Waiver | None = described("the older waiver of the same finding, which is gone", default=None)
+    replaced: Waiver | None = describe("the older waiver of the same finding, which is gone", default=None)
 
 
 @document(kw_only=True)
 class Restored(WrittenList):
     """Outcome of taking a version back."""
 
-    left_out: tuple[str, ...] = described("rules of that version whose time is over", default=())
+    left_out: tuple[str, ...] = describe("rules of that version whose time is over", default=())

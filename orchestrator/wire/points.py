@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import describe, document
 
 
 class PointState(enum.Enum):
@@ -41,4 +41,4 @@ class Enforcer:
     epoch: int
     created: dt.datetime
     last_seen: dt.datetime | None
-    hosts: tuple[str, ...] = described("the switches that it speaks for alone; none: what its kind and name allow")
+    hosts: tuple[str, ...] = describe("the switches that it speaks for alone; none: what its kind and name allow")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import describe, document
 
 ConcernWord = Literal["behind", "silent", "drifted", "refused", "disconnected", "uncompiled", "quota", "certificate"]
 NEAR_A_QUOTA = "80 % of it used, or one left"
@@ -24,10 +24,10 @@ class Concern:
 
     kind: ConcernWord
     domain: str
-    name: str = described("the host, the enforcement point, the domain, the tenant or the bearer of the certificate")
+    name: str = describe("the host, the enforcement point, the domain, the tenant or the bearer of the certificate")
     text: str
-    since: dt.datetime | None = described("since when, or when a certificate ends; null where nobody knows")
-    command: str = described("a command that helps")
+    since: dt.datetime | None = describe("since when, or when a certificate ends; null where nobody knows")
+    command: str = describe("a command that helps")
 
 
 @document(kw_only=True)
@@ -38,7 +38,5 @@ class Status:
     domains: int
     hosts: int
     tenants: int
-    last_backup: dt.datetime | None = described(
-        "when the database was backed up last; null: nobody knows", default=None
-    )
-    concerns: tuple[Concern, ...] = described("by kind, the worst kind first; none: all is in force")
+    last_backup: dt.datetime | None = describe("when the database was backed up last; null: nobody knows", default=None)
+    concerns: tuple[Concern, ...] = describe("by kind, the worst kind first; none: all is in force")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import describe, document
 from orchestrator.wire.domains import ReturnTrafficWord
 from orchestrator.wire.lists import Unconfirmed
 
@@ -16,10 +16,10 @@ class Limits:
 
     rules: int | None
     flows: int | None
-    stored_bytes: int | None = described("of the list and its history; the oldest versions go first", default=None)
-    versions: int | None = described("how many are kept", default=None)
-    streams: int | None = described("of events that are open at one service; null: 64", default=None)
-    analysis_seconds: int | None = described("for which a service looks at the list in a minute", default=None)
+    stored_bytes: int | None = describe("of the list and its history; the oldest versions go first", default=None)
+    versions: int | None = describe("how many are kept", default=None)
+    streams: int | None = describe("of events that are open at one service; null: 64", default=None)
+    analysis_seconds: int | None = describe("for which a service looks at the list in a minute", default=None)
 
 
 @document()
@@ -28,9 +28,9 @@ class Used:
 
     rules: int
     flows: int | None
-    stored_bytes: int | None = described("what the list and its history take up", default=None)
-    streams: int | None = described("of events that are open at this service", default=None)
-    analysis_seconds: float | None = described("for which this service looked at it in the last minute", default=None)
+    stored_bytes: int | None = describe("what the list and its history take up", default=None)
+    streams: int | None = describe("of events that are open at this service", default=None)
+    analysis_seconds: float | None = describe("for which this service looked at it in the last minute", default=None)
 
 
 @document(kw_only=True)
@@ -72,10 +72,10 @@ class InForce:
 
     version: int
     state: Literal["in force", "behind"]
-    since: dt.datetime = described("when the last host reached it; or since when a host is behind")
+    since: dt.datetime = describe("when the last host reached it; or since when a host is behind")
     hosts: int
-    late: int = described("how many hosts are behind")
-    behind: tuple[str, ...] | None = described("which hosts; null where the caller is not told")
+    late: int = describe("how many hosts are behind")
+    behind: tuple[str, ...] | None = describe("which hosts; null where the caller is not told")
 
     def text(self) -> str:
         """The same in words: ``in force since 2026-11-24 12:00 UTC``, ``behind: host1, host2, since ...``."""
@@ -92,8 +92,8 @@ class SeenTenant(Tenant):
 
     used: Used
     in_force: InForce
-    return_traffic: ReturnTrafficWord = described("how its domain lets replies in")
-    unconfirmed: Unconfirmed | None = described("the change of the list that waits to be confirmed", default=None)
+    return_traffic: ReturnTrafficWord = describe("how its domain lets replies in")
+    unconfirmed: Unconfirmed | None = describe("the change of the list that waits to be confirmed", default=None)
 
 
 @document(kw_only=True)
@@ -121,7 +121,7 @@ class CreatedTenants:
     """Tenants that were created together, and the generation that holds them all."""
 
     domain: str
-    tenants: int = described("how many")
+    tenants: int = describe("how many")
     generation: int
 
 
@@ -138,5 +138,5 @@ class Group:
 
     name: str
     description: str
-    members: int = described("how many")
-    rules: tuple[str, ...] = described("the rules that name it, in the list's order")
+    members: int = describe("how many")
+    rules: tuple[str, ...] = describe("the rules that name it, in the list's order")

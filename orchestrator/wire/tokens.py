@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import field
 
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import describe, document
 
 
 @document(kw_only=True)
@@ -19,8 +19,8 @@ class Token:
     description: str
     created: dt.datetime
     expires: dt.datetime | None
-    person: str = described("the person that bears it; without a name, a person of its own", default="")
-    made_by: str | None = described("another person that made it, and has seen its secret", default=None)
+    person: str = describe("the person that bears it; without a name, a person of its own", default="")
+    made_by: str | None = describe("another person that made it, and has seen its secret", default=None)
 
 
 @document(kw_only=True)

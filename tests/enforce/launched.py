@@ -33,16 +33,16 @@ class Observer:
     shown: list[bytes] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def connected(self, channel: Channel) -> None:
+    def switch_connected(self, channel: Channel) -> None:
         self._note("connected", channel)
 
-    def disconnected(self, channel: Channel) -> None:
+    def switch_disconnected(self, channel: Channel) -> None:
         self._note("disconnected", channel)
 
     def ports_changed(self, channel: Channel) -> None:
         self._note("ports_changed", channel)
 
-    def demoted(self, channel: Channel) -> None:
+    def switch_demoted(self, channel: Channel) -> None:
         self._note("demoted", channel)
 
     def seen(self, channel: Channel, message: bytes) -> None:

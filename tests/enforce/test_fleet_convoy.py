@@ -158,7 +158,7 @@ class Bench:
         self.fleet.set_hosts([Host("h1", 1, "p2"), Host("h2", 2, "p2")])
         self.reporter.start()
         for slow in self.slow:
-            self.fleet.connected(slow.channel)
+            self.fleet.switch_connected(slow.channel)
 
     def report(self, _domain: str, _enforcer: int, *, points: Sequence[PointReport] = (), **_: object) -> None:
         self.reports.put({point.host: (point.generation, point.state) for point in points})
@@ -273,16 +273,16 @@ def test_a_switch_that_proves_to_be_another_host_takes_nobodys_place(bench: Benc
     """Its datapath id is only said; the certificate tells."""
     bench.start_at(program([]))
     impostor = StreamChannel(1, {}, lambda _: pytest.fail("it was written to"), hosts=frozenset({"h2"}))
-    bench.fleet.connected(impostor)
+    bench.fleet.switch_connected(impostor)
     bench.fleet.aim(Goal(program([rule(1)], generation=2)))
     bench.wait_for(2, "h1", "h2")
-    bench.fleet.disconnected(impostor)
-    bench.fleet.disconnected(bench.slow[0].channel)
-    bench.fleet.connected(impostor)
+    bench.fleet.switch_disconnected(impostor)
+    bench.fleet.switch_disconnected(bench.slow[0].channel)
+    bench.fleet.switch_connected(impostor)
     assert set(bench.fleet.devices) == {2}, "nor the place that the true one left"
-    bench.fleet.disconnected(impostor)
+    bench.fleet.switch_disconnected(impostor)
     bench.fleet.set_hosts([Host("h2", 2, "p2")])
-    bench.fleet.connected(impostor)
+    bench.fleet.switch_connected(impostor)
     bench.fleet.set_hosts([Host("h1", 1, "p2"), Host("h2", 2, "p2")])  # it was there before its host was known
     bench.fleet.aim(Goal(program([rule(2)], generation=3)))
     told = bench.wait_for(3, "h2")

@@ -126,11 +126,11 @@ def test_a_datapath_id_that_is_alive_is_not_displaced(proven: frozenset[str] | N
     found = fleet()
     first, second = channel(proven), channel(proven)
     try:
-        found.connected(first)
-        found.connected(second)
+        found.switch_connected(first)
+        found.switch_connected(second)
         assert found.devices[0x11].channel is first
         second.close()
-        found.disconnected(second)
+        found.switch_disconnected(second)
         assert found.devices[0x11].channel is first
     finally:
         found.stop()
@@ -141,10 +141,10 @@ def test_who_waits_for_a_datapath_id_has_it_when_the_first_is_gone() -> None:
     found = fleet()
     first, second = channel(), channel()
     try:
-        found.connected(first)
-        found.connected(second)
+        found.switch_connected(first)
+        found.switch_connected(second)
         first.close()
-        found.disconnected(first)
+        found.switch_disconnected(first)
         assert found.devices[0x11].channel is second
     finally:
         found.stop()

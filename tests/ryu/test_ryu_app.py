@@ -33,11 +33,11 @@ class OneSwitch:
         self.loop = Loop("host1", self.points.put, lambda *_: None, timing=Timing())
         self.device: Switch | None = None
 
-    def connected(self, channel: Channel) -> None:
+    def switch_connected(self, channel: Channel) -> None:
         self.device = Switch(channel, uplink="p2")
         self.loop.attach(self.device)
 
-    def disconnected(self, channel: Channel) -> None:
+    def switch_disconnected(self, channel: Channel) -> None:
         if self.device is not None:
             self.loop.detach(self.device)
 
@@ -45,7 +45,7 @@ class OneSwitch:
         if self.device is not None:
             self.loop.ports_changed(self.device)
 
-    def demoted(self, channel: Channel) -> None:
+    def switch_demoted(self, channel: Channel) -> None:
         if self.device is not None:
             self.loop.give_way(self.device)
 

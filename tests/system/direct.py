@@ -78,12 +78,12 @@ class Direct:
         wrong = gap.mismatch(switch.observe(), rows, gap.stamp_of(program))
         assert wrong is None, wrong.text
 
-    def connected(self, channel: Channel) -> None:
+    def switch_connected(self, channel: Channel) -> None:
         with self._changed:
             self._channels[channel.datapath_id] = channel
             self._changed.notify_all()
 
-    def disconnected(self, channel: Channel) -> None:
+    def switch_disconnected(self, channel: Channel) -> None:
         with self._changed:
             if self._channels.get(channel.datapath_id) is channel:
                 del self._channels[channel.datapath_id]
@@ -91,7 +91,7 @@ class Direct:
     def ports_changed(self, channel: Channel) -> None:
         """The driver asks the channel each time."""
 
-    def demoted(self, channel: Channel) -> None:
+    def switch_demoted(self, channel: Channel) -> None:
         raise AssertionError("nobody else commands these switches")
 
     def seen(self, channel: Channel, message: bytes) -> None:

@@ -16,7 +16,7 @@ import pytest
 import orchestrator.wire
 from orchestrator.errors import BadInput
 from orchestrator.wire.codec import decode, encode, fill, reader
-from orchestrator.wire.common import described, document
+from orchestrator.wire.common import describe, document
 
 
 class Colour(enum.Enum):
@@ -42,7 +42,7 @@ class Tree:
     planted: dt.datetime
     colour: Colour
     state: Literal["up", "down"]
-    marker: str | int | None = described("the last one", default=None)
+    marker: str | int | None = describe("the last one", default=None)
     alive: bool = True
 
 

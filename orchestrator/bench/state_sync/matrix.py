@@ -100,11 +100,11 @@ def _spend(programs: Programs, web: Web, sharing: Sharing, count: int) -> dict[s
 def _run(
     found: Matrix, programs: Programs, web: Web, sharing: Sharing, count: int, at_once: int, journal: Journal, turn: int
 ) -> None:
-    def measured() -> Downloads:
+    def measure_turn() -> Downloads:
         programs.share(sharing)
         return web.download(count, at_once)
 
-    run = Downloads.recall_or_measure(journal, f"matrix {turn}: {sharing}, {at_once} at once", measured)
+    run = Downloads.recall_or_measure(journal, f"matrix {turn}: {sharing}, {at_once} at once", measure_turn)
     if run.failed:
         raise Refused(f"{run.failed} of {count} downloads failed ({sharing}, {at_once} at once)")
     found.runs.setdefault((sharing, at_once), []).append(run)

@@ -204,14 +204,14 @@ class GuardedSearch:
     def _on_device(self, boxes: Sequence[Box], setup: Setup, in_c: Search) -> DeviceSearch | Attended:
         """Rows on the device, compared with those in C. Raises Refused, TooLarge and Hung."""
 
-        def made() -> DeviceSearch:
+        def make_search() -> DeviceSearch:
             found = DeviceSearch(self._device, self._family, boxes, setup)
             check(found, in_c, boxes)
             return found
 
         if self._patience is None:
-            return made()
-        return Attended(_within(self._patience.build_s, made), self._patience.answer_s)
+            return make_search()
+        return Attended(_within(self._patience.build_s, make_search), self._patience.answer_s)
 
 
 class OnDevice:

@@ -103,7 +103,7 @@ def hits(
 
 
 @taking
-def unused(
+def show_unused(
     tenant: TenantName,
     shown: Shown,
     days: Annotated[float, typer.Option("--days", min=0, help="For how long nothing met the rule.")] = 30.0,

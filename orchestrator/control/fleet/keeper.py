@@ -153,13 +153,13 @@ class FleetKeeper:
         Raises Busy where its lease is over: the next look takes a new one.
         """
 
-        def guarded(unit: Unit) -> None:
+        def write_guarded(unit: Unit) -> None:
             if not unit.fleets.is_keeper(self._holder):
                 self._held_until = 0.0
                 raise Busy("the lease on the fleets is over")
             work(unit)
 
-        self._units.write(guarded)
+        self._units.write(write_guarded)
 
     def _look_at_cloud(self) -> None:
         """Read the cloud where it is time to; None: not now."""

@@ -38,11 +38,11 @@ class SwitchObserver(Protocol):
     Called in the application's thread: return soon, and do not raise.
     """
 
-    def connected(self, channel: Channel) -> None:
+    def switch_connected(self, channel: Channel) -> None:
         """A switch is there and may be talked to."""
         ...
 
-    def disconnected(self, channel: Channel) -> None:
+    def switch_disconnected(self, channel: Channel) -> None:
         """The connection is gone; the channel is closed already."""
         ...
 
@@ -50,7 +50,7 @@ class SwitchObserver(Protocol):
         """`channel.ports` is new."""
         ...
 
-    def demoted(self, channel: Channel) -> None:
+    def switch_demoted(self, channel: Channel) -> None:
         """Another controller has become the switch's master."""
         ...
 
@@ -219,10 +219,10 @@ class Switches(compat.App):  # type: ignore[misc]  # the library is untyped
             return
         if event.state == compat.MAIN_DISPATCHER:
             log.info("switch.connected", datapath=f"{channel.datapath_id:016x}", address=event.datapath.address[0])
-            self._observer.connected(channel)
+            self._observer.switch_connected(channel)
         else:
             log.info("switch.disconnected", datapath=f"{channel.datapath_id:016x}")
-            self._observer.disconnected(channel)
+            self._observer.switch_disconnected(channel)
 
     @compat.on(compat.ofp_event.EventOFPPortStateChange, compat.MAIN_DISPATCHER)
     def port_changed(self, event: Any) -> None:
@@ -240,7 +240,7 @@ class Switches(compat.App):  # type: ignore[misc]  # the library is untyped
         message = event.msg
         if message.role != compat.ofproto_v1_5.OFPCR_ROLE_MASTER:
             log.warning("switch.demoted", datapath=f"{message.datapath.id:016x}", generation=message.generation_id)
-            self._observer.demoted(message.datapath.channel)
+            self._observer.switch_demoted(message.datapath.channel)
 
     @compat.on(compat.ofp_event.EventOFPErrorMsg, compat.MAIN_DISPATCHER)
     def error(self, event: Any) -> None:

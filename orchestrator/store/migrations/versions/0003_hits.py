@@ -122,7 +122,7 @@ def _move_sums() -> None:
             rows[domain, row.cookie >> _CHUNK_BITS].append((row.cookie | _MARK, *counted))
     for (domain, chunk), counts in rows.items():
         columns = list(zip(*counts, strict=True))
-        data = sum_rows(_unsigned(columns[0]), *map(_signed, columns[1:])).to_bytes()
+        data = sum_rows(_to_unsigned(columns[0]), *map(_to_signed, columns[1:])).to_bytes()
         statement = "INSERT INTO hit_totals (domain, chunk, counts) VALUES (:domain, :chunk, :counts)"
         connection.execute(sa.text(statement), {"domain": domain, "chunk": chunk, "counts": data})
     marks = sa.table("hit_marks", sa.column("domain"), *(sa.column(name) for name in _MARKS))
@@ -136,9 +136,9 @@ def _domains(query: str) -> dict[int, str]:
     return {number: domain for number, domain in op.get_bind().execute(sa.text(query))}  # noqa: C416  # rows are no pairs
 
 
-def _unsigned(column: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _to_unsigned(column: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     return np.array(column, np.uint64)
 
 
-def _signed(column: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _to_signed(column: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.array(column, np.int64)
