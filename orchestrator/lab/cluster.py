@@ -16,7 +16,6 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,7 +32,7 @@ from orchestrator.lab import namespaces, network, processes, spreader
 from orchestrator.lab.forwarders import Forwarder
 from orchestrator.lab.ovs import SWITCH, run_program
 from orchestrator.lab.pop import Lab
-from orchestrator.lab.processes import Process
+from orchestrator.lab.processes import Process, wait_until
 from orchestrator.lab.spec import LEFT, RIGHT
 from orchestrator.policy.addresses import Family, format_mac
 
@@ -166,8 +165,12 @@ def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
     processes.make_real_time(lab.state.process(SWITCH))
     lab.ovs.appctl("vlog/disable-rate-limit", "bfd")
     generation = spread(client, lab, members)
-    wait_until(lambda: client.spread(lab.spec.domain).enforced >= generation, "the switch does not spread over them")
-    wait_until(lambda: all(is_up(each) for each in members), "the switch does not find them well")
+    wait_until(
+        lambda: client.spread(lab.spec.domain).enforced >= generation,
+        "the switch does not spread over them",
+        every_s=0.1,
+    )
+    wait_until(lambda: all(is_up(each) for each in members), "the switch does not find them well", every_s=0.1)
     return members
 
 
@@ -308,12 +311,3 @@ def _is_inside(pid: int, namespace: str) -> bool:
         return Path(f"/proc/{pid}/ns/net").stat().st_ino == Path("/run/netns", namespace).stat().st_ino
     except OSError:  # it has ended
         return False
-
-
-def wait_until(condition: Callable[[], bool], otherwise: str) -> None:
-    """Wait until something is so; raise Unreachable with `otherwise` after a minute."""
-    until = time.monotonic() + _PATIENCE_S
-    while not condition():
-        if time.monotonic() > until:
-            raise Unreachable(f"after {_PATIENCE_S:.0f} s: {otherwise}")
-        time.sleep(0.1)

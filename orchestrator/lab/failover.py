@@ -20,6 +20,7 @@ from orchestrator.lab.download import BYTES_PER_S, Download, Echoes
 from orchestrator.lab.interrupts import Interrupts
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
+from orchestrator.lab.processes import wait_until
 from orchestrator.lab.screen import Screen
 from orchestrator.lab.service import ControlPlane
 from orchestrator.policy.formats.native import acl_from_json
@@ -85,7 +86,7 @@ def _kill_carrier(members: Sequence[Firewall], download: Download, echoes: Echoe
     screen.step(f"{victim.name} carries the download, and loses its power")
     died, noticed_s = cluster.kill_and_watch(victim)
     before = download.received
-    cluster.wait_until(lambda: download.received > before + _GOES_ON_BYTES, "the download does not go on")
+    wait_until(lambda: download.received > before + _GOES_ON_BYTES, "the download does not go on", every_s=0.1)
     pause_s = download.paused_since(died)
     return Death(victim.name, find_carrier(members).name, noticed_s, pause_s, echoes.count_alive(), echoes.count)
 
@@ -97,7 +98,7 @@ def _revive(members: Sequence[Firewall], dead: Sequence[str], download: Download
     for each in members:
         if each.name in dead:
             cluster.revive(each)
-    cluster.wait_until(lambda: all(map(cluster.is_up, members)), "a firewall does not serve again")
+    wait_until(lambda: all(map(cluster.is_up, members)), "a firewall does not serve again", every_s=0.1)
     whole_s = time.monotonic() - begun
     return Return(tuple(dead), whole_s, download.paused_since(begun))
 

@@ -11,12 +11,12 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.errors import Missing
+from orchestrator.errors import Missing, Unreachable
 from orchestrator.lab import namespaces
 from orchestrator.lab.layout import MARK
 
@@ -193,3 +193,12 @@ def _look(pid: int) -> tuple[str, int]:
     fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and parentheses
     state, threads, started = fields[0], int(fields[17]), int(fields[19])
     return "R" if state in _ENDED and threads > 1 else state, started
+
+
+def wait_until(holds: Callable[[], bool], otherwise: str, within_s: float = 60.0, *, every_s: float = 0.01) -> None:
+    """Return when something holds; raise Unreachable with `otherwise` where it does not in time."""
+    until = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > until:
+            raise Unreachable(f"after {within_s:.0f} s: {otherwise}")
+        time.sleep(every_s)

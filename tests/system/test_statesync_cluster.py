@@ -30,7 +30,8 @@ from system.sharing_ground import (
 )
 
 from orchestrator.bench.state_sync.programs import SECRET, Cluster
-from orchestrator.bench.state_sync.syncworld import CLIENT, MIDDLE, SERVER, SERVER4, World, wait_until
+from orchestrator.bench.state_sync.syncworld import CLIENT, MIDDLE, SERVER, SERVER4, World
+from orchestrator.lab.processes import wait_until
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.messages import Message, MessageKind, Word
 from orchestrator.statesync.states import Confirmation, Context, Level, State

@@ -10,8 +10,9 @@ import pytest
 from system.sharing_ground import REPEATED_S, SILENT_S, Ends, counted, heal, restrict, states, talks
 
 from orchestrator.bench.state_sync.programs import SECRET, Cluster
-from orchestrator.bench.state_sync.syncworld import World, wait_until
+from orchestrator.bench.state_sync.syncworld import World
 from orchestrator.errors import Unreachable
+from orchestrator.lab.processes import wait_until
 from orchestrator.statesync.messages import VERSION, Key, Word
 from orchestrator.statesync.sessions import Session
 from orchestrator.statesync.states import State

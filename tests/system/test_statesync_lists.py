@@ -13,7 +13,8 @@ import pytest
 from system.sharing_ground import Ends, counted, heal, restrict, states, talks
 
 from orchestrator.bench.state_sync.programs import Cluster
-from orchestrator.bench.state_sync.syncworld import SERVER4, World, wait_until
+from orchestrator.bench.state_sync.syncworld import SERVER4, World
+from orchestrator.lab.processes import wait_until
 from orchestrator.policy.addresses import Family, Prefix, parse_address
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import PortRange

@@ -18,9 +18,10 @@ from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Protocol, TypeVar
 
 from orchestrator.bench.ground import processor_s
-from orchestrator.bench.state_sync.syncworld import CLIENT, SERVER, SERVER4, wait_until
+from orchestrator.bench.state_sync.syncworld import CLIENT, SERVER, SERVER4
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Missing, Refused
+from orchestrator.lab.processes import wait_until
 
 Result = TypeVar("Result")
 

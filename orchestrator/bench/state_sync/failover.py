@@ -20,13 +20,13 @@ from types import MappingProxyType
 from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.state_sync.syncsizes import Sizes
-from orchestrator.bench.state_sync.syncworld import wait_until
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Refused
 from orchestrator.lab import cluster, pop, specfile
 from orchestrator.lab.cluster import Firewall
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
+from orchestrator.lab.processes import wait_until
 from orchestrator.lab.service import ControlPlane
 from orchestrator.policy.model import Acl, Action, Rule, RuleId, TenantId
 

@@ -17,8 +17,9 @@ from types import MappingProxyType
 
 from orchestrator.bench.ground import processor_s
 from orchestrator.bench.state_sync.downloads import Downloads, Web, compile_native
-from orchestrator.bench.state_sync.syncworld import World, wait_until
+from orchestrator.bench.state_sync.syncworld import World
 from orchestrator.errors import Missing
+from orchestrator.lab.processes import wait_until
 
 FIREWALLS = (1, 2, 3)
 _QUIET_S = 0.3

@@ -14,7 +14,8 @@ from itertools import combinations
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.bench.state_sync.syncworld import DATA, World, wait_until
+from orchestrator.bench.state_sync.syncworld import DATA, World
+from orchestrator.lab.processes import wait_until
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import LANES, Settings, Stream
 from orchestrator.statesync.member import Member

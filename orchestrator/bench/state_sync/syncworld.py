@@ -208,12 +208,3 @@ class World:
     def _clear(self) -> None:
         for name in (CLIENT, SERVER, MIDDLE, *map(str, range(1, 16))):
             namespaces.remove(self.namespace(name))
-
-
-def wait_until(holds: Callable[[], bool], otherwise: str, within_s: float = _PATIENCE_S) -> None:
-    """Return when something holds. Raises Unreachable."""
-    until = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > until:
-            raise Unreachable(otherwise)
-        time.sleep(0.01)
