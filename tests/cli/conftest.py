@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from cli.tenantlists import Run, tenant  # noqa: F401  # tenant is a fixture
 from command_line import Ended, aclflow
 from served import Served, served
-
-Run = Callable[..., Ended]
 
 
 @pytest.fixture(scope="module")
