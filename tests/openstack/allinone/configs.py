@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
-from allinone.place import ADDRESS, PASSWORD, REGION, Place
+from allinone.place import PASSWORD, REGION, Place
 
 _HERE = Path(__file__).parent
 _DRIVER = _HERE.parents[2] / "networking-aclflow"
@@ -20,7 +20,7 @@ _FILTER = "heat.api.aws.ec2token:EC2Token_filter_factory"
 
 def write_configs(place: Place) -> None:
     """Write every file that a service reads, and the plug-ins that this set-up brings."""
-    words = _words(place)
+    words = words_of(place)
     for source in sorted((_HERE / "etc").glob("*.conf")):
         place.config(source.stem).write_text(Template(source.read_text()).substitute(words))
     shutil.copytree(_HERE / "plugins", place.root / "plugins", dirs_exist_ok=True)
@@ -48,19 +48,22 @@ def databases() -> tuple[str, ...]:
 
 def rabbit_url(place: Place) -> str:
     """Where the services leave messages for each other."""
-    return f"rabbit://guest:guest@{ADDRESS}:{place.ports['rabbit']}/"
+    return f"rabbit://guest:guest@{place.address}:{place.ports['rabbit']}/"
 
 
-def _words(place: Place) -> dict[str, str]:
+def words_of(place: Place) -> dict[str, str]:
+    """What is filled into the files of a place."""
     words = {
         "root": str(place.root),
-        "address": ADDRESS,
+        "address": place.address,
         "region": REGION,
         "password": PASSWORD,
         "keystone": place.keystone,
+        "aclflow": place.aclflow,
+        "authority": place.authority,
         "glance": place.url("glance"),
         "heat_cfn": place.url("heat-cfn"),
-        "memcached": f"{ADDRESS}:{place.ports['memcached']}",
+        "memcached": f"{place.address}:{place.ports['memcached']}",
         "rabbit": rabbit_url(place),
     }
     words |= {f"port_{name.replace('-', '_')}": str(port) for name, port in place.ports.items()}

@@ -68,10 +68,10 @@ def _endpoints(place: Place) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def wait_until_ready(place: Place) -> None:
-    """Wait until a host for virtual machines is known, and Heat has an engine."""
+def wait_until_ready(place: Place, hosts: int = 1) -> None:
+    """Wait until so many hosts for virtual machines are known, and Heat has an engine."""
     cloud = connect(place, "admin", PROJECT)
-    wait_for("Nova's host", partial(_is_so, lambda: any(cloud.compute.hypervisors())))
+    wait_for("Nova's hosts", partial(_is_so, lambda: len(list(cloud.compute.hypervisors())) >= hosts))
     services = partial(cloud.session.get, "/services", endpoint_filter={"service_type": "orchestration"})
     wait_for(
         "Heat's engine", partial(_is_so, lambda: any(each["status"] == "up" for each in services().json()["services"]))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ADDRESS = "127.0.0.1"
+"""Where services listen unless another address is given."""
 REGION = "RegionOne"
 PASSWORD = "only-on-loopback"
 """Of every user there is, and of no use anywhere else."""
@@ -25,6 +26,7 @@ PORTS = (
     "rabbit-nodes",
     "rabbit-names",
     "aclflow",
+    "console",
 )
 _FIRST, _LAST = 20000, 30000
 """Below those that the kernel gives to whoever connects."""
@@ -34,25 +36,34 @@ _FOLDERS = ("etc", "log", "run", "lock", "images", "nova/instances", "neutron", 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A directory and the ports that belong to it, by name."""
+    """A directory, the ports that belong to it, by name, and the address that services listen on."""
 
     root: Path
     ports: dict[str, int]
+    address: str = ADDRESS
+    authority: str = ""
+    """The certificate that signs that of aclflow's service, if it speaks TLS."""
 
     @classmethod
-    def at(cls, root: Path) -> Place:
+    def at(cls, root: Path, address: str = ADDRESS, authority: str = "") -> Place:
         """The place in a directory; its ports are chosen once, and kept in a file there."""
         for folder in _FOLDERS:
             (root / folder).mkdir(parents=True, exist_ok=True)
         root.chmod(0o711)
         file = root / _PORTS_FILE
         if not file.exists():
-            file.write_text(json.dumps(_free_ports()))
-        return cls(root, json.loads(file.read_text()))
+            file.write_text(json.dumps(_free_ports(address)))
+        return cls(root, json.loads(file.read_text()), address, authority)
 
     def url(self, name: str, path: str = "") -> str:
         """Where a service is reached."""
-        return f"http://{ADDRESS}:{self.ports[name]}{path}"
+        return f"http://{self.address}:{self.ports[name]}{path}"
+
+    @property
+    def aclflow(self) -> str:
+        """Where aclflow's service is to be."""
+        url = self.url("aclflow")
+        return url.replace("http:", "https:") if self.authority else url
 
     @property
     def keystone(self) -> str:
@@ -73,19 +84,19 @@ class Place:
         return self.root / "etc" / f"{name}.conf"
 
 
-def _free_ports() -> dict[str, int]:
+def _free_ports(address: str) -> dict[str, int]:
     """A block of ports of which nobody listens on any."""
     for first in random.sample(range(_FIRST, _LAST, len(PORTS)), 50):
         block = dict(zip(PORTS, range(first, first + len(PORTS)), strict=True))
-        if all(_is_free(port) for port in block.values()):
+        if all(_is_free(address, port) for port in block.values()):
             return block
     raise RuntimeError("no block of ports is free")
 
 
-def _is_free(port: int) -> bool:
+def _is_free(address: str, port: int) -> bool:
     with socket.socket() as trial:
         try:
-            trial.bind((ADDRESS, port))
+            trial.bind((address, port))
         except OSError:
             return False
     return True

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allinone.place import ADDRESS, Place
+from allinone.place import Place
 
 PYTHON = "/usr/bin/python3"
 _PATH = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -55,7 +55,7 @@ def python_main(module: str, name: str, *arguments: str) -> tuple[str, ...]:
 
 def environment(place: Place) -> dict[str, str]:
     """What every Python service finds: the plug-ins of this set-up, and nothing of a virtual environment."""
-    return _PATH | {"PYTHONPATH": str(place.root / "plugins"), "VIRTUAL_ENV": "", "no_proxy": ADDRESS}
+    return _PATH | {"PYTHONPATH": str(place.root / "plugins"), "VIRTUAL_ENV": "", "no_proxy": place.address}
 
 
 def program(place: Place, name: str) -> Program:
@@ -93,7 +93,15 @@ def second_compute(place: Place, host: str) -> Program:
 
 def _web(place: Place, name: str, application: str, processes: int) -> Program:
     command = (
-        *("uwsgi", "--plugin", "python3", "--http-socket", f"{ADDRESS}:{place.ports[name]}", "--module", application),
+        *(
+            "uwsgi",
+            "--plugin",
+            "python3",
+            "--http-socket",
+            f"{place.address}:{place.ports[name]}",
+            "--module",
+            application,
+        ),
         *("--master", "--die-on-term", "--processes", str(processes), "--threads", "4", "--lazy-apps"),
         *("--buffer-size", "65535", "--disable-logging", "--add-header", "Connection: close"),
     )
@@ -107,9 +115,11 @@ def _web(place: Place, name: str, application: str, processes: int) -> Program:
 def _shared(place: Place, name: str) -> Program:
     run, ports = place.root / "run", place.ports
     if name == "memcached":
-        return Program(("memcached", "-u", "root", "-l", ADDRESS, "-p", str(ports[name]), "-m", "64"), _PATH, name)
+        return Program(
+            ("memcached", "-u", "root", "-l", place.address, "-p", str(ports[name]), "-m", "64"), _PATH, name
+        )
     if name == "rabbit-names":  # started by us, or the message broker would start one that outlives it
-        return Program(("epmd", "-address", ADDRESS, "-port", str(ports[name])), _PATH, name)
+        return Program(("epmd", "-address", place.address, "-port", str(ports[name])), _PATH, name)
     if name == "mysql":
         files = (
             f"--datadir={place.root / 'mysql'}",
@@ -120,7 +130,7 @@ def _shared(place: Place, name: str) -> Program:
     found = _PATH | {
         "HOME": str(run),
         "RABBITMQ_NODENAME": f"aclflow{ports['rabbit']}@localhost",
-        "RABBITMQ_NODE_IP_ADDRESS": ADDRESS,
+        "RABBITMQ_NODE_IP_ADDRESS": place.address,
         "RABBITMQ_NODE_PORT": str(ports["rabbit"]),
         "RABBITMQ_DIST_PORT": str(ports["rabbit-nodes"]),
         "RABBITMQ_CONFIG_FILE": str(place.root / "etc" / "rabbit"),
@@ -128,7 +138,7 @@ def _shared(place: Place, name: str) -> Program:
         "RABBITMQ_LOG_BASE": str(place.root / "log"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(place.root / "etc" / "rabbit_plugins"),
         "RABBITMQ_PID_FILE": str(run / "rabbitmq.pid"),
-        "ERL_EPMD_ADDRESS": ADDRESS,
+        "ERL_EPMD_ADDRESS": place.address,
         "ERL_EPMD_PORT": str(ports["rabbit-names"]),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 1:1 +sbwt none",
     }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from allinone.place import ADDRESS, Place
+from allinone.place import Place
 
 PATIENCE_S = 600.0
 """A loaded machine takes long to start a service; a sound one answers in seconds."""
@@ -59,6 +59,15 @@ def stop(place: Place, names: Sequence[str], within_s: float = 20.0) -> None:
         _pid_file(place, name).unlink(missing_ok=True)
 
 
+def kill(place: Place, names: Sequence[str]) -> None:
+    """End some, with what they started, as a power cut would."""
+    for name in names:
+        _signal(place, name, signal.SIGKILL)
+    for name in names:
+        wait_for(f"the end of {name}", lambda name=name: not is_running(place, name))
+        _pid_file(place, name).unlink(missing_ok=True)
+
+
 def wait_for(what: str, there: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
     """Wait until something is so. Raises NotStartedError."""
     deadline = time.monotonic() + within_s
@@ -68,11 +77,11 @@ def wait_for(what: str, there: Callable[[], bool], within_s: float = PATIENCE_S)
         time.sleep(0.2)
 
 
-def listens(port: int) -> bool:
-    """Whether somebody listens on a port of the loopback."""
+def listens(address: str, port: int) -> bool:
+    """Whether somebody listens on a port of an address."""
     with socket.socket() as trial:
         trial.settimeout(1)
-        return trial.connect_ex((ADDRESS, port)) == 0
+        return trial.connect_ex((address, port)) == 0
 
 
 def _pid_file(place: Place, name: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from allinone.place import Place
 from allinone.programs import SERVICES, SHARED, program, second_compute
 from allinone.running import wait_for
 
-_FILLED = "filled"
+_MADE, _FILLED = "made", "filled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,14 @@ class AllInOne:
 
     def begin(self) -> None:
         """Start everything, after making everything where the directory is new. Raises NotStartedError."""
+        self.begin_services(SERVICES)
+        wait_until_ready(self.place)
+        if not (self.place.root / _FILLED).exists():
+            fill(self.place)
+            (self.place.root / _FILLED).touch()
+
+    def begin_services(self, names: Sequence[str]) -> None:
+        """Start some services and what they share; schemas are made first. Raises NotStartedError."""
         place = self.place
         write_configs(place)
         schemas.make_database_files(place)
@@ -35,17 +44,13 @@ class AllInOne:
             self.start(name)
             self.wait(name)
         wait_for("the database", lambda: schemas.answers(place))
-        is_new = not (place.root / _FILLED).exists()
-        if is_new:
+        if not (place.root / _MADE).exists():
             schemas.make_schemas(place, self._first_keystone)
-        for name in SERVICES:
+            (place.root / _MADE).touch()
+        for name in names:
             self.start(name)
-        for name in SERVICES:
+        for name in names:
             self.wait(name)
-        wait_until_ready(place)
-        if is_new:
-            fill(place)
-            (place.root / _FILLED).touch()
 
     def end(self) -> None:
         """Stop everything: what asks before what is asked."""
@@ -62,7 +67,7 @@ class AllInOne:
         """Wait until one answers on its port, where it has one."""
         port = program(self.place, name).port
         if port is not None:
-            wait_for(name, lambda: running.listens(self.place.ports[port]))
+            wait_for(name, lambda: running.listens(self.place.address, self.place.ports[port]))
 
     def stop(self, name: str) -> None:
         """Take one away."""
