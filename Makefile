@@ -26,6 +26,8 @@ TUNNEL := strongswan-charon strongswan-swanctl libcharon-extra-plugins libstrong
 # A real OpenStack on loopback: the packages with its code, without the daemons' own; a database, and what carries messages.
 CLOUD := glance-common heat-common mariadb-server memcached neutron-common nova-common python3-keystone python3-memcache \
          python3-placement python3-pymysql rabbitmq-server uwsgi-core uwsgi-plugin-python3
+# Compute hosts with instances, on this machine.
+COMPUTE := genisoimage libvirt-clients libvirt-daemon-driver-qemu libvirt-daemon-system python3-libvirt qemu-system-x86 qemu-utils
 # Another routing daemon that announces the routes of hosts.
 ROUTING := frr
 # What resolves names for endpoints, and clients that ask their host for addresses.
@@ -37,7 +39,7 @@ BOOTING := openssh-client openssh-server qemu-system-x86 xorriso
 # Of several goals in one call (`make lint test`) `packages` is made for the first alone; so who needs more asks again.
 more-packages = @$(MAKE) --no-print-directory packages DEBIAN="$(DEBIAN)"
 
-.PHONY: help demo test test-long test-openstack test-ryu test-ansible deploy-log search chaos lint format bench docs package images pictures packages lock clean announcement
+.PHONY: help demo test test-long test-openstack cloud test-cloud test-ryu test-ansible deploy-log search chaos lint format bench docs package images pictures packages lock clean announcement
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -84,6 +86,16 @@ test-openstack: DEBIAN += $(CLOUD)
 test-openstack: packages $(VENV)/.ready  ## fleets in a real Keystone..Heat on loopback; part of `test` with OPENSTACK=1
 	$(more-packages)
 	OPENSTACK=1 $(BIN)/pytest tests/openstack
+
+cloud: DEBIAN += $(CLOUD) $(COMPUTE) $(SERVING)
+cloud: packages $(VENV)/.ready  ## an OpenStack with instances that run behind aclflow, on this machine; it stays until Ctrl-C
+	$(more-packages)
+	@PYTHONPATH=tests/openstack exec $(BIN)/python -W ignore -m twohosts stay
+
+test-cloud: DEBIAN += $(CLOUD) $(COMPUTE) $(SERVING)
+test-cloud: packages $(VENV)/.ready  ## stories of instances in such a cloud; 16 GiB of memory and an hour are enough
+	$(more-packages)
+	INSTANCES=1 $(BIN)/pytest tests/instances
 
 test-ryu: packages .venv-ryu/.ready  ## the same OpenFlow app under real ryu, in an environment of its own
 	.venv-ryu/bin/python -m pytest -p no:cacheprovider -c tests/ryu/pytest.ini tests/ryu

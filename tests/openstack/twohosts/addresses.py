@@ -1,0 +1,31 @@
+"""Who has which address."""
+
+from __future__ import annotations
+
+from orchestrator.lab.fabric import Leg
+
+PREFIX = "cld-"
+"""Begins the names of namespaces; the management bridge is called after it, too."""
+DOMAIN = "cloud"
+HOSTS = {"one": 1, "two": 2}
+"""Compute hosts, by the name that Nova, Neutron and aclflow have for each."""
+ROUTER, OUTSIDE = "router", "outside"
+MANAGEMENT = "169.254.79.1"
+"""Of this machine: services listen here for compute hosts."""
+MANAGEMENT_LENGTH = 24
+RANGES = ("198.51.100.0/24", "2001:db8:79::/48")
+"""What instances may have."""
+PROJECTS = {"blue": "198.51.100.0/26", "red": "198.51.100.64/26"}
+"""Projects, each with the prefix of its network."""
+ROUTER_OUTSIDE, OUTSIDE_ADDRESS, OUTSIDE_LENGTH = "203.0.113.1", "203.0.113.2", 24
+OPENFLOW_PORT = 6653
+
+
+def management_of(host: str) -> str:
+    """A compute host's address in the management network."""
+    return f"169.254.79.{10 + HOSTS[host]}"
+
+
+def leg_of(host: str) -> Leg:
+    """The router's link to a compute host."""
+    return Leg.nth_leg(HOSTS[host])

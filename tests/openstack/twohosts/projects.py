@@ -1,0 +1,67 @@
+"""Two projects, each with a network of aclflow's, and the instances that Nova boots for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allinone.contents import PROJECT, connect
+from allinone.place import Place
+from openstack.connection import Connection
+
+from twohosts.addresses import PROJECTS
+from twohosts.image import IMAGE
+
+FLAVOR = "small"
+RESOLVER = "169.254.169.253"
+
+
+def make(place: Place) -> None:
+    """Make the projects, their networks, and a flavor."""
+    admin = connect(place, "admin", PROJECT)
+    user, role = admin.identity.find_user("admin"), admin.identity.find_role("admin")
+    admin.compute.create_flavor(name=FLAVOR, ram=128, vcpus=1, disk=1)
+    for name, prefix in PROJECTS.items():
+        project = admin.identity.create_project(name=name, domain_id="default")
+        admin.identity.assign_project_role_to_user(project, user, role)
+        network = admin.network.create_network(
+            name=name, provider_network_type="vlan", provider_physical_network="aclflow", project_id=project.id
+        )
+        admin.network.create_subnet(
+            name=name, network_id=network.id, project_id=project.id, ip_version=4, cidr=prefix, is_dhcp_enabled=False,
+            dns_nameservers=[RESOLVER],
+        )  # fmt: skip
+
+
+def heartbeats(place: Place) -> dict[str, str]:
+    """When each compute host's nova-compute last told Nova that it is there."""
+    services = connect(place, "admin", PROJECT).compute.services(binary="nova-compute")
+    return {each.host: str(each.updated_at) for each in services}
+
+
+class Project:
+    """One of the projects, as Nova and Neutron have it."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self.name = name
+        self.cloud: Connection = connect(place, "admin", name)
+        self.id = self.cloud.session.get_project_id()
+
+    def boot(self, name: str, host: str, *, config_drive: bool = False) -> Any:
+        """Have Nova boot an instance on a host; it is not up yet when this returns."""
+        compute, network = self.cloud.compute, self.cloud.network.find_network(self.name)
+        return compute.create_server(
+            name=name, image_id=self.cloud.image.find_image(IMAGE).id, flavor_id=compute.find_flavor(FLAVOR).id,
+            networks=[{"uuid": network.id}], availability_zone=f"nova:{host}", config_drive=config_drive,
+        )  # fmt: skip
+
+    def server(self, server: Any) -> Any:
+        """The instance as Nova has it now."""
+        return self.cloud.compute.get_server(server.id)
+
+    def port(self, server: Any) -> Any:
+        """The port of an instance as Neutron has it now; None before Nova made it."""
+        return next(iter(self.cloud.network.ports(device_id=server.id)), None)
+
+    def log(self, server: Any) -> str:
+        """What the instance wrote to its terminal, as Nova shows it."""
+        return str(self.cloud.compute.get_server_console_output(server.id)["output"])
