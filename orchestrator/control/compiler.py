@@ -28,10 +28,10 @@ log = structlog.get_logger()
 
 
 class Proofs:
-    """Proves every program before it is published; not to be shared between threads without a lock.
+    """Proves every program before it is published.
 
     The proof of the program compiled last is kept for each domain, so that after a small change only what the change
-    touches is proven again (`compile/equivalence`).
+    touches is proven again (`compile/equivalence`). Not to be shared between threads without a lock.
     """
 
     def __init__(self, metrics: Metrics) -> None:

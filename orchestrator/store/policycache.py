@@ -26,7 +26,7 @@ T = TypeVar("T", bound=OfGeneration)
 
 
 class Newest(Generic[T]):
-    """The newest value of every domain in memory, by the generation it was read at. Safe between threads.
+    """The newest value of every domain in memory, by its generation. Safe between threads.
 
     So it is never wrong and never needs to be told of a change: a value serves at exactly its generation. Beside other
     processes it is merely of no use for one read.

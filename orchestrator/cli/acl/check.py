@@ -35,9 +35,9 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The findings that are known: a file beside lists, so that a pipeline fails for new ones only.
+    """The findings that are known, so that a pipeline fails for new ones only.
 
-    It is kept in a repository, together with the lists:
+    They are a file that is kept in a repository, together with the lists:
 
         {"version": 1, "lists": {"list.json": [{"kind": "redundant", "rules": ["web"]},
                                                {"kind": "group", "group": "office"}]}}

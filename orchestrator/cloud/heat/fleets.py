@@ -29,10 +29,11 @@ _MARKED = "aclflow gave it up"
 
 
 class AutonomousVnfs:
-    """VNFs of groups that alarms scale, in one project, as VNFs of their domains: the cloud decides about them.
+    """VNFs of groups that alarms scale, in one project, as VNFs of their domains.
 
-    They are adopted: seen, brought into their domain, given traffic. When Heat takes one away its member is being
-    deleted for a while before its machine ends (`notice` of the template), and that while is for draining.
+    The cloud decides about them. They are adopted: seen, brought into their domain, given traffic. When Heat takes one
+    away its member is being deleted for a while before its machine ends (`notice` of the template), and that while is
+    for draining.
 
     One that is no good is given back to its group: marked as unhealthy, and the group told to grow. A marked member
     does not count, so Heat comes to the size that it had, with another machine in the marked one's place. Heat makes

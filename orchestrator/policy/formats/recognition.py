@@ -1,4 +1,4 @@
-"""Recognise a text's format by its start and its outermost keys, and the origin that it states.
+"""Recognise a text's format by its outermost keys, and the origin that it states.
 
 The origin is the tenant and the list version behind a text. A text of a JSON format states it as a member of its
 outermost object, all others in a comment on a line of its own:
