@@ -1,4 +1,4 @@
-/* The index of a list's atoms as a Python type: what `compile/lists/native.py` builds on. An Index never changes. */
+/* The index of a list's atoms as a Python type: what `compile/lists/lists.py` builds on. An Index never changes. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

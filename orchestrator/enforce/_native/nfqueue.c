@@ -1,4 +1,4 @@
-/* Packets that the kernel queues to user space, and what becomes of them: orchestrator/enforce/drivers/queue/netlink.py.
+/* Packets that the kernel queues to user space, and what becomes of them: orchestrator/enforce/drivers/queue/machine.py.
  *
  *     receive   recvmmsg: a datagram a packet, into a slot each; then where each packet begins, and its number
  *     answer    one sendmsg: a verdict for each run of packets with the same one
