@@ -66,7 +66,7 @@ def put_expectations(
         log_event(unit, caller, "expectations.kept", tenant, {})
         return reply(kept, tag=etag(kept.version))
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work, payer=tenant))
 
 
 @router.delete("/acl/expectations", status_code=204)
@@ -80,7 +80,7 @@ def delete_expectations(
         unit.expectations.forget(tenant)
         log_event(unit, caller, "expectations.deleted", tenant, {})
 
-    services.control.carry_out(work)
+    services.control.carry_out(work, payer=tenant)
     return Response(status_code=204)
 
 
@@ -174,5 +174,5 @@ def delete_draft(
         unit.drafts.delete(tenant, draft)
         log_event(unit, caller, "draft.deleted", tenant, {"draft": draft})
 
-    services.control.carry_out(work)
+    services.control.carry_out(work, payer=tenant)
     return Response(status_code=204)
