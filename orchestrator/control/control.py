@@ -157,18 +157,18 @@ class Control:
             self._precompiler.try_new(payer, puts, self._returns_of)
         is_large = takes_long(puts)
         try:
-            return carry_once_tried(self._precompiler, partial(self.queue(domain).do, work, payer, is_large=is_large))
+            return carry_once_tried(self._precompiler, partial(self.queue(domain).do, work, payer), is_large=is_large)
         except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
             self._homes.pop(of_tenant or "", None)
-            return carry_once_tried(self._precompiler, partial(self.queue(None).do, work, payer, is_large=is_large))
+            return carry_once_tried(self._precompiler, partial(self.queue(None).do, work, payer), is_large=is_large)
 
     def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, puts: Estimate | None = None) -> T:
         """Do `work` as `carry_out` does, up to the commit; then undo it.
 
         Work that another person must approve is done, too. Raises what `carry_out` raises.
         """
-        queued = partial(self.queue(None).do, work, payer, is_large=takes_long(puts), is_rehearsal=True)
-        return carry_once_tried(self._precompiler, queued).answer
+        queued = partial(self.queue(None).do, work, payer, is_rehearsal=True)
+        return carry_once_tried(self._precompiler, queued, is_large=takes_long(puts)).answer
 
     def _returns_of(self, tenant: str) -> ReturnTraffic:
         return self.read(lambda unit: unit.domains.get(unit.tenants.domain(tenant)).return_traffic)

@@ -212,15 +212,17 @@ class Precompiler:
         return worker.do(work, time.monotonic() + self._limit_s)
 
 
-def carry_once_tried(precompiler: Precompiler | None, write: Callable[[], T]) -> T:
+def carry_once_tried(precompiler: Precompiler | None, write: Callable[..., T], *, is_large: bool) -> T:
     """Carry out a write, again after each list that had to be tried first.
 
-    Raises what both raise, and Busy where the list is another one each time.
+    It is told whether it is large: after such a list it is. Raises what both raise, and Busy where the list is another
+    one each time.
     """
     for _ in range(_TRIES):
         try:
-            return write()
+            return write(is_large=is_large)
         except Untried as error:
             assert precompiler is not None, "lists are sent back where they can be tried"
             precompiler.try_list(error.untried)
+            is_large = True
     raise Busy("others change the list, or what it names, all the time: try again", after_s=1)

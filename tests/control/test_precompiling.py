@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import PATIENCE_S, until
@@ -22,6 +23,7 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.precompiling import LongList, Precompiler
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.workbench import MEMORY_MIB
+from orchestrator.control.writequeue import WriteQueue
 from orchestrator.errors import Busy, NotEquivalent, TooLarge, TooOften
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
@@ -181,6 +183,21 @@ def test_a_group_that_makes_a_list_long_is_found(world: World) -> None:
     assert tried(world) == 0
     world.control.write(lambda unit: unit.groups.put("red", group(LONG), author="test"))
     assert tried(world) == 1
+
+
+def test_a_list_that_its_turn_found_long_has_a_long_ones_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nobody said so beforehand, as where a group or an approval makes it long."""
+    turns: list[bool] = []
+    carry_out = WriteQueue.do
+
+    def told(queue: WriteQueue, *work: Any, is_large: bool = False, **how: Any) -> Any:
+        if "red" in work:
+            turns.append(is_large)
+        return carry_out(queue, *work, is_large=is_large, **how)
+
+    monkeypatch.setattr(WriteQueue, "do", told)
+    world.put("red", of_rules(LONG), is_said=False)
+    assert turns == [False, True]
 
 
 def test_programs_are_the_same_with_processes_and_without(tmp_path: Path) -> None:
