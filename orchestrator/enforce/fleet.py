@@ -65,7 +65,7 @@ class Fleet:
         self._lock = threading.Lock()
         self.members: dict[int, _Member] = {}
         self._channels: dict[int, Channel] = {}
-        self._twins: dict[int, Channel] = {}  # of datapath ids that another connection has, the latest of each
+        self._twins: dict[int, list[Channel]] = {}  # of datapath ids that another connection has, the oldest first
         self.devices: dict[int, Switch] = {}
         self._goal: Goal | None = None
         self._epoch = 0
@@ -147,7 +147,7 @@ class Fleet:
                 return
             there = self._channels.get(channel.datapath_id)
             if there is not None and there is not channel and not there.closed:
-                self._twins[channel.datapath_id] = channel
+                self._twins.setdefault(channel.datapath_id, []).append(channel)
                 log.error("switch.twin", datapath=f"{channel.datapath_id:016x}", host=member and member.host.name)
                 return
             self._channels[channel.datapath_id] = channel
@@ -160,17 +160,19 @@ class Fleet:
     def switch_disconnected(self, channel: Channel) -> None:
         """A connection is gone."""
         with self._lock:
-            if self._twins.get(channel.datapath_id) is channel:
-                del self._twins[channel.datapath_id]
+            others = [each for each in self._twins.pop(channel.datapath_id, []) if each is not channel]
+            if others:
+                self._twins[channel.datapath_id] = others
             if self._channels.get(channel.datapath_id) is not channel:
                 return
             del self._channels[channel.datapath_id]
             device = self.devices.pop(channel.datapath_id, None)
             if device is not None:
                 self.members[channel.datapath_id].loop.detach(device)
-            waiting = self._twins.pop(channel.datapath_id, None)
-        if waiting is not None and not waiting.closed:
-            self.switch_connected(waiting)
+            waiting = self._twins.pop(channel.datapath_id, [])
+        for each in waiting:  # the first has the place, and the others wait for it again
+            if not each.closed:
+                self.switch_connected(each)
 
     def ports_changed(self, channel: Channel) -> None:
         """A switch's ports have other names or numbers."""
@@ -202,10 +204,26 @@ class Fleet:
         member.loop.lead(self._epoch)
         if self._goal is not None:
             member.loop.aim(self._goal)
-        channel = self._channels.get(host.datapath_id)
-        if channel is not None and not _pretends(channel, host):
+        channel = self._find_true_channel(host)
+        if channel is not None:
             self._attach(member, channel)
         member.loop.start()
+
+    def _find_true_channel(self, host: Host) -> Channel | None:
+        """Return the connection of a host's datapath id that proves to be that host.
+
+        Whoever came under it before the host was known, with another one's certificate, loses the place.
+        """
+        there = self._channels.get(host.datapath_id)
+        if there is None or not _pretends(there, host):
+            return there
+        del self._channels[host.datapath_id]
+        twins = [each for each in self._twins.pop(host.datapath_id, []) if not each.closed]
+        true = [each for each in twins if not _pretends(each, host)]
+        if not true:
+            return None
+        self._channels[host.datapath_id], self._twins[host.datapath_id] = true[0], true[1:]
+        return true[0]
 
     def _attach(self, member: _Member, channel: Channel) -> None:
         device = Switch(channel, uplink=member.host.uplink, tier=self._tier)

@@ -105,10 +105,13 @@ def test_what_answers_an_exchange_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 # ------------------------------------------------------------------------------------------------------- whose it is
 
 
-def fleet() -> Fleet:
+HOSTS = (Host("host1", 0x11, "up0"),)
+
+
+def fleet(hosts: tuple[Host, ...] = HOSTS) -> Fleet:
     quiet = Timing(observe_every_s=3600, count_every_s=3600, absent_after_s=3600)
     found = Fleet(lambda _: None, _Counting(), lambda: None, quiet)  # type: ignore[arg-type]
-    found.set_hosts([Host("host1", 0x11, "up0")])
+    found.set_hosts(hosts)
     return found
 
 
@@ -146,6 +149,27 @@ def test_who_waits_for_a_datapath_id_has_it_when_the_first_is_gone() -> None:
         first.close()
         found.switch_disconnected(first)
         assert found.devices[0x11].channel is second
+    finally:
+        found.stop()
+
+
+@pytest.mark.parametrize("comes_late", [False, True])
+def test_a_switch_that_came_before_its_host_was_known_keeps_nobody_out(comes_late: bool) -> None:
+    """Its certificate is another host's: nobody could tell as long as there was no host of that datapath id."""
+    found = fleet(())
+    impostor, true, again = (channel(frozenset({name})) for name in ("host2", "host1", "host2"))
+    try:
+        for each in (impostor, *(() if comes_late else (true,)), again):
+            found.switch_connected(each)
+        found.set_hosts(HOSTS)
+        if comes_late:
+            assert not found.devices
+            found.switch_connected(true)
+        assert found.devices[0x11].channel is true
+        for each in (impostor, again):
+            each.close()
+            found.switch_disconnected(each)
+        assert found.devices[0x11].channel is true
     finally:
         found.stop()
 
