@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from api.console.sessions import COOKIE
+from orchestrator.policy.addresses import find_network
 
 MOST_TRIES, TRIES_S = 10, 60.0
 """So many wrong tokens an address may bring in so long."""
@@ -179,14 +180,14 @@ class Tries:
 
     def pause_s(self, address: str) -> int:
         """How many seconds an address has to wait before the next try; 0: none."""
-        wrong = self._wrong.get(_site(address))
+        wrong = self._wrong.get(find_network(address))
         if wrong is None or len(wrong) < MOST_TRIES:
             return 0
         return max(0, math.ceil(wrong[0] + TRIES_S - self._clock()))
 
     def begin(self, address: str) -> None:
         """Count a try as wrong until it is forgiven, beside others under way."""
-        site = _site(address)
+        site = find_network(address)
         wrong = self._wrong.setdefault(site, deque(maxlen=MOST_TRIES))
         wrong.append(self._clock())
         self._wrong.move_to_end(site)
@@ -195,19 +196,9 @@ class Tries:
 
     def forgive(self, address: str) -> None:
         """Count a try no more: its token was not wrong."""
-        wrong = self._wrong.get(_site(address))
+        wrong = self._wrong.get(find_network(address))
         if wrong:
             wrong.pop()
-
-
-def _site(address: str) -> str:
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return str(parsed)
-    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def own_form(request: Request, sent: str) -> bool:

@@ -17,8 +17,7 @@ from collections.abc import Callable
 
 from orchestrator.cloud.base import Cloud, VnfState
 from orchestrator.errors import TooOften
-
-_NEIGHBOURS = 64
+from orchestrator.policy.addresses import find_network
 
 
 class Attempts:
@@ -41,7 +40,7 @@ class Attempts:
         """Raises TooOften, which says for how long to wait."""
         now = self._clock_s()
         with self._lock:
-            failures = self._recent(_of_one(address), now)
+            failures = self._recent(find_network(address), now)
         if len(failures) >= self._most:
             wait_s = self._window_s - (now - failures[0])
             raise TooOften(f"{len(failures)} attempts from {address} have failed: wait {wait_s:.0f} s")
@@ -51,7 +50,7 @@ class Attempts:
 
         Of more addresses than are kept, the one that failed longest ago is forgotten.
         """
-        now, who = self._clock_s(), _of_one(address)
+        now, who = self._clock_s(), find_network(address)
         with self._lock:
             failures = self._recent(who, now)
             failures.append(now)
@@ -63,24 +62,13 @@ class Attempts:
     def forget_failures(self, address: str) -> None:
         """Forget an address's failures after a success."""
         with self._lock:
-            self._failures.pop(_of_one(address), None)
+            self._failures.pop(find_network(address), None)
 
     def _recent(self, who: str, now: float) -> deque[float]:
         failures = self._failures.get(who) or deque(maxlen=self._most)
         while failures and now - failures[0] >= self._window_s:
             failures.popleft()
         return failures
-
-
-def _of_one(address: str) -> str:
-    """Return the key of everybody who may be the same as an address."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if found.version == 6 and found.ipv4_mapped is None:
-        return str(ipaddress.ip_network((found, _NEIGHBOURS), strict=False))
-    return str(found)
 
 
 CloudOf = Callable[[str], Cloud | None]

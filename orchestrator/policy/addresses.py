@@ -7,6 +7,7 @@ question asked of them (contains, overlaps) is one shift and one comparison.
 from __future__ import annotations
 
 import enum
+import ipaddress
 import socket
 from dataclasses import dataclass
 from operator import attrgetter
@@ -127,6 +128,20 @@ def parse_address(text: str, *, whole: str | None = None) -> tuple[Family, int]:
         what = "a prefix" if "/" in (whole or "") else "an address"
         raise BadInput(f"'{whole or text}' is not {what}") from None
     return family, int.from_bytes(packed, "big")
+
+
+def find_network(address: str) -> str:
+    """Return the network whose addresses one machine may all take: of IPv6 the /64.
+
+    Of IPv4, in IPv6's words too, it is the address; a text that is no address is returned as it is.
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
 
 
 def format_address(family: Family, address: int) -> str:

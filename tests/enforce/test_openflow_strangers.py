@@ -6,6 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,21 @@ def test_silent_strangers_are_few_and_leave_room_for_switches(observer: Observer
         until(lambda: readers() == 0)
         link = TcpLink(switch, (HOME, launcher.port))
         observer.wait("connected")
+        link.close()
+
+
+def test_strangers_of_many_addresses_give_way_to_newcomers(observer: Observer, switch: FakeSwitch) -> None:
+    """The oldest of the address that has the most of them; none has reached its time for a handshake."""
+    with launched(observer, replace(FEW, handshake_s=3600.0)) as launcher, contextlib.ExitStack() as held:
+        there = HOME, launcher.port
+        sources = ["127.0.0.3"] + ["127.0.0.2"] * FEW.strangers_of_address
+        _, oldest, *_ = [
+            held.enter_context(socket.create_connection(there, source_address=(source, 0))) for source in sources
+        ]
+        until(lambda: readers() == FEW.strangers)
+        link = TcpLink(switch, there)
+        observer.wait("connected")
+        assert is_ended(oldest)
         link.close()
 
 

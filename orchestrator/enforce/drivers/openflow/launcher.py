@@ -24,6 +24,7 @@ import logging
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,7 @@ from orchestrator.enforce.drivers.openflow.stream import Stream, Tls, hosts_name
 from orchestrator.errors import BadInput, Missing
 from orchestrator.identity.authority import is_signed_by
 from orchestrator.identity.files import parsed_certificates
+from orchestrator.policy.addresses import find_network
 
 log = structlog.get_logger()
 
@@ -88,6 +90,8 @@ class _Guest:
     address: str
     since_s: float
     connection: Connection | None = None
+    is_ended: bool = False
+    """Whether it gave way to a newcomer; its thread is about to end."""
 
     @property
     def is_stranger(self) -> bool:
@@ -263,14 +267,16 @@ class Launcher:
                 log.warning("openflow.refused", address=address[0], reason=refused)
 
     def _refusal(self, address: str) -> str | None:
-        """Why a connection from an address is not taken; None: it is."""
+        """Why a connection from an address is not taken; None: it is, if need be in the place of a stranger."""
         limits, guests = self._limits, self._guests.values()
         mine = [guest for guest in guests if guest.address == address]
         if len(guests) >= limits.connections or len(mine) >= limits.of_address:
             return "too many connections"
-        strange = sum(guest.is_stranger for guest in mine)
-        if strange >= limits.strangers_of_address or sum(guest.is_stranger for guest in guests) >= limits.strangers:
+        strangers = [guest for guest in guests if guest.is_stranger and not guest.is_ended]
+        if sum(guest.address == address for guest in strangers) >= limits.strangers_of_address:
             return "too many connections that have not shaken hands"
+        if len(strangers) >= limits.strangers:
+            _end_oldest(strangers)
         return None
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
@@ -354,6 +360,15 @@ class Launcher:
             connection.close()
         elif silent_s > self._patience_s / 4:
             connection.probe()
+
+
+def _end_oldest(strangers: Sequence[_Guest]) -> None:
+    """End the oldest stranger of those whose address, or network, has the most of them: it gives way to a newcomer."""
+    crowds = Counter(find_network(guest.address) for guest in strangers)
+    most = max(crowds.values())
+    oldest = next(guest for guest in strangers if crowds[find_network(guest.address)] == most)
+    oldest.is_ended = True
+    _end(oldest.sock)
 
 
 def _end(sock: socket.socket) -> None:
