@@ -60,7 +60,7 @@ def create_token(caller: Administrator, services: ServicesDep, body: TokenReques
 @router.get("/tokens/mine", response_model=Token)
 def get_own_token(caller: Caller, services: ServicesDep) -> Response:
     """The token that this request was made with: who its bearer is, and until when."""
-    record = services.control.read(lambda unit: _token(unit, caller.token_id))
+    record = services.control.read(lambda unit: unit.tokens.get(caller.token_id))
     return answer(_seen(Token, record), tag=etag(record.id))
 
 
@@ -89,7 +89,7 @@ def rotate_token(caller: Caller, services: ServicesDep, token: NumberPath, body:
 @router.get("/tokens/{token}", response_model=Token)
 def get_token(_: Administrator, services: ServicesDep, token: NumberPath) -> Response:
     """One token, without its secret."""
-    record = services.control.read(lambda unit: _token(unit, token))
+    record = services.control.read(lambda unit: unit.tokens.get(token))
     return answer(_seen(Token, record), tag=etag(record.id))
 
 
@@ -99,7 +99,7 @@ def revoke_token(caller: Administrator, services: ServicesDep, token: NumberPath
 
     def work(unit: Unit) -> None:
         unit.tokens.require(caller.token_id)
-        condition.require(etag(_token(unit, token).id))
+        condition.require(etag(unit.tokens.get(token).id))
         unit.tokens.revoke(token)
         log_event(unit, caller, "token.revoked", str(token), {})
 
@@ -112,10 +112,3 @@ def _seen(kind: type[Shown], record: TokenRecord, **more: object) -> Shown:
     bearer = record.principal
     named = {"person": record.bearing.person, "made_by": record.bearing.maker}
     return fill(kind, record, role=bearer.role.value, tenant=bearer.tenant, domain=bearer.domain, **named, **more)
-
-
-def _token(unit: Unit, token: int) -> TokenRecord:
-    found = next((record for record in unit.tokens.list() if record.id == token), None)
-    if found is None:
-        raise NotFound(f"there is no token {token}")
-    return found

@@ -8,9 +8,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import Row, Select, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Row, Select, bindparam, delete, func, insert, or_, select, update
 
-from orchestrator.errors import BadInput, NotFound, Unauthenticated
+from orchestrator.errors import BadInput, NotFound, TooOften, Unauthenticated
 from orchestrator.policy.model import TenantId
 from orchestrator.store.principals import Bearer
 from orchestrator.store.records import Bearing, NewToken, Principal, Role, TokenRecord
@@ -21,6 +21,8 @@ from orchestrator.store.transaction import Transaction, one_line
 
 LONGEST_PERSON = 64
 """Characters."""
+MOST_SUCCESSORS = 32
+"""So many good tokens may bear the name of one person of a tenant; more successors are refused."""
 
 _NAME = Prepared(select(tokens.c.description).where(tokens.c.id == bindparam("numbered")))
 
@@ -79,7 +81,8 @@ class Tokens:
         The old one ends after an overlap, or at its own end. Nobody else has seen the secret of a successor that its
         bearer makes.
 
-        Raises NotFound, and BadInput for an overlap that is none and for tokens of enforcement points, which enrol.
+        Raises NotFound, TooOften for a person with very many, and BadInput for an overlap that is none and for tokens
+        of enforcement points, which enrol.
         """
         if not dt.timedelta() <= overlap <= self._tx.settings.token_lasts:
             raise BadInput(f"{overlap} is not between nothing and a token's time", place="overlap_s")
@@ -88,12 +91,28 @@ class Tokens:
             raise NotFound(f"there is no token {token_id}")
         if row.role == Role.ENFORCER.value:
             raise BadInput("an enforcer gets its token by enrolling", place="role")
+        person = _bearing(row).person
+        self._check_room(row.tenant, person)
         end = to_micros(self._tx.now + overlap)
         end = end if row.expires is None else min(end, row.expires)
         self._tx.write(update(tokens).where(tokens.c.id == token_id).values(expires=end))
-        person = _bearing(row).person
         bearing = Bearing(person, None if maker is None or maker.person == person else maker.person)
         return self._insert(Role(row.role), row.tenant, row.description, self._end_of(expires), bearing)
+
+    def _check_room(self, tenant: int | None, person: str) -> None:
+        """Raise TooOften where as many tokens as may be bear a person's name."""
+        mine = tokens.c.person == person, tokens.c.tenant.is_not_distinct_from(tenant)
+        good = or_(tokens.c.expires.is_(None), tokens.c.expires > self._tx.micros)
+        count = self._tx.read(select(func.count()).select_from(tokens).where(*mine, good)).scalar_one()
+        if count >= MOST_SUCCESSORS:
+            raise TooOften(f"{count} tokens of '{person}' are good already: have some revoked, or wait until they end")
+
+    def get(self, token_id: int) -> TokenRecord:
+        """Return a token without its secret. Raises NotFound."""
+        row = self._tx.read(_rows().where(tokens.c.id == token_id)).one_or_none()
+        if row is None:
+            raise NotFound(f"there is no token {token_id}")
+        return _record(row)
 
     def bearing(self, token_id: int) -> Bearing:
         """The person that bears a token, and who has seen its secret. Raises NotFound."""

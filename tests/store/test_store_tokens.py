@@ -9,8 +9,8 @@ import pytest
 from store.conftest import FakeWall
 from store.scenes import populate
 
-from orchestrator.errors import BadInput, Conflict, NotFound, Unauthenticated
-from orchestrator.store import Store
+from orchestrator.errors import BadInput, Conflict, NotFound, TooOften, Unauthenticated
+from orchestrator.store import Store, tokens
 from orchestrator.store.records import Principal, Reply, Role
 from orchestrator.store.transaction import StoreSettings
 
@@ -71,6 +71,32 @@ def test_a_token_is_replaced_with_an_overlap(store: Store, wall: FakeWall) -> No
                 else:
                     with pytest.raises(Unauthenticated):
                         unit.tokens.check(each.secret)
+
+
+def test_a_bearer_has_only_so_many_successors(store: Store, monkeypatch: pytest.MonkeyPatch, wall: FakeWall) -> None:
+    """Each could be replaced again, and they would be without an end."""
+    monkeypatch.setattr(tokens, "MOST_SUCCESSORS", 3)
+    populate(store)
+    day = dt.timedelta(days=1)
+
+    def rotate(token: int, overlap: dt.timedelta = day) -> int:
+        with store.write() as unit:
+            return unit.tokens.rotate(token, overlap=overlap).record.id
+
+    with store.write() as unit:
+        first, other = (unit.tokens.create(Role.READER, tenant="blue").record.id for _ in range(2))
+    made = [rotate(first) for _ in range(3)]
+    for each in (first, *made):
+        with pytest.raises(TooOften, match="3 tokens"):
+            rotate(each)
+    rotate(other)
+    with store.write() as unit:
+        unit.tokens.revoke(made[0])
+    rotate(first, dt.timedelta())
+    wall.now += dt.timedelta(days=400)
+    with store.write() as unit:
+        assert unit.tokens.create(Role.ADMIN).record.id
+        assert len(unit.tokens.list()) == 1
 
 
 def test_tokens_expire_are_revoked_and_go_with_their_tenant(store: Store, wall: FakeWall) -> None:
