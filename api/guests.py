@@ -141,6 +141,8 @@ class Guest(HttpToolsProtocol):
         self._door = door
         self._deadline: asyncio.TimerHandle | None = None
         self._header_bytes: int | None = 0
+        self._is_page = False
+        """Whether it is a `GuestSocket`'s by now."""
 
     @property
     def address(self) -> str:
@@ -184,10 +186,13 @@ class Guest(HttpToolsProtocol):
         super().data_received(data)
         if self._header_bytes is not None and self._header_bytes > self._door.limits.headers_bytes:
             self.end()
+        elif self._deadline is None and self.is_idle and not self._is_page:  # empty lines before a request, say
+            self._expect(self._door.limits.headers_s)
 
     def handle_websocket_upgrade(self) -> None:
         """As uvicorn's: what comes is no request any more, and the connection is a `GuestSocket`'s."""
         self._expect(None)
+        self._is_page = True
         self.depart()
         super().handle_websocket_upgrade()
 

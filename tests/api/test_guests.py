@@ -62,6 +62,15 @@ def test_what_is_not_said_in_time_is_not_waited_for(quick: Served, said: bytes) 
         assert is_ended(sock)
 
 
+def test_an_empty_line_after_an_answer_is_no_way_to_stay(quick: Served) -> None:
+    """It begins no request, and uvicorn waits no more for one that is late."""
+    with dialed(quick) as sock:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
+        sock.sendall(b"\r\n")
+        assert is_ended(sock)
+
+
 @pytest.mark.parametrize("said", [SLOW_HEADERS, SLOW_BODY])
 def test_a_byte_at_a_time_is_no_way_to_stay(quick: Served, said: bytes) -> None:
     with dialed(quick) as sock:
