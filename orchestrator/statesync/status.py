@@ -34,6 +34,8 @@ MOST_OPEN, SILENT_S = 64, 10.0
 """So many connections a member holds, and one that says nothing so long."""
 PROTOCOLS: Mapping[int, str] = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6"}
 _PATIENCE_S = 3.0
+_MOST_BYTES = 1 << 20
+"""No member says more of itself; who reads it may not be filled."""
 _OPEN = frozenset(state.name for state in OPEN)
 
 
@@ -111,7 +113,7 @@ def ask(where: str) -> Status:
     connection = HTTPConnection(address, port, timeout=_PATIENCE_S)
     try:
         connection.request("GET", "/status")
-        return Status.read(json.loads(connection.getresponse().read()))
+        return Status.read(json.loads(connection.getresponse().read(_MOST_BYTES)))
     except (OSError, HTTPException) as error:
         raise Unreachable(f"{where}: {error}") from None
     except (KeyError, TypeError, ValueError):
