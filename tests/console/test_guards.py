@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from typing import NoReturn
 
+import httpx
 import pytest
 import uvicorn
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from patience import PATIENCE_S, until
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
+from api.console import signing
 from api.console.guards import MOST_TRIES, TRIES_S, Departures, Tries, came_by_tls, is_here
 from api.console.server import GuestSocket
 from api.guests import Door, Guest, GuestLimits, limit_guests
+from orchestrator.errors import Unauthenticated
 
 OPEN_PAGE = (
     b"GET /page HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -63,6 +69,50 @@ def test_who_comes_from_many_addresses_costs_bounded_memory() -> None:
     for number in range(20_000):
         tries.begin(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
     assert tries.addresses == 10_000
+
+
+class Slow:
+    """Sessions whose service takes its time for every token, and knows none."""
+
+    def __init__(self) -> None:
+        self.go, self.asked = threading.Event(), 0
+        self._lock = threading.Lock()
+
+    def sign_in(self, _: str) -> NoReturn:
+        with self._lock:
+            self.asked += 1
+        assert self.go.wait(PATIENCE_S)
+        raise Unauthenticated("unknown")
+
+
+def test_so_many_tokens_are_asked_about_at_a_time() -> None:
+    """Of all addresses together: else wrong ones would keep the service, and the console's threads, from others."""
+    slow, app, most = Slow(), FastAPI(), 8
+    app.include_router(signing.routes(slow))  # type: ignore[arg-type]
+
+    async def sign_in(number: int) -> int:
+        transport = httpx.ASGITransport(app, client=(f"192.0.2.{number}", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://console") as browser:
+            drawn = re.search(r'name="form" value="([^"]+)"', (await browser.get("/login")).text)
+            assert drawn is not None
+            return (await browser.post("/session", data={"token": "x", "form": drawn[1]})).status_code
+
+    async def sign_in_all() -> list[int]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(3 * most))
+        all_of_them = asyncio.gather(*(sign_in(number) for number in range(3 * most)))
+        async with asyncio.timeout(PATIENCE_S):
+            while slow.asked < most:
+                await asyncio.sleep(0.005)
+        for _ in range(100):  # whoever is to wait gets every chance to go on instead
+            await asyncio.sleep(0)
+        assert slow.asked == most
+        slow.go.set()
+        return await all_of_them
+
+    try:
+        assert asyncio.run(sign_in_all()) == [401] * 3 * most
+    finally:
+        slow.go.set()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 from hypothesis import example, given, settings
@@ -221,6 +222,26 @@ def test_lists_cannot_ask_for_work_without_end() -> None:
             difference.find_moved(*lists, Direction.INGRESS, ())
     assert done
     assert sum(done) <= 2 * difference.MOST_CUTS
+
+
+def test_only_so_many_parts_of_lists_are_compared() -> None:
+    """Of all lists together, however many of them change at once."""
+    compared: list[int] = []
+
+    def too_long(before: Acl, after: Acl, *_: object) -> NoReturn:
+        compared.append(difference.count_parts(before) + difference.count_parts(after))
+        raise TooLarge("it is not done here")
+
+    known = Comparisons()
+    known.begin(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listmoves, "find_moved", too_long)
+        for number in range(1, 40):
+            before, after = (crossing_ports(8, 50, flipped=flipped) for flipped in (False, True))
+            tenant = Tenant(TenantId(f"t{number}"), number, (Prefix.parse(f"10.{number}.0.0/16"),), after, {})
+            known.moves(before, ReturnTraffic.EXPLICIT, tenant, ReturnTraffic.EXPLICIT, Direction.INGRESS)
+    assert len(compared) > 1
+    assert sum(compared) <= listmoves.MOST_PARTS
 
 
 def answered(packet: Packet) -> Packet:

@@ -145,6 +145,21 @@ def test_a_deny_that_moves_between_long_lists(base: Policy) -> None:
 
 
 @given(policies(max_tenants=1, max_rules=0, with_operator=False))
+@settings(max_examples=3)
+def test_what_takes_too_many_spans_to_compare_is_held_back_whole(base: Policy) -> None:
+    before, after = policy_with(base, deny("egress", 80)), policy_with(base, deny("ingress", 80))
+    packets = packets_of(before, after)
+    for most, is_whole in ((intersection.MOST_SPANS, False), (0, True)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(intersection, "MOST_SPANS", most)
+            middle = step(before, after)[0]
+            back = withheld([before], after)
+        assert back
+        assert all(bool(rule.destination_ports) is not is_whole for rules in back.rules.values() for rule in rules)
+        assert not leaks((before, middle), (before, after), packets)
+
+
+@given(policies(max_tenants=1, max_rules=0, with_operator=False))
 @settings(max_examples=5)
 def test_long_lists_that_only_open_are_not_held_back(base: Policy) -> None:
     closed, opened = policy_with(base, Acl()), policy_with(base, Acl(deny("ingress", 80).rules[1:]))
