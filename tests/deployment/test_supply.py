@@ -96,6 +96,11 @@ def test_every_installation_of_the_project_checks_digests() -> None:
     assert role.count("aclflow_pip + ") == 2
     assert "aclflow_pip + ['--no-index', '--no-deps'" in role
     assert "aclflow_pip + ['--require-hashes']" in role
+    onboarding = (ROOT / "ansible/roles/service/tasks/onboarding.yml").read_text()
+    assert onboarding.count("bin/pip'") == onboarding.count("['--require-hashes']") == 1
+    images = (ROOT / "vnf-images/imagebuilder/wheels.py").read_text()
+    assert images.count('"pip"') == 1
+    assert '"--require-hashes", "--requirement", _PINS' in images
 
 
 def test_pip_refuses_a_file_with_another_digest(tmp_path: Path) -> None:
