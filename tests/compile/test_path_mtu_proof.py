@@ -10,6 +10,7 @@ import pytest
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.lists import lists
+from orchestrator.compile.lists.atoms import return_atoms
 from orchestrator.compile.openflow.encoder import RuleStage, path_mtu_meter_of
 from orchestrator.compile.openflow.instructions import limiting
 from orchestrator.compile.openflow.meters import Meter, meter_in
@@ -17,7 +18,6 @@ from orchestrator.compile.pipelines.host import Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Tenant, TenantId
-from orchestrator.policy.oracle import return_rules
 from orchestrator.program.program import Program
 
 TENANT = Tenant(TenantId("shop"), 1, (Prefix.parse("192.0.2.0/24"),), Acl())
@@ -37,7 +37,7 @@ def test_what_is_compiled_is_proven() -> None:
     [
         ("limited_stage", lambda stage, _: stage),
         ("limited_stage", another_meter),
-        ("return_rules", lambda _: return_rules(ReturnTraffic.ESTABLISHED)),
+        ("return_atoms", lambda tenant, _: return_atoms(tenant, ReturnTraffic.ESTABLISHED)),
     ],
     ids=["not limited", "another's meter", "missing"],
 )
