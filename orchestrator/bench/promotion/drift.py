@@ -45,6 +45,9 @@ _FIRST_PORT = 9_000
 _AT_ONCE = 64
 _PACKETS = 5
 """Packets of a short connection that its rule counts, one way."""
+_SPREAD_S = 30.0
+"""The connections of a round count as if they had come within so long. They come at once, to an empty cache: by true
+seconds the estimate would reckon with entries that are there from before."""
 _ROUND_S = 300.0
 """How long a round is where nothing else was asked (`placement.choice.Settings`): moves an hour are of such rounds."""
 
@@ -122,7 +125,7 @@ def measure(drift: Drift, place: Layout, preload: Path, step: Callable[[str], No
                 found[name] = whole / seconds
                 found[_upcalls(name)] = (bench.vnf.work().upcalls - worked.upcalls) / whole
                 if loop is not None:
-                    loop.go_on(_count_packets(before, bench.vnf.hits(), services), seconds)
+                    loop.go_on(_count_packets(before, bench.vnf.hits(), services), _SPREAD_S)
         return found | {_moves(way): float(loop.moves) for way, loop in loops.items()}
 
 
