@@ -32,7 +32,7 @@ from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.lifting.prospects import Prospector
 from orchestrator.enforce.driver import Hits
 from orchestrator.lab.layout import Layout
-from orchestrator.placement.choice import Algorithm, Settings, Subject, choose
+from orchestrator.placement.choice import Algorithm, Prospects, Settings, Subject, choose
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Addresses
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
@@ -105,7 +105,8 @@ def measure(drift: Drift, place: Layout, preload: Path, step: Callable[[str], No
     ports = [_FIRST_PORT + number for number in range(drift.services)]
     with serve_line(place, "drift", ports) as line, vnf_acl(line, Ports.SYSTEM) as vnf:
         bench = LiftBench(vnf, policy(drift.acl(), server_port=RIGHT))
-        loops = {way: _Loop(bench, drift.settings(how)) for way, how in _LOOPS.items()}
+        prospects = Prospector(bench.policy).of
+        loops = {way: _Loop(drift.settings(how), prospects) for way, how in _LOOPS.items()}
         numbers = bench.policy.tenants[0].rule_numbers
         services = [numbers[_permit(each).id] for each in range(drift.services)]
         order = random.Random(drift.rounds)  # noqa: S311  (an order to measure in)
@@ -120,12 +121,12 @@ def measure(drift: Drift, place: Layout, preload: Path, step: Callable[[str], No
                 loop = loops.get(way)
                 bench.bring(placed[way] if loop is None else loop.lifted)
                 before, worked = bench.vnf.hits(), bench.vnf.work()
-                seconds = traffic.pass_through()
-                name, whole = f"{way} {turn}", sum(connections)
-                found[name] = whole / seconds
-                found[_upcalls(name)] = (bench.vnf.work().upcalls - worked.upcalls) / whole
+                replies, seconds = traffic.pass_through()
+                name = f"{way} {turn}"
+                found[name] = replies / seconds
+                found[_upcalls(name)] = (bench.vnf.work().upcalls - worked.upcalls) / replies
                 if loop is not None:
-                    loop.go_on(_count_packets(before, bench.vnf.hits(), services), _SPREAD_S)
+                    loop.go_on(_count_packets(before, bench.vnf.hits(), services))
         return found | {_moves(way): float(loop.moves) for way, loop in loops.items()}
 
 
@@ -153,20 +154,20 @@ def record(results: Results, drift: Drift, found: Mapping[str, float]) -> None:
 class _Loop:
     """A way of choosing, what it has lifted, and its moves after the first choice."""
 
-    def __init__(self, bench: LiftBench, settings: Settings) -> None:
+    def __init__(self, settings: Settings, prospects: Prospects) -> None:
         self.lifted: Lifted = ()
         self.moves = 0
         self._settings = settings
-        self._prospects = Prospector(bench.policy).of
+        self._prospects = prospects
         self._rounds = 0
 
-    def go_on(self, packets: Sequence[int], seconds: float) -> None:
-        """Have the round that ends with these packets of each service, in so many seconds."""
+    def go_on(self, packets: Sequence[int]) -> None:
+        """Have the round that ends with these packets of each service."""
         subjects = [
             Subject(_lift_of(number), each, 0.0 if each else float("inf"), lifted=_lift_of(number) in self.lifted)
             for number, each in enumerate(packets)
         ]
-        choice = choose(subjects, self._settings, seconds, self._prospects)
+        choice = choose(subjects, self._settings, _SPREAD_S, self._prospects)
         up, down = (tuple(each.rule for each in verdicts) for verdicts in (choice.lift, choice.lower))
         self.lifted = (*(rule for rule in self.lifted if rule not in down), *up)
         self.moves += (len(up) + len(down)) * (self._rounds > 0)
@@ -185,9 +186,9 @@ class _Traffic:
     connections: Sequence[int]
     passed: int
 
-    def pass_through(self) -> float:
-        """Send it, one service after the other; return the seconds of all together."""
-        seconds, passed = 0.0, self.passed
+    def pass_through(self) -> tuple[int, float]:
+        """Send it, one service after the other; return all replies and seconds."""
+        replies, seconds, passed = 0, 0.0, self.passed
         for number, each in enumerate(self.connections):
             at_once = min(_AT_ONCE, each)
             done = httperf.requests(
@@ -199,9 +200,10 @@ class _Traffic:
                 passed=passed,
                 port=_FIRST_PORT + number,
             )
-            seconds += each / done.per_s
+            replies += done.replies  # every session has the same number: some connections are left out
+            seconds += done.replies / done.per_s
             passed += each
-        return seconds
+        return replies, seconds
 
 
 def _moves(way: str) -> str:
