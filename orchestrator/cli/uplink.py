@@ -61,7 +61,8 @@ def run(
 ) -> None:
     """Keep the kernel's routes to endpoints of this machine's switch, until stopped.
 
-    These are the endpoints that the switch delivers to. A routing daemon announces them: `protocol 172`, metric 10.
+    These are the endpoints that the switch delivers to. A routing daemon announces them: `protocol 172`, metric 8
+    for one that has just come, 10, or 12 for one that has sent nothing yet.
     Endpoints reach no address of this machine, and it forwards between the port and the fabric, and among the fabric
     and interfaces beside it, and nothing else. Routes stay when this ends; `aclflow uplink remove` withdraws them.
     """
@@ -78,7 +79,7 @@ def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_di
     """
     state = UplinkKernel(port).look()
     try:
-        delivered, trouble = SwitchRows(LocalSwitch(run_dir), bridge).read(), ""
+        delivered, trouble = frozenset(SwitchRows(LocalSwitch(run_dir), bridge).read()), ""
     except Unreachable as error:
         delivered, trouble = frozenset(), str(error)
     routed = state.prefixes

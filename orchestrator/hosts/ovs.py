@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ RUN_DIR = Path("/run/openvswitch")
 _PATIENCE_S = 15
 _INSTALL = "apt-get install openvswitch-switch"
 _EVERY_VERSION = "OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
+_RECEIVED = re.compile(r"port +(\d+): rx pkts=(\d+)")
 _EVERYTHING_ELSE = "actions=NORMAL"
 """The only flow of a bridge that learns addresses, as every fresh one does that is not secure."""
 
@@ -80,6 +82,15 @@ class LocalSwitch:
         if not self._management(bridge).exists():
             raise Unreachable(f"no switch forwards packets by the bridge '{bridge}' (looked in {self.run_dir})")
         return [line for line in self._dump(bridge, "OpenFlow15", f"table={table}") if "cookie=" in line]
+
+    def count_received(self, bridge: str) -> dict[int, int]:
+        """Count the frames that came in by each port.
+
+        Ports that the switch does not count are left out. Raises what `flows` raises.
+        """
+        lines = self._ask_management(bridge, "OpenFlow15", "dump-ports")
+        found = (_RECEIVED.search(line) for line in lines)
+        return {int(each[1]): int(each[2]) for each in found if each is not None}
 
     def monitor_command(self, bridge: str, table: int) -> list[str]:
         """The command that prints something whenever a table's flows change, and ends with the switch."""
@@ -157,7 +168,10 @@ class LocalSwitch:
         return sum(not _is_known(line) for line in lines)
 
     def _dump(self, bridge: str, versions: str, *words: str) -> list[str]:
-        command = ["ovs-ofctl", f"--timeout={_PATIENCE_S}", f"-O{versions}", "--no-names", "dump-flows"]
+        return self._ask_management(bridge, versions, "dump-flows", *words)
+
+    def _ask_management(self, bridge: str, versions: str, question: str, *words: str) -> list[str]:
+        command = ["ovs-ofctl", f"--timeout={_PATIENCE_S}", f"-O{versions}", "--no-names", question]
         return self._run([*command, f"unix:{self._management(bridge)}", *words]).splitlines()
 
     def _appctl_version(self) -> str:

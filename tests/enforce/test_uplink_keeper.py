@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.enforce.uplink.arrivals import ARRIVED_S, Arrivals, Rank
 from orchestrator.enforce.uplink.deliveredrows import delivered_prefixes
 from orchestrator.enforce.uplink.routeduplink import RoutedUplink
 from orchestrator.enforce.uplink.uplinkkeeper import UplinkKeeper
@@ -16,6 +17,8 @@ from orchestrator.errors import BadInput, Refused, Unreachable
 from orchestrator.policy.addresses import Prefix
 
 WEB, DB, FAR = map(Prefix.parse, ("198.51.100.10/32", "2001:db8::20/128", "203.0.113.1/32"))
+WIDE = Prefix.parse("198.51.0.0/16")
+PORTS = {WEB: 5, DB: 6, FAR: 7, WIDE: 8}
 UPLINK = RoutedUplink(("eth0",), (Prefix.parse("198.51.100.0/24"), Prefix.parse("2001:db8::/48")))
 
 
@@ -27,19 +30,28 @@ class World:
     error: Exception | None = None
     table: str = ""
     nft_error: Exception | None = None
+    frames: dict[int, int] = field(default_factory=dict)
+    count_error: Exception | None = None
     routes: frozenset[Prefix] = frozenset()
+    ranks: dict[Prefix, Rank] = field(default_factory=dict)
     now: float = 0.0
     order: list[str] = field(default_factory=list)
 
-    def read(self) -> frozenset[Prefix]:
+    def read(self) -> dict[Prefix, int]:
         if self.error is not None:
             raise self.error
-        return self.delivered
+        return {prefix: PORTS[prefix] for prefix in self.delivered}
 
-    def follow(self, prefixes: frozenset[Prefix]) -> KernelChange:
+    def count_received(self) -> dict[int, int]:
+        if self.count_error is not None:
+            raise self.count_error
+        return self.frames
+
+    def follow(self, ranked: Mapping[Prefix, Rank]) -> KernelChange:
+        prefixes = frozenset(ranked)
         change = KernelChange(prefixes - self.routes, self.routes - prefixes)
         self.order.append(f"{len(prefixes)} routes")
-        self.routes = prefixes
+        self.routes, self.ranks = prefixes, dict(ranked)
         return change
 
     def run(self, command: Sequence[str], text: str) -> str:
@@ -112,8 +124,51 @@ def test_an_empty_table_is_an_answer() -> None:
     assert world.routes == frozenset()
 
 
+def test_an_endpoint_goes_first_when_it_has_just_come_and_last_before_it_spoke() -> None:
+    world = World(frozenset({WEB, DB}), frames={PORTS[WEB]: 9, PORTS[DB]: 0})
+    keeper = world.keeper()
+    keeper.step()
+    assert world.ranks == {WEB: Rank.SETTLED, DB: Rank.UNHEARD}
+    assert not keeper.hears_an_arrival()
+    world.now, world.frames[PORTS[DB]] = 1.0, 1
+    assert keeper.hears_an_arrival()
+    keeper.step()
+    assert world.ranks == {WEB: Rank.SETTLED, DB: Rank.ARRIVED}
+    world.now = 1.0 + ARRIVED_S
+    keeper.step()
+    assert world.ranks == {WEB: Rank.SETTLED, DB: Rank.SETTLED}
+
+
+def test_an_endpoint_that_comes_again_has_to_speak_again() -> None:
+    world = World(frozenset({WEB}), frames={PORTS[WEB]: 9})
+    keeper = world.keeper()
+    keeper.step()
+    world.delivered = frozenset()
+    keeper.step()
+    world.delivered, world.frames = frozenset({WEB}), {PORTS[WEB]: 0}
+    keeper.step()
+    assert world.ranks == {WEB: Rank.UNHEARD}
+
+
+def test_a_port_that_cannot_be_counted_keeps_its_rank_and_an_unknown_one_is_settled() -> None:
+    world = World(frozenset({WEB}), frames={PORTS[WEB]: 0})
+    keeper = world.keeper()
+    keeper.step()
+    world.count_error, world.delivered = Unreachable("away"), frozenset({WEB, DB})
+    keeper.step()
+    assert world.ranks == {WEB: Rank.UNHEARD, DB: Rank.SETTLED}
+
+
+def test_a_port_that_stays_silent_is_counted_ever_less_often() -> None:
+    arrivals = Arrivals()
+    arrivals.rank([5], {5: 0}, 0.0)
+    counted = [second for second in range(1_000) if arrivals.is_time(float(second))]
+    assert counted[:100] == list(range(100)), "each second, in the beginning"
+    assert len(counted) < 400
+
+
 def test_what_lies_outside_of_the_ranges_is_not_announced_and_named() -> None:
-    step = World(frozenset({WEB, FAR, Prefix.parse("198.51.0.0/16")})).keeper().step()
+    step = World(frozenset({WEB, FAR, WIDE})).keeper().step()
     assert step.announced == {WEB}
     assert step.trouble == (
         "198.51.0.0/16, 203.0.113.1/32: outside of the ranges that endpoints may have, so not announced (--range)",
@@ -138,7 +193,7 @@ DELIVERS = "set_field:0x1->reg1,set_field:0x5->reg4,set_field:0a:ac:1f:00:00:01-
     ],
 )
 def test_rows_that_deliver_to_an_endpoint_name_its_prefix(line: str, found: Prefix | None) -> None:
-    assert delivered_prefixes([line]) == ({found} if found else set())
+    assert delivered_prefixes([line]) == ({found: 5} if found else {})
 
 
 @pytest.mark.parametrize(

@@ -301,6 +301,37 @@ class World:
                     found.add(text if "/" in text else f"{text}/{length}")
         return found
 
+    def known_ways(self, prefix: str) -> int:
+        """How many hosts the router has heard of for a prefix."""
+        said = self.run_in("r", "birdc", "-s", str(self.directory / "bird-r.ctl"), "show", "route", "for", prefix)
+        return said.count("via ")
+
+    def chosen_way(self, prefix: str) -> str:
+        """The router's interface towards the host that it chose for a prefix."""
+        words = self.ip("r", "-6" if ":" in prefix else "-4", "route", "show", prefix, "proto", "bird").split()
+        return words[words.index("dev") + 1] if "dev" in words else ""
+
+    def plug_again(self, name: str, host: str) -> None:
+        """Put a second port of an endpoint on another host's bridge, as a live migration does; nothing comes by it."""
+        port, quiet = f"v-{name}", {"net/ipv6/conf/default/disable_ipv6": "1"}
+        namespaces.inside(self.namespace(name), lambda: namespaces.set_kernel(quiet))
+        peer = ("peer", "name", "eth1", "address", format_mac(mac_of(name)), "netns", self.namespace(name))
+        self.ip(host, "link", "add", port, "type", "veth", *peer)
+        self.ip(host, "link", "set", port, "up")
+        self.ip(name, "link", "set", "eth1", "up")
+        self.hosts[host].ovs.vsctl("add-port", BRIDGE, port)
+
+    def unplug_again(self, name: str, host: str) -> None:
+        """Take the second port away."""
+        self.hosts[host].ovs.vsctl("del-port", BRIDGE, f"v-{name}")
+        self.ip(host, "link", "delete", f"v-{name}")
+
+    def speak(self, name: str) -> None:
+        """Have an endpoint send one frame by its second port, as its hypervisor does when it begins to run."""
+        with namespaces.inside(self.namespace(name), lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)) as raw:
+            raw.bind(("eth1", 0))
+            raw.send(b"\xff" * 6 + mac_of(name).to_bytes(6, "big") + b"\x80\x35" + bytes(46))
+
     def pings(self, sender: str, target: str) -> bool:
         """Whether a node hears from an address."""
         command = [

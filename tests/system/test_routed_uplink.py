@@ -96,6 +96,28 @@ def test_an_endpoint_that_goes_is_withdrawn_and_one_that_comes_is_announced(site
     until(lambda: site.announced() == H1 | H2)
 
 
+@pytest.mark.parametrize(("name", "new", "before", "after"), [("a1", "h2", "e1", "e2"), ("b1", "h1", "e2", "e1")])
+def test_an_endpoint_that_moves_is_reached_where_it_spoke_last(
+    site: World, name: str, new: str, before: str, after: str
+) -> None:
+    """Its port on the next host is there long before it runs there: until then packets go where it still is."""
+    until(lambda: {site.chosen_way(prefix) for prefix in prefixes_of(name)} == {before})
+    site.plug_again(name, new)
+    try:
+        site.hosts[new].enforce(policy_with(*ALL), 12)
+        until(
+            lambda: all(site.known_ways(prefix) == 2 for prefix in prefixes_of(name)),
+            what=lambda: _said(site.hosts[new]),
+        )
+        assert {site.chosen_way(prefix) for prefix in prefixes_of(name)} == {before}, "nothing came from it there"
+        site.speak(name)
+        until(lambda: {site.chosen_way(prefix) for prefix in prefixes_of(name)} == {after})
+    finally:
+        site.unplug_again(name, new)
+    site.hosts[new].enforce(policy_with(*ALL), 13)
+    until(lambda: {site.chosen_way(prefix) for prefix in prefixes_of(name)} == {before})
+
+
 def test_what_no_endpoint_may_have_is_not_announced_and_said(site: World) -> None:
     h1 = site.hosts["h1"]
     h1.stop_uplink()

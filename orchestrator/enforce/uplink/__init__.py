@@ -4,6 +4,7 @@
                               ┆ routes, written here        a routing daemon announces them
 
 deliveredrows.py which endpoints the switch delivers to, read back from its table
+arrivals.py      which of them have just come, or may be on their way
 routeduplink.py  what the kernel must hold for that, and the table of nftables around it. Pure
 uplinkkernel.py  the port, its neighbours, routes and settings in this network namespace
 uplinkkeeper.py  the loop: read the switch, look at the kernel, set right what differs

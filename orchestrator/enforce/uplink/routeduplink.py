@@ -29,8 +29,6 @@ ROUTE_PROTOCOL = 172
 """The number by which the kernel's routes of ours are told, for routing daemons as for us.
 
 FRR takes 186 to 198 for its own, and ignores or removes routes that bear them."""
-ROUTE_METRIC = 10
-"""Before routes of the same prefix that a routing daemon learned from the fabric (BIRD 32, FRR 20)."""
 NEXT_HOPS = {Family.IPV4: GATEWAY_IPV4, Family.IPV6: GATEWAY_IPV6}
 """The gateway as the kernel's routes name it; nobody else may have these addresses at the port."""
 

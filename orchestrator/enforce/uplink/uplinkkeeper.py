@@ -12,7 +12,7 @@ monitors ──poke──▶ step:  guard ▶ rows of the switch ▶ ranges ▶ 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +21,7 @@ import structlog
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.ending import Stopping
 from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.enforce.uplink.arrivals import Arrivals, Rank
 from orchestrator.enforce.uplink.deliveredrows import SwitchRows
 from orchestrator.enforce.uplink.monitors import KernelMonitor, RowMonitor
 from orchestrator.enforce.uplink.routeduplink import RoutedUplink
@@ -33,22 +34,33 @@ log = structlog.get_logger()
 LOOK_EVERY_S = 5.0
 """How often everything is read back although nothing was heard."""
 _SETTLE_S = 0.003
-NOTHING: frozenset[Prefix] = frozenset()
+_LISTEN_EVERY_S = 0.1
+NOTHING: Mapping[Prefix, Rank] = {}
 
 
 class Rows(Protocol):
     """Where the delivered prefixes are read."""
 
-    def read(self) -> frozenset[Prefix]:
-        """Read them back. Raises an error of ours while that cannot be done."""
+    def read(self) -> Mapping[Prefix, int]:
+        """Read them back, each with its port.
+
+        Raises an error of ours while that cannot be done.
+        """
+        ...
+
+    def count_received(self) -> Mapping[int, int]:
+        """Count the frames that came in by each port.
+
+        Raises an error of ours while that cannot be done.
+        """
         ...
 
 
 class Kernel(Protocol):
     """The kernel that holds the routes."""
 
-    def follow(self, prefixes: frozenset[Prefix]) -> KernelChange:
-        """Hold routes to exactly these prefixes; return what was not so."""
+    def follow(self, ranked: Mapping[Prefix, Rank]) -> KernelChange:
+        """Hold routes to exactly these prefixes, of these ranks; return what was not so."""
         ...
 
 
@@ -75,7 +87,8 @@ class UplinkKeeper:
     guard: GuardTable
     silent_s: float = 10.0
     clock: Callable[[], float] = time.monotonic
-    _read: frozenset[Prefix] = field(default=NOTHING, init=False)
+    _arrivals: Arrivals = field(default_factory=Arrivals, init=False)
+    _read: Mapping[Prefix, int] = field(default_factory=dict, init=False)
     _read_at: float | None = field(default=None, init=False)
 
     def step(self) -> Step:
@@ -88,27 +101,43 @@ class UplinkKeeper:
         except AclflowError:
             self.kernel.follow(NOTHING)
             raise
-        prefixes, trouble = self._read_delivered()
+        delivered, trouble = self._read_delivered()
+        prefixes = frozenset(delivered)
         outside = sorted(prefix for prefix in prefixes if not self.uplink.holds(prefix))
         if outside:
             said = ", ".join(map(str, outside[:5])) + (" and others" if len(outside) > 5 else "")
             trouble += (f"{said}: outside of the ranges that endpoints may have, so not announced (--range)",)
         announced = prefixes.difference(outside)
-        change = self.kernel.follow(announced)
+        ranks = self._rank(frozenset(delivered.values()))
+        change = self.kernel.follow({prefix: ranks[delivered[prefix]] for prefix in announced})
         if guarded:
             change = KernelChange(change.added, change.removed, ("the guard's table", *change.repaired))
         return Step(announced, change, trouble)
 
-    def _read_delivered(self) -> tuple[frozenset[Prefix], tuple[str, ...]]:
-        """Return the prefixes that the switch delivers to, and faults in reading them."""
+    def hears_an_arrival(self) -> bool:
+        """Tell whether an endpoint sent its first frame. To be asked often."""
+        return self._arrivals.is_time(self.clock()) and self._arrivals.hears_one(self._count_received())
+
+    def _rank(self, ports: frozenset[int]) -> Mapping[int, Rank]:
+        received = self._count_received() if self._arrivals.asks(ports) else {}
+        return self._arrivals.rank(ports, received, self.clock())
+
+    def _count_received(self) -> Mapping[int, int]:
+        try:
+            return self.rows.count_received()
+        except AclflowError:  # the rows say what is wrong
+            return {}
+
+    def _read_delivered(self) -> tuple[Mapping[Prefix, int], tuple[str, ...]]:
+        """Return the delivered prefixes, with their ports, and faults in reading them."""
         try:
             self._read, self._read_at = self.rows.read(), self.clock()
         except AclflowError as error:  # whatever the reason: what was not read back is not known
             if self._read_at is None:
-                return NOTHING, (f"{error}; nothing was read since this process began, so nothing is announced",)
+                return {}, (f"{error}; nothing was read since this process began, so nothing is announced",)
             silent_s = self.clock() - self._read_at
             if silent_s >= self.silent_s:
-                return NOTHING, (f"{error}; silent for {silent_s:.0f} s, so nothing is announced",)
+                return {}, (f"{error}; silent for {silent_s:.0f} s, so nothing is announced",)
             return self._read, (f"{error}; routes are kept for {self.silent_s:.0f} s",)
         return self._read, ()
 
@@ -152,13 +181,16 @@ def keep_uplink(uplink: RoutedUplink, rows: SwitchRows, stopping: Stopping, *, s
     """
     keeper = UplinkKeeper(uplink, rows, UplinkKernel(uplink.port), uplink.guard(), silent_s)
     chore = Chore("uplink", _Journal(keeper).step, LOOK_EVERY_S, settle_s=_SETTLE_S)
+    listener = Chore("arrivals", lambda: chore.poke() if keeper.hears_an_arrival() else None, _LISTEN_EVERY_S)
     monitors = (KernelMonitor(uplink.port, chore.poke), RowMonitor(rows, chore.poke))
     for monitor in monitors:
         monitor.start()
     chore.start()
+    listener.start()
     try:
         stopping.wait()
     finally:
+        listener.stop()
         chore.stop()
         for each in monitors:
             each.stop()

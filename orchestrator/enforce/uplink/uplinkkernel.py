@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,8 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
-from orchestrator.enforce.uplink.routeduplink import NEXT_HOPS, ROUTE_METRIC, ROUTE_PROTOCOL
+from orchestrator.enforce.uplink.arrivals import Rank
+from orchestrator.enforce.uplink.routeduplink import NEXT_HOPS, ROUTE_PROTOCOL
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.policy.addresses import Family, Prefix, format_address, format_mac
 
@@ -59,7 +60,8 @@ class KernelState:
     @property
     def prefixes(self) -> frozenset[Prefix]:
         """The prefixes routed to the port, and so announced."""
-        return frozenset(route.prefix for route in self.routes if route == _right(route.prefix, self.index))
+        right = {_right(route.prefix, self.index, rank) for route in self.routes for rank in Rank}
+        return _prefixes(self.routes & right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +91,20 @@ class UplinkKernel:
         with _explain_errors(), IPRoute(strict_check=True) as kernel:
             return _state(kernel, self.port)
 
-    def follow(self, prefixes: frozenset[Prefix]) -> KernelChange:
+    def follow(self, ranked: Mapping[Prefix, Rank]) -> KernelChange:
         """Make the kernel route to exactly these prefixes; return the repairs.
 
-        The port and neighbours that routes need are repaired too. Routes that must not be go first. Raises Unreachable
-        where the port is not there (yet) or has another MAC address than the gateway's: then nothing is routed to it.
+        The port and neighbours that routes need are repaired too. Routes that must not be go first; one that gets
+        another rank goes last, so that its prefix is routed all the time. Raises Unreachable where the port is not
+        there (yet) or has another MAC address than the gateway's: then nothing is routed to it.
         """
         with _explain_errors(), IPRoute(strict_check=True) as kernel:
             seen = _state(kernel, self.port)
             trouble = self._trouble(seen)
-            wanted = frozenset(() if trouble else (_right(prefix, seen.index) for prefix in prefixes))
+            wanted = frozenset(() if trouble else (_right(prefix, seen.index, ranked[prefix]) for prefix in ranked))
             removed = seen.routes - wanted
-            for route in removed:
+            replaced = frozenset(route for route in removed if route.prefix in ranked and not trouble)
+            for route in removed - replaced:
                 _forget(kernel, route)
             if trouble:
                 raise Unreachable(trouble)
@@ -109,6 +113,8 @@ class UplinkKernel:
             added = wanted - held
             for route in added:
                 _add(kernel, route)
+            for route in replaced:
+                _forget(kernel, route)
             return KernelChange(_prefixes(added), _prefixes(removed), repaired)
 
     def close(self) -> None:
@@ -183,8 +189,8 @@ def _routes(kernel: IPRoute) -> Iterator[KernelRoute]:
             )
 
 
-def _right(prefix: Prefix, index: int | None) -> KernelRoute:
-    return KernelRoute(prefix, index or 0, NEXT_HOPS[prefix.family], ROUTE_METRIC)
+def _right(prefix: Prefix, index: int | None, rank: Rank) -> KernelRoute:
+    return KernelRoute(prefix, index or 0, NEXT_HOPS[prefix.family], rank)
 
 
 def _prefixes(routes: Iterable[KernelRoute]) -> frozenset[Prefix]:
