@@ -69,13 +69,14 @@ HELD: Mapping[Level, frozenset[State]] = MappingProxyType(
     {
         Level.NONE: frozenset(),
         Level.ESTABLISHED: frozenset({State.ESTABLISHED, State.BOTH_WAYS}),
-        Level.FULL: frozenset({State.SYN_SENT, State.SYN_RECEIVED, State.ONE_WAY}),
+        Level.FULL: frozenset({State.SYN_RECEIVED, State.ONE_WAY}),
     }
 )
 """States whose packet is held until members confirm.
 
-At FULL members hold SYN_RECEIVED or ONE_WAY when a connection opens, from which its packets lead them on. What closes
-a connection is never held: a member that misses it keeps an entry for some seconds longer."""
+At FULL members hold SYN_RECEIVED or ONE_WAY when a connection opens, from which its packets lead them on. A SYN is not
+held: until it is answered, its end sends it again, and any member lets it begin. What closes a connection is never
+held: a member that misses it keeps an entry for some seconds longer."""
 
 TIMEOUT_S: Mapping[State, float] = MappingProxyType(
     {

@@ -9,8 +9,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,47 +147,79 @@ def test_lost_messages_are_sent_again_before_a_client_would(
     wait_until(lambda: states(cluster, 2) == states(cluster, 3) == opened, "they are not told what opened", 5)
 
 
-HELD_STATES = (State.SYN_SENT, State.SYN_RECEIVED)
 HOPS = ((1, 2), (2, 3), (3, 1))
 
 
-@pytest.mark.parametrize("state", HELD_STATES, ids=lambda each: each.name)
 @pytest.mark.parametrize("hop", HOPS, ids=lambda hop: f"{hop[0]}to{hop[1]}")
-def test_a_firewall_that_dies_at_any_step_of_a_handshake_costs_no_connection(
-    cluster: Cluster, world: World, lossy: Callable[[str], None], state: State, hop: tuple[int, int]
+def test_a_firewall_that_dies_while_it_holds_a_syn_ack_costs_no_connection(
+    cluster: Cluster, world: World, lossy: Callable[[str], None], hop: tuple[int, int]
 ) -> None:
     """Its message stops at one hop and its process repeats nothing, so it dies with the packet still held."""
-    at_state = f"@th,{8 * (8 + 64)},8 {state:d}"
+    at_state = f"@th,{8 * (8 + 64)},8 {State.SYN_RECEIVED:d}"
     lossy(f"ip saddr 10.9.{hop[0]}.1 ip daddr 10.9.{hop[1]}.1 {at_state} drop")
-    settings = cluster.nodes[1].kernel.settings()
-    cluster.nodes[1].member.stop()
-    cluster.nodes[1].kernel.configure(settings)
-    door = world.inside(SERVER, lambda: socket.create_server((SERVER4, PORT)))
-    near = world.inside(CLIENT, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    with door, near:
-        near.setblocking(False)
-        near.connect_ex((SERVER4, PORT))
+    stop_process_of(cluster, 1)
+    with handshake(world) as begun:
         wait_until(lambda: held(cluster, 1) == 1, "nothing is held", 3)
         cluster.stop(1)
         world.via(2)
         heal(world)
-        door.settimeout(REPEATED_S)
-        near.settimeout(REPEATED_S)
-        far, _ = door.accept()
-        with far:
-            far.settimeout(REPEATED_S)
-            assert talks(near, far)
+        assert talks(*begun())
     cluster.start(1)
     cluster.wait_whole()
+
+
+def test_a_firewall_that_dies_before_a_syn_was_answered_costs_no_connection(cluster: Cluster, world: World) -> None:
+    """No member knows of it: its end sends the SYN again, and the server answers that one."""
+    stop_process_of(cluster, 1)
+    drop = "tcp flags & (syn | ack) == syn | ack drop"
+    chain = f"chain o {{ type filter hook output priority 0; {drop}; }}"
+    world.run(SERVER, "nft", "-f", "-", text=f"table ip sslate {{ {chain}; }}")
+    try:
+        with handshake(world) as begun:
+            wait_until(lambda: states(cluster, 1) == [State.SYN_SENT], "the SYN does not pass", 3)
+            assert held(cluster, 1) == 0
+            assert states(cluster, 2) == []
+            cluster.stop(1)
+            world.via(2)
+            world.run(SERVER, "nft", "delete", "table", "ip", "sslate")
+            assert talks(*begun())
+    finally:
+        world.run(SERVER, "nft", "-f", "-", text="table ip sslate\ndelete table ip sslate")
+    cluster.start(1)
+    cluster.wait_whole()
+
+
+def stop_process_of(cluster: Cluster, number: int) -> None:
+    """Leave a member's program with its settings, and nobody who repeats messages or tells what waits."""
+    settings = cluster.nodes[number].kernel.settings()
+    cluster.nodes[number].member.stop()
+    cluster.nodes[number].kernel.configure(settings)
+
+
+@contextmanager
+def handshake(world: World) -> Iterator[Callable[[], tuple[socket.socket, socket.socket]]]:
+    """A SYN on its way; what is given waits for the connection, and returns both sides."""
+    door = world.inside(SERVER, lambda: socket.create_server((SERVER4, PORT)))
+    near = world.inside(CLIENT, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    with ExitStack() as stack, door, near:
+        near.setblocking(False)
+        near.connect_ex((SERVER4, PORT))
+
+        def wait() -> tuple[socket.socket, socket.socket]:
+            door.settimeout(REPEATED_S)
+            near.settimeout(REPEATED_S)
+            far = stack.enter_context(door.accept()[0])
+            far.settimeout(REPEATED_S)
+            return near, far
+
+        yield wait
 
 
 def test_a_firewall_that_dies_before_it_told_that_connections_opened_costs_none(
     cluster: Cluster, world: World, ends: Ends
 ) -> None:
     """Its process tells nobody any more; members hold what each packet leads on from."""
-    settings = cluster.nodes[1].kernel.settings()
-    cluster.nodes[1].member.stop()
-    cluster.nodes[1].kernel.configure(settings)
+    stop_process_of(cluster, 1)
     pairs = [ends.connect() for _ in range(5)]
     near, far = ends.datagrams()
     near.send(b"question")
@@ -242,7 +274,7 @@ def test_messages_with_another_key_and_replayed_ones_are_counted_and_dropped(clu
         heard = [
             frame for frame in _frames(tap) if frame[23] == socket.IPPROTO_UDP and frame[30:34] == b"\x0a\x09\x02\x01"
         ]
-        assert len(heard) >= 3
+        assert len(heard) >= 2
         before = counted(cluster, 2, "replayed")
         for frame in heard:
             tap.send(frame)
@@ -372,7 +404,7 @@ def test_members_on_the_command_line(tmp_path: Path) -> None:
             assert talks(*ends.connect())
             fresh.rename(lists)
             wait_until(lambda: not _states_in(shown(), "ESTABLISHED"), "connections that no list permits live on", 10)
-        assert (found["level"], found["held"], found["counters"]["released"]) == ("none", 0, 2)
+        assert (found["level"], found["held"], found["counters"]["released"]) == ("none", 0, 1)
         assert {"protocol": "tcp", "state": "ESTABLISHED", "count": 1} in found["states"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from statesync.frames import (
     LOW_PORT,
     TCP,
+    UDP,
     framed,
     key_of,
     message_frame,
@@ -21,9 +23,9 @@ from statesync.programbench import ALONE, DROP, OPENED, PASS, REDIRECT, SECRET, 
 
 from orchestrator.statesync.layout import BATCH, ENTRY_BYTES, SLOTS, Stream
 from orchestrator.statesync.messages import IN_TURN, WANTS_CONFIRMATION, Message, MessageKind, Word, open_sealed
-from orchestrator.statesync.oracle import Kind
+from orchestrator.statesync.oracle import Connection, Kind, step
 from orchestrator.statesync.siphash import siphash
-from orchestrator.statesync.states import Confirmation, Level, State
+from orchestrator.statesync.states import HELD, OPEN, Confirmation, Level, State
 
 few = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -135,11 +137,12 @@ def test_words_that_come_late_twice_or_in_another_order_never_lead_back(
         assert held(hearing) == Word(LIFE[newest], version=1000 + newest)
 
 
-def test_a_new_life_begins_by_a_much_lower_version(hearing: Bench) -> None:
-    """Its firewall's clock is behind that of the one before."""
+@pytest.mark.parametrize("state", [State.SYN_SENT, State.SYN_RECEIVED, State.ESTABLISHED], ids=lambda each: each.name)
+def test_a_new_life_begins_by_a_much_lower_version(hearing: Bench, state: State) -> None:
+    """Its firewall's clock is behind that of the one before; the state is the first that it tells by itself."""
     hearing.hear(sent(told(101, Word(State.TIME_WAIT, version=10_000))))
-    hearing.hear(sent(told(102, Word(State.SYN_SENT, version=9_000))))
-    assert held(hearing) == Word(State.SYN_SENT, version=9_000)
+    hearing.hear(sent(told(102, Word(state, version=9_000))))
+    assert held(hearing) == Word(state, version=9_000)
 
 
 def test_a_transaction_is_stored_when_it_is_committed(hearing: Bench) -> None:
@@ -186,13 +189,13 @@ def test_closings_under_another_key_are_dropped(hearing: Bench) -> None:
 CLOSING = ((Kind.FIN, True), (Kind.FIN, False), (Kind.ACK, True))
 
 
-def test_a_connection_that_goes_on_closing_takes_one_place(hearing: Bench) -> None:
+def test_a_short_connection_takes_one_place_from_syn_to_end(hearing: Bench) -> None:
     hearing.kernel.configure(replace(SHARING, waited=frozenset()))
     before = hearing.kernel.closings()
     for kind, sender in (*((kind, sender) for kind, sender, _ in OPENED), *CLOSING):
         hearing.watch(framed(4, TCP, kind, sender))
     after = hearing.kernel.closings()
-    assert (after.places - before.places, after.words - before.words) == (1, 4)
+    assert (after.places - before.places, after.words - before.words) == (1, 5)
     at = before.places % BATCH * ENTRY_BYTES
     entry = hearing.kernel.read_closed(before.places // BATCH)[at : at + ENTRY_BYTES]
     assert entry[:40] == key_of(4, TCP).pack()
@@ -235,6 +238,47 @@ def test_the_ack_of_a_handshake_is_held_where_members_do_not_foresee_it(hearing:
     hearing.kernel.waiting()[:] = 0
 
 
+KINDS = {TCP: (Kind.SYN, Kind.SYN_ACK, Kind.ACK, Kind.FIN, Kind.RST), UDP: (Kind.DATAGRAM,)}
+
+
+@pytest.mark.parametrize("confirmation", Confirmation, ids=lambda each: each.name)
+@pytest.mark.parametrize("level", Level, ids=lambda level: level.name)
+def test_the_program_holds_the_packets_that_the_levels_say(
+    hearing: Bench, level: Level, confirmation: Confirmation
+) -> None:
+    """From every state in which members hold what the firewall does, with each packet of either end."""
+    hearing.kernel.configure(replace(SHARING, level=level, confirmation=confirmation))
+    is_held: dict[tuple[State, State], bool] = {}
+    for protocol, before, sender in itertools.product(KINDS, State, (False, True)):
+        for kind in KINDS[protocol] if (before in PSEUDO) <= (protocol == UDP) else ():
+            known = None if before is State.LISTEN else Connection(before, False, True, 0.0)
+            after = step(known, kind, sender, 0.0)
+            if after is not None and (before, after.state) not in is_held:
+                is_held[before, after.state] = _is_held(hearing, protocol, before, framed(4, protocol, kind, sender))
+    waits = HELD[level] if confirmation is Confirmation.SYNCHRONOUS else frozenset()
+    assert is_held == {(before, after): before is not after and after in waits for before, after in is_held}
+    assert {after for _, after in is_held} == set(State) - {State.LISTEN}
+
+
+PSEUDO = (State.ONE_WAY, State.BOTH_WAYS)
+
+
+def _is_held(hearing: Bench, protocol: int, before: State, frame: bytes) -> bool:
+    """Whether a packet of a connection in a state waits; members were told of that state."""
+    hearing.kernel.forget_all()
+    hearing.kernel.waiting()[:] = 0
+    if before is not State.LISTEN:
+        word = Word(before, opener=False, closer=True, version=5)
+        value = word.pack().to_bytes(8, "little") + _now() * 2 + (5).to_bytes(4, "little") + bytes(4)
+        hearing.kernel.put_entry("opened" if before in OPEN else "brief", key_of(4, protocol).pack(), value)
+    counts = hearing.kernel.counters()
+    hearing.watch(frame)
+    found = hearing.counted(counts)
+    assert found.keys().isdisjoint({"unexpected", "no_connection"}), (before, found)
+    hearing.kernel.waiting()[:] = 0
+    return "held" in found
+
+
 def _now() -> bytes:
     return time.monotonic_ns().to_bytes(8, "little")
 
@@ -242,7 +286,7 @@ def _now() -> bytes:
 def test_what_is_held_is_bounded(hearing: Bench) -> None:
     hearing.kernel.configure(SHARING)
     hearing.kernel.waiting()[:] = 0
-    frame, before = bytearray(framed(4, TCP, Kind.SYN, False)), hearing.kernel.counters()
+    frame, before = bytearray(framed(4, UDP, Kind.DATAGRAM, False)), hearing.kernel.counters()
     for number in range(SLOTS + 10):
         frame[34:36] = (1000 + number).to_bytes(2, "big")
         assert hearing.watch(bytes(frame)) == DROP
@@ -257,10 +301,10 @@ def test_a_confirmation_from_before_a_restart_frees_no_packet(hearing: Bench) ->
     hearing.kernel.begin_sequences(began)
     hearing.kernel.configure(SHARING)
     hearing.kernel.waiting()[:] = 0
-    hearing.watch(framed(4, TCP, Kind.SYN, False))
+    hearing.watch(framed(4, UDP, Kind.DATAGRAM, False))
     held_now = int(hearing.kernel.waiting().max())
     assert held_now > began
-    entry = hearing.kernel.connection(key_of(4, TCP).pack())
+    entry = hearing.kernel.connection(key_of(4, UDP).pack())
     assert entry is not None
     before = hearing.kernel.counters()
     old = told(5, replace(entry.word, pending=False), sender=1, flags=WANTS_CONFIRMATION | IN_TURN)

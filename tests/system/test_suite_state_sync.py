@@ -60,6 +60,13 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(results: suite.Results, jou
     assert again.figures.keys() == results.figures.keys()
 
 
+def test_a_firewall_that_comes_and_goes_costs_no_connection(results: suite.Results) -> None:
+    assert results.figures["scaling_connections_lost"].median == 0
+    assert results.figures["scaling_new_connections_failed"].median == 0
+    assert results.figures["scale_out_s"].median > 0
+    assert results.figures["scale_in_s"].median > 0
+
+
 def test_a_failover_loses_nothing(results: suite.Results) -> None:
     assert results.figures["connections_held"].median == _SIZES.connections
     assert results.figures["connections_lost"].median == 0

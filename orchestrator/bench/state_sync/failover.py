@@ -1,7 +1,8 @@
-"""A firewall dies under load: detection time, recovery time and losses.
+"""A firewall dies, comes or goes under load: detection time, recovery time and losses.
 
 A lab with a spreading switch, three firewalls that share their connections, and real processes: each run opens its
-connections, kills a firewall, and looks. It is revived before the next run, empty, and serves once it is whole.
+connections, kills a firewall, and looks. It is revived before the next run, empty, and serves once it is whole. Then a
+fourth one comes empty, gets its part of the traffic, gives it back and leaves.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from types import MappingProxyType
+from typing import Any
 
 from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.state_sync.syncsizes import Sizes
 from orchestrator.bench.traffic.journal import Journal
+from orchestrator.client import Client
 from orchestrator.errors import Refused
 from orchestrator.lab import cluster, pop, specfile
 from orchestrator.lab.cluster import Firewall
@@ -60,7 +63,17 @@ FIGURES: Mapping[str, tuple[str, Target | None]] = MappingProxyType(
         "new_connections_begun": ("1", None),
     }
 )
-"""Figures with their units, and what they must reach."""
+"""Figures of failovers with their units, and what they must reach."""
+SCALING_FIGURES: Mapping[str, tuple[str, Target | None]] = MappingProxyType(
+    {
+        "scale_out_s": ("s", None),
+        "scale_in_s": ("s", None),
+        "scaling_gap_ms": ("ms", None),
+        "scaling_connections_lost": ("1", Target(0)),
+        "scaling_new_connections_failed": ("1", Target(0)),
+    }
+)
+"""Figures of a firewall that comes and goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,77 +93,157 @@ class Seen:
         return self.gap_ms - self.detect_ms
 
 
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """A firewall that came and went: how long each took in seconds, and what became of connections."""
+
+    out_s: float
+    in_s: float
+    gap_ms: float
+    lost: float
+    failed: float
+
+
+@dataclass(slots=True)
+class Ground:
+    """A lab with a cluster of three that serve, and a fourth firewall that does not run."""
+
+    lab: Lab
+    client: Client
+    members: Sequence[Firewall]
+
+    def spread_over(self, members: Sequence[Firewall]) -> None:
+        """Give traffic to these firewalls, and return once the switch does."""
+        domain, generation = self.lab.spec.domain, cluster.spread(self.client, self.lab, list(members))
+        enforced = partial(self.client.spread, domain)
+        wait_until(lambda: enforced().enforced >= generation, "the switch does not spread anew", _PATIENCE_S)
+
+
 def measure(results: Results, sizes: Sizes, steps: Steps, layout: Layout, journal: Journal) -> None:
     """Record the figures. Raises Unreachable where the lab does not come up."""
     found: list[Seen] = []
+    scaled: list[Scaling] = []
     with ExitStack() as stack:
-        ground: tuple[Lab, Sequence[Firewall]] | None = None
-        for turn in range(sizes.failovers):
-            steps.next(f"failover {turn + 1} of {sizes.failovers}, {sizes.connections} connections")
-            name = f"failover {turn}"
-            if ground is None and not journal.has(name):
+        ground: Ground | None = None
+        for name, turn in product(("failover", "scaling"), range(sizes.failovers)):
+            steps.next(f"{name} {turn + 1} of {sizes.failovers}, {sizes.connections} connections")
+            kept = f"{name} {turn}"
+            if ground is None and not journal.has(kept):
                 ground = stack.enter_context(_ground(layout))
-            found.append(Seen(**journal.row(name, partial(_fail_and_revive, ground, turn, sizes))))
-    values: tuple[list[float], ...] = (
+            if name == "failover":
+                found.append(Seen(**journal.row(kept, partial(_fail_and_revive, ground, turn, sizes))))
+            else:
+                scaled.append(Scaling(**journal.row(kept, partial(_scale, ground, sizes))))
+    _conclude(
+        results, FIGURES,
         [each.detect_ms for each in found], [each.takeover_ms for each in found], [each.gap_ms for each in found],
         [each.lost for each in found], [each.held for each in found], [each.failed for each in found],
         [each.begun for each in found],
     )  # fmt: skip
-    for (name, (unit, target)), each in zip(FIGURES.items(), values, strict=True):
+    _conclude(
+        results, SCALING_FIGURES,
+        [each.out_s for each in scaled], [each.in_s for each in scaled], [each.gap_ms for each in scaled],
+        [each.lost for each in scaled], [each.failed for each in scaled],
+    )  # fmt: skip
+
+
+def _conclude(results: Results, figures: Mapping[str, tuple[str, Target | None]], *values: list[float]) -> None:
+    for (name, (unit, target)), each in zip(figures.items(), values, strict=True):
         results.figures[name] = Figure.of(each, unit, target)
 
 
-def _fail_and_revive(ground: tuple[Lab, Sequence[Firewall]] | None, turn: int, sizes: Sizes) -> dict[str, float]:
+def _fail_and_revive(ground: Ground | None, turn: int, sizes: Sizes) -> dict[str, float]:
     if ground is None:
         raise Refused("there is no lab to measure in")
-    lab, members = ground
-    victim = members[turn % SIZE]
-    seen = _failover(lab, victim, sizes.connections)
+    victim = ground.members[turn % SIZE]
+    seen = _failover(ground.lab, victim, sizes.connections)
     cluster.revive(victim)
     wait_until(partial(cluster.is_up, victim), "a firewall does not serve again", _PATIENCE_S)
     return asdict(seen)
 
 
+def _scale(ground: Ground | None, sizes: Sizes) -> dict[str, float]:
+    """A fourth firewall comes empty, serves, and leaves, while connections are held and others begin."""
+    if ground is None:
+        raise Refused("there is no lab to measure in")
+    fourth = ground.members[SIZE]
+    load = _hold(ground.lab, sizes.connections)
+    began = time.monotonic()
+    cluster.revive(fourth)
+    wait_until(partial(cluster.is_up, fourth), "a firewall that came does not serve", _PATIENCE_S)
+    ground.spread_over(ground.members)
+    out_s = time.monotonic() - began
+    time.sleep(_SETTLE_S)
+    if not fourth.show()["counters"]["passed"]:
+        raise Refused("the firewall that came got no traffic")
+    leaving = time.monotonic()
+    ground.spread_over(ground.members[:SIZE])
+    fourth.drain()
+    in_s = time.monotonic() - leaving
+    time.sleep(_SETTLE_S)
+    found = _ended(load)
+    return asdict(Scaling(out_s, in_s, _gap_s(found, began, _PATIENCE_S) * 1000, found["lost"], found["failed"]))
+
+
 @contextmanager
-def _ground(layout: Layout) -> Iterator[tuple[Lab, Sequence[Firewall]]]:
-    """A lab with a cluster of three, and a server that echoes."""
+def _ground(layout: Layout) -> Iterator[Ground]:
+    """A lab with a cluster, and a server that echoes."""
     pop.down(layout)
     try:
         lab = pop.up(layout, POP)
         plane = ControlPlane(lab)
         plane.start({TenantId("shop"): _OPEN})
         with plane.client() as client:
-            members = cluster.start(lab, client, SIZE)
-        server = _start_load(lab, "web", "serve", _ADDRESS, _PORT)
-        try:
-            yield lab, members
-        finally:
-            server.kill()
-            server.communicate()
+            ground = Ground(lab, client, cluster.start(lab, client, SIZE + 1))
+            ground.spread_over(ground.members[:SIZE])
+            ground.members[SIZE].drain()
+            server = _start_load(lab, "web", "serve", _ADDRESS, _PORT)
+            try:
+                yield ground
+            finally:
+                server.kill()
+                server.communicate()
     finally:
         pop.down(layout)
 
 
 def _failover(lab: Lab, victim: Firewall, connections: int) -> Seen:
-    client = _start_load(lab, "outside", "hold", _ADDRESS, _PORT, str(connections), *SOURCES)
-    time.sleep(_SETTLE_S)
+    load = _hold(lab, connections)
     killed = time.monotonic()
     _, noticed_s = cluster.kill_and_watch(victim)
     time.sleep(max(0.0, killed + _SETTLE_S - time.monotonic()))
-    told, _ = client.communicate("\n", timeout=_PATIENCE_S)
-    try:
-        found = json.loads(told)
-    except ValueError:
-        raise Refused(f"the load ended with {client.returncode} and said {told[:200]!r}") from None
+    found = _ended(load)
     detect_s = _SETTLE_S if noticed_s is None else noticed_s
-    gaps = [
-        until - max(since, killed)
-        for arrivals in found["arrivals"]
-        for since, until in pairwise(arrivals)
-        if since - killed < _NEAR_S and until > killed
-    ]
-    gap_s = max(gaps, default=_SETTLE_S)
+    gap_s = _gap_s(found, killed, _NEAR_S)
     return Seen(detect_s * 1000, gap_s * 1000, found["lost"], found["held"], found["begun"], found["failed"])
+
+
+def _hold(lab: Lab, connections: int) -> subprocess.Popen[str]:
+    """A client that holds so many connections, sends, and begins others; all goes well for a second."""
+    client = _start_load(lab, "outside", "hold", _ADDRESS, _PORT, str(connections), *SOURCES)
+    time.sleep(_SETTLE_S)
+    return client
+
+
+def _ended(load: subprocess.Popen[str]) -> dict[str, Any]:
+    """What became of a client's connections. Raises Refused where it says nothing."""
+    told, _ = load.communicate("\n", timeout=_PATIENCE_S)
+    try:
+        found: dict[str, Any] = json.loads(told)
+    except ValueError:
+        raise Refused(f"the load ended with {load.returncode} and said {told[:200]!r}") from None
+    return found
+
+
+def _gap_s(found: Mapping[str, Any], since_s: float, within_s: float) -> float:
+    """The longest time without an answer to a client, of those that began within some time after `since_s`."""
+    gaps = [
+        until - max(before, since_s)
+        for arrivals in found["arrivals"]
+        for before, until in pairwise(arrivals)
+        if before - since_s < within_s and until > since_s
+    ]
+    return max(gaps, default=_SETTLE_S)
 
 
 def _start_load(lab: Lab, node: str, *words: str) -> subprocess.Popen[str]:

@@ -38,11 +38,11 @@ def expect_length(*, quick: bool) -> Expected:
     """How long a run is."""
     sizes = Sizes.quick() if quick else Sizes.full()
     settings = 3 * len(Context) * len(Confirmation) * len(MEMBERS) * len(AT_ONCE) + 4 * len(MEMBERS)
-    return Expected(sizes.runs * (settings + 1 + len(_BESIDE)) + sizes.failovers, _EACH_S[quick])
+    return Expected(sizes.runs * (settings + 1 + len(_BESIDE)) + 2 * sizes.failovers, _EACH_S[quick])
 
 
 def _steps(sizes: Sizes) -> int:
-    return 2 * sizes.runs + sizes.failovers
+    return 2 * sizes.runs + 2 * sizes.failovers
 
 
 def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, journal: Path | None = None) -> Results:
@@ -50,7 +50,7 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
     need_root()
     settings = {**asdict(sizes), "members": list(MEMBERS)}
     results = Results("state-sync", settings)
-    numbers = {each.name for kind in (Downloads, Spent, failover.Seen) for each in fields(kind)}
+    numbers = {each.name for kind in (Downloads, Spent, failover.Seen, failover.Scaling) for each in fields(kind)}
     kept = Journal(journal, {"suite": results.suite, **settings}, numbers)
     steps = Steps(progress, _steps(sizes))
     with ExitStack() as stack:
@@ -65,7 +65,7 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
     try:
         failover.measure(results, sizes, steps, Layout(prefix), kept)
     except (Missing, Refused, Unreachable) as error:
-        results.absent |= dict.fromkeys(failover.FIGURES, str(error))
+        results.absent |= dict.fromkeys((*failover.FIGURES, *failover.SCALING_FIGURES), str(error))
     results.notes += _NOTES
     return results
 
@@ -122,7 +122,7 @@ _NOTES = (
     "client, server (lighttpd, a page of one byte) and all members share this machine, and one of its processors: a "
     "message costs the owner, the virtual cable and the member, and all of it is in a connection's processor time",
     "ratios are of runs that follow each other; NONE is measured once more for each context, confirmation and size",
-    "full_sync_added_us: median set-up time of one download after another, FULL less NONE; SYN and SYN-ACK are held",
+    "full_sync_added_us: median set-up time of one download after another, FULL less NONE; the SYN-ACK is held",
     "..._program_us: microseconds a connection for which the programs ran (kernel.bpf_stats_enabled), on the owner and "
     "on all members together; the rest of what sharing costs is the kernel's, which carries messages",
     "conntrackd (FTFW, NOTRACK: two firewalls) and Redis (a primary and two copies, WAIT 2) are Debian's, and counted "
@@ -132,5 +132,8 @@ _NOTES = (
     "detect_ms: until the switch's log has both of its ports down; gap_ms: until the last of these clients is "
     "answered again; takeover_ms: the difference. The switch's threads are real-time. The dead firewall's links stay "
     "up, so that nothing but its silence tells",
+    "scaling: under the same load a fourth firewall starts empty, takes all connections and gets its part of the "
+    "traffic (scale_out_s: until then), gives it back and leaves (scale_in_s); scaling_gap_ms: the longest time that a "
+    "client waited for an answer meanwhile",
     "members' processes are not in it: they do nothing for a connection unless a message is lost",
 )

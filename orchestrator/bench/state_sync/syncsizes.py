@@ -14,7 +14,7 @@ ALONE = 1
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """`runs` of `downloads` each for every setting; `failovers` with so many `connections` open."""
+    """`runs` of `downloads` each for every setting; `failovers` and as many scalings, with `connections` open."""
 
     runs: int
     downloads: int

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-/* Connections that closed, or opened as members foresee, told many at a time.
+/* Connections that closed, that opened as members foresee, or of which only a SYN passed, told many at a time.
  *
  * No connection is lost if a member misses such a change, so its packet is never held. Its word waits in a batch, and
  * a later packet that begins another batch carries all of it. Words that wait while no more come are sent by the

@@ -138,7 +138,7 @@ static __noinline bool store(const struct key *key, __u64 word, __u64 now, bool 
 	if (known) {
 		__s32 newer = VERSION_OF(word) - VERSION_OF(known->word);
 		bool begins = may_begin && !was_open && newer < -LIFE_MOST &&
-			      (is_open(STATE_OF(word)) || STATE_OF(word) == SYN_SENT);
+			      (is_open(STATE_OF(word)) || STATE_OF(word) == SYN_SENT || STATE_OF(word) == SYN_RECEIVED);
 
 		if (newer < 0 && !begins) {
 			COUNT(stale);

@@ -84,13 +84,20 @@ inline bool is_foreseen(const struct connection *known, __u64 word, __u8 after, 
 	       known->told_version == VERSION_OF(word);
 }
 
+/* Whether members may be told of a change with others, and nobody waits for them: one that misses it costs no
+ * connection. A SYN that is not answered is sent again by its end. */
+inline bool may_be_missed(const struct connection *known, __u64 word, __u8 after, const struct settings *settings)
+{
+	return after == SYN_SENT || !is_opening(after) || is_foreseen(known, word, after, settings);
+}
+
 /* Change a connection's state to `after`, and tell members where the level says so. */
 inline int change(struct __sk_buff *skb, const struct packet *packet, struct connection *known, __u64 word, __u8 after,
 		  const struct settings *settings, __u64 now)
 {
 	bool is_new = !known || after == SYN_SENT;
 	bool shared = settings->active && is_shared(settings, after);
-	bool later = shared && (!is_opening(after) || is_foreseen(known, word, after, settings));
+	bool later = shared && may_be_missed(known, word, after, settings);
 	bool holds = shared && !later && settings->synchronous && settings->waited && fits(skb);
 	struct connection changed;
 
@@ -100,7 +107,7 @@ inline int change(struct __sk_buff *skb, const struct packet *packet, struct con
 	changed.told_version = VERSION_OF(changed.word);
 	if (!is_shared(settings, after) || (shared && !later && !fits(skb)))
 		changed.told_version--; /* members have to be told yet, if the level says so one day */
-	changed.batched = later ? place_in_batch(known) : 0;
+	changed.batched = later ? place_in_batch(known) : known ? known->batched : 0;
 	if (!apply(packet, known, word, &changed))
 		return TC_ACT_SHOT;
 	if (!shared)
