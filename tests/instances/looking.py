@@ -14,7 +14,7 @@ _FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], 
 
 def fetches(cloud: Cloud, address: str, port: int = 80, patience_s: float = 2.0) -> bool:
     """Whether somebody outside gets the page of an instance."""
-    url = f"http://{address}:{port}/"
+    url = f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"
     return "page" in cloud.run_in(OUTSIDE, "/usr/bin/python3", "-c", _FETCH, url, str(patience_s)).stdout
 
 

@@ -120,7 +120,7 @@ def test_a_port_is_active_when_its_rows_were_read_back_and_nova_waits_for_that(c
         until(lambda: project.port(server).id in _endpoints(cloud), LONG_S)
         _look_of_driver(cloud, project)
         assert (project.server(server).status, project.port(server).status) == ("BUILD", "DOWN")
-        assert project.port(server).fixed_ips[0]["ip_address"] not in cloud.announced()
+        assert not set(project.addresses(server)) & cloud.announced().keys()
     finally:
         cloud.control.start_controller()
     late = example.wait_until_up(project, server, "one")

@@ -16,8 +16,10 @@ MANAGEMENT_LENGTH = 24
 RANGES = ("198.51.100.0/24", "2001:db8:79::/48")
 """What instances may have."""
 PROJECTS = {"blue": "198.51.100.0/26", "red": "198.51.100.64/26"}
-"""Projects, each with the prefix of its network."""
+PROJECTS6 = {"blue": "2001:db8:79:1::/64", "red": "2001:db8:79:2::/64"}
+"""Projects, each with the IPv4 and the IPv6 prefix of its network."""
 ROUTER_OUTSIDE, OUTSIDE_ADDRESS, OUTSIDE_LENGTH = "203.0.113.1", "203.0.113.2", 24
+ROUTER_OUTSIDE6, OUTSIDE_ADDRESS6, OUTSIDE_LENGTH6 = "2001:db8:ff::1", "2001:db8:ff::2", 64
 OPENFLOW_PORT = 6653
 
 

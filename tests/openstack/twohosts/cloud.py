@@ -125,8 +125,8 @@ class Cloud:
     def announced(self) -> dict[str, str]:
         """The addresses that the router heard of, each with the host it sends packets for it to."""
         legs = {leg_of(host).name: host for host in HOSTS}
-        lines = self.run_in(ROUTER, "ip", "-4", "route", "show", "proto", "bird").stdout.splitlines()
-        found = (line.split() for line in lines)
+        shown = (self.run_in(ROUTER, "ip", family, "route", "show", "proto", "bird").stdout for family in ("-4", "-6"))
+        found = (line.split() for text in shown for line in text.splitlines())
         return {words[0]: legs.get(words[words.index("dev") + 1], "") for words in found if "dev" in words}
 
     @contextmanager

@@ -14,7 +14,7 @@ from allinone.running import wait_for
 
 from orchestrator.errors import NotFound
 from orchestrator.policy.formats.native import acl_from_json
-from twohosts.addresses import DOMAIN, OUTSIDE_ADDRESS, PROJECTS
+from twohosts.addresses import DOMAIN, OUTSIDE_ADDRESS, OUTSIDE_ADDRESS6, PROJECTS, PROJECTS6
 from twohosts.cloud import Cloud
 from twohosts.projects import Project
 
@@ -22,22 +22,28 @@ LISTS = {
     "blue": [
         {"id": "ping", "action": "permit", "protocol": "icmp", "source": OUTSIDE_ADDRESS},
         {"id": "web", "action": "permit", "protocol": "tcp", "source": OUTSIDE_ADDRESS, "destination_ports": 80},
+        {"id": "ping6", "action": "permit", "protocol": "icmpv6", "source": OUTSIDE_ADDRESS6},
+        {"id": "web6", "action": "permit", "protocol": "tcp", "source": OUTSIDE_ADDRESS6, "destination_ports": 80},
         {"id": "no-81", "direction": "egress", "action": "deny", "protocol": "tcp", "destination_ports": 81},
     ],
-    "red": [{"id": "web", "action": "permit", "protocol": "tcp", "source": PROJECTS["blue"], "destination_ports": 80}],
+    "red": [
+        {"id": name, "action": "permit", "protocol": "tcp", "source": source["blue"], "destination_ports": 80}
+        for name, source in (("web", PROJECTS), ("web6", PROJECTS6))
+    ],
 }
 _PLACES = {"shop": ("blue", "one"), "base": ("red", "two")}
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance that is up: its project, its host, and its address."""
+    """An instance that is up: its project, its host, and its addresses."""
 
     name: str
     project: Project
     host: str
     server: Any
     address: str
+    address6: str
 
 
 def put_list(cloud: Cloud, project: Project, rules: list[dict[str, Any]]) -> None:
@@ -75,9 +81,10 @@ def wait_until_up(project: Project, server: Any, host: str) -> Instance:
         return bool(now.status == "ACTIVE")
 
     wait_for(f"Nova to start {server.name}", is_active)
-    address = project.port(server).fixed_ips[0]["ip_address"]
-    wait_for(f"the address of {server.name}", lambda: f"address {address}/" in project.log(server))
-    return Instance(server.name, project, host, project.server(server), address)
+    addresses = project.addresses(server)
+    for address in addresses:
+        wait_for(f"{address} of {server.name}", lambda address=address: f"address {address}/" in project.log(server))
+    return Instance(server.name, project, host, project.server(server), *addresses)
 
 
 def begin(cloud: Cloud) -> dict[str, Instance]:

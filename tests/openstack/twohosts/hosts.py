@@ -24,6 +24,7 @@ from twohosts.addresses import (
     MANAGEMENT,
     OPENFLOW_PORT,
     PROJECTS,
+    PROJECTS6,
     RANGES,
     ROUTER_OUTSIDE,
     leg_of,
@@ -130,7 +131,7 @@ class ComputeHost:
         self.start("bird", ("bird", "-f", "-c", str(self.root / "bird.conf"), "-s", "/run/bird/bird.ctl"))
         ranges = [word for text in RANGES for word in ("--range", text)]
         self.start("uplink", (*ACLFLOW, "uplink", "run", "--fabric", HOST_LEG, *ranges))
-        subnets = [word for text in PROJECTS.values() for word in ("--subnet", text)]
+        subnets = [word for text in (*PROJECTS.values(), *PROJECTS6.values()) for word in ("--subnet", text)]
         self.start("services", (*ACLFLOW, "host", "services", "run", *subnets, "--dns", ROUTER_OUTSIDE))
 
     def start_compute(self) -> None:

@@ -49,12 +49,22 @@ def _fill(work: Path) -> None:
     for name in ("bin", "proc", "sys", "dev", "etc", "modules", "www", "config"):
         (root / name).mkdir(parents=True)
     shutil.copy(work / "busybox/bin/busybox", root / "bin/busybox")
+    for file in (Path("/sbin/dhclient"), *_libraries("/sbin/dhclient")):  # BusyBox has no client of DHCPv6
+        target = root / file.relative_to("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
     for module in _MODULES:
         for found in (work / "kernel").rglob(f"{module}.ko"):
             shutil.copy(found, root / "modules")
-    for name, target in (("init", "init"), ("address", "etc/address")):
+    for name, target in (("init", "init"), ("address", "etc/address"), ("address6", "etc/address6")):
         shutil.copy(_HERE / "guest" / name, root / target)
         (root / target).chmod(0o755)
+
+
+def _libraries(program: str) -> list[Path]:
+    """What a program of this machine is linked with."""
+    said = subprocess.run(("ldd", program), capture_output=True, text=True, check=True).stdout
+    return [Path(found) for found in re.findall(r"(/\S+) \(0x", said)]
 
 
 def _kernel_package() -> str:

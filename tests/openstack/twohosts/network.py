@@ -15,17 +15,21 @@ from twohosts.addresses import (
     MANAGEMENT_LENGTH,
     OUTSIDE,
     OUTSIDE_ADDRESS,
+    OUTSIDE_ADDRESS6,
     OUTSIDE_LENGTH,
+    OUTSIDE_LENGTH6,
     RANGES,
     ROUTER,
     ROUTER_OUTSIDE,
+    ROUTER_OUTSIDE6,
     leg_of,
     management_of,
 )
 
 NODES = (ROUTER, OUTSIDE, *HOSTS)
 _FORWARDING = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
-_QUIET = {f"net/ipv6/conf/default/{name}": value for name, value in QUIET_IPV6.items()}
+_QUIET = {f"net/ipv6/conf/default/{name}": value for name, value in {**QUIET_IPV6, "keep_addr_on_down": "1"}.items()}
+"""For interfaces that are made later; a link that goes down and up keeps its addresses."""
 _GUARD = """table inet guard {{
   chain input {{ type filter hook input priority filter; policy accept;
     ip saddr {four} drop
@@ -73,9 +77,10 @@ def _create(prefix: str) -> None:
 def _create_outside(prefix: str) -> None:
     router, outside = prefix + ROUTER, prefix + OUTSIDE
     _ip("-n", router, "link", "add", OUTSIDE, "type", "veth", "peer", "name", "eth0", "netns", outside)
-    _up(router, OUTSIDE, f"{ROUTER_OUTSIDE}/{OUTSIDE_LENGTH}")
-    _up(outside, "eth0", f"{OUTSIDE_ADDRESS}/{OUTSIDE_LENGTH}")
-    _ip("-n", outside, "route", "add", "default", "via", ROUTER_OUTSIDE)
+    _up(router, OUTSIDE, f"{ROUTER_OUTSIDE}/{OUTSIDE_LENGTH}", f"{ROUTER_OUTSIDE6}/{OUTSIDE_LENGTH6}")
+    _up(outside, "eth0", f"{OUTSIDE_ADDRESS}/{OUTSIDE_LENGTH}", f"{OUTSIDE_ADDRESS6}/{OUTSIDE_LENGTH6}")
+    for family, gateway in (("-4", ROUTER_OUTSIDE), ("-6", ROUTER_OUTSIDE6)):
+        _ip(family, "-n", outside, "route", "add", "default", "via", gateway)
     namespaces.inside(router, partial(namespaces.set_kernel, _FORWARDING))
     guard = _GUARD.format(four=RANGES[0], six=RANGES[1])
     namespaces.inside(router, lambda: subprocess.run(("nft", "-f", "-"), input=guard, text=True, check=True))

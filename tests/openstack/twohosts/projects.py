@@ -8,11 +8,11 @@ from allinone.contents import PROJECT, connect
 from allinone.place import Place
 from openstack.connection import Connection
 
-from twohosts.addresses import PROJECTS
+from twohosts.addresses import PROJECTS, PROJECTS6
 from twohosts.image import IMAGE
 
 FLAVOR = "small"
-RESOLVER = "169.254.169.253"
+RESOLVERS = {4: "169.254.169.253", 6: "fd00:ac1f::53"}
 
 
 def make(place: Place) -> None:
@@ -26,10 +26,11 @@ def make(place: Place) -> None:
         network = admin.network.create_network(
             name=name, provider_network_type="vlan", provider_physical_network="aclflow", project_id=project.id
         )
-        admin.network.create_subnet(
-            name=name, network_id=network.id, project_id=project.id, ip_version=4, cidr=prefix, is_dhcp_enabled=False,
-            dns_nameservers=[RESOLVER],
-        )  # fmt: skip
+        for version, cidr in ((4, prefix), (6, PROJECTS6[name])):
+            admin.network.create_subnet(
+                name=f"{name}{version}", network_id=network.id, project_id=project.id, ip_version=version, cidr=cidr,
+                is_dhcp_enabled=False, dns_nameservers=[RESOLVERS[version]],
+            )  # fmt: skip
 
 
 def heartbeats(place: Place) -> dict[str, str]:
@@ -61,6 +62,11 @@ class Project:
     def port(self, server: Any) -> Any:
         """The port of an instance as Neutron has it now; None before Nova made it."""
         return next(iter(self.cloud.network.ports(device_id=server.id)), None)
+
+    def addresses(self, server: Any) -> tuple[str, str]:
+        """The IPv4 and the IPv6 address of an instance, once it has a port."""
+        four, six = sorted((each["ip_address"] for each in self.port(server).fixed_ips), key=lambda text: ":" in text)
+        return four, six
 
     def log(self, server: Any) -> str:
         """What the instance wrote to its terminal, as Nova shows it."""
