@@ -159,12 +159,12 @@ def test_a_port_that_cannot_be_counted_keeps_its_rank_and_an_unknown_one_is_sett
     assert world.ranks == {WEB: Rank.UNHEARD, DB: Rank.SETTLED}
 
 
-def test_a_port_that_stays_silent_is_counted_ever_less_often() -> None:
+def test_a_port_that_stays_silent_is_counted_less_often() -> None:
     arrivals = Arrivals()
     arrivals.rank([5], {5: 0}, 0.0)
-    counted = [second for second in range(1_000) if arrivals.is_time(float(second))]
-    assert counted[:100] == list(range(100)), "each second, in the beginning"
-    assert len(counted) < 400
+    counted = [eighth for eighth in range(8_000) if arrivals.is_time(eighth / 8)]
+    assert counted[:80] == list(range(80)), "each time, in the beginning"
+    assert 1900 < len(counted) < 2200, "then twice a second"
 
 
 def test_what_lies_outside_of_the_ranges_is_not_announced_and_named() -> None:

@@ -15,7 +15,7 @@ from enum import IntEnum
 
 ARRIVED_S = 20.0
 """So long an endpoint goes before the host that it came from, which takes away its port meanwhile."""
-_LOOK_AGAIN_S, _SELDOM_S = 0.1, 5.0
+_LOOK_AGAIN_S, _SELDOM_S = 0.1, 0.5
 
 
 class Rank(IntEnum):
@@ -65,7 +65,7 @@ class Arrivals:
         return any(received.get(port) for port in self._unheard)
 
     def is_time(self, now: float) -> bool:
-        """Tell whether to count again: ever less often while the same ports stay silent."""
+        """Tell whether to count again: less often after some seconds of silence."""
         if not self._unheard or now < self._again_at:
             return False
         self._again_at = now + min(_SELDOM_S, max(_LOOK_AGAIN_S, (now - self._since) / 100))
