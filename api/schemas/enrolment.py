@@ -11,6 +11,7 @@ from api.schemas.domains import DatapathId, Interface
 from orchestrator.hosts.request import Machine, Onboarding
 from orchestrator.hosts.switch import HOST_TLS, Datapath, Wanted
 from orchestrator.identity.requests import LONGEST_REQUEST
+from orchestrator.wire.onboarding import MAX_IDLE_MS
 
 _LONGEST_S = 30 * 86400
 _MOST_HOSTS = 1000
@@ -118,7 +119,7 @@ class NewHost(Incoming):
     essential_services: EssentialServices = EssentialServices()
     bridge: Interface = "br-aclflow"
     datapath: Literal["system", "netdev"] = "system"
-    max_idle_ms: Annotated[int, Field(ge=1, le=86_400_000)] = 60_000
+    max_idle_ms: Annotated[int, Field(ge=1, le=86_400_000)] = MAX_IDLE_MS
     tls: bool = False
     adopt: bool = False
 

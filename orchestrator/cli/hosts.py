@@ -20,7 +20,7 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import complain, remark, say, say_json
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.hosts.switch import Datapath
-from orchestrator.wire.onboarding import MachineOnboarding
+from orchestrator.wire.onboarding import MAX_IDLE_MS, MachineOnboarding
 
 _LOOK_S = 0.5
 
@@ -49,7 +49,7 @@ class Asked:
     ntp: Annotated[list[str] | None, typer.Option("--ntp", help="A server that every endpoint may reach.")] = None
     bridge: Bridge = BRIDGE
     datapath: Annotated[Datapath, typer.Option("--datapath", help="In the kernel or in the daemon.")] = Datapath.SYSTEM
-    max_idle: Annotated[int, typer.Option("--max-idle", help="Of the datapath's cache entries, in ms.")] = 60_000
+    max_idle: Annotated[int, typer.Option("--max-idle", help="Of the datapath's cache entries, in ms.")] = MAX_IDLE_MS
     tls: Annotated[bool, typer.Option("--tls", help="OpenFlow over TLS.")] = False
     adopt: Annotated[bool, typer.Option("--adopt", help="Take over a bridge that carries somebody's flows.")] = False
 

@@ -21,6 +21,7 @@ from orchestrator.hosts.certificate import SwitchCertificate
 from orchestrator.hosts.ovs import RUN_DIR, Change, LocalSwitch
 from orchestrator.hosts.switch import HOST_TLS, ROUTED_PORT, Datapath, Tls, Wanted
 from orchestrator.settings import load
+from orchestrator.wire.onboarding import MAX_IDLE_MS
 
 FILES = Path(HOST_TLS.key).parent
 
@@ -51,7 +52,7 @@ class SwitchOptions:
     port: Annotated[list[str] | None, typer.Option("--port", help="Another interface of the bridge.")] = None
     bridge: Bridge = BRIDGE
     datapath: Annotated[Datapath, typer.Option("--datapath", help="In the kernel or in the daemon.")] = Datapath.SYSTEM
-    max_idle: Annotated[int, typer.Option("--max-idle", help="Of the datapath's cache entries, in ms.")] = 60_000
+    max_idle: Annotated[int, typer.Option("--max-idle", help="Of the datapath's cache entries, in ms.")] = MAX_IDLE_MS
     tls_key: Annotated[str | None, typer.Option("--tls-key", help="For ssl: controllers: the switch's key (PEM).")] = (
         None
     )

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from orchestrator.compile.pipelines.host import GATEWAY_MAC, SERVICES_MAC, SERVICES_PORT, Table
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import format_mac
+from orchestrator.wire.onboarding import MAX_IDLE_MS
 
 OLDEST = (3, 1)
 """The oldest Open vSwitch that programs were tried on: bundles, conjunctions and groups of OpenFlow 1.5."""
@@ -79,8 +80,8 @@ class Wanted:
     datapath_id: int = 0
     """0 takes `datapath_of(domain, host)`."""
     datapath: Datapath = Datapath.SYSTEM
-    max_idle_ms: int = 60_000
-    """How long the datapath keeps a cache entry that no packet meets; 60 s as in the ACLFLOW paper."""
+    max_idle_ms: int = MAX_IDLE_MS
+    """How long the datapath keeps a cache entry that no packet meets."""
     tls: Tls | None = None
     ports: tuple[str, ...] = ()
     """Other interfaces that the bridge must hold; endpoints' come and go without anybody saying so here."""

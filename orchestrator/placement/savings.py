@@ -21,12 +21,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from orchestrator.wire.onboarding import MAX_IDLE_MS
+
 UPCALL_US = 47.0
 """CPU of an upcall, installing its entry included: (132 - 85) us for 0.996 of them a connection."""
 VISIT_US = 0.04
 """CPU of looking into one more shape during an upcall."""
-ENTRY_IDLE_S = 10.0
-"""How long Open vSwitch keeps a cache entry that is not used."""
+ENTRY_IDLE_S = MAX_IDLE_MS / 1000
+"""How long a switch keeps a cache entry that is not used."""
 PACKETS_A_CONNECTION = 10.0
 """Of a short HTTP connection, both ways; a rule counts those of one way."""
 

@@ -7,6 +7,10 @@ from typing import Literal
 
 from orchestrator.wire.common import document
 
+MAX_IDLE_MS = 60_000
+"""How long a host's switch keeps a cache entry that no packet meets, where nothing else was said: as in the ACLFLOW
+paper."""
+
 
 @document(kw_only=True)
 class MachineOnboarding:

@@ -44,7 +44,7 @@ def enforced(rules: bytes, action: Action | None) -> Policy:
     return Policy((tenant,), endpoints=(Endpoint("sink", TENANT, "sink", 2, (EVERY_IPV4,)),))
 
 
-def replayed(policy: Policy, trace: str) -> Counter[str]:
+def replayed(policy: Policy, trace: str, packets: int = PACKETS) -> Counter[str]:
     """Packets by rule when the n-th most frequent flow has 1/n^SKEW of the packets, as flows on real links do."""
     rows = rule_lists(policy.tenants[0].acl, Direction.INGRESS)[Family.IPV4]
     finder = rows.finder(range(len(rows)))
@@ -54,7 +54,7 @@ def replayed(policy: Policy, trace: str) -> Counter[str]:
     for packet, weight in zip(flows, weights, strict=True):
         row = finder.first(packet)
         assert row is not None
-        counts[rows.rows[row].id] += round(PACKETS * weight / sum(weights))
+        counts[rows.rows[row].id] += round(packets * weight / sum(weights))
     return counts
 
 
@@ -106,18 +106,20 @@ def to_service(host: int, port: int, protocol: int, clients: int) -> list[str]:
 def test_of_a_page_of_rules_the_services_go_up_that_many_ask_for() -> None:
     """Nothing flows as much as the one connection, but its rule names both ends: it is one cache entry, lifted or not.
     Web and DNS have many clients, each an entry of its own behind rules that look at clients; hardly anybody sends
-    mail."""
+    mail. Sixteen times as much traffic meets each of the 2,112 entries within the minute that it is kept, lifted or
+    not."""
     connection = f"{192 << 24 | 2 << 8 | 7}\t{198 << 24 | 51 << 16 | 100 << 8 | 30}\t1000\t22\t6\t0\t0"
     services = [line for pair in zip(to_service(10, 80, 6, 400), to_service(20, 53, 17, 400), strict=True)
                 for line in pair]  # fmt: skip
     trace = [connection, *services, *to_service(40, 25, 6, 1)]
     policy = enforced(PAGE.encode(), Action.PERMIT)
-    counts = replayed(policy, "\n".join(trace))
+    counts, busy = (replayed(policy, "\n".join(trace), packets) for packets in (PACKETS // 16, PACKETS))
     assert [name for name, _ in counts.most_common()] == [WEB, DNS, SSH, MAIL]
     names = {rule.id: LiftedRule(TENANT, RuleId(rule.id)) for rule in policy.tenants[0].acl.rules}
     prospects = functools.cache(Prospector(policy).of)
     savings = lifted_after_rounds(Settings(most_lifted=BUDGET), names, counts, prospects)
     assert savings == {WEB, DNS}
+    assert lifted_after_rounds(Settings(most_lifted=BUDGET), names, busy, prospects) == set()
 
 
 def lifted_after_rounds(

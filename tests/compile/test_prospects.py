@@ -7,6 +7,7 @@ from dataclasses import replace
 from lifted_shop import SHOP, WEB, policy, rule
 
 from orchestrator.compile.lifting.prospects import Prospector
+from orchestrator.placement.choice import LEAST_SAVED_US_PER_S
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.placement.savings import Prospect
 from orchestrator.policy.model import Direction, Policy, RuleId
@@ -33,7 +34,8 @@ def test_sources_are_looked_at_where_rules_on_the_way_ask_for_them() -> None:
     seen = found(policy(*MANY, rule("web", "permit", "", WEB, 80), operator=()))
     assert seen.now.regions > 64
     assert seen.lifted.regions == 1.0
-    assert seen.saves_us_per_s(500.0) > 1000.0
+    assert seen.saves_us_per_s(50.0) > LEAST_SAVED_US_PER_S
+    assert seen.saves_us_per_s(500.0) < 10.0, "6,000 connections within a minute meet each of 1,098 entries again"
 
 
 def test_where_nobody_looks_at_sources_nothing_is_gained() -> None:
@@ -47,7 +49,7 @@ def test_client_ports_count_as_well() -> None:
     ported = replace(rule("odd", "deny", "", WEB, 443), source_ports=(PortRange(1, 1023),))
     seen = found(policy(ported, rule("web", "permit", "", WEB, 80), operator=()))
     assert seen.now.regions > 1.0
-    assert seen.saves_us_per_s(5000.0) > 0.0
+    assert seen.saves_us_per_s(1.0) > 0.0
 
 
 def test_one_connection_is_one_region_however_closely_it_is_looked_at() -> None:

@@ -35,9 +35,10 @@ START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 WEB, SHOP = "10.29.4.2/32", TenantId("shop")
 NEAR = tuple(
     {"id": f"p{at}", "action": "permit", "protocol": "tcp", "source": f"10.{at}.{at * 37 % 256}.0/24",
-     "destination": WEB, "destination_ports": str(1000 + at)}
+     "source_ports": "1000-1999", "destination": WEB, "destination_ports": str(1000 + at)}
     for at in range(100)
 )  # fmt: skip
+"""They tell 18,240 kinds of clients apart: more than a minute's connections meet again, while entries are kept."""
 LAB = {"id": "lab", "action": "deny", "protocol": "tcp", "source": "10.9.0.0/16", "destination": WEB}
 ALL = {"id": "all", "action": "deny", "protocol": "tcp", "destination": WEB}
 

@@ -11,6 +11,10 @@ import yaml
 from cli.test_docs import Said, complaint
 from deployment.image import ROOT
 
+from orchestrator.hosts.switch import Wanted
+from orchestrator.placement.savings import ENTRY_IDLE_S
+from orchestrator.wire.onboarding import MAX_IDLE_MS
+
 COLLECTION = ROOT / "ansible"
 SPECS = sorted(COLLECTION.glob("roles/*/meta/argument_specs.yml"))
 FILES = sorted(path for path in COLLECTION.rglob("*.yml") if path not in SPECS)
@@ -40,6 +44,13 @@ def test_a_yes_or_no_is_read_as_one_wherever_it_is_used(path: Path) -> None:
 def test_what_is_a_yes_or_no_by_default_is_declared_as_one(path: Path) -> None:
     values = yaml.safe_load(path.read_text())
     assert {name for name, value in values.items() if isinstance(value, bool)} <= _answers()
+
+
+def test_roles_keep_cache_entries_as_long_as_the_command_and_the_estimate_of_lifts() -> None:
+    files = [path for path in FILES if "aclflow_max_idle_ms:" in path.read_text()]
+    assert len(files) == 2
+    assert {yaml.safe_load(path.read_text())["aclflow_max_idle_ms"] for path in files} == {MAX_IDLE_MS}
+    assert Wanted("pop", "host1", "up0", ("tcp:127.0.0.1:6653",)).max_idle_ms == ENTRY_IDLE_S * 1000 == MAX_IDLE_MS
 
 
 @pytest.mark.parametrize(
