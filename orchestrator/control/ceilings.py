@@ -8,13 +8,14 @@ A tenant's edit is held to three limits by its estimate (`compile/estimate.py`),
                           left is counted when it was compiled (`quota.py`)
 
 What may bring many flow entries is compiled in a process first (`precompiling.py`): until then it is sent back.
-A list that is over a limit already may change as long as it does not grow.
+A list that is over a limit already may change as long as it does not grow. Another service may have changed it since it
+was estimated here; so where something is over a limit, what is committed is estimated first.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.compile.estimate import Estimate, rule_bounds, widest_rule
@@ -83,21 +84,29 @@ class Admission:
         with self._lock:
             self._known[domain] = self._known.get(domain, _NOTHING).after(policy)
 
-    def check(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> None:
-        """Check a transaction's changed lists against the limits.
+    def check(
+        self, unit: Unit, domain: str, snapshot: PolicySnapshot, committed: Callable[[], Policy] = Policy
+    ) -> None:
+        """Check a transaction's changed lists against the limits; `committed` is the policy without it.
 
         Raises TooLarge with the rule's place, and Untried for a long list that must be compiled in a process first.
         """
-        changed = unit.changed_lists - unit.reverted_lists
-        if not changed:
+        listed = unit.changed_lists - unit.reverted_lists
+        if not listed:
             return
         with self._lock:
             before = self._known.get(domain, _NOTHING)
             now = before.after(snapshot.policy)
-            for tenant in sorted(changed & now.lists.keys()):
-                self._check_list(unit, tenant, now.lists[tenant], before.lists.get(tenant))
-            self._check_domain(now, before, changed)
-            for tenant in sorted(changed & now.lists.keys()):
+            changed = sorted(listed & now.lists.keys())
+            quotas = {tenant: unit.tenants.quota(tenant).flows for tenant in changed}
+            if self._is_over(now, quotas):
+                before = before.after(committed())
+                now = before.after(snapshot.policy)
+                for tenant in changed:
+                    self._check_list(tenant, now.lists[tenant], before.lists.get(tenant), quotas[tenant])
+                if changed:
+                    self._check_domain(now, before, changed)
+            for tenant in changed:
                 self._check_long(tenant, now.lists[tenant], before.lists.get(tenant), snapshot.policy.return_traffic)
             self._known[domain] = now
 
@@ -106,12 +115,20 @@ class Admission:
         with self._lock:
             self._known.pop(domain, None)
 
-    def _check_list(self, unit: Unit, tenant: str, now: Estimate, before: Estimate | None) -> None:
+    def _is_over(self, now: _Estimates, quotas: Mapping[str, int | None]) -> bool:
+        """Return whether a changed list or the domain is over a limit, whatever it was before."""
+        if now.most > self.ceilings.domain_flows:
+            return True
+        lists = [(now.lists[tenant].bounds, quota) for tenant, quota in quotas.items()]
+        return any(
+            most > self.ceilings.tenant_flows or (quota is not None and least > quota) for (least, most), quota in lists
+        )
+
+    def _check_list(self, tenant: str, now: Estimate, before: Estimate | None, quota: int | None) -> None:
         was = 0 if before is None else before.bounds.most
         place = f"tenants[{tenant}].acl."
         if now.bounds.most > max(self.ceilings.tenant_flows, was):
             raise _too_large(now.acl, now.bounds.most, f"the ceiling is {self.ceilings.tenant_flows}", place)
-        quota = unit.tenants.quota(tenant).flows
         if quota is not None and now.bounds.least > max(quota, was):
             raise _too_large(now.acl, now.bounds.least, f"the quota is {quota}", place)
 
@@ -123,10 +140,10 @@ class Admission:
         if not self._precompiler.was_in_time(long):
             raise Untried(long)
 
-    def _check_domain(self, now: _Estimates, before: _Estimates, changed: frozenset[str]) -> None:
+    def _check_domain(self, now: _Estimates, before: _Estimates, changed: Sequence[str]) -> None:
         if now.most <= max(self.ceilings.domain_flows, before.most):
             return
-        tenant = max(sorted(changed & now.lists.keys()), key=lambda name: now.lists[name].bounds.most)
+        tenant = max(changed, key=lambda name: now.lists[name].bounds.most)
         limit = f"all lists of the domain may need {now.most}, over its ceiling of {self.ceilings.domain_flows}"
         raise _too_large(now.lists[tenant].acl, now.lists[tenant].bounds.most, limit, f"tenants[{tenant}].acl.")
 

@@ -30,7 +30,7 @@ from orchestrator.control.tiers import Programs, Tiers
 from orchestrator.errors import NotFound, Stale
 from orchestrator.interpreter import give_back
 from orchestrator.policy.connections import check_trackable
-from orchestrator.policy.model import ReturnTraffic
+from orchestrator.policy.model import Policy, ReturnTraffic
 from orchestrator.program.delta import apply
 from orchestrator.program.program import Program
 from orchestrator.program.wire import written
@@ -143,11 +143,11 @@ class Maker:
         compilers raise.
         """
         snapshot = unit.domains.policy(domain)
-        self._admission.check(unit, domain, snapshot)
+        self._admission.check(unit, domain, snapshot, lambda: self._committed(domain).policy)
         lap("database")
         compiled, before = None, None
         if not self._idle.is_idle(unit, domain, snapshot):
-            before = self._program_before(domain)
+            before = self._program_before(unit, domain, generation - stride)
             compiled = self._compiler.compile(domain, snapshot)
         elif snapshot.policy.return_traffic is ReturnTraffic.TRACKED:
             check_trackable(snapshot.policy, carries_stateless=True)
@@ -226,16 +226,25 @@ class Maker:
         program = None if self._idle.is_behind(domain) else self._publisher.program(domain)
         return None if program is None else self._usage.of(program).get(tenant, 0)
 
-    def _program_before(self, domain: str) -> Program | None:
-        """Return the host program without the running transaction.
+    def _program_before(self, unit: Unit, domain: str, generation: int) -> Program | None:
+        """Return the host program of a generation, without the running transaction after it.
 
-        Raises what the compiler raises.
+        Where quotas are counted, it is made if it is not published here; else nothing is told from it. Raises what the
+        compiler raises.
         """
-        if not self._idle.is_behind(domain):
-            return self._publisher.program(domain)
+        program = None if self._idle.is_behind(domain) else self._publisher.program(domain)
+        is_newest = program is not None and program.generation == generation
+        if is_newest or not any(unit.tenants.quota(tenant).flows is not None for tenant in unit.changed_lists):
+            return program
+        return self._compiler.compile(domain, self._committed(domain)).program
+
+    def _committed(self, domain: str) -> PolicySnapshot:
+        """Return a domain's policy without a running transaction; empty where there is none."""
         with self._store.read() as unit:
-            stored = unit.domains.policy(domain)
-        return self._compiler.compile(domain, stored).program
+            try:
+                return unit.domains.policy(domain)
+            except NotFound:
+                return PolicySnapshot(Policy(), 0)
 
     def _first_step(
         self,

@@ -59,7 +59,7 @@ class Usage:
 
         A list that is over it already, because the quota was made smaller, may change as long as it does not grow.
 
-        `before` is the program that is published now.
+        `before` is the domain's program without this change; it is asked for where a quota of flow entries is set.
         """
         for tenant in sorted(unit.changed_lists - unit.reverted_lists):
             quota = unit.tenants.quota(tenant)
@@ -101,7 +101,7 @@ def _count_flows(flows: FlowTable) -> Counter[int]:
 def _hold_rules(unit: Unit, tenant: str, rules: int, quota: int) -> None:
     if rules <= quota:
         return
-    before = unit.acls.versions(tenant, limit=2)[1:]
+    before = unit.acls.versions(tenant, limit=1, marker=unit.list_version_before(tenant) + 1)
     if not before or rules > before[0].rules:
         raise TooLarge(
             f"the list would have {rules} rules, and the quota is {quota}: take {rules - quota} out, or ask for more",

@@ -225,7 +225,7 @@ class Domains(Sites):
         """
         touched = self._tx.touched.get(domain, Touched())
         tenants = list(policy.tenants)
-        lists = self._tx.lists | others
+        lists = self._tx.lists.keys() | others
         for name in touched.tenants | lists:
             place = bisect_left(tenants, name, key=lambda each: each.id)
             known = tenants[place] if place < len(tenants) and tenants[place].id == name else None

@@ -124,10 +124,10 @@ class Transaction:
     """One transaction under way.
 
     `generations` holds the domains whose generation moved in it (`moving` those that the piece of work under way has
-    moved), `lists` the tenants whose access list was changed, `touched` the tenants and endpoints that came, went or
-    changed otherwise, `reshaped` the domains of which still more changed, `placed` those whose lifted rules did,
-    `replaced` those with other places or lines. `fresh` (the newest list of
-    every tenant number that was read or written in it), `snapshots` (the policies) and `pops` are for the shared caches
+    moved), `lists` the tenants whose access list was changed, with its version before, `touched` the tenants and
+    endpoints that came, went or changed otherwise, `reshaped` the domains of which still more changed, `placed` those
+    whose lifted rules did, `replaced` those with other places or lines. `fresh` (the newest list of every tenant number
+    that was read or written in it), `snapshots` (the policies) and `pops` are for the shared caches
     once it is committed; `moves` is what it did to the rows of a list, `takes_tokens` whether tokens may be gone with
     it, `moves_hosts` whether hosts came or went, `sets_times` whether rules that expire may have come in. After a
     database error it is `spent` and cannot be committed, because SQLite may have rolled back by itself and would then
@@ -143,7 +143,7 @@ class Transaction:
     known_pops: PopCache
     generations: dict[str, int] = field(default_factory=dict)
     moving: dict[str, int] = field(default_factory=dict)
-    lists: set[str] = field(default_factory=set)
+    lists: dict[str, int] = field(default_factory=dict)
     reverted: set[str] = field(default_factory=set)
     rehearses: bool = False
     """Whether it is undone in any case, so that it may do what another person must approve."""
@@ -376,9 +376,9 @@ class Transaction:
     def bump_for_list(self, owner: Row[Any]) -> int:
         """Move a domain's generation after a change of one tenant's list only.
 
-        `owner` is the tenant's row. Returns the generation.
+        `owner` is the tenant's row, at the first change with the version before it. Returns the generation.
         """
-        self.lists.add(owner.id)
+        self.lists.setdefault(owner.id, int(owner.acl_version))
         return self._next_generation(owner.domain)
 
     def bump_for_placement(self, domain: str) -> int:

@@ -113,6 +113,10 @@ class Unit:
         """The tenants whose access list this unit changed."""
         return frozenset(self.transaction.lists)
 
+    def list_version_before(self, tenant: str) -> int:
+        """Return the version of a tenant's list, one of `changed_lists`, without this unit."""
+        return self.transaction.lists[tenant]
+
     @property
     def reverted_lists(self) -> frozenset[str]:
         """The tenants whose unconfirmed change this unit takes back.

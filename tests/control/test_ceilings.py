@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl
 from orchestrator.store import open_store
 from orchestrator.store.records import PolicySnapshot, Quota
+from orchestrator.store.unit import Unit
 
 
 class CountingCompiler(Compiler):
@@ -103,6 +105,79 @@ def test_a_list_that_is_over_a_ceiling_may_become_smaller(world: World) -> None:
             low.write(lambda unit: unit.acls.replace("red", ports(30, 30), author="test"))
     finally:
         low.stop()
+
+
+@contextmanager
+def remembering(world: World, ceilings: Ceilings) -> Iterator[Control]:
+    """A service on the same database that knows both lists, and hears of no change."""
+    made = Control(world.store, world.compiler, Publisher(), ceilings=ceilings)
+    made.write(lambda unit: unit.acls.replace("blue", ports(2, 2), author="test"))
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def test_a_list_that_another_service_made_smaller_does_not_grow_back(world: World) -> None:
+    world.put("red", ports(30, 30))
+    with remembering(world, Ceilings(500, 10_000)) as stale:
+        world.put("red", ports(2, 2))
+        with pytest.raises(TooLarge, match="the ceiling is 500"):
+            stale.write(lambda unit: unit.acls.replace("red", ports(29, 30), author="test"))
+        stale.write(lambda unit: unit.acls.replace("red", ports(20, 20), author="test"))
+
+
+def test_a_domain_whose_lists_another_service_made_smaller_does_not_grow_back(world: World) -> None:
+    world.put("red", ports(30, 30))
+    world.put("blue", ports(3, 3))
+    with remembering(world, Ceilings(1_000, 500)) as stale:
+        world.put("red", ports(2, 2))
+        with pytest.raises(TooLarge, match="over its ceiling of 500"):
+            stale.write(lambda unit: unit.acls.replace("red", ports(29, 30), author="test"))
+        stale.write(lambda unit: unit.acls.replace("red", ports(15, 15), author="test"))
+
+
+def test_a_list_of_which_a_service_knows_nothing_may_become_smaller(world: World) -> None:
+    """As at the first write after a start, or in a service that does not keep the domain."""
+    world.put("red", ports(30, 30))
+    new = Control(world.store, Compiler(Metrics()), Publisher(), ceilings=Ceilings(500, 800))
+    try:
+        new.write(lambda unit: unit.acls.replace("red", ports(29, 30), author="test"))
+    finally:
+        new.stop()
+
+
+def test_a_quota_is_held_against_what_another_service_left(world: World) -> None:
+    world.put("red", ports(12, 12))
+    with remembering(world, world.control.ceilings) as stale:
+        world.put("red", ports(2, 2))
+        world.control.write(lambda unit: unit.tenants.set_quota("red", Quota(flows=50)))
+        with pytest.raises(TooLarge, match="the quota is 50"):
+            stale.write(lambda unit: unit.acls.replace("red", addresses(100), author="test"))
+        world.put("blue", ports(3, 3))
+        stale.write(lambda unit: unit.acls.replace("red", addresses(40), author="test"))
+
+
+def addresses(count: int) -> Acl:
+    """A list of one rule of which no estimate tells how many flow entries it needs at least."""
+    many = [f"192.0.{2 * each >> 8}.{2 * each & 255}" for each in range(count)]
+    return acl_from_json({"rules": [{"id": "many", "action": "permit", "protocol": "tcp", "source": many}]})
+
+
+def test_writes_that_are_carried_out_together_are_held_against_the_list_before_them(world: World) -> None:
+    world.put("red", addresses(1))
+    world.control.write(lambda unit: unit.tenants.set_quota("red", Quota(rules=3)))
+
+    def grow_and_shrink(unit: Unit) -> None:
+        unit.acls.replace("red", ports(1, 1, also=4), author="test")
+        unit.acls.delete_rule("red", "p0", author="test")
+
+    with pytest.raises(TooLarge, match="would have 4 rules, and the quota is 3"):
+        world.control.write(grow_and_shrink)
+    world.control.write(lambda unit: unit.tenants.set_quota("red", Quota(rules=None)))
+    world.put("red", ports(1, 1, also=6))
+    world.control.write(lambda unit: unit.tenants.set_quota("red", Quota(rules=3)))
+    world.control.write(grow_and_shrink)
 
 
 def test_a_quota_that_is_certainly_exceeded_is_told_before_compiling(world: World) -> None:
