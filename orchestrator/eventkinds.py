@@ -153,6 +153,7 @@ _DECLARED = (
     EventKind("token.rotated", About.SERVICE, "a token was replaced by another"),
     EventKind("token.revoked", About.SERVICE, "a token is valid no more"),
     EventKind("audit.unanchored", About.SERVICE, "a sink of the audit trail takes no anchors, and why"),
+    EventKind("clock.jumped", About.SERVICE, "the clock jumped forward: rules that deny end later, until a restart"),
     EventKind("store.restored", About.SERVICE, "the database was put back from a backup: what came after it is gone"),
 )
 

@@ -2,7 +2,8 @@
 
 The control loop asks for a tick, does what is due, and sleeps until the next is. The wall clock may jump forwards (a
 machine that slept, a corrected clock), and then a time is over sooner than was thought: so while anything has a time,
-the clock is looked at every second. Backwards it never goes (`store.clock`).
+the clock is looked at every second. Backwards it never goes (`store.clock`). A jump that nobody can explain is told;
+what waits for its end over it says `store.acls.steps.is_over`.
 
 A change of a list that nobody confirmed in time is taken back here, by whichever service looks first: in the writer's
 transaction it is due for one of them only.
@@ -74,6 +75,8 @@ class Timekeeper:
         self._ticks = ticks
         self._ages = Ages(ticks)
         self._listen_at: float | None = None
+        self._jumped = dt.timedelta()
+        """How far the clock has jumped in all, as was told."""
         self._resting = Resting(ticks)
         """Tenants whose rules cannot be taken out."""
         self._unconfirmed = Resting(ticks)
@@ -81,7 +84,9 @@ class Timekeeper:
 
     def tick(self, units: Units) -> float:
         """Do what is due; how many seconds to sleep until something may be."""
-        left, soon, silent = units.read(self._look)
+        left, soon, silent, jumped = units.read(self._look)
+        if jumped > self._jumped:
+            units.write(partial(self._tell_jump, jumped))
         if soon:
             units.write(self._announce)
         if silent:
@@ -99,6 +104,12 @@ class Timekeeper:
             left = LOOK_AT_CLOCK_S  # nobody knows when the next is due behind those that cannot be taken out
         most = LONGEST_SLEEP_S if left is None else LOOK_AT_CLOCK_S
         return max(SHORTEST_SLEEP_S, min(most, self._silence_s / _LOOKS_A_SILENCE, left if left is not None else most))
+
+    def _tell_jump(self, jumped: dt.timedelta, unit: Unit) -> None:
+        seconds = round((jumped - self._jumped).total_seconds())
+        unit.events.append("clock.jumped", "clock", {"seconds": seconds})
+        log.critical("the clock jumped: rules that deny end later, until this service is started anew", seconds=seconds)
+        self._jumped = jumped
 
     def _lose_silent(self, unit: Unit) -> None:
         """Log silent enforcers as down, but not those heard while the store was held."""
@@ -137,12 +148,13 @@ class Timekeeper:
             for tenant in tenants:
                 self._resting.over(tenant)
 
-    def _look(self, unit: Unit) -> tuple[float | None, tuple[ExpiringRule, ...], bool]:
-        """Return seconds to the next expiry, rules to announce, whether a point is silent."""
+    def _look(self, unit: Unit) -> tuple[float | None, tuple[ExpiringRule, ...], bool, dt.timedelta]:
+        """Return seconds to the next expiry, rules to announce, whether a point is silent, and jumps of the clock."""
         due = unit.expiry.next_due()
         left = None if due is None else (due - unit.now).total_seconds()
         soon = unit.expiry.expiring(self._lead) if left is not None and left <= self._lead.total_seconds() else ()
-        return left, soon, self._listens(unit.now) and unit.enforcers.has_silent(self._silence_s)
+        is_silent = self._listens(unit.now) and unit.enforcers.has_silent(self._silence_s)
+        return left, soon, is_silent, unit.clock_jumped
 
     def _listens(self, time_now: dt.datetime) -> bool:
         """Return whether to look for silent points.

@@ -61,7 +61,7 @@ class Store:
         self,
         engine: Engine,
         settings: StoreSettings,
-        clock: Callable[[], dt.datetime],
+        clock: SteadyClock,
         name: str = "",
         shared: DatabaseClock | None = None,
     ) -> None:
@@ -238,6 +238,7 @@ class Store:
             writing,
             self.settings,
             *caches,
+            jumped=self._clock.jumped,
             chain=self._chain,
             part=part,
             draw_apart=draw,

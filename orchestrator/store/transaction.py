@@ -91,6 +91,9 @@ class StoreSettings:
     history: HistorySettings = HistorySettings()
 
 
+NO_TIME = dt.timedelta()
+
+
 class Elsewhere(Exception):
     """A transaction came to move a domain outside the part that it may write."""
 
@@ -141,6 +144,8 @@ class Transaction:
     cache: AclCache
     policies: PolicyCache
     known_pops: PopCache
+    jumped: dt.timedelta = NO_TIME
+    """By how much the clock has jumped forward since the store was opened (`SteadyClock`)."""
     generations: dict[str, int] = field(default_factory=dict)
     moving: dict[str, int] = field(default_factory=dict)
     lists: dict[str, int] = field(default_factory=dict)

@@ -90,6 +90,11 @@ class Unit:
         return self.transaction.now
 
     @property
+    def clock_jumped(self) -> dt.timedelta:
+        """By how much the clock has jumped forward since the store was opened."""
+        return self.transaction.jumped
+
+    @property
     def last_backup(self) -> dt.datetime | None:
         """When the store was backed up last, as far as it knows."""
         made = self.transaction.highest(LAST_BACKUP)

@@ -79,6 +79,24 @@ def plant(tmp_path: Path) -> Iterator[Plant]:
     store.close()
 
 
+def test_a_jump_of_the_clock_is_told_once_and_denies_end_when_their_time_has_passed(plant: Plant) -> None:
+    ends = (START + HOUR).isoformat()
+    rules = [{"id": action, "action": action, "expires": ends} for action in ("deny", "permit")]
+    acl = acl_from_json({"rules": [*rules, {"id": "lasting", "action": "permit", "protocol": "tcp"}]})
+    plant.control.write(lambda unit: unit.acls.replace("all", acl, author="test"))
+    plant.tick()
+    plant.wall.now += 2 * HOUR
+    for _ in range(3):
+        plant.tick()
+    assert plant.rules() == ["deny", "lasting"]
+    assert len(plant.told("clock.jumped")) == 1
+    plant.store.close()
+    plant.store = open_store(str(plant.store.engine.url), clock=plant.wall)
+    plant.control = Control(plant.store, Compiler(Metrics()), Publisher())
+    plant.tick()
+    assert plant.rules() == ["lasting"], "a service that is started anew takes the clock as right"
+
+
 def test_a_rule_is_announced_once_and_taken_out_in_time(plant: Plant) -> None:
     plant.put(a=START + 2 * HOUR, b=START + 5 * HOUR)
     assert plant.tick() == LOOK_AT_CLOCK_S

@@ -300,6 +300,28 @@ def test_a_copy_older_than_what_is_kept_is_not_mended(store: Store, open_another
         assert unit.acls.current("blue").acl == acl(rule("b", port=5))
 
 
+def test_after_a_jump_of_the_clock_no_rule_ends_where_that_may_open_something(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    soon = wall.now + dt.timedelta(hours=1)
+    rules = (
+        dataclasses.replace(rule("permits"), expires=soon),
+        dataclasses.replace(rule("denies", action=Action.DENY), expires=soon),
+        dataclasses.replace(rule("alone"), stateless=True, expires=soon),
+    )
+    with store.write() as unit:
+        unit.acls.replace("blue", acl(*rules), author="ann")
+    wall.move(hours=2)
+    with store.write() as unit:
+        assert unit.clock_jumped > dt.timedelta(hours=1, minutes=59)
+        assert unit.expiry.overdue() == ("blue",)
+        (swept,) = unit.expiry.expire()
+        assert swept.rules == ("permits",)
+        assert (unit.expiry.overdue(), unit.expiry.expire()) == ((), ())
+        unit.acls.replace("blue", acl(*rules[1:], rule("new")), author="ann")
+        with pytest.raises(BadPolicy, match="has passed already"):
+            unit.acls.replace("blue", acl(*rules), author="ann")
+
+
 def test_rules_expire(store: Store, wall: FakeWall) -> None:
     populate(store)
     zone = dt.timezone(dt.timedelta(hours=5, minutes=30))

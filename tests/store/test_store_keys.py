@@ -88,6 +88,24 @@ def test_the_clock_never_goes_back() -> None:
     assert seen[3] == times[4]
 
 
+def test_the_clock_counts_its_jumps_forward_and_nothing_else() -> None:
+    start, ticks = dt.datetime(2026, 1, 1, tzinfo=dt.UTC), [0.0]
+    wall = [start]
+    clock = SteadyClock(lambda: wall[0], lambda: ticks[0])
+
+    def at(seconds: float, says: float) -> dt.timedelta:
+        ticks[0], wall[0] = seconds, start + dt.timedelta(seconds=says)
+        assert clock() >= start + dt.timedelta(seconds=seconds)
+        return clock.jumped
+
+    assert at(7200, 7200) == dt.timedelta(), "nobody asked for two hours, as where the machine slept"
+    assert at(7201, 7261) == dt.timedelta(), "a minute is a correction"
+    assert at(7202, 7262 + 3600) == dt.timedelta(hours=1)
+    assert at(7203, 7263) == dt.timedelta(hours=1), "it is set back"
+    assert at(7204, 7264 + 3600) == dt.timedelta(hours=1), "it comes to where the time went on to meanwhile"
+    assert at(7205, 7265 + 7200) == dt.timedelta(hours=2)
+
+
 def test_an_age_leaves_out_what_the_clock_jumped_since() -> None:
     ticks = [100.0]
     ages = Ages(lambda: ticks[0])

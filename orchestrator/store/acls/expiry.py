@@ -1,4 +1,7 @@
-"""Rules that end at a time: the next one, announcements, and the version without them."""
+"""Rules that end at a time: the next one, announcements, and the version without them.
+
+After a jump of the clock a rule may have to wait for its end (`steps.is_over`).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select
+import orjson
+from sqlalchemy import Row, Select, delete, func, insert, select
 
+from orchestrator.policy.formats.native import rule_from_json
 from orchestrator.policy.model import TenantId
 from orchestrator.store.acls import rows as aclrows
-from orchestrator.store.acls.steps import AclSteps, defaults_of
+from orchestrator.store.acls.steps import AclSteps, defaults_of, is_over
 from orchestrator.store.records import ExpiredRules, ExpiringRule
 from orchestrator.store.schema.acls import acl_rules, expiry_notices
 from orchestrator.store.schema.core import tenants
@@ -55,31 +60,35 @@ class Expiry(AclSteps):
 
     def overdue(self) -> tuple[str, ...]:
         """Return the tenants with rules whose `expires` has come, in the order of their ids."""
-        due = (
-            select(tenants.c.id)
-            .join(acl_rules, tenants.c.number == _rules.tenant)
-            .where(_rules.until_version.is_(None), _rules.expires <= self._tx.micros)
-            .distinct()
-            .order_by(tenants.c.id)
-        )
-        return tuple(self._tx.read(due).scalars())
+        if self._tx.jumped:
+            return tuple(dict.fromkeys(row.id for row in self._due()))
+        ids = self._come().with_only_columns(tenants.c.id, maintain_column_froms=True).distinct()
+        return tuple(self._tx.read(ids).scalars())
 
     def expire(self, only: Collection[str] | None = None) -> tuple[ExpiredRules, ...]:
         """Remove rules whose `expires` has come, as a version by author ``expiry``.
 
         Of all tenants, or of `only` some.
         """
-        due = (
-            select(acl_rules, tenants.c.id)
-            .join(tenants, tenants.c.number == _rules.tenant)
-            .where(_rules.until_version.is_(None), _rules.expires <= self._tx.micros)
-            .order_by(tenants.c.id, _rules.order_key)
-        )
         by_tenant: defaultdict[str, list[Row[Any]]] = defaultdict(list)
-        for row in self._tx.read(due):
+        for row in self._due():
             by_tenant[row.id].append(row)
         mine = by_tenant.keys() if only is None else by_tenant.keys() & set(only)
         return tuple(self._expire(tenant, by_tenant[tenant]) for tenant in sorted(mine))
+
+    def _come(self) -> Select[Any]:
+        """The rows of rules whose `expires` has come, with their tenants' ids."""
+        return (
+            select(acl_rules, tenants.c.id)
+            .join(tenants, tenants.c.number == _rules.tenant)
+            .where(_rules.until_version.is_(None), _rules.expires <= self._tx.micros)
+            .order_by(tenants.c.id)
+        )
+
+    def _due(self) -> Sequence[Row[Any]]:
+        """Return the rows of the rules that are over, in the order of their tenants and lists."""
+        rows = self._tx.read(self._come().order_by(_rules.order_key)).all()
+        return [row for row in rows if not self._tx.jumped or is_over(self._tx, rule_from_json(orjson.loads(row.body)))]
 
     def _expire(self, tenant: str, rows: Sequence[Row[Any]]) -> ExpiredRules:
         owner = self._tx.tenant(tenant)  # also while a change waits to be confirmed: time waits for nobody

@@ -27,7 +27,7 @@ from orchestrator.store.acls.cache import CachedAcl
 from orchestrator.store.acls.edits import VersionEdits
 from orchestrator.store.acls.endpointgroups import EndpointGroups
 from orchestrator.store.acls.grouprows import GroupChange
-from orchestrator.store.acls.steps import AclSteps, check_in_time, defaults_of
+from orchestrator.store.acls.steps import AclSteps, check_in_time, defaults_of, is_over
 from orchestrator.store.prefixrows import owned_prefixes
 from orchestrator.store.records import (
     UNWRITTEN,
@@ -296,7 +296,7 @@ class Acls(AclSteps):
         owner = self._tx.tenant(tenant)
         self._settle(owner)
         before = self.at(tenant, owner.confirm_base).acl
-        lasting = tuple(rule for rule in before.rules if rule.expires is None or rule.expires > self._tx.now)
+        lasting = tuple(rule for rule in before.rules if not is_over(self._tx, rule))
         owned = owned_prefixes(self._tx, owner.number)
         self._tx.reverted.add(tenant)
         back = narrow_to_owned(replace(before, rules=lasting), owned)

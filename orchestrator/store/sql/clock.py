@@ -35,24 +35,39 @@ class DatabaseClock:
         return self._at_zero + dt.timedelta(seconds=time.monotonic())
 
 
+def ticks_since_boot() -> float:
+    """Return the seconds since the machine started, those that it slept among them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class SteadyClock:
     """A wall clock that goes on from its last time while it is set back.
 
     So a token that has expired stays expired, and a later record never bears an earlier time. A clock that was far
     ahead and is corrected stays ahead until the process is started anew: tokens expire too early rather than too late.
+    Of a jump forward nobody can tell whether the time before or the one after it was right: `jumped` is their sum.
     """
 
-    def __init__(self, wall: Callable[[], dt.datetime] = utc_now) -> None:
+    JUMP = dt.timedelta(minutes=1)
+    """By more than so much at once the clock jumps; by less it is corrected."""
+
+    def __init__(
+        self, wall: Callable[[], dt.datetime] = utc_now, ticks: Callable[[], float] = ticks_since_boot
+    ) -> None:
+        self.jumped = dt.timedelta()
         self._wall = wall
+        self._count_ticks = ticks
         self._lock = threading.Lock()
         self._last = wall()
-        self._ticks = time.monotonic()
+        self._ticks = ticks()
 
     def __call__(self) -> dt.datetime:
         with self._lock:
-            ticks = time.monotonic()
-            self._last = max(self._wall(), self._last + dt.timedelta(seconds=ticks - self._ticks))
-            self._ticks = ticks
+            ticks, wall = self._count_ticks(), self._wall()
+            expected = self._last + dt.timedelta(seconds=ticks - self._ticks)
+            if wall - expected > self.JUMP:
+                self.jumped += wall - expected
+            self._last, self._ticks = max(wall, expected), ticks
             return self._last
 
 
