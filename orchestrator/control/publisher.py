@@ -22,7 +22,8 @@ from weakref import WeakValueDictionary
 
 from orchestrator.control.signals import Signal
 from orchestrator.errors import Busy
-from orchestrator.program.delta import Delta, between
+from orchestrator.program.blocks import FEW_ROWS
+from orchestrator.program.delta import Delta, between, between_targets, follow_on
 from orchestrator.program.edits import Edits
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program
@@ -77,6 +78,8 @@ class _Recent:
 
     program: Program
     own_bytes: int
+    step: Delta | None
+    """To the edition after it, where that is small."""
 
 
 class Edition:
@@ -106,16 +109,32 @@ class Edition:
         answer for a large one is made when first asked for.
         """
         own_bytes = self.program.blocks.bytes_apart(program.blocks)
-        recent = [*self._recent.values(), _Recent(self.program, own_bytes)][-KEPT_PROGRAMS:]
+        if change is not None and change.target == program.digest:
+            change = self._from_here(change)
+        if change is None or (change.base, change.target) != (self.program.digest, program.digest):
+            change = between(self.program, program) if own_bytes <= LARGE_BYTES else None
+        recent = [*self._recent.values(), _Recent(self.program, own_bytes, _small(change))][-KEPT_PROGRAMS:]
         while len(recent) > 1 and sum(each.own_bytes for each in recent) > KEPT_BYTES:
             del recent[0]
         following = Edition(program, tuple(recent), is_proven=is_proven)
-        is_ours = change is not None and (change.base, change.target) == (self.program.digest, program.digest)
-        if not is_ours:
-            change = between(self.program, program) if own_bytes <= LARGE_BYTES else None
         if change is not None:
             following._answers[self.program.digest] = _answer(change)
         return following
+
+    def _from_here(self, change: Delta) -> Delta | None:
+        """Return the delta from this program where `change` starts from a recent one; None where it takes a search.
+
+        As where services write in turns: each starts from what it compiled last.
+        """
+        if change.base == self.program.digest:
+            return change
+        steps = [each.step for each in self._recent.values()]
+        places = {digest: place for place, digest in enumerate(self._recent)}
+        start = places.get(change.base)
+        way = None if start is None or _small(change) is None else steps[start]
+        for step in steps[start + 1 :] if start is not None else ():
+            way = None if way is None or step is None else follow_on(way, step)
+        return None if way is None else between_targets(way, change)
 
     def is_newer(self, held: Held | None) -> bool:
         """Whether this is another program than `held`, or of another generation."""
@@ -286,6 +305,11 @@ class Publisher:
             changed = self._changed.get(domain)
         if changed is not None:
             changed.fire()
+
+
+def _small(change: Delta | None) -> Delta | None:
+    """Return a change of few rows, None for any other."""
+    return change if change is not None and len(change.removed) + len(change.added) <= FEW_ROWS else None
 
 
 def _answer(delta: Delta) -> Answer:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from orchestrator.errors import Stale
 from orchestrator.program.canonical import canonical
-from orchestrator.program.flows import FlowTable
+from orchestrator.program.flows import FewFlows, FlowTable
 from orchestrator.program.program import Program
 
 
@@ -68,6 +68,27 @@ def delta_of(old: Program, new: Program, removed: FlowTable, added: FlowTable) -
     """Return the delta between two programs from known removed and added rows."""
     base_ports = None if old.ports == new.ports else old.ports
     return Delta(old.digest, new.digest, new.generation, removed, added, new.ports, base_ports)
+
+
+def between_targets(first: Delta, second: Delta) -> Delta | None:
+    """Return the delta between the targets of two deltas from one base; None where it is not told by these alone.
+
+    Costs what the two say, whatever the programs are.
+    """
+    if first.base != second.base or not first.ports == first.removed_ports == second.ports == second.removed_ports:
+        return None
+    gone = dict.fromkeys((*first.added.rows(), *second.removed.rows()))
+    come = dict.fromkeys((*second.added.rows(), *first.removed.rows()))
+    removed, added = (
+        FewFlows.of([row for row in rows if row not in others]) for rows, others in ((gone, come), (come, gone))
+    )
+    return Delta(first.target, second.target, second.generation, removed, added, second.ports)
+
+
+def follow_on(first: Delta, second: Delta) -> Delta | None:
+    """Return one delta for two that follow each other; None as of `between_targets`."""
+    back = Delta(first.target, first.base, first.generation, first.added, first.removed, first.ports, first.base_ports)
+    return between_targets(back, second)
 
 
 def apply(program: Program, delta: Delta) -> Program:

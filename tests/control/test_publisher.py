@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.control import publisher as module
 from orchestrator.control.publisher import KEPT_PROGRAMS, Answer, AnswerKind, Edition, Held, Publisher
 from orchestrator.errors import Busy
-from orchestrator.program.delta import apply
+from orchestrator.program.delta import apply, between
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import decode_delta, decode_program
@@ -75,6 +76,37 @@ def test_whatever_is_held_the_answer_leads_to_the_current_program(
     nothing_held = asyncio.run(published.watch("pop", None, 0))
     assert nothing_held is not None
     assert contents(decode_program(nothing_held.body)) == contents(current)
+
+
+@settings(max_examples=150, deadline=None, database=None)
+@given(history=st.lists(row_sets, min_size=2, max_size=12), bases=st.lists(st.integers(0, 11), min_size=12))
+def test_a_change_from_any_recent_program_leads_from_the_current_one(
+    history: list[frozenset[int]], bases: list[int]
+) -> None:
+    """As it comes from services that write in turns: each starts from what it made last."""
+    programs = [program(rows, generation) for generation, rows in enumerate(history, 1)]
+    edition = Edition(programs[0])
+    for place, (before, following) in enumerate(pairwise(programs)):
+        change = between(programs[bases[place] % (place + 1)], following)
+        edition = edition.succeeded_by(following, change)
+        answer = edition.ready(held(before))
+        assert answer is not None
+        if before.digest != following.digest:
+            assert decode_delta(answer.body).base == before.digest
+        assert contents(brought_up_to_date(before, answer)) == contents(following)
+
+
+def test_a_small_change_from_a_recent_program_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = [program(frozenset({1, generation + 1}), generation) for generation in range(1, 6)]
+    edition = Edition(programs[0])
+    for before, following in pairwise(programs):
+        edition = edition.succeeded_by(following, between(before, following))
+    last = program(frozenset({2, 9}), 6)
+    change = between(programs[1], last)
+    monkeypatch.setattr(module, "between", None)
+    answer = edition.succeeded_by(last, change).ready(held(programs[-1]))
+    assert answer is not None
+    assert contents(brought_up_to_date(programs[-1], answer)) == contents(last)
 
 
 @settings(max_examples=50, deadline=None, database=None)
