@@ -136,40 +136,45 @@ def _follow_change(tx: Transaction, tenant: Row[Any], version: int, old: CachedA
 def _refresh_copy(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
     """Update an older copy; None where rows that ended since are forgotten already."""
     base = old.record.version
-    if not _is_kept(tx, tenant.number, base):
+    lines = {row.version: row for row in tx.rows(_LINES, of_tenant=tenant.number, base=base, at_version=version)}
+    if base not in lines:
         return None
-    head = version_row(tx, tenant, version)
-    born = tx.rows(_BORN_SINCE, of_tenant=tenant.number, base=base)
-    ended = tx.rows(_ENDED_SINCE, of_tenant=tenant.number, base=base)
+    head = lines.get(version) or version_row(tx, tenant, version)
+    moved = tx.rows(_MOVED_SINCE, of_tenant=tenant.number, base=base)
+    born = [row for row in moved if row.begins]
     begun = [
         BegunRow(row.order_key, row.number, rule)
         for row, rule in zip(born, _rules_of([row.body for row in born]), strict=True)
     ]
-    gone = [EndedRow(row.order_key, row.rule_id) for row in ended]
+    gone = [EndedRow(row.order_key, row.rule_id) for row in moved if not row.begins]
     keys, rules, numbers = refreshed_rules(old, gone, begun)
     groups = grouprows.refresh_groups(tx, tenant.number, base, version, old.groups)
     return _entry(tenant, head, rules, numbers, groups, keys)
 
 
-_BORN_SINCE = Prepared(
-    select(_rules.order_key, _rules.number, _rules.body).where(
+_MOVED_SINCE = Prepared(
+    select(_rules.order_key, _rules.number, _rules.rule_id, _rules.body, literal_column("1").label("begins"))
+    .where(
         _rules.tenant == bindparam("of_tenant"),
         _rules.since_version > bindparam("base"),
         _rules.until_version.is_(None),
     )
-)
-_ENDED_SINCE = Prepared(
-    select(_rules.order_key, _rules.rule_id).where(
-        _rules.tenant == bindparam("of_tenant"),
-        _rules.until_version > bindparam("base"),
-        _rules.since_version + literal_column("0") <= bindparam("base"),
+    .union_all(
+        select(_rules.order_key, _rules.number, _rules.rule_id, literal_column("''"), literal_column("0")).where(
+            _rules.tenant == bindparam("of_tenant"),
+            _rules.until_version > bindparam("base"),
+            _rules.since_version + literal_column("0") <= bindparam("base"),
+        )
     )
 )
-"""The condition is that of `spans.ended_after`."""
-
-
-def _is_kept(tx: Transaction, tenant: int, version: int) -> bool:
-    return tx.row(_LINE, of_tenant=tenant, at_version=version) is not None
+"""The rows that began since a version, with their bodies, and those that ended; the last condition is that of
+`spans.ended_after`. One question, because each is a round trip in which a domain's writers wait."""
+_LINES = Prepared(
+    select(acl_versions).where(
+        _versions.tenant == bindparam("of_tenant"),
+        (_versions.version == bindparam("base")) | (_versions.version == bindparam("at_version")),
+    )
+)
 
 
 def _entry(
