@@ -130,7 +130,7 @@ def _expected_rows(zone: int, holds_replies: bool, is_mixed: bool) -> frozenset[
     for version in (_V4, _V6):
         ip = struct.pack(">HBBH", 0x8000, 5 << 1, 2, version)
         tcp = struct.pack(">HBBB", 0x8000, 10 << 1, 1, _TCP)
-        syn = struct.pack(">HBBHH", 0x8000, 42 << 1 | 1, 4, 0x02, 0x12)
+        syn, no_answer = (struct.pack(">HBBHH", 0x8000, 42 << 1 | 1, 4, *flags) for flags in ((0x02, 0x12), (0, 0x14)))
         later = struct.pack(">HBBBB", 0x0001, 26 << 1 | 1, 2, 2, 2)
         unknown = _nicira(105, 0, _TRACKED)
         first = _FIND_ENDS if is_mixed else _looked_up(zone, Table.STATE)
@@ -138,7 +138,7 @@ def _expected_rows(zone: int, holds_replies: bool, is_mixed: bool) -> frozenset[
             *_rows_of_version(zone, ip),
             (Table.LIFTED, TRACK_PRIORITY, ip + unknown, first, 0),
             (Table.STATE, 100, ip + struct.pack(">HBBB", 0x8000, 10 << 1, 1, 0), b"", 0),
-            (Table.STATE, 70, ip + tcp + syn + _state(_REPLY), b"", 0),
+            (Table.STATE, 70, ip + tcp + no_answer + _state(_REPLY), b"", 0),
             (Table.STATE, 50, ip + tcp + syn + _state(_NEW) + _nicira(107, 0), goto(Table.LIFTED), 0),
             (Table.STATE, 40, ip + tcp + syn + _state(_NEW), _looked_up(_NOTHING_KNOWN, Table.LIFTED), 0),
             (Table.STATE, 30, ip + tcp + _state(_NEW), b"", 0),

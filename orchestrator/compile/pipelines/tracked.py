@@ -16,6 +16,8 @@
 * A SYN between the ends of a connection that is known and not answered may come from either of them, and the switch
   does not say from which. It is looked up once more, in a zone where nothing is remembered, so that the lists are asked
   about the SYN itself.
+* Of what goes back, only a SYN has neither ACK nor RST, for the switch finds flags invalid that no stack sends. Asked
+  in this way, all that a server answers shares one entry of the switch's cache, its SYN+ACK as well.
 * `local` has written a reply's receiver, port and MAC addresses on the first pass; the second only asks the lists.
 
 Where some rules are stateless, each end of a packet is first asked whether such a rule decides about the packet itself:
@@ -68,7 +70,7 @@ _STRUCTURE = Cookie(Tier.HOST, Kind.STRUCTURE).pack()
 REFUSED = NO_ROOM[Tier.HOST]
 """The cookie of the row that drops what opens a connection for which there is no room."""
 
-_SYN, _SYN_OR_ACK = 0x02, 0x12
+_SYN, _RST, _ACK = 0x02, 0x04, 0x10
 _LIST_TABLES = (Table.OPERATOR, Table.EGRESS, Table.INGRESS)
 _ZONES = (1 << 16) - 2
 NOTHING_KNOWN = (1 << 16) - 1
@@ -176,7 +178,7 @@ def _finds_ends(zone: int) -> Iterator[Flow]:
 
 def _states() -> Iterator[Flow]:
     table, new, reply = Table.STATE, _is(State.NEW), _is(State.REPLY)
-    opening = Term(oxm.TCP_FLAGS, _SYN, _SYN_OR_ACK)
+    opening, answers_nothing = Term(oxm.TCP_FLAGS, _SYN, _SYN | _ACK), Term(oxm.TCP_FLAGS, 0, _RST | _ACK)
     to_lists = instructions(goto=Table.LIFTED)
     past_lifted = instructions(goto=Table.OPERATOR)
     yield _flow(table, _Order.INVALID, [_is(State.INVALID)])
@@ -185,7 +187,7 @@ def _states() -> Iterator[Flow]:
     for version in (IPV4, IPV6):
         tcp = [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, TCP)]
         later = [Term(oxm.ETH_TYPE, version), Term(oxm.IP_FRAG, oxm.NOT_LATER_MASK, oxm.NOT_LATER_MASK)]
-        yield _flow(table, _Order.REOPENED, [*tcp, opening, reply])
+        yield _flow(table, _Order.REOPENED, [*tcp, answers_nothing, reply])
         yield _flow(table, _Order.OPENS, [*tcp, opening, new, Term(oxm.CT_MARK, 0)], to_lists)
         afresh = instructions([track(NOTHING_KNOWN, Table.LIFTED)])
         yield _flow(table, _Order.AFRESH, [*tcp, opening, new], afresh)
