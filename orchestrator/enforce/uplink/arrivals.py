@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-ARRIVED_S = 20.0
+ARRIVED_S = 60.0
 """So long an endpoint goes before the host that it came from, which takes away its port meanwhile."""
 _LOOK_AGAIN_S, _SELDOM_S = 0.1, 0.5
 
