@@ -27,7 +27,8 @@ TUNNEL := strongswan-charon strongswan-swanctl libcharon-extra-plugins libstrong
 CLOUD := glance-common heat-common mariadb-server memcached neutron-common nova-common python3-keystone python3-memcache \
          python3-placement python3-pymysql rabbitmq-server uwsgi-core uwsgi-plugin-python3
 # Compute hosts with instances, on this machine.
-COMPUTE := genisoimage libvirt-clients libvirt-daemon-driver-qemu libvirt-daemon-system python3-libvirt qemu-system-x86 qemu-utils
+COMPUTE := genisoimage libvirt-clients libvirt-daemon-driver-qemu libvirt-daemon-system openssh-client openssh-server python3-libvirt \
+           qemu-system-x86 qemu-utils
 # Another routing daemon that announces the routes of hosts.
 ROUTING := frr
 # What resolves names for endpoints, and clients that ask their host for addresses.

@@ -18,9 +18,12 @@ from allinone import running
 from allinone.place import Place
 from allinone.programs import environment, python_main
 
+from orchestrator.compile.pipelines.host import SERVICES_PORT
+from orchestrator.hosts.switch import ROUTED_PORT
 from orchestrator.lab.fabric import HOST_LEG, host_text
 from twohosts.addresses import (
     DOMAIN,
+    HOSTS,
     MANAGEMENT,
     OPENFLOW_PORT,
     PROJECTS,
@@ -33,12 +36,16 @@ from twohosts.addresses import (
 
 ACLFLOW = (sys.executable, "-m", "orchestrator.cli")
 _HERE = Path(__file__).parent
-_OWN = ("run", "etc/libvirt", "var/lib/libvirt", "var/cache/libvirt", "var/log/libvirt")
+_OWN = (
+    "run", "etc/libvirt", "etc/ssh", "var/lib/libvirt", "var/lib/nova", "var/cache/libvirt", "var/log/libvirt",
+)  # fmt: skip
 """Directories of the machine that each host has to itself."""
 _ENTER = """hostname "$1"; root=$2; shift 2
 for own in {own}; do mount --bind "$root/$own" "/$own" || exit 1; done
 exec "$@"
 """.format(own=" ".join(_OWN))
+_PROGRAMS = ("nova-compute", "libvirtd", "sshd", "services", "uplink", "bird")
+"""What runs on a host beside its switch, in the order in which they end."""
 _SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 _QUIET = ("-vconsole:off", "-vsyslog:off")
 
@@ -80,24 +87,39 @@ class ComputeHost:
 
     def make_files(self, words: Mapping[str, str]) -> None:
         """Write what libvirtd, nova-compute and BIRD read; `words` are those of the place."""
-        for own in (*_OWN, "run/openvswitch", "run/lock", "state/instances", "state/lock"):
+        for own in (*_OWN, "run/openvswitch", "run/lock", "run/sshd", "var/lib/nova/instances"):
             (self.root / own).mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o711)
         own = self.place.config(f"nova-compute-{self.name}")
         known = {
-            **words, "host": self.name, "management": management_of(self.name), "state": str(self.root / "state"),
+            **words, "host": self.name, "management": management_of(self.name),
             "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, self.name)), "base": str(self.place.config("nova")),
             "own": str(own),
         }  # fmt: skip
         libvirt = self.root / "etc/libvirt"
+        ssh = self.root / "etc/ssh"
         files = {
             "libvirtd.conf": libvirt / "libvirtd.conf",
             "qemu.conf": libvirt / "qemu.conf",
             "nova-compute.conf": own,
+            "sshd.conf": ssh / "sshd_config",
+            "ssh.conf": ssh / "ssh_config",
         }
         for source, target in files.items():
             target.write_text(Template((_HERE / "etc" / source).read_text()).substitute(known))
         (self.root / "bird.conf").write_text(host_text(leg_of(self.name)))
+        self._take_key(ssh)
+
+    def _take_key(self, folder: Path) -> None:
+        """Take the key by which compute hosts know each other: one for all of a place, made by the first."""
+        key = self.place.root / "etc" / "hosts-key"
+        if not key.exists():
+            subprocess.run(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)), check=True)
+        public = key.with_suffix(".pub")
+        shutil.copy(key, folder / "key")
+        shutil.copy(public, folder / "key.pub")
+        names = ",".join(map(management_of, HOSTS))
+        (folder / "known_hosts").write_text(f"{names} {public.read_text()}")
 
     def start_switch(self) -> None:
         """Start Open vSwitch; its daemon has followed the database when this returns."""
@@ -135,7 +157,8 @@ class ComputeHost:
         self.start("services", (*ACLFLOW, "host", "services", "run", *subnets, "--dns", ROUTER_OUTSIDE))
 
     def start_compute(self) -> None:
-        """Start libvirtd and nova-compute."""
+        """Start libvirtd, nova-compute, and what other hosts' reach them by."""
+        self.start("sshd", ("/usr/sbin/sshd", "-D", "-e"))
         self.start("libvirtd", ("libvirtd",))
         running.wait_for(f"libvirtd of {self.name}", self._succeeds("virsh", "-c", "qemu:///system", "version"))
         files = [word for name in ("nova", f"nova-compute-{self.name}")
@@ -146,12 +169,34 @@ class ComputeHost:
 
     def end(self) -> None:
         """Stop every program of the host, and instances that are left."""
-        self.stop("nova-compute", "libvirtd", "services", "uplink", "bird")
+        self.stop(*_PROGRAMS)
+        self._kill_instances()
+        self.stop("vswitchd", "ovsdb")
+        shutil.rmtree(self.root / "run", ignore_errors=True)
+
+    def lose_power(self) -> None:
+        """Cut the host off and kill everything on it; its kernel forgets what it was told, its disk keeps all."""
+        inside = ("ip", "-n", f"{self.prefix}{self.name}", "link")
+        for link in (HOST_LEG, "mgmt"):
+            subprocess.run((*inside, "set", link, "down"), check=True)
+        running.kill(self.place, [f"{name}-{self.name}" for name in (*_PROGRAMS, "vswitchd", "ovsdb")])
+        self._kill_instances()
+        shutil.rmtree(self.root / "run/libvirt")
+        for port in (ROUTED_PORT, SERVICES_PORT):
+            subprocess.run((*inside, "delete", port), check=True)
+
+    def start_again(self) -> None:
+        """Start the host after it lost its power."""
+        for link in (HOST_LEG, "mgmt"):
+            subprocess.run(("ip", "-n", f"{self.prefix}{self.name}", "link", "set", link, "up"), check=True)
+        self.start_switch()
+        self.start_routing()
+        self.start_compute()
+
+    def _kill_instances(self) -> None:
         for file in (self.root / "run/libvirt/qemu").glob("*.pid"):
             with suppress(OSError, ValueError):
                 os.kill(int(file.read_text()), signal.SIGKILL)
-        self.stop("vswitchd", "ovsdb")
-        shutil.rmtree(self.root / "run", ignore_errors=True)
 
     def _succeeds(self, *command: str) -> Callable[[], bool]:
         return lambda: subprocess.run(self.enter(*command), capture_output=True, check=False).returncode == 0
