@@ -1,4 +1,4 @@
-"""What connections cost: against OVN's, and against stateless rules of our own.
+"""The cost of connections: against OVN's, and against stateless rules of our own.
 
 Connections a second, against OVN: a client downloads a page of one byte again and again, through our switch and through
 OVN's in turns. Both are bridges of one daemon and hold the same list; OVN's rules are `allow-related`, as those of
@@ -81,7 +81,10 @@ endpoints:
 
 
 def web_list() -> Acl:
-    """Return a list whose last rules permit the web and deny all else; no other rule meets a download."""
+    """Return a list whose last rules permit the web and deny all else.
+
+    No other rule meets a download.
+    """
     web = Rule(RuleId("web"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(PORT, PORT),))
     others = Listed(_RULES - 2, kind=Kind.FEW_SOURCE_PORTS).acl().rules
     named = [replace(rule, id=RuleId(f"other-{rule.id}")) for rule in others]
@@ -185,7 +188,10 @@ class _Bench:
     turns: int = 0
 
     def round(self, count: int) -> None:
-        """Add a run of each way, in another order than the last round. Raises Drifted where a download failed."""
+        """Add a run of each way, in another order than the last round.
+
+        Raises Drifted where a download failed.
+        """
         self.turns += 1
         for ending, block in _WAYS.items():
             sources = {"ACLBENCH_SOURCES": str(block), "ACLBENCH_PASSED": str(self.passed)}
@@ -223,7 +229,7 @@ def _record_connections(results: Results, ending: str, ours: _Rates, theirs: _Ra
 
 
 def tracked_and_stateless() -> dict[str, Program]:
-    """Return the programs of one list in a domain that tracks: its rules tracked, and all of them stateless."""
+    """Return a tracking domain's programs of one list: tracked, and all of it stateless."""
     acl = Listed(_RULES).acl()
     back = Rule(RuleId("back"), Action.PERMIT, Direction.EGRESS, stateless=True)
     lists = {

@@ -95,7 +95,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """A firewall that came and went: how long each took in seconds, and what became of connections."""
+    """One scaling: seconds to come and to go, and lost connections."""
 
     out_s: float
     in_s: float
@@ -106,7 +106,7 @@ class Scaling:
 
 @dataclass(slots=True)
 class Ground:
-    """A lab with a cluster of three that serve, and a fourth firewall that does not run."""
+    """A lab with three firewalls that serve, and a fourth that does not run."""
 
     lab: Lab
     client: Client
@@ -181,7 +181,7 @@ def _scale(ground: Ground | None, sizes: Sizes) -> dict[str, float]:
     fourth.drain()
     in_s = time.monotonic() - leaving
     time.sleep(_SETTLE_S)
-    found = _ended(load)
+    found = _read_load(load)
     return asdict(Scaling(out_s, in_s, _gap_s(found, began, _PATIENCE_S) * 1000, found["lost"], found["failed"]))
 
 
@@ -212,21 +212,21 @@ def _failover(lab: Lab, victim: Firewall, connections: int) -> Seen:
     killed = time.monotonic()
     _, noticed_s = cluster.kill_and_watch(victim)
     time.sleep(max(0.0, killed + _SETTLE_S - time.monotonic()))
-    found = _ended(load)
+    found = _read_load(load)
     detect_s = _SETTLE_S if noticed_s is None else noticed_s
     gap_s = _gap_s(found, killed, _NEAR_S)
     return Seen(detect_s * 1000, gap_s * 1000, found["lost"], found["held"], found["begun"], found["failed"])
 
 
 def _hold(lab: Lab, connections: int) -> subprocess.Popen[str]:
-    """A client that holds so many connections, sends, and begins others; all goes well for a second."""
+    """Start a client that holds connections, sends and begins others; wait a second."""
     client = _start_load(lab, "outside", "hold", _ADDRESS, _PORT, str(connections), *SOURCES)
     time.sleep(_SETTLE_S)
     return client
 
 
-def _ended(load: subprocess.Popen[str]) -> dict[str, Any]:
-    """What became of a client's connections. Raises Refused where it says nothing."""
+def _read_load(load: subprocess.Popen[str]) -> dict[str, Any]:
+    """End the load; return its report about connections. Raises Refused where it says nothing."""
     told, _ = load.communicate("\n", timeout=_PATIENCE_S)
     try:
         found: dict[str, Any] = json.loads(told)
@@ -236,7 +236,10 @@ def _ended(load: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def _gap_s(found: Mapping[str, Any], since_s: float, within_s: float) -> float:
-    """The longest time without an answer to a client, of those that began within some time after `since_s`."""
+    """The longest time without an answer to a client.
+
+    Of those times that began within `within_s` after `since_s`.
+    """
     gaps = [
         until - max(before, since_s)
         for arrivals in found["arrivals"]
