@@ -54,7 +54,7 @@ _PERMIT = {
 
 @dataclass(frozen=True, slots=True)
 class LogicalPort:
-    """A port of OVN's logical switch: an interface of its own, or a port of the lab's edge that moves to it.
+    """A port of OVN's logical switch: its own interface, or one of the lab's edge.
 
     `address` is what OVN calls one: the MAC and the IP address of who is behind it. Without one nobody is.
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a figure: at most or at least a value, for its median or for its `whole` interval."""
+    """The target of a figure: a bound for its median, or for its `whole` interval."""
 
     bound: float
     at_most: bool = True

@@ -151,7 +151,7 @@ class Auditor:
         return anchor
 
     def _send(self, anchor: AuditAnchor | None) -> None:
-        """Send each sink the anchors that it has not got, and then a new one, if there is one.
+        """Send each sink the anchors that it lacks, then a new one, if any.
 
         The first that a sink does not take waits for the next look.
         """
@@ -179,7 +179,10 @@ class Auditor:
             unit.events.append("audit.unanchored", "audit", {"sink": str(self.sinks[place]), "error": str(error)})
 
     def _prune(self) -> AuditAnchor | None:
-        """Take out old entries, and anchor the entry that says so: without that it permits nothing."""
+        """Take out old entries, and anchor the entry that says so.
+
+        Without that anchor it permits nothing.
+        """
         with self.store.write() as unit:
             before = unit.now - self.keep
             gone = unit.audit.prune(before)

@@ -116,7 +116,7 @@ class Admission:
             self._known.pop(domain, None)
 
     def _is_over(self, now: _Estimates, quotas: Mapping[str, int | None]) -> bool:
-        """Return whether a changed list or the domain is over a limit, whatever it was before."""
+        """Return whether a changed list or the domain is over a limit now."""
         if now.most > self.ceilings.domain_flows:
             return True
         lists = [(now.lists[tenant].bounds, quota) for tenant, quota in quotas.items()]

@@ -267,7 +267,10 @@ class Launcher:
                 log.warning("openflow.refused", address=address[0], reason=refused)
 
     def _refusal(self, address: str) -> str | None:
-        """Why a connection from an address is not taken; None: it is, if need be in the place of a stranger."""
+        """Return why a connection from an address is not taken; None where it is.
+
+        It may take the place of a stranger.
+        """
         limits, guests = self._limits, self._guests.values()
         mine = [guest for guest in guests if guest.address == address]
         if len(guests) >= limits.connections or len(mine) >= limits.of_address:
@@ -363,7 +366,10 @@ class Launcher:
 
 
 def _end_oldest(strangers: Sequence[_Guest]) -> None:
-    """End the oldest stranger of those whose address, or network, has the most of them: it gives way to a newcomer."""
+    """End the oldest stranger of the address, or network, that has most of them.
+
+    It gives way to a newcomer.
+    """
     crowds = Counter(find_network(guest.address) for guest in strangers)
     most = max(crowds.values())
     oldest = next(guest for guest in strangers if crowds[find_network(guest.address)] == most)
