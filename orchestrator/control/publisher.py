@@ -7,6 +7,9 @@
 An enforcement point says what it holds. When that is a recent program it gets the delta from there; the delta from the
 program before is encoded when a program is published, because watchers that are up to date hold that one. A point that
 holds something else gets the whole program. A published program is never replaced by an older generation.
+
+A change that is known from a program before the current one, as of services that write in turns, is not searched for
+again: the small steps in between are taken out of it (`program.delta.between_targets`).
 """
 
 from __future__ import annotations
