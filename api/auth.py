@@ -24,9 +24,9 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyHeader
 
+from api.bodies import PRINCIPAL
 from api.context import NamePath, Services, ServicesDep
 from api.limits import address_of
-from api.problems import PRINCIPAL
 from orchestrator import stages
 from orchestrator.errors import BadInput, Forbidden, NotFound, Unauthenticated
 from orchestrator.store.records import Principal, Role

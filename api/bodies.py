@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+PRINCIPAL = "aclflow.principal"
+"""Where a request's scope says who asks, once that is known."""
 SMALL_BODY_BYTES = 1 << 20
 OF_ONE, OF_ALL = 2, 16
 """How many of the largest bodies one caller's requests hold at once, and those of all."""

@@ -14,6 +14,7 @@ from typing import Annotated, TypeVar, cast
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ValidationError
 
+from api.pacing import Pace
 from api.problems import Unconditional, faults_of
 from api.questions import Questions
 from api.rates import Rates
@@ -69,6 +70,7 @@ class Services:
     silence_s: float
     rates: Rates = field(default_factory=Rates)
     refusals: Refusals = field(default_factory=Refusals)
+    pace: Pace = field(default_factory=Pace)
     questions: Questions = field(default_factory=Questions)
     reviews: Reviews = field(default_factory=Reviews)
     summaries: Reviews = field(default_factory=Reviews)

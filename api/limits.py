@@ -6,7 +6,7 @@ point are bounded too (`bodies.py`); callers that are not known yet count by the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import orjson
@@ -15,11 +15,11 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from api.bodies import SMALL_BODY_BYTES, Sender, announced_length, counting, too_large
+from api.bodies import PRINCIPAL, SMALL_BODY_BYTES, Sender, announced_length, counting, too_large
 from api.lean import Lean
-from api.problems import MOST_FAULTS, PRINCIPAL, faults_of
+from api.problems import MOST_FAULTS, faults_of
 from api.threads import share_of
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.formats.json_text import refuse_repeated_keys
 from orchestrator.store.records import Principal
 
@@ -30,7 +30,9 @@ def address_of(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
-_REPORT_BYTES, _STRANGERS_BYTES = 16 << 20, 1 << 16
+_REPORT_BYTES, _STRANGERS_BYTES = 4 << 20, 1 << 16
+SMALL_REPORT_BYTES, OF_A_HOST_BYTES = 1 << 16, 80 << 10
+"""A report is as large as this, and so much larger for each host: a switch names 4,096 ports in 76 KiB."""
 _LOOKED_AT_BYTES = 1 << 12
 """A smaller document has few faults."""
 
@@ -72,9 +74,23 @@ def _model_of(route: Lean) -> type[BaseModel] | None:
 
 
 class LargeReport(SmallBody):
-    """A route whose body says how all switches of a controller are."""
+    """A route whose body says how all switches of a controller are; see `read_report`."""
 
     limit_bytes = _REPORT_BYTES
+
+
+async def read_report(request: Request, count_hosts: Callable[[], Awaitable[int]]) -> bytes:
+    """Return the body of a report, of bounded size for each of its sender's hosts.
+
+    `count_hosts` is asked for large ones. Raises TooLarge before any of it is read, and HTTPException for one that
+    came without its length.
+    """
+    announced, most = announced_length(request.scope), SMALL_REPORT_BYTES
+    if announced > most:
+        most = min(_REPORT_BYTES, most + await count_hosts() * OF_A_HOST_BYTES)
+        if announced > most:
+            raise TooLarge(f"{too_large(most)} for the hosts of this enforcement point")
+    return await Request(request.scope, counting(request.receive, most)).body()
 
 
 class StrangersBody(SmallBody):

@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from math import ceil
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from api.answers import dump_json
+from api.bodies import PRINCIPAL
 from api.schemas.common import NAME
 from orchestrator import errors
 from orchestrator.client.problems import MEDIA_TYPE, problem_type
@@ -29,10 +30,10 @@ from orchestrator.store.records import Principal
 
 log = structlog.get_logger()
 
+Body = TypeVar("Body", bound=BaseModel)
+
 MOST_FAULTS = 100
 """So many faults of a document are looked at."""
-PRINCIPAL = "aclflow.principal"
-"""Where a request's scope says who asks, once that is known."""
 
 
 class Unconditional(errors.Stale):
@@ -173,6 +174,15 @@ def faults_of(error: ValidationError) -> errors.BadInput:
     if error.error_count() > MOST_FAULTS:
         return errors.BadInput(f"{error.error_count()} fields in it are unknown or not what they must be")
     return bad_input(error.errors())
+
+
+def validate(model: type[Body], value: object, place: str = "") -> Body:
+    """Return a parsed value as what it must be. Raises BadInput."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        found = faults_of(error)
+        raise (found.within(place) if place else found) from None
 
 
 def bad_input(faults: Sequence[Mapping[str, Any]]) -> errors.BadInput:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from api.answers import GENERATION, answer, answer_write, etag, reply
@@ -23,15 +24,13 @@ from api.context import (
     NameMarker,
     NamePath,
     NumberPath,
-    RawBody,
     Seconds,
     Services,
     ServicesDep,
     log_event,
-    read_body,
     takes,
 )
-from api.limits import LargeReport, SmallBody
+from api.limits import LargeReport, SmallBody, read_report
 from api.paging import page_of
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
@@ -208,18 +207,28 @@ async def report(
     services: ServicesDep,
     domain: NamePath,
     enforcer: NumberPath,
-    raw: RawBody,
+    request: Request,
     epoch: OfEpoch = None,
 ) -> Response:
     """Store an enforcement point's report: what it read back and counted.
 
-    It wakes those who wait for a generation.
+    It wakes those who wait for a generation. Reports of one enforcement point are taken one after the other.
     """
+    control, enforcement = services.control, services.enforcement
 
-    def begin(_: Principal) -> Future[None]:
-        return services.enforcement.begin(domain, enforcer, read_body(ReportBody, raw).report(epoch))
+    def count_hosts(_: Principal) -> int:
+        return control.read(lambda unit: unit.enforcers.count_hosts(enforcer))
 
-    await asyncio.wrap_future(await in_thread(begin, caller))  # a thousand may wait, and no thread for them
+    with services.pace.admit(f"reports of enforcement point {enforcer}") as account:
+        raw = await read_report(request, partial(in_thread, count_hosts, caller))
+
+        def begin(_: Principal) -> Future[float]:
+            with account.spending():
+                said = ReportBody.read(raw).report(epoch)
+            return enforcement.begin(domain, enforcer, said)
+
+        async with account.turn():
+            account.spend(await asyncio.wrap_future(await in_thread(begin, caller)))  # a thousand wait without a thread
     return Response(status_code=204)
 
 

@@ -10,20 +10,22 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from api.answers import answer
 from api.auth import DomainOwner, TenantReader, TheEnforcer
-from api.context import Limit, NameMarker, NamePath, RawBody, ServicesDep
+from api.context import Limit, NameMarker, NamePath, ServicesDep
 from api.lean import Lean
 from api.paging import page_after
 from api.schemas.common import BIGGEST
+from api.threads import in_thread
 from orchestrator.policy.model import Action
 from orchestrator.program.countframes import MEDIA_TYPE
 from orchestrator.program.program import Tier
 from orchestrator.store.hits import hitrecords
 from orchestrator.store.hits.history import Resolution
 from orchestrator.store.hits.hitrecords import RuleWatch, TenantHits
+from orchestrator.store.records import Principal
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.hits import (
@@ -345,12 +347,20 @@ def claim(
 
 
 @reports.post("", response_model=RefusedHosts, openapi_extra=_FRAMES)
-def take(
-    _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, raw: RawBody, epoch: Epoch
+async def take(
+    caller: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, request: Request, epoch: Epoch
 ) -> Response:
     """Store the counts of hosts' devices since the previous report.
 
     Each counts once. The hosts that the answer names must be claimed anew: somebody else counts them now, or a report
-    before this one is missing.
+    before this one is missing. Reports of one enforcement point are taken one after the other.
     """
-    return answer(RefusedHosts(tuple(services.counts.take(domain, enforcer, epoch, raw))))
+    with services.pace.admit(f"counts of enforcement point {enforcer}") as account:
+        raw = await request.body()
+
+        def keep(_: Principal) -> Response:
+            with account.spending():
+                return answer(RefusedHosts(services.counts.take(domain, enforcer, epoch, raw)))
+
+        async with account.turn():
+            return await in_thread(keep, caller)

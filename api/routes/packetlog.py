@@ -11,8 +11,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.answers import answer, answer_write, etag, reply
 from api.auth import DomainOwner, TenantReader, TheEnforcer
-from api.context import ConditionDep, Limit, NamePath, NumberMarker, RawBody, ServicesDep, log_event, read_body, takes
-from api.limits import LargeReport, SmallBody
+from api.context import ConditionDep, Limit, NamePath, NumberMarker, ServicesDep, log_event, read_body, takes
+from api.limits import SmallBody
 from api.schemas.common import NAME
 from api.schemas.packetlog import (
     ActionWord,
@@ -22,13 +22,14 @@ from api.schemas.packetlog import (
     SightingsBody,
     SightingsTaken,
 )
+from api.threads import in_thread
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action
-from orchestrator.store.records import Reply
+from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 
 router = APIRouter(prefix="/v1", tags=["packet log"], route_class=SmallBody)
-reports = APIRouter(prefix="/v1/domains/{domain}/enforcers/{enforcer}/log", tags=["enforcers"], route_class=LargeReport)
+reports = APIRouter(prefix="/v1/domains/{domain}/enforcers/{enforcer}/log", tags=["enforcers"], route_class=SmallBody)
 
 OfRule = Annotated[str | None, Query(pattern=NAME, description="only what this rule decided")]
 OfAction = Annotated[ActionWord | None, Query(description="only what was permitted, or denied")]
@@ -95,14 +96,23 @@ def set_log_limit(
 
 
 @reports.post("", response_model=SightingsTaken, openapi_extra=takes(SightingsBody))
-def take(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, raw: RawBody) -> Response:
+async def take(
+    caller: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, request: Request
+) -> Response:
     """Store packets that an enforcement point's devices were shown since its last report.
 
-    Each report counts once.
+    Each report counts once. Reports of one enforcement point are taken one after the other.
     """
-    return answer(
-        SightingsTaken(records=services.packets.take(domain, enforcer, read_body(SightingsBody, raw).report()))
-    )
+    with services.pace.admit(f"packet reports of enforcement point {enforcer}") as account:
+        raw = await request.body()
+
+        def keep(_: Principal) -> Response:
+            with account.spending():
+                seen = read_body(SightingsBody, raw).report()
+                return answer(SightingsTaken(records=services.packets.take(domain, enforcer, seen)))
+
+        async with account.turn():
+            return await in_thread(keep, caller)
 
 
 def _tag(limit: LogLimit) -> str:

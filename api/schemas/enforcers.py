@@ -6,9 +6,11 @@ from typing import Annotated
 
 from pydantic import FailFast, Field
 
+from api.problems import validate
 from api.schemas.common import BIGGEST, Incoming, Name
 from api.schemas.domains import Interface
 from orchestrator.control.enforcement import Report
+from orchestrator.policy.formats.json_text import json_document
 from orchestrator.program.canonical import DIGEST_BYTES
 from orchestrator.stages import ENFORCING
 from orchestrator.store.points.pointrecords import PointReport
@@ -32,7 +34,7 @@ class Point(Incoming):
     error: str | None = None
     flows: Number = 0
     took: dict[Stage, Annotated[float, Field(ge=0, le=1e9)]] = Field(
-        default={}, max_length=16, description="seconds by stage, from the program's arrival to the read-back"
+        default_factory=dict, max_length=16, description="seconds by stage, from the program's arrival to the read-back"
     )
 
     ports: list[Interface] | None = Field(
@@ -66,6 +68,18 @@ class ReportBody(Incoming):
 
     sequence: Number | None = None
     points: Annotated[list[Point], FailFast()] = Field(default=[])
+
+    @classmethod
+    def read(cls, raw: bytes) -> ReportBody:
+        """Read a report point by point.
+
+        So others get their turns of the interpreter in between. Raises BadInput.
+        """
+        document = json_document(raw)
+        if not isinstance(document, dict) or not isinstance(points := document.get("points"), list):
+            return validate(cls, document)
+        found = [validate(Point, each, f"points[{at}]") for at, each in enumerate(points)]
+        return validate(cls, {**document, "points": []}).model_copy(update={"points": found})
 
     def report(self, epoch: int | None = None) -> Report:
         points = tuple(point.report() for point in self.points)

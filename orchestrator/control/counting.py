@@ -7,13 +7,16 @@ from collections.abc import Mapping
 
 import structlog
 
-from orchestrator.program.countframes import CountClaim, decode_frames
+from orchestrator.errors import BadInput
+from orchestrator.program.countframes import CountClaim, CountFrame, decode_frames
 from orchestrator.store import Store
 from orchestrator.store.sql.keys import to_micros
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
 
+MOST_HOSTS = 10_000
+"""So many hosts are counted in one report."""
 _TOLD_AGAIN = dt.timedelta(minutes=10)
 """A host that goes on having no room for connections is told again after this time."""
 
@@ -40,16 +43,16 @@ class CountDesk:
 
         Raises BadInput, NotFound, Conflict, Forbidden (a host of somebody else's).
         """
+        frames = _read_frames(data, to_micros(self._store.now()))  # before others have to wait for it
         with self._store.write(part=f"counts {domain}") as unit:
             unit.enforcers.check_epoch(enforcer, epoch)
-            frames = tuple(decode_frames(data, to_micros(unit.now)))
-            unit.enforcers.check_hosts(enforcer, (frame.host for frame in frames), place="body")
-            taken = unit.counting.take(domain, epoch, frames)
+            known = unit.enforcers.check_hosts(enforcer, (frame.host for frame in frames), place="body")
+            taken = unit.counting.take(domain, epoch, (frame for frame in frames if frame.host in known))
             told = self._tell_no_room(unit, domain, taken.without_room)
         self._told |= told
         if taken.unknown:
             log.warning("counts.unknown", domain=domain, enforcer=enforcer, rows=taken.unknown)
-        return taken.refused
+        return (*(frame.host for frame in frames if frame.host not in known), *taken.refused)
 
     def _tell_no_room(self, unit: Unit, domain: str, found: Mapping[str, int]) -> dict[tuple[str, str], dt.datetime]:
         """Log that hosts refuse connections; return which were told now, once that is committed."""
@@ -60,3 +63,15 @@ class CountDesk:
                 unit.events.append("host.full", domain, {"host": host, "packets": packets})
                 told[domain, host] = unit.now
         return told
+
+
+def _read_frames(data: bytes, now_us: int) -> tuple[CountFrame, ...]:
+    """Decode a report, which has one frame for each host. Raises BadInput."""
+    frames: dict[str, CountFrame] = {}
+    for frame in decode_frames(data, now_us):
+        if frame.host in frames:
+            raise BadInput(f"host '{frame.host}' is counted twice in one report", place="body")
+        if len(frames) == MOST_HOSTS:
+            raise BadInput(f"it counts more than {MOST_HOSTS} hosts: send several reports", place="body")
+        frames[frame.host] = frame
+    return tuple(frames.values())

@@ -79,17 +79,19 @@ class _Taken:
     enforcer: int
     report: Report
     until_s: float
-    done: Future[None] = field(default_factory=Future)
+    done: Future[float] = field(default_factory=Future)
+    """Ends with the seconds of a processor that it took to keep it."""
 
 
 class _Waiting:
     """The reports of a domain that wait for their transaction.
 
-    `carry` keeps some of them in one; it raises NotCommitted if nothing was kept. The first to come is carried out by
-    the thread that brought it, and what came meanwhile by a thread of `beside`: nobody waits for others' reports.
+    `carry` keeps some of them in one, and returns what each took; it raises NotCommitted if nothing was kept. The first
+    to come is carried out by the thread that brought it, and what came meanwhile by a thread of `beside`: nobody waits
+    for others' reports.
     """
 
-    def __init__(self, carry: Callable[[Sequence[_Taken]], None], beside: ThreadPoolExecutor) -> None:
+    def __init__(self, carry: Callable[[Sequence[_Taken]], Sequence[float]], beside: ThreadPoolExecutor) -> None:
         self._carry = carry
         self._beside = beside
         self._lock = threading.Lock()
@@ -97,7 +99,7 @@ class _Waiting:
         self._under_way: list[_Taken] = []
         self._is_busy = False
 
-    def put(self, taken: _Taken) -> Future[None]:
+    def put(self, taken: _Taken) -> Future[float]:
         """Store a report, at once if no other is being stored; return its future."""
         taken.done.set_running_or_notify_cancel()  # it is kept even if nobody waits for it any more
         with self._lock:
@@ -134,7 +136,7 @@ class _Waiting:
     def _keep_reports(self, batch: Sequence[_Taken]) -> Sequence[_Taken]:
         """Store reports together, or one by one after a failure; return those that wait on."""
         try:
-            self._carry(batch)
+            took = self._carry(batch)
         except Busy as error:
             return _waiting_on(batch, error)
         except NotCommitted as failed:
@@ -147,8 +149,8 @@ class _Waiting:
             for taken in batch:
                 taken.done.set_exception(copy(error))
         else:
-            for taken in batch:
-                taken.done.set_result(None)
+            for taken, seconds in zip(batch, took, strict=True):
+                taken.done.set_result(seconds)
         return ()
 
 
@@ -217,19 +219,20 @@ class Enforcement:
         """Take a report and wait until it is kept; see `begin`."""
         self.begin(domain, enforcer, report).result()
 
-    def begin(self, domain: str, enforcer: int, report: Report) -> Future[None]:
+    def begin(self, domain: str, enforcer: int, report: Report) -> Future[float]:
         """Store a report and wake waits; return a future that ends with that.
 
-        The future may raise NotFound, Conflict, Forbidden.
+        It ends with the seconds of a processor that the report took. It may raise NotFound, Conflict, Forbidden.
 
         Late and repeated reports change nothing. Hosts that the domain does not have (any more) are passed over. Waits
         are woken as soon as the report can be read: it is true, and is said again, whatever becomes of our disk. A
         report that says the same as before writes nothing but, once a second, who was heard.
         """
+        started = time.thread_time()
         if self._is_nothing_new(domain, enforcer, report):
             self._note(domain, report)
-            done = Future[None]()
-            done.set_result(None)
+            done = Future[float]()
+            done.set_result(time.thread_time() - started)
             return done
         together = self._store.part(domain) or ""
         with self._lock:
@@ -281,22 +284,23 @@ class Enforcement:
             waiting = [each for queue in self._queues.values() for each in queue.enforcers]
         unit.enforcers.heard_again({**heard, **dict.fromkeys(waiting, unit.now)})
 
-    def _carry(self, batch: Sequence[_Taken]) -> None:
-        """Keep some reports in one transaction, on PostgreSQL those of a domain.
+    def _carry(self, batch: Sequence[_Taken]) -> Sequence[float]:
+        """Keep some reports in one transaction; return the seconds that each took.
 
-        Raises NotCommitted, and what the store raises.
+        On PostgreSQL they are of one domain. Raises NotCommitted, and what the store raises.
         """
         try:
-            self._write(batch, f"reports {batch[0].domain}")
+            took = self._write(batch, f"reports {batch[0].domain}")
         except NotCommitted as failed:
             if not isinstance(failed.cause, Elsewhere) or len(batch) > 1:
                 raise
-            self._write(batch, None)  # it raises the domain's generation
+            took = self._write(batch, None)  # it raises the domain's generation
         for taken in batch:
             self._said[taken.enforcer] = taken.report
             self._note(taken.domain, taken.report)
+        return took
 
-    def _write(self, batch: Sequence[_Taken], part: str | None) -> None:
+    def _write(self, batch: Sequence[_Taken], part: str | None) -> Sequence[float]:
         kept: dict[str, _Reported] = {}
 
         def wake() -> None:
@@ -306,13 +310,13 @@ class Enforcement:
 
         with self._store.write(part=part, shown=wake) as unit:
             try:
-                for taken in batch:
-                    self._take(unit, taken, kept)
+                return [self._take(unit, taken, kept) for taken in batch]
             except BaseException as error:
                 raise NotCommitted(error) from error
 
-    def _take(self, unit: Unit, taken: _Taken, kept: dict[str, _Reported]) -> None:
-        """Keep one report, and what its domain comes to with it, in a transaction."""
+    def _take(self, unit: Unit, taken: _Taken, kept: dict[str, _Reported]) -> float:
+        """Keep one report, and what its domain comes to with it; return the seconds that took."""
+        started = time.thread_time()
         domain, report = taken.domain, taken.report
         before, hosts = kept.get(domain), self._store.host_changes
         latest = self._latest.get(domain) if self._recheck_s is None else None
@@ -328,6 +332,7 @@ class Enforcement:
         )
         if standing is not None:
             kept[domain] = _Reported(next(self._order), standing, report.slowest, hosts)
+        return time.thread_time() - started
 
     def enforced_state(self, domain: str, generation: int) -> EnforcedState:
         """Return how far a generation has got.

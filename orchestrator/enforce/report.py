@@ -7,6 +7,7 @@ somebody else writes there. Counts go another way (`countreport.py`), so that th
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -36,6 +37,9 @@ them fit into the time after which the service calls a point down. Points are re
 
 LINGER_S = 0.004
 """How long a report waits for other hosts' that are about to come: sending one costs about as much."""
+
+MOST_NAMES, _OF_A_POINT = 1 << 16, 16
+"""So many ports are named in one report, some 1.2 MB; a point counts as much as 16. The service takes 4 MiB."""
 
 
 class ReportSink(Protocol):
@@ -243,6 +247,16 @@ class Reporter:
 
     def _send_points(self, points: Mapping[str, Point]) -> None:
         self._take_over()
-        self._sequence += 1
-        reports = tuple(map(point_report, points.values()))
-        self._sink.report(self._domain, self._enforcer, points=reports, sequence=self._sequence)
+        for some in _share_out(tuple(points.values())):
+            self._sequence += 1
+            reports = tuple(map(point_report, some))
+            self._sink.report(self._domain, self._enforcer, points=reports, sequence=self._sequence)
+
+
+def _share_out(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
+    """Yield points in reports that the service takes; an empty one where there are none."""
+    names = itertools.accumulate(_OF_A_POINT + len(point.ports or ()) for point in points)
+    for _, some in itertools.groupby(zip(points, names, strict=True), lambda each: each[1] // MOST_NAMES):
+        yield [point for point, _ in some]
+    if not points:
+        yield ()

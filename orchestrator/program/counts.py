@@ -78,12 +78,12 @@ def counts_of(data: bytes) -> Counts:
     (steps, *counted), size = unpack(data[_HEAD.size :], len(_COLUMNS))
     if size + _HEAD.size != len(data):
         raise BadInput("there are bytes behind the counts", place="counts")
-    if (steps[1:] == 0).any() or steps[:1].any() or first + int(steps.astype(object).sum()) >= 1 << 64:
+    cookie = np.uint64(first) + np.cumsum(steps, dtype=np.uint64)  # one that wraps around is below the one before
+    if steps[:1].any() or (cookie[1:] <= cookie[:-1]).any():
         raise BadInput("cookies must ascend, each of them once", place="counts")
     if any((column > MOST).any() for column in counted) or (counted[3] > latest).any():
         raise BadInput("a count is above 2^63-1, or a time before all times", place="counts")
     packets, byte_counts, resets, ago = (column.astype(np.int64) for column in counted)
-    cookie = np.uint64(first) + np.cumsum(steps, dtype=np.uint64)
     return Counts(cookie, packets, byte_counts, resets, np.where(ago > 0, latest - ago + 1, 0))
 
 

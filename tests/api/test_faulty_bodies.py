@@ -56,10 +56,11 @@ def test_enrolments_and_reports_have_limits_of_their_own(service: Served, admin:
     token = admin.invite_enforcer("faulty", name="fw", kind="nftables")
     with service.client("") as anybody:
         new = anybody.enrol(token, name="fw", kind="nftables")
+    most = limits.SMALL_REPORT_BYTES + limits.OF_A_HOST_BYTES
     with service.http(new.token) as http:
         for path, limit in (
             ("/v1/enrol", limits.StrangersBody.limit_bytes),
-            (f"/v1/domains/faulty/enforcers/{new.enforcer}/report", limits.LargeReport.limit_bytes),
+            (f"/v1/domains/faulty/enforcers/{new.enforcer}/report", most),
         ):
             assert http.post(path, content=b"{}".ljust(limit + 1)).status_code == 413, path
             assert http.post(path, content=b"{}".ljust(limit)).status_code != 413, path

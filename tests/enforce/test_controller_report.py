@@ -11,7 +11,7 @@ import pytest
 from patience import PATIENCE_S
 
 from orchestrator.client import PointReport
-from orchestrator.enforce.report import Mailbox, Reporter
+from orchestrator.enforce.report import MOST_NAMES, Mailbox, Reporter
 from orchestrator.enforce.standing import Point
 from orchestrator.errors import NotFound, Unreachable
 from orchestrator.wire.points import PointState
@@ -204,4 +204,35 @@ def test_interfaces_that_could_not_be_told_go_out_with_the_next_word(
     reporter.start()
     _, (report,) = sink.points.get(timeout=PATIENCE_S)
     assert (report.generation, report.ports) == (2, sent)
+    reporter.stop()
+
+
+def test_what_is_too_much_for_one_report_goes_out_in_several(sink: Sink) -> None:
+    """As after the service was away, for a thousand hosts with many ports."""
+    reporter = Reporter(sink, "pop1", 3, lambda: None)
+    ports = frozenset(f"port{number}" for number in range(500))
+    with reporter.together():
+        for number in range(1_000):
+            reporter.point(replace(point(f"host{number}", 7), ports=ports))
+    reporter.start()
+    told: list[PointReport] = []
+    numbers: list[int | None] = []
+    while len(told) < 1_000:
+        number, reports = sink.points.get(timeout=PATIENCE_S)
+        assert sum(len(each.ports or ()) for each in reports) <= MOST_NAMES
+        numbers.append(number)
+        told += reports
+    reporter.stop()
+    assert len({each.host for each in told}) == len(told)
+    assert numbers == [*range(1, len(numbers) + 1)]
+    assert len(numbers) > 1
+
+
+def test_a_thousand_hosts_are_told_in_one_report(sink: Sink) -> None:
+    reporter = Reporter(sink, "pop1", 3, lambda: None)
+    with reporter.together():
+        for number in range(1_000):
+            reporter.point(point(f"host{number}", 7))
+    reporter.start()
+    assert len(sink.points.get(timeout=PATIENCE_S)[1]) == 1_000
     reporter.stop()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 
+from orchestrator.identity.names import OPENFLOW
 from orchestrator.store.points.acceptance import check_epoch
 from orchestrator.store.points.enrolments import Enrolments, enforcer_record
-from orchestrator.store.points.scope import Scope
+from orchestrator.store.points.scope import Scope, hosts_of
 from orchestrator.store.schema.core import enforcers, hosts
 from orchestrator.store.schema.logs import packet_log_feeds
 from orchestrator.wire.points import Enforcer
@@ -50,16 +51,27 @@ class Enforcers(Enrolments):
         """
         return Scope.of(self._row(enforcer))
 
-    def check_hosts(self, enforcer: int, named: Iterable[str], *, place: str) -> None:
-        """Refuse an enforcer that names another's host; unknown hosts are skipped.
+    def count_hosts(self, enforcer: int) -> int:
+        """Return how many hosts an enforcer may report of. Raises NotFound."""
+        row = self._row(enforcer)
+        named = hosts_of(row.hosts)
+        if named is not None or row.kind != OPENFLOW:
+            return 1 if named is None else len(named)
+        found = self._tx.read(select(func.count()).select_from(hosts).where(hosts.c.domain == row.domain))
+        return int(found.scalar_one())
+
+    def check_hosts(self, enforcer: int, named: Iterable[str], *, place: str) -> frozenset[str]:
+        """Return the hosts among `named` that the domain has.
 
         Raises NotFound (enforcer), Forbidden.
         """
         row, wanted = self._row(enforcer), frozenset(named)
         scope = Scope.of(row)
-        for host in self._tx.read(select(hosts.c.name, hosts.c.plane).where(hosts.c.domain == row.domain)):
-            if host.name in wanted:
-                scope.check(host.name, host.plane, place=place)
+        found = self._tx.read(select(hosts.c.name, hosts.c.plane).where(hosts.c.domain == row.domain))
+        known = {host.name: host.plane for host in found if host.name in wanted}
+        for name, plane in known.items():
+            scope.check(name, plane, place=place)
+        return frozenset(known)
 
     def remove(self, enforcer: int) -> None:
         """Delete an enforcer with its reports, token and certificate.
