@@ -272,7 +272,7 @@ class Principal:
 class Bearing:
     """The person that bears a token, and the person that made it.
 
-    The maker has seen the token's secret. None: nobody else made it.
+    The maker has seen the secret of the token, or of one that it replaced. None: nobody else made it.
     """
 
     person: str

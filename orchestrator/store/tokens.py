@@ -78,8 +78,8 @@ class Tokens:
     ) -> NewToken:
         """Make the successor of a token, for the same bearer.
 
-        The old one ends after an overlap, or at its own end. Nobody else has seen the secret of a successor that its
-        bearer makes.
+        The old one ends after an overlap, or at its own end. A successor that is made with a token of its bearer keeps
+        the maker: the maker has seen that token's secret, and may be who asks.
 
         Raises NotFound, TooOften for a person with very many, and BadInput for an overlap that is none and for tokens
         of enforcement points, which enrol.
@@ -96,7 +96,7 @@ class Tokens:
         end = to_micros(self._tx.now + overlap)
         end = end if row.expires is None else min(end, row.expires)
         self._tx.write(update(tokens).where(tokens.c.id == token_id).values(expires=end))
-        bearing = Bearing(person, None if maker is None or maker.person == person else maker.person)
+        bearing = _successor_of(_bearing(row), maker)
         return self._insert(Role(row.role), row.tenant, row.description, self._end_of(expires), bearing)
 
     def _check_room(self, tenant: int | None, person: str) -> None:
@@ -207,6 +207,14 @@ _HELD = Prepared(select(tokens.c.id).where(tokens.c.id == bindparam("token"), _N
 def _bearing(row: Row[Any]) -> Bearing:
     """A token without a person is a person of its own."""
     return Bearing(row.person or f"{row.role}:{row.id}", row.maker)
+
+
+def _successor_of(old: Bearing, maker: Bearing | None) -> Bearing:
+    """Return who bears a token's successor, and who may have seen its secret."""
+    if maker is None or maker.person == old.person:
+        kept = None if maker is None else maker.maker
+        return Bearing(old.person, kept or old.maker)
+    return Bearing(old.person, maker.person)
 
 
 def _principal(row: Row[Any]) -> Principal:
