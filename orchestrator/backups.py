@@ -6,7 +6,8 @@ The store is where the settings say.
 
 The authority's key is everybody, so it is not in a backup unless that is asked for: keep a copy of its folder apart.
 Without that key a service that was put back is believed by no machine, and every one has to enrol anew. A backup that
-the authority signed is known to be this service's; what a restore cannot verify it says.
+the authority signed is known to be this service's. Where an authority is known, a restore takes no other backup unless
+it is told to; what it cannot verify it says.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def restore_service(
     replace: bool,
     identity: Path | None = None,
     signed_by: Path | None = None,
+    unsigned: bool = False,
     now: dt.datetime,
     progress: Progress,
 ) -> PutBack:
@@ -119,13 +121,14 @@ def restore_service(
     If it is cut off between the two, it is repeated with `replace`.
 
     `identity` is the file with the key that opens it, `signed_by` a certificate of the authority that must have signed
-    it. Raises what `restore` raises, BadInput for a signature that is wrong, or missing where it is asked for, and
-    Conflict while a service has the store or where there is another authority (unless it is to be replaced).
+    it. `unsigned` takes a backup that no authority known here has signed. Raises what `restore` raises, BadInput for a
+    signature that is wrong, or missing where an authority is known, and Conflict while a service has the store or where
+    there is another authority (unless it is to be replaced).
     """
     place = AuthorityDir(settings.authority_dir)
     identities = read_identities(identity) if identity is not None else ()
     with alone(settings), open_backup(file, partial(_open_sealed, identities=identities)) as backup:
-        unverified = _list_unverified(backup, settings, signed_by)
+        unverified = _list_unverified(backup, settings, signed_by, unsigned=unsigned)
         authority = backup.contents.authority
         if authority is not None and not replace:
             _check_same(place, authority)
@@ -172,21 +175,22 @@ def _sign_digest(digest: bytes, authority: Authority | None) -> Signature | None
     return Signature(authority.fingerprint.hex(), signature)
 
 
-def _list_unverified(backup: Backup, settings: Settings, signed_by: Path | None) -> tuple[str, ...]:
+def _list_unverified(backup: Backup, settings: Settings, signed_by: Path | None, *, unsigned: bool) -> tuple[str, ...]:
     """Return what cannot be verified of a backup.
 
     Raises BadInput where what was asked for, or what is claimed, is not so.
     """
     signature = backup.signature
     known = _known_authorities(settings, signed_by)
+    must_be_known = bool(known) and (signed_by is not None or not unsigned)
     if signature is None:
-        if signed_by is not None:
-            raise BadInput("the backup is not signed")
+        if must_be_known:
+            raise BadInput(f"the backup is not signed{_say_way_out(signed_by)}")
         return ("it is not signed: nothing shows who made it",)
     certificate = next((each for each in known if fingerprint_of(each).hex() == signature.signer), None)
     if certificate is None:
-        if signed_by is not None:
-            raise BadInput(f"the backup is signed by another authority ({signature.signer})")
+        if must_be_known:
+            raise BadInput(f"the backup is signed by another authority ({signature.signer}){_say_way_out(signed_by)}")
         return (
             f"it is signed by the authority {signature.signer}, which this machine does not know: nothing shows who "
             "made it (--signed-by names a certificate to hold it to)",
@@ -201,10 +205,24 @@ def _list_unverified(backup: Backup, settings: Settings, signed_by: Path | None)
     return ()
 
 
+def _say_way_out(signed_by: Path | None) -> str:
+    """Return what may be done about a backup that nothing shows the maker of."""
+    if signed_by is not None:
+        return ""
+    return (
+        ", and this machine knows an authority: if it is of an earlier one, name its certificate (--signed-by); "
+        "if you know who made it, and who had it since, say --unsigned"
+    )
+
+
 def _known_authorities(settings: Settings, signed_by: Path | None) -> list[x509.Certificate]:
-    """Return the authorities that may have signed: the named one, or this machine's."""
+    """Return the authorities that may have signed: the named one, or those that this machine believes."""
     if signed_by is not None:
         return [read_certificate(signed_by)]
-    place = AuthorityDir(settings.authority_dir).certificate
-    paths = [path for path in (place, settings.authority) if path is not None and path.exists()]
+    place = AuthorityDir(settings.authority_dir)
+    paths = [
+        path
+        for path in (place.certificate, place.former_certificate, settings.authority)
+        if path is not None and path.exists()
+    ]
     return [read_certificate(path) for path in paths]

@@ -92,12 +92,16 @@ def restore(
         Path | None,
         typer.Option("--signed-by", help="The certificate (PEM) of the authority that signed it."),
     ] = None,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="Take it although no authority that is known here has signed it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore a backup: all of it or nothing. Stop the service before.
 
     It may go into the other kind of database. Machines that hold something later than the backup are brought back to it
-    when the service runs. Enrolment tokens that were open are used up, for they may have been; tokens and certificates
+    when the service runs. Where an authority is known (in its folder, or in the setting authority), it must have signed
+    the backup. Enrolment tokens that were open are used up, for they may have been; tokens and certificates
     that were revoked since are valid again.
     """
     put_back = restore_service(
@@ -106,6 +110,7 @@ def restore(
         replace=yes,
         identity=identity,
         signed_by=signed_by,
+        unsigned=unsigned,
         now=dt.datetime.now(dt.UTC),
         progress=partial(counting, "putting back, rows"),
     )

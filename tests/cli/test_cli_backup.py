@@ -156,8 +156,39 @@ def test_a_backup_that_was_changed_after_it_was_signed_is_refused(tmp_path: Path
     assert (refused.code, "changed after it was signed" in refused.err) == (2, True), refused.err
     del said["signature"], said["signer"]
     file.write_bytes(gzip.compress(b"".join([*forged, json.dumps(said).encode(), b"\n"])))
-    stripped = run(first, "db", "restore", file, "--yes", "--json")
-    assert stripped.json()["unverified"] == ["it is not signed: nothing shows who made it"]
+    stripped = run(first, "db", "restore", file, "--yes")
+    assert (stripped.code, "--unsigned" in stripped.err) == (2, True), stripped.err
+    (listed,) = run(first, "db", "backup", tmp_path / "after", "--json").json()["file"].splitlines()
+    assert b"the attacker" not in gzip.decompress(Path(listed).read_bytes()), "nothing was put back"
+
+
+def test_a_backup_without_a_known_signature_is_put_back_when_told(tmp_path: Path) -> None:
+    """Such as those of before there was an authority, or of a former one."""
+    first, file, later = tmp_path / "first", tmp_path / "backup", tmp_path / "later"
+    run(first, "db", "token", "--role", "admin")
+    run(first, "db", "backup", file)
+    run(first, "certificates", "init")
+    refused = run(first, "db", "restore", file, "--yes")
+    assert (refused.code, "not signed, and this machine knows an authority" in refused.err) == (2, True), refused.err
+    told = run(first, "db", "restore", file, "--yes", "--unsigned", "--json")
+    assert told.json()["unverified"] == ["it is not signed: nothing shows who made it"]
+    authority, other = AuthorityDir(first / "authority"), AuthorityDir(tmp_path / "second" / "authority")
+    run(first, "db", "backup", later)
+    run(tmp_path / "second", "certificates", "init")
+    both = run(first, "db", "restore", file, "--yes", "--unsigned", "--signed-by", authority.certificate)
+    assert (both.code, "is not signed" in both.err) == (2, True), "what is named must have signed it"
+    for step in range(2):
+        run(first, "certificates", "rotate")
+        kept = run(first, "db", "restore", later, "--yes", "--json")
+        assert kept.json()["unverified"] == [], (step, kept.err)
+    former = tmp_path / "former.pem"
+    shutil.copy(authority.former_certificate, former)
+    run(first, "certificates", "rotate", "--finish")
+    refused = run(first, "db", "restore", later, "--yes")
+    assert (refused.code, "--signed-by" in refused.err) == (2, True), refused.err
+    assert run(first, "db", "restore", later, "--yes", "--signed-by", former, "--json").json()["unverified"] == []
+    assert run(first, "db", "restore", later, "--yes", "--signed-by", other.certificate).code == 2
+    assert run(first, "db", "restore", later, "--yes", "--unsigned").code == 0
 
 
 def test_what_is_there_is_lost_only_when_told(tmp_path: Path) -> None:
@@ -167,12 +198,14 @@ def test_what_is_there_is_lost_only_when_told(tmp_path: Path) -> None:
         run(directory, "certificates", "init")
     run(first, "db", "token", "--role", "admin")
     assert run(first, "db", "backup", file, "--with-authority").code == 0
-    refused = run(second, "db", "restore", file)
-    assert (refused.code, "another authority" in refused.err) == (1, True)
+    refused = run(second, "db", "restore", file, "--yes")
+    assert (refused.code, "signed by another authority" in refused.err) == (2, True), refused.err
+    refused = run(second, "db", "restore", file, "--unsigned")
+    assert (refused.code, "there is another authority already" in refused.err) == (1, True), refused.err
     with alone(Settings(state_dir=second)):
         running = run(second, "db", "restore", file, "--yes")
     assert (running.code, "stop it first" in running.err) == (1, True)
-    assert run(second, "db", "restore", file, "--yes").code == 0
+    assert run(second, "db", "restore", file, "--yes", "--unsigned").code == 0
     certificates = [AuthorityDir(each / "authority").certificate.read_bytes() for each in (first, second)]
     assert certificates[0] == certificates[1]
     full = run(second, "db", "restore", file)
