@@ -6,8 +6,9 @@
     answer    without an end: streams have patience of their own (`streams.py`)
 
 There is always room for one more: where an address, or all together, have too many connections, the one ends that has
-been idle longest. A connection is idle unless a request with whole headers is under way on it. So whoever is silent, or
-says a byte at a time, keeps nobody else out. Only where none is idle is the newcomer turned away.
+been idle longest. A connection is idle unless a request with whole headers is under way on it; one whose body has not
+come whole counts from the moment that its caller is known. So whoever is silent, or says a byte at a time, keeps nobody
+else out. Only where none is idle is the newcomer turned away.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]  # its stubs leave it out
+
+from api.bodies import PRINCIPAL
 
 log = structlog.get_logger()
 
@@ -151,9 +154,9 @@ class Guest(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request with whole headers is under way."""
+        """Whether no request is under way, but for a stranger's incomplete body."""
         cycle = cast("RequestResponseCycle | None", self.cycle)
-        return cycle is None or cycle.response_complete
+        return cycle is None or cycle.response_complete or (cycle.more_body and PRINCIPAL not in cycle.scope)
 
     def arrive(self, transport: asyncio.Transport) -> None:
         """Enter before the TLS handshake, unless there is no room; `transport` is beneath TLS."""

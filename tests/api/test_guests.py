@@ -8,6 +8,7 @@ import resource
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -173,6 +174,34 @@ def test_a_connection_in_use_is_not_ended_for_others(quick: Served) -> None:
         healthy(quick)
         quick.client().create_domain("still-there")
         assert any("domain.created" in line for line in lines)
+
+
+SLOW_LIST = (
+    b"PUT /v1/tenants/slow/acl HTTP/1.1\r\nHost: x\r\nIf-Match: *\r\nContent-Length: 13\r\nExpect: 100-continue\r\n"
+)
+
+
+def test_bodies_of_strangers_give_way_and_those_of_known_callers_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger needs no token to begin one, and may be as slow as anybody."""
+    monkeypatch.setattr(guests, "GuestLimits", lambda: replace(QUICK, headers_s=PATIENCE_S, body_s=PATIENCE_S))
+    with contextlib.ExitStack() as held:
+        running = held.enter_context(served(tmp_path))
+        with running.client() as admin:
+            admin.create_domain("pop")
+            admin.create_tenant("slow", domain="pop")
+        known = held.enter_context(dialed(running))
+        known.sendall(SLOW_LIST + f"If-Match: *\r\nX-Auth-Token: {running.token}\r\n\r\n".encode())
+        assert known.recv(4096).startswith(b"HTTP/1.1 100 "), "its body is read, so its caller is known"
+        strangers = [held.enter_context(dialed(running)) for _ in range(2 * QUICK.of_address)]
+        for each in strangers:
+            with contextlib.suppress(OSError):
+                each.sendall(SLOW_BODY)
+        healthy(running)
+        assert is_ended(strangers[0])
+        known.sendall(b'{"rules": []}')
+        assert known.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.long
