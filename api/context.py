@@ -302,6 +302,12 @@ def log_event(
     unit.events.append(kind, subject, {**by, **detail}, actor=actor, digests=digests)
 
 
+def check_again(services: Services, caller: Principal) -> None:
+    """Look a caller up again that has waited. Raises Unauthenticated for one that was revoked meanwhile."""
+    if time.monotonic() - caller.checked_s > CHECKED_S:
+        services.control.read(lambda unit: unit.tokens.require(caller.token_id))
+
+
 Digest = Annotated[str | None, Query(pattern=r"^[0-9a-f]{32}$", description="of the program that is held")]
 
 

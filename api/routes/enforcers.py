@@ -27,6 +27,7 @@ from api.context import (
     Seconds,
     Services,
     ServicesDep,
+    check_again,
     log_event,
     takes,
 )
@@ -223,6 +224,7 @@ async def report(
         raw = await read_report(request, partial(in_thread, count_hosts, caller))
 
         def begin(_: Principal) -> Future[float]:
+            check_again(services, caller)
             with account.spending():
                 said = ReportBody.read(raw).report(epoch)
             return enforcement.begin(domain, enforcer, said)

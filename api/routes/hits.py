@@ -14,7 +14,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from api.answers import answer
 from api.auth import DomainOwner, TenantReader, TheEnforcer
-from api.context import Limit, NameMarker, NamePath, ServicesDep
+from api.context import Limit, NameMarker, NamePath, ServicesDep, check_again
 from api.lean import Lean
 from api.paging import page_after
 from api.schemas.common import BIGGEST
@@ -359,6 +359,7 @@ async def take(
         raw = await request.body()
 
         def keep(_: Principal) -> Response:
+            check_again(services, caller)
             with account.spending():
                 return answer(RefusedHosts(services.counts.take(domain, enforcer, epoch, raw)))
 

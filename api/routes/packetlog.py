@@ -11,7 +11,17 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.answers import answer, answer_write, etag, reply
 from api.auth import DomainOwner, TenantReader, TheEnforcer
-from api.context import ConditionDep, Limit, NamePath, NumberMarker, ServicesDep, log_event, read_body, takes
+from api.context import (
+    ConditionDep,
+    Limit,
+    NamePath,
+    NumberMarker,
+    ServicesDep,
+    check_again,
+    log_event,
+    read_body,
+    takes,
+)
 from api.limits import SmallBody
 from api.schemas.common import NAME
 from api.schemas.packetlog import (
@@ -107,6 +117,7 @@ async def take(
         raw = await request.body()
 
         def keep(_: Principal) -> Response:
+            check_again(services, caller)
             with account.spending():
                 seen = read_body(SightingsBody, raw).report()
                 return answer(SightingsTaken(records=services.packets.take(domain, enforcer, seen)))

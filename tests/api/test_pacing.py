@@ -13,7 +13,7 @@ import pytest
 from patience import PATIENCE_S, until
 from served import Served
 
-from api import limits, pacing
+from api import context, limits, pacing
 from api.pacing import LONGEST_REST_S, MOST_UNDER_WAY, SAVED_S, SHARE, Account, Pace
 from api.schemas import enforcers as schemas
 from api.schemas.enforcers import ReportBody
@@ -97,6 +97,27 @@ def test_a_report_waits_for_those_of_its_own_point_alone(
             assert len(begun) == number + 1, "one at a time"
             begun[number].set_result(0.0)
         assert {each.result(PATIENCE_S).status_code for each in answers} == {204}
+
+
+def test_a_report_that_waited_is_not_taken_from_a_point_that_was_revoked_meanwhile(
+    point: Point, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Future[float]] = []
+
+    def held_up(*_: object) -> Future[float]:
+        begun.append(Future())
+        return begun[-1]
+
+    monkeypatch.setattr(Enforcement, "begin", held_up)
+    monkeypatch.setattr(context, "CHECKED_S", -1.0)
+    with ThreadPoolExecutor(2) as both:
+        answers = [both.submit(point.report) for _ in range(2)]
+        until(lambda: begun and point.account.under_way == 2)
+        with service.service.parts.store.write() as unit:
+            unit.tokens.revoke(unit.tokens.check(point.token).token_id)
+        begun[0].set_result(0.0)
+        assert sorted(each.result(PATIENCE_S).status_code for each in answers) == [204, 401]
+    assert len(begun) == 1
 
 
 def test_what_reports_took_is_made_up_for(point: Point, other: Point) -> None:
