@@ -11,6 +11,7 @@ import pytest
 from machines.machine import Machine, another
 from patience import PATIENCE_S
 
+from api import context
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError, BadInput, Conflict, NotFound, Unauthenticated
 from orchestrator.identity.files import parsed_certificate
@@ -138,3 +139,13 @@ def test_a_renewal_says_nothing_about_who_one_is(machine: Machine, admin: Client
             client.renew_certificate("pop1", found.enforcer, request_of(other.key, machine.name))
     with other.client() as client:
         client.new_epoch("pop1", theirs.enforcer)
+
+
+def test_a_report_that_waited_is_taken_from_a_machine_that_is_known(
+    machine: Machine, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked up again then, by its certificate."""
+    monkeypatch.setattr(context, "CHECKED_S", -1.0)
+    found = machine.enrol(admin.invite_enforcer("pop1"))
+    with machine.client() as client:
+        client.report("pop1", found.enforcer, points=[])
