@@ -88,7 +88,7 @@ def draft_traffic(services: Services, tenant: str, text: bytes, hours: int) -> D
         record = unit.tenants.get(tenant)
         since = unit.now - dt.timedelta(hours=hours)
         found = unit.packet_log.of_tenant(tenant, after=None, limit=unit.packet_log.kept)
-        sampled = [Sampled(each.packet, each.octets, each.time) for each in found if each.time >= since]
+        sampled = [Sampled(each.packet, each.length, each.time) for each in found if each.time >= since]
         return record, unit.acls.current(tenant), unit.domains.get(record.domain), sampled
 
     owner, current, domain, sampled = services.control.read(read)

@@ -199,7 +199,7 @@ def _list_unverified(backup: Backup, settings: Settings, signed_by: Path | None,
     try:
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise BadInput("the authority's certificate bears no key that signs backups")
-        key.verify(signature.octets, _ABOUT + backup.digest, ec.ECDSA(hashes.SHA256()))
+        key.verify(signature.value, _ABOUT + backup.digest, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
         raise BadInput("the backup was changed after it was signed, or forged") from None
     return ()

@@ -76,7 +76,7 @@ class LoggedPacketBody(Outgoing):
             icmp_code=packet.icmp_code,
             tcp_flags=packet.tcp_flags,
             later_fragment=packet.later_fragment,
-            octets=record.octets,
+            octets=record.length,
         )
 
 

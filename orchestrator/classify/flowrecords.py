@@ -56,7 +56,7 @@ class FlowRecords:
     packets: Packets
     """What each says of its packets; see `missing` of PACKET."""
     count: I64
-    octets: I64
+    byte_counts: I64
     times: I64
     """Nanoseconds since 1970, NO_TIME where a record does not say."""
 
@@ -170,15 +170,15 @@ def records_of(found: Sequence[Read]) -> FlowRecords:
 
 def _record(fields: Mapping[int, bytes]) -> Read:
     """The packet of a record, with what is missing of it, and its counts."""
-    count, octets, time = _number(fields, *_PACKETS, otherwise=1), _number(fields, *_BYTES), _time(fields)
-    if max(count, octets) > _MOST_COUNT:
+    count, length, time = _number(fields, *_PACKETS, otherwise=1), _number(fields, *_BYTES), _time(fields)
+    if max(count, length) > _MOST_COUNT:
         return _unread(Unread.BROKEN), 1, 0, time
     family = next((each for each, ends in _ADDRESSES.items() if all(end in fields for end in ends)), None)
     if family is None or _PROTOCOL not in fields:
-        return _unread(Unread.NOT_IP), count, octets, time
+        return _unread(Unread.NOT_IP), count, length, time
     source, destination = (_number(fields, end) for end in _ADDRESSES[family])
     if max(source, destination) >> family.bits or _number(fields, _PROTOCOL) > 0xFF:
-        return _unread(Unread.BROKEN), count, octets, time
+        return _unread(Unread.BROKEN), count, length, time
     protocol = _number(fields, _PROTOCOL)
     later = (family is Family.IPV6 and protocol == IPV6_FRAGMENT) or bool(_number(fields, _OFFSET))
     missing = 0
@@ -197,7 +197,7 @@ def _record(fields: Mapping[int, bytes]) -> Read:
         halves(family, source), halves(family, destination), *ports, protocol, family.value, *icmp,
         0 if missing & FLAGS else flags[0], int(later), int(Unread.READ), missing, 0,
     )  # fmt: skip
-    return packet, count, octets, time
+    return packet, count, length, time
 
 
 def _unread(why: Unread) -> tuple[object, ...]:

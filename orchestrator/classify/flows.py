@@ -38,10 +38,10 @@ class Count:
     """Packets, and the bytes of their frames."""
 
     packets: int = 0
-    octets: int = 0
+    bytes: int = 0
 
     def __add__(self, other: Count) -> Count:
-        return Count(self.packets + other.packets, self.octets + other.octets)
+        return Count(self.packets + other.packets, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,12 @@ class FlowCounts:
 
     records: npt.NDArray[Any]
     packets: I64
-    octets: I64
+    byte_counts: I64
     first: I64
     """The first packet of each, counted from the beginning of the piece."""
 
 
-def flows_of(kinds: Packets, packets: I64, octets: I64, first: I64, decider: I32, before: I32) -> FlowCounts:
+def flows_of(kinds: Packets, packets: I64, byte_counts: I64, first: I64, decider: I32, before: I32) -> FlowCounts:
     """Return the flows of kinds of packets, with counts and first packets, in order."""
     records = np.zeros(len(kinds), _FLOW)
     for name in _OF_PACKETS:
@@ -119,7 +119,7 @@ def flows_of(kinds: Packets, packets: I64, octets: I64, first: I64, decider: I32
     records["decider"], records["before"] = decider, before
     one, group = groups(records, _FLOW.itemsize)
     return FlowCounts(
-        records.take(one), add_values(group, packets, len(one)), add_values(group, octets, len(one)), first[one]
+        records.take(one), add_values(group, packets, len(one)), add_values(group, byte_counts, len(one)), first[one]
     )
 
 
@@ -141,7 +141,7 @@ class Flows:
         if self._captures[-1:] != [capture]:
             self._captures.append(capture)
         captures = np.full(len(found.records), len(self._captures) - 1, np.int64)
-        self._new.append(_Held(found.records, found.packets, found.octets, captures, found.first + before + 1))
+        self._new.append(_Held(found.records, found.packets, found.byte_counts, captures, found.first + before + 1))
         self._settle_some()
 
     def absorb(self, other: Flows) -> None:
@@ -183,7 +183,7 @@ class Flows:
                 later_fragment=bool(record["later"]),
                 decider=int(record["decider"]),
                 before=int(record["before"]),
-                count=Count(int(held.packets[place]), int(held.octets[place])),
+                count=Count(int(held.packets[place]), int(held.byte_counts[place])),
                 first=Place(self._captures[held.captures[place]], int(held.first[place])),
             )
 
@@ -210,7 +210,7 @@ class _Held:
 
     records: npt.NDArray[Any]
     packets: I64
-    octets: I64
+    byte_counts: I64
     captures: I64
     """By number."""
     first: I64
@@ -229,7 +229,7 @@ class _Held:
         return cls(
             records.take(one),
             add_values(group, np.concatenate([each.packets for each in parts]), len(one)),
-            add_values(group, np.concatenate([each.octets for each in parts]), len(one)),
+            add_values(group, np.concatenate([each.byte_counts for each in parts]), len(one)),
             np.concatenate([each.captures for each in parts])[one],
             np.concatenate([each.first for each in parts])[one],
         )
@@ -242,7 +242,7 @@ class _Held:
         return _Held(
             self.records.take(places),
             self.packets[places],
-            self.octets[places],
+            self.byte_counts[places],
             self.captures[places],
             self.first[places],
         )

@@ -44,13 +44,13 @@ PACKET = np.dtype(
         ("source", *ADDRESS), ("destination", *ADDRESS), ("source_port", np.uint16), ("destination_port", np.uint16),
         ("protocol", np.uint8), ("family", np.uint8), ("icmp_type", np.uint8), ("icmp_code", np.uint8),
         ("tcp_flags", np.uint8), ("later", np.uint8), ("unread", np.uint8), ("missing", np.uint8),
-        ("octets", np.uint32),
+        ("length", np.uint32),
     ]
 )  # fmt: skip
 """A packet in 48 bytes, as `_native/packet.h` has it.
 
 Addresses are upper and lower half, left-aligned in 128 bits as in a `RuleTable` (an IPv4 address in the upper 32). The
-fields are those of `Packet`, zero where a packet has none. `missing` is zero but for flow records, `octets` the length
+fields are those of `Packet`, zero where a packet has none. `missing` is zero but for flow records, `length` the length
 of its frame on the wire.
 """
 

@@ -37,7 +37,7 @@ class Kinds:
 
     packets: Packets
     count: I64
-    octets: I64
+    byte_counts: I64
     first: I64
     group: I32
     """The kind of each frame, while no kind was left out."""
@@ -45,11 +45,11 @@ class Kinds:
     def take(self, which: npt.NDArray[np.bool_]) -> Kinds:
         """Some of the kinds."""
         some = np.flatnonzero(which)
-        return Kinds(self.packets.take(some), self.count[some], self.octets[some], self.first[some], self.group)
+        return Kinds(self.packets.take(some), self.count[some], self.byte_counts[some], self.first[some], self.group)
 
     def total(self, which: npt.NDArray[np.bool_]) -> Count:
         """Packets and bytes of some of the kinds."""
-        return Count(int(self.count[which].sum()), int(self.octets[which].sum()))
+        return Count(int(self.count[which].sum()), int(self.byte_counts[which].sum()))
 
 
 def kinds_of(piece: Piece) -> Kinds:
@@ -62,14 +62,14 @@ def kinds_of(piece: Piece) -> Kinds:
 
 def _kinds_of_records(records: FlowRecords) -> Kinds:
     first, group = groups(records.packets, SEEN)
-    count, octets = (add_values(group, each, len(first)) for each in (records.count, records.octets))
-    return Kinds(records.packets.take(first), count, octets, first, group)
+    count, byte_counts = (add_values(group, each, len(first)) for each in (records.count, records.byte_counts))
+    return Kinds(records.packets.take(first), count, byte_counts, first, group)
 
 
 def _kinds_of_frames(frames: Frames) -> Kinds:
     records, *sums, group = _frames.kinds(frames.data, frames.starts, frames.captured, frames.wire, frames.links)
-    count, octets, first = (np.frombuffer(each, np.int64) for each in sums)
-    return Kinds(np.frombuffer(records, PACKET), count, octets, first, np.frombuffer(group, np.int32))
+    count, byte_counts, first = (np.frombuffer(each, np.int64) for each in sums)
+    return Kinds(np.frombuffer(records, PACKET), count, byte_counts, first, np.frombuffer(group, np.int32))
 
 
 _Bools = npt.NDArray[np.bool_]
@@ -89,10 +89,10 @@ class Listed:
     denied: Count
     packets: I64
     """By the numbers of `Deciding.deciders`."""
-    octets: I64
+    byte_counts: I64
 
     def count_of(self, number: int) -> Count:
-        return Count(int(self.packets[number]), int(self.octets[number]))
+        return Count(int(self.packets[number]), int(self.byte_counts[number]))
 
 
 @dataclass(slots=True)
@@ -289,22 +289,22 @@ def _fates(asked: _Bools, now: _Bools, before: _Bools) -> npt.NDArray[np.uint8]:
 def _count_list(deciding: Deciding, verdicts: Verdicts, kinds: Kinds) -> Listed:
     asked = verdicts.decider != NOBODY
     permitted = asked & deciding.permits[verdicts.decider]
-    packets, octets = np.zeros((2, len(deciding.deciders)), np.int64)
+    packets, byte_counts = np.zeros((2, len(deciding.deciders)), np.int64)
     for number in (verdicts.let_out, verdicts.decider):
         had = number != NOBODY
         packets += add_values(number[had], kinds.count[had], len(packets))
-        octets += add_values(number[had], kinds.octets[had], len(packets))
-    return Listed(kinds.total(permitted), kinds.total(asked & ~permitted), packets, octets)
+        byte_counts += add_values(number[had], kinds.byte_counts[had], len(packets))
+    return Listed(kinds.total(permitted), kinds.total(asked & ~permitted), packets, byte_counts)
 
 
 def _flows(kinds: Kinds, which: _Bools, decider: I32, before: I32) -> FlowCounts:
     some = kinds.take(which)
-    return flows_of(some.packets, some.count, some.octets, some.first, decider[which], before[which])
+    return flows_of(some.packets, some.count, some.byte_counts, some.first, decider[which], before[which])
 
 
 def _nothing(deciding: Deciding) -> Listed:
-    packets, octets = np.zeros((2, len(deciding.deciders)), np.int64)
-    return Listed(Count(), Count(), packets, octets)
+    packets, byte_counts = np.zeros((2, len(deciding.deciders)), np.int64)
+    return Listed(Count(), Count(), packets, byte_counts)
 
 
 def _add(found: Replay, part: _Part, capture: str, before: int) -> None:
@@ -334,8 +334,8 @@ def _add_listed(whole: Listed, more: Listed) -> None:
     whole.permitted += more.permitted
     whole.denied += more.denied
     whole.packets += more.packets
-    whole.octets += more.octets
+    whole.byte_counts += more.byte_counts
 
 
 def _total(flows: FlowCounts) -> Count:
-    return Count(int(flows.packets.sum()), int(flows.octets.sum()))
+    return Count(int(flows.packets.sum()), int(flows.byte_counts.sum()))

@@ -67,7 +67,7 @@ def run(
     settings, model, pps = _ground(load, wishes, capacity, url)
     scenario = Scenario(
         pps,
-        octets=load.octets,
+        packet_bytes=load.octets,
         rules=load.rules,
         start=max(settings.limits.fewest, 1),
         interval_s=max(settings.decide_every_s, 1.0),

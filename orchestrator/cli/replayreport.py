@@ -245,7 +245,7 @@ def _by(deciding: Deciding, number: int) -> str:
 
 
 def _numbers(count: Count) -> tuple[str, str]:
-    return f"{count.packets:,}", f"{count.octets:,}"
+    return f"{count.packets:,}", f"{count.bytes:,}"
 
 
 def _place(flow: Flow, found: Replay) -> str:
@@ -259,10 +259,10 @@ def replay_json(found: Replay, most: int) -> dict[str, object]:
     told: dict[str, object] = {
         "captures": found.captures,
         "remarks": found.remarks,
-        "all": asdict(found.all),
+        "all": _count_json(found.all),
         **_listed_json(found.deciding, found.of_list),
-        "nobodys": asdict(found.nobodys),
-        "undecided": {why.name.lower(): asdict(found.unread.get(why, Count())) for why in _WORDS},
+        "nobodys": _count_json(found.nobodys),
+        "undecided": {why.name.lower(): _count_json(found.unread.get(why, Count())) for why in _WORDS},
         "denied_flows": _flows_json(found.denied_flows, most, found.deciding, None),
         "times": {
             "width_ns": found.timeline.width,
@@ -275,15 +275,19 @@ def replay_json(found: Replay, most: int) -> dict[str, object]:
     return told
 
 
+def _count_json(count: Count) -> dict[str, int]:
+    return {"packets": count.packets, "octets": count.bytes}
+
+
 def _listed_json(deciding: Deciding, listed: Listed) -> dict[str, object]:
     """Return the results of a list on the captures, line by line.
 
     Lines that decided nothing are there, too.
     """
     rules = [
-        {**_decider_json(each), **asdict(listed.count_of(number))} for number, each in enumerate(deciding.deciders)
+        {**_decider_json(each), **_count_json(listed.count_of(number))} for number, each in enumerate(deciding.deciders)
     ]
-    return {"permitted": asdict(listed.permitted), "denied": asdict(listed.denied), "rules": rules}
+    return {"permitted": _count_json(listed.permitted), "denied": _count_json(listed.denied), "rules": rules}
 
 
 def _decider_json(decider: Decider) -> dict[str, object]:
@@ -294,8 +298,8 @@ def _decider_json(decider: Decider) -> dict[str, object]:
 
 def _changed_json(changed: Changed, most: int, deciding: Deciding, against: Deciding) -> dict[str, object]:
     return {
-        "permitted": asdict(changed.permitted),
-        "denied": asdict(changed.denied),
+        "permitted": _count_json(changed.permitted),
+        "denied": _count_json(changed.denied),
         "permitted_flows": _flows_json(changed.permitted_flows, most, deciding, against),
         "denied_flows": _flows_json(changed.denied_flows, most, deciding, against),
     }
@@ -316,7 +320,7 @@ def _flow_json(flow: Flow, deciding: Deciding, against: Deciding | None) -> dict
         "icmp_type": flow.icmp_type if flow.is_icmp else None,
         "icmp_code": flow.icmp_code if flow.is_icmp else None,
         "later_fragment": flow.later_fragment,
-        **asdict(flow.count),
+        **_count_json(flow.count),
         "first": asdict(flow.first),
         "decided_by": _decider_json(deciding.deciders[flow.decider]),
     }

@@ -31,7 +31,7 @@ class Sampled:
     """A recorded packet: its headers, the length that it had, when it was seen."""
 
     packet: Packet
-    octets: int
+    length: int
     time: dt.datetime
 
 
@@ -42,7 +42,7 @@ def tried_traffic(current: Acl, text: bytes, checks: Checks, sampled: Sequence[S
     """
     draft = tried_list(text, checks)
     lists = [Deciding(acl, own=checks.own, returns=checks.returns) for acl in (draft, current)]
-    packets = np.array([record(each.packet, each.octets) for each in sampled], PACKET)
+    packets = np.array([record(each.packet, each.length) for each in sampled], PACKET)
     now, before = (each.verdicts(packets) for each in lists)
     asked = now.decider != NOBODY
     permitted, did = (each.permits[found.decider] for each, found in zip(lists, (now, before), strict=True))
@@ -74,13 +74,13 @@ class _Change:
     after: Decider
     before: Decider
     packets: Counter[str]
-    octets: Counter[str]
+    byte_counts: Counter[str]
     """Of each peer."""
 
     def add(self, sampled: Sampled, own: Sequence[Prefix]) -> None:
         peer = _peer(sampled.packet, own)
         self.packets[peer] += 1
-        self.octets[peer] += sampled.octets
+        self.byte_counts[peer] += sampled.length
 
     def to_document(self) -> ChangedTraffic:
         return ChangedTraffic(
@@ -89,14 +89,14 @@ class _Change:
             rule=_name(self.after),
             rule_before=_name(self.before),
             packets=self.packets.total(),
-            octets=self.octets.total(),
+            octets=self.byte_counts.total(),
             peers_in_all=len(self.packets),
             peers=tuple(self._peers()),
         )
 
     def _peers(self) -> Iterator[PeerTraffic]:
         for peer, packets in self.packets.most_common(MOST_PEERS):
-            yield PeerTraffic(peer, packets, self.octets[peer])
+            yield PeerTraffic(peer, packets, self.byte_counts[peer])
 
 
 def _name(decider: Decider) -> str | None:

@@ -108,7 +108,7 @@ class Reading:
         cookie = self.arrangement.cookie[order[starts]]
         sums = [np.add.reduceat(column[order], starts) for column in (packets, byte_counts, resets)]
         whole = Counts(cookie, sums[0], sums[1], sums[2], np.maximum.reduceat(last_hit[order], starts))
-        return whole.take((whole.packets > 0) | (whole.octets > 0) | (whole.resets > 0))
+        return whole.take((whole.packets > 0) | (whole.byte_counts > 0) | (whole.resets > 0))
 
 
 def are_counted(cookie: U64) -> Rows:

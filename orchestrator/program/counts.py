@@ -28,7 +28,7 @@ U64 = npt.NDArray[np.uint64]
 MOST = (1 << 63) - 1
 """Where a sum stays rather than begin anew."""
 
-_COLUMNS = ("cookie", "packets", "octets", "resets", "last_hit")
+_COLUMNS = ("cookie", "packets", "byte_counts", "resets", "last_hit")
 _HEAD = struct.Struct("<Qq")
 
 
@@ -42,7 +42,7 @@ class Counts:
 
     cookie: U64
     packets: I64
-    octets: I64
+    byte_counts: I64
     resets: I64
     last_hit: I64
 
@@ -64,7 +64,7 @@ class Counts:
         """The bytes."""
         latest = self.last_hit.max(initial=0)
         ago = np.where(self.last_hit > 0, latest - self.last_hit + 1, 0)
-        signed = (self.packets, self.octets, self.resets, ago)
+        signed = (self.packets, self.byte_counts, self.resets, ago)
         steps = np.diff(self.cookie, prepend=self.cookie[:1])
         head = _HEAD.pack(int(self.cookie[0]) if len(self) else 0, int(latest))
         return head + pack([steps, *(column.astype(np.uint64) for column in signed)])
@@ -97,7 +97,7 @@ def join_counts(parts: Iterable[Counts]) -> Counts:
     return sum_rows(
         np.concatenate([part.cookie for part in several]),
         np.concatenate([part.packets for part in several]),
-        np.concatenate([part.octets for part in several]),
+        np.concatenate([part.byte_counts for part in several]),
         np.concatenate([part.resets for part in several]),
         np.concatenate([part.last_hit for part in several]),
     )

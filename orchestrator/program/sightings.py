@@ -20,14 +20,14 @@ _NUMBERS = tuple(field.name for field in DOCUMENT_ORDER if field in CARRIED)
 class Sighting:
     """A packet, its place and time (microseconds since 1970, UTC), and its row's cookie.
 
-    `octets` is the packet's length as it was.
+    `length` is that of the whole packet on the link, in bytes.
     """
 
     host: str
     at: int
     cookie: int
     packet: Packet
-    octets: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def to_json(report: Sightings) -> dict[str, Any]:
                 "host": each.host,
                 "at": each.at,
                 "cookie": f"{each.cookie:016x}",
-                "octets": each.octets,
+                "octets": each.length,
                 "packet": packet_to_json(each.packet),
             }
             for each in report.seen

@@ -60,7 +60,7 @@ class CapacityModel:
             raise BadInput("a packet takes some time, and nothing takes less than none")
 
     def rate_pps(self, rules: int, size: float) -> float:
-        """Packets a second that one VNF carries, of packets of `octets` on average."""
+        """Packets a second that one VNF carries, of packets of `size` bytes on average."""
         return 1.0 / (self.base_s + self.per_rule_s * rules + self.per_octet_s * size)
 
     def safe_rate_pps(self, rules: int, size: float) -> float:

@@ -101,7 +101,7 @@ class Load:
     """
 
     samples: tuple[Sample, ...]
-    octets: float
+    packet_bytes: float
     rules: int
 
 
@@ -142,7 +142,7 @@ def decide(load: Load, fleet: Fleet, model: CapacityModel, limits: Limits, histo
     held = storm(history, limits, now_s)
     if held is not None:
         return Decision(fleet.size, held)
-    each_pps = model.safe_rate_pps(load.rules, load.octets)
+    each_pps = model.safe_rate_pps(load.rules, load.packet_bytes)
     usable_pps = each_pps * limits.target
     expected_pps = forecast(load.samples, now_s, limits.ahead_s)
     wanted = _bound_size(math.ceil(expected_pps / usable_pps - 1e-9), limits)

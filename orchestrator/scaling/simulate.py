@@ -34,7 +34,7 @@ class Scenario:
 
     pps: F64
     step_s: float = 1.0
-    octets: float = 512.0
+    packet_bytes: float = 512.0
     rules: int = 2000
     start: int = 1
     interval_s: float = 5.0
@@ -100,7 +100,7 @@ class _Cloud:
 
 def simulate(scenario: Scenario, model: CapacityModel, limits: Limits) -> Outcome:
     """Replay a scenario."""
-    each_pps = model.rate_pps(scenario.rules, scenario.octets)
+    each_pps = model.rate_pps(scenario.rules, scenario.packet_bytes)
     cloud = _Cloud(scenario.start, [], [], [], [], [])
     steps = len(scenario.pps)
     serving, size = np.zeros(steps, np.int64), np.zeros(steps, np.int64)
@@ -127,7 +127,7 @@ def _decide_size(
     cloud: _Cloud, samples: Sequence[Sample], scenario: Scenario, model: CapacityModel, limits: Limits, now_s: float
 ) -> Decision:
     kept = int(max(MOST_SAMPLES, limits.peak_s / scenario.interval_s + 1))
-    load = Load(tuple(samples[-kept:]), scenario.octets, scenario.rules)
+    load = Load(tuple(samples[-kept:]), scenario.packet_bytes, scenario.rules)
     fleet = Fleet(cloud.serving, len(cloud.coming), len(cloud.leaving))
     history = History(tuple(cloud.grew), tuple(cloud.shrank), tuple(cloud.failed))
     return decide(load, fleet, model, limits, history, now_s)

@@ -40,7 +40,7 @@ class LoggedPacket:
     direction: Direction | None
     host: str
     packet: Packet
-    octets: int
+    length: int
     id: int = 0
 
 
@@ -170,7 +170,7 @@ def limit_of(tx: Transaction, domain: str) -> LogLimit:
 
 def _body(record: LoggedPacket) -> Mapping[str, Any]:
     direction = {"direction": record.direction.value} if record.direction is not None else {}
-    return {**packet_to_json(record.packet), "octets": record.octets, **direction}
+    return {**packet_to_json(record.packet), "octets": record.length, **direction}
 
 
 # ---- headers at rest

@@ -43,12 +43,12 @@ def values(spread: float = 1.0) -> Values:
     found = Values()
     for rules in SIZES.rules:
         pps = 1 / (5e-6 + 1e-8 * rules)
-        for octets in SIZES.octets:
-            rate = pps * octets * 8 / 1e6
-            found.by_size[rules, octets] = [Rates(rate, rate, pps)] * SIZES.rounds
+        for length in SIZES.lengths:
+            rate = pps * length * 8 / 1e6
+            found.by_size[rules, length] = [Rates(rate, rate, pps)] * SIZES.rounds
             looked_up = 1 / 6e-6
-            at = max(1, rules), octets
-            found.nftables[at] = [Rates(looked_up * octets * 8 / 1e6, looked_up * octets * 8 / 1e6, looked_up)] * 3
+            at = max(1, rules), length
+            found.nftables[at] = [Rates(looked_up * length * 8 / 1e6, looked_up * length * 8 / 1e6, looked_up)] * 3
         for rate in SIZES.rates:
             found.by_rate[rules, rate] = [Rates(rate, min(rate, pps * 8192 / 1e6), pps)] * SIZES.rounds
     for count in SIZES.vnfs:

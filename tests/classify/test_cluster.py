@@ -90,7 +90,7 @@ def answer(found: Replay) -> dict[str, Any]:
     return {
         "captures": found.captures, "all": found.all, "nobodys": found.nobodys, "unread": found.unread,
         "remarks": found.remarks, "permitted": found.of_list.permitted, "denied": found.of_list.denied,
-        "by rule": found.of_list.packets.tolist(), "octets": found.of_list.octets.tolist(),
+        "by rule": found.of_list.packets.tolist(), "bytes": found.of_list.byte_counts.tolist(),
         "other": None if found.of_other is None else found.of_other.packets.tolist(),
         "flows": [*found.denied_flows.largest()], "opened": [*found.changed.permitted_flows.largest()],
         "closed": [*found.changed.denied_flows.largest()], "times": [*found.timeline.intervals()],

@@ -142,7 +142,7 @@ def test_ports_are_enough_of_a_header_that_was_whole() -> None:
 
 def test_the_length_is_the_one_on_the_wire() -> None:
     data = ethernet(V4, TCP_4)
-    assert read_frames(_frames((data, 1514, 1)))["octets"].tolist() == [1514]
+    assert read_frames(_frames((data, 1514, 1)))["length"].tolist() == [1514]
 
 
 def _frames(*given: tuple[bytes, int, int]) -> Frames:

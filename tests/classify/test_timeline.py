@@ -91,9 +91,9 @@ def test_kinds_are_the_packets_each_once_with_their_sums(drawn: list[tuple[int, 
     assert kinds.group.tolist() == [first.index(each) for each in seen]
     assert kinds.first.tolist() == [seen.index(each) for each in first]
     counted = Counter(seen)
-    octets = {each: sum(len(_frame(frames, place)) for place, one in enumerate(seen) if one == each) for each in first}
+    lengths = {each: sum(len(_frame(frames, place)) for place, one in enumerate(seen) if one == each) for each in first}
     assert kinds.count.tolist() == [counted[each] for each in first]
-    assert kinds.octets.tolist() == [octets[each] for each in first]
+    assert kinds.byte_counts.tolist() == [lengths[each] for each in first]
 
 
 def _frame(frames: Frames, place: int) -> bytes:

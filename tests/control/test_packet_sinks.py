@@ -107,7 +107,7 @@ def _known(record: LoggedPacket) -> tuple[object, ...]:
     pinged = packet.protocol == (ICMP if packet.family is Family.IPV4 else 58)
     return (
         int(record.time.timestamp() * 1000), 3 if record.action is Action.DENY else 1,
-        int(record.direction is Direction.EGRESS), record.octets, packet.protocol, packet.tcp_flags, packet.source_port,
+        int(record.direction is Direction.EGRESS), record.length, packet.protocol, packet.tcp_flags, packet.source_port,
         packet.destination_port, packet.source, packet.destination,
         packet.icmp_type << 8 | packet.icmp_code if pinged else 0, record.rule, record.tenant or "",
         f"pop/{record.host}",

@@ -292,7 +292,7 @@ class Counting(RuleBasedStateMachine):
     def sums_never_go_down(self) -> None:
         sums = self._sums()
         assert (sums >= self.shown).all()
-        assert (self.service.sums.at(COOKIES).octets == sums * 100).all()
+        assert (self.service.sums.at(COOKIES).byte_counts == sums * 100).all()
         self.shown = sums
 
     @invariant()

@@ -41,7 +41,7 @@ class TestReal(HeatContract):
         model = CapacityModel(1, base_s=1e-5, per_rule_s=0, per_octet_s=0, error=None, most_rules=100)
         names = ["fw-0"]
         for now_s, pps, size in ((0.0, 100_000, 2), (600.0, 10_000, 1)):
-            load = Load((Sample(now_s, pps),), octets=500, rules=10)
+            load = Load((Sample(now_s, pps),), packet_bytes=500, rules=10)
             decision = decide(load, Fleet(serving=len(names)), model, limits, History(), now_s)
             assert decision.size == size, decision.because
             if decision.size > len(names):

@@ -33,7 +33,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
     """
     results = Results(
         "fw-vnf",
-        {"rounds": sizes.rounds, "rules": list(sizes.rules), "octets": list(sizes.octets), "rates": list(sizes.rates),
+        {"rounds": sizes.rounds, "rules": list(sizes.rules), "octets": list(sizes.lengths), "rates": list(sizes.rates),
          "vnfs": list(sizes.vnfs), "cap_mbps": sizes.cap, "offered": list(sizes.offered), "seconds": sizes.seconds},
     )  # fmt: skip
     values, steps = Values(), Steps(progress, _steps(sizes))
@@ -43,18 +43,18 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
                 for rules in sizes.rules:
                     steps.next(f"round {turn + 1} of {sizes.rounds}: one VNF, {rules} rules")
                     alone.load(line, rules)
-                    for octets in sizes.octets:
-                        found = alone.measure_firewall(line, size=octets, seconds=sizes.seconds)
-                        values.by_size.setdefault((rules, octets), []).append(found)
+                    for length in sizes.lengths:
+                        found = alone.measure_firewall(line, size=length, seconds=sizes.seconds)
+                        values.by_size.setdefault((rules, length), []).append(found)
                     for rate in sizes.rates:
                         found = alone.measure_firewall(line, size=PAPER_OCTETS, seconds=sizes.seconds, rate=rate)
                         values.by_rate.setdefault((rules, rate), []).append(found)
                 for rules in sizes.lists:
                     steps.next(f"round {turn + 1} of {sizes.rounds}: one VNF with nftables, {rules} rules")
                     alone.load(line, rules, Filter.NFTABLES)
-                    for octets in sizes.octets:
-                        found = alone.measure_firewall(line, size=octets, seconds=sizes.seconds)
-                        values.nftables.setdefault((rules, octets), []).append(found)
+                    for length in sizes.lengths:
+                        found = alone.measure_firewall(line, size=length, seconds=sizes.seconds)
+                        values.nftables.setdefault((rules, length), []).append(found)
         with yard(place, max(sizes.vnfs)) as ground:
             ground.load(max(sizes.rules), sizes.cap)
             for turn in range(sizes.rounds):

@@ -46,8 +46,8 @@ def conclude(results: Results, values: Values, sizes: Sizes) -> None:
 def _by_size(values: Values, sizes: Sizes, label: str, of: Callable[[Rates], float]) -> list[Series]:
     """The paper's figures 1 and 2."""
     return [
-        _line(f"{rules} rules", sizes.octets, [[of(each) for each in values.by_size[rules, octets]]
-              for octets in sizes.octets], "octets of a datagram", label)
+        _line(f"{rules} rules", sizes.lengths, [[of(each) for each in values.by_size[rules, length]]
+              for length in sizes.lengths], "octets of a datagram", label)
         for rules in sizes.rules
     ]  # fmt: skip
 
@@ -80,13 +80,13 @@ def _line(name: str, x: Sequence[int], values: Sequence[Sequence[float]], x_labe
 
 
 def _alone(results: Results, values: Values, sizes: Sizes) -> None:
-    most, octets = max(sizes.rules), _near(sizes.octets, PAPER_OCTETS)
-    with_rules = [each.arrived for each in values.by_size[most, octets]]
-    without = [each.arrived for each in values.by_size[0, octets]]
+    most, length = max(sizes.rules), _near(sizes.lengths, PAPER_OCTETS)
+    with_rules = [each.arrived for each in values.by_size[most, length]]
+    without = [each.arrived for each in values.by_size[0, length]]
     results.figures[f"one_vnf_mbps_{most}_rules"] = Figure.of(with_rules, "Mb/s")
     results.figures["one_vnf_mbps_no_rules"] = Figure.of(without, "Mb/s")
     results.figures[f"reception_{most}_rules_vs_none"] = Figure.of(ratios(with_rules, without), "ratio")
-    looked_up = [each.arrived for each in values.nftables[most, octets]]
+    looked_up = [each.arrived for each in values.nftables[most, length]]
     results.figures[f"one_vnf_nftables_mbps_{most}_rules"] = Figure.of(looked_up, "Mb/s")
     results.figures[f"reception_nftables_{most}_rules_vs_none"] = Figure.of(ratios(looked_up, without), "ratio")
 
@@ -109,8 +109,8 @@ def _capacity(results: Results, values: Values) -> None:
         (Plane.NFTABLES, "capacity_nftables", values.nftables),
     ):
         measured = [
-            Measured(rules, octets, Figure.of([each.pps for each in rates], "").median)
-            for (rules, octets), rates in found.items()
+            Measured(rules, length, Figure.of([each.pps for each in rates], "").median)
+            for (rules, length), rates in found.items()
         ]
         kept[plane.value] = [asdict(each) for each in measured]
         model = fit(measured, version=1)

@@ -19,7 +19,7 @@ class Sizes:
     """
 
     rules: tuple[int, ...]
-    octets: tuple[int, ...]
+    lengths: tuple[int, ...]
     rates: tuple[int, ...]
     vnfs: tuple[int, ...]
     cap: int
@@ -35,13 +35,13 @@ class Sizes:
     @classmethod
     def quick(cls) -> Self:
         return cls(
-            rules=(0, 500, 2000), octets=(64, 512, 1024), rates=(100, 300, 900), vnfs=(1, 2, 3, 5), cap=6,
+            rules=(0, 500, 2000), lengths=(64, 512, 1024), rates=(100, 300, 900), vnfs=(1, 2, 3, 5), cap=6,
             offered=(6, 30), rounds=3, seconds=2,
         )  # fmt: skip
 
     @classmethod
     def full(cls) -> Self:
         return cls(
-            rules=(0, 250, 500, 1000, 2000), octets=(64, 128, 256, 512, 1024, 1472), rates=(100, 300, 500, 700, 900),
+            rules=(0, 250, 500, 1000, 2000), lengths=(64, 128, 256, 512, 1024, 1472), rates=(100, 300, 500, 700, 900),
             vnfs=(1, 2, 3, 5), cap=18, offered=(10, 30, 50, 70, 90), rounds=15, seconds=2,
         )  # fmt: skip

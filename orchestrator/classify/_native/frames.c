@@ -170,7 +170,7 @@ static enum unread upper_layer(const struct frame *frame, uint64_t *start, struc
 {
     for (;;) {
         const uint8_t *at = frame->data + *start;
-        uint64_t octets;
+        uint64_t length;
         switch (packet->protocol) {
         case FRAGMENT:
             NEED(*start, 8, 4);
@@ -178,21 +178,21 @@ static enum unread upper_layer(const struct frame *frame, uint64_t *start, struc
                 packet->later = 1;
                 return READ;
             }
-            octets = 8;
+            length = 8;
             break;
         case HOP_BY_HOP:
         case ROUTING:
         case OPTIONS:
         case AUTHENTICATION:
             NEED(*start, 8, 2);
-            octets = packet->protocol == AUTHENTICATION ? (at[1] + 2) * 4 : (at[1] + 1) * 8;
-            NEED(*start, octets, 2);
+            length = packet->protocol == AUTHENTICATION ? (at[1] + 2) * 4 : (at[1] + 1) * 8;
+            NEED(*start, length, 2);
             break;
         default:
             return READ;
         }
         packet->protocol = at[0];
-        *start += octets;
+        *start += length;
     }
 }
 
@@ -237,7 +237,7 @@ void read_packet(const struct frames *all, Py_ssize_t i, struct packet *out)
     enum unread why = read_frame(&frame, all->link[i], out);
     if (why)
         *out = (struct packet){.unread = why};
-    out->octets = wire;
+    out->length = wire;
 }
 
 int frames_of(const Py_buffer *parts, struct frames *all)

@@ -12,7 +12,7 @@
 #include "hashing.h"
 
 enum { BATCH = 64, FIRST_ROOM = 1 << 10 };
-#define SEEN offsetof(struct packet, octets) /* so many bytes say which packet it is */
+#define SEEN offsetof(struct packet, length) /* so many bytes say which packet it is */
 
 static uint64_t seed;
 
@@ -28,7 +28,7 @@ struct slot {
 
 struct found {
     struct packet *packet;
-    int64_t *packets, *octets, *first;
+    int64_t *packets, *bytes, *first;
     uint64_t *hash;
     int32_t *group; /* the kind of each frame */
     struct slot *slots;
@@ -52,7 +52,7 @@ static int more_kinds(struct found *found)
     int32_t room = found->room ? 2 * found->room : FIRST_ROOM;
     if (grown((void **)&found->packet, room, sizeof *found->packet) < 0 ||
         grown((void **)&found->packets, room, sizeof *found->packets) < 0 ||
-        grown((void **)&found->octets, room, sizeof *found->octets) < 0 ||
+        grown((void **)&found->bytes, room, sizeof *found->bytes) < 0 ||
         grown((void **)&found->first, room, sizeof *found->first) < 0 ||
         grown((void **)&found->hash, room, sizeof *found->hash) < 0)
         return -1;
@@ -84,7 +84,7 @@ static int32_t kind_of(struct found *found, const struct packet *packet, uint64_
     int32_t kind = found->kinds++;
     found->slots[at] = (struct slot){tag, kind};
     found->packet[kind] = *packet;
-    found->packets[kind] = found->octets[kind] = 0;
+    found->packets[kind] = found->bytes[kind] = 0;
     found->first[kind] = frame;
     found->hash[kind] = hash;
     return kind;
@@ -107,7 +107,7 @@ static void take_batch(const struct frames *all, struct found *found, Py_ssize_t
     for (int i = 0; i < count; i++) {
         int32_t kind = kind_of(found, batch + i, hash[i], begin + i);
         found->packets[kind]++;
-        found->octets[kind] += batch[i].octets;
+        found->bytes[kind] += batch[i].length;
         found->group[begin + i] = kind;
     }
 }
@@ -145,12 +145,12 @@ PyObject *kinds(PyObject *self, PyObject *arguments)
         Py_ssize_t eight = 8 * (Py_ssize_t)found.kinds;
         told = bad ? PyErr_NoMemory()
                    : Py_BuildValue("y#y#y#y#y#", (char *)found.packet, (Py_ssize_t)sizeof(struct packet) * found.kinds,
-                                   (char *)found.packets, eight, (char *)found.octets, eight, (char *)found.first, eight,
+                                   (char *)found.packets, eight, (char *)found.bytes, eight, (char *)found.first, eight,
                                    (char *)found.group, 4 * all.count);
     }
     free(found.packet);
     free(found.packets);
-    free(found.octets);
+    free(found.bytes);
     free(found.first);
     free(found.hash);
     free(found.group);

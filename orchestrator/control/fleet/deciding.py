@@ -19,7 +19,7 @@ from orchestrator.store.unit import Unit
 from orchestrator.wire.firewalls import Plane
 from orchestrator.wire.fleet import FleetSample
 
-_USUAL_OCTETS = 512.0
+_USUAL_PACKET_BYTES = 512.0
 """How long packets are taken to be while there are none."""
 KEEP_SAMPLES_S = 3600.0
 """For so long it is kept what a fleet carried, to be looked at and replayed."""
@@ -110,9 +110,9 @@ def decide_size(ground: Ground) -> Decision:
     if ground.model is None:
         fewest = max(fleet.size, settings.limits.fewest)
         return Decision(min(fewest, settings.limits.most), UNMEASURED.format(settings.plane.value))
-    octets = newest.bits_bps / 8 / newest.packets_pps if newest.packets_pps else _USUAL_OCTETS
+    packet_bytes = newest.bits_bps / 8 / newest.packets_pps if newest.packets_pps else _USUAL_PACKET_BYTES
     samples = tuple(Sample(each.at.timestamp(), each.packets_pps) for each in ground.samples)
-    load = Load(samples, octets, newest.rules)
+    load = Load(samples, packet_bytes, newest.rules)
     return decide(load, fleet, ground.model, settings.limits, history, ground.now.timestamp())
 
 

@@ -95,7 +95,7 @@ def _record(domain: str, record: LoggedPacket) -> bytes:
         int(record.time.timestamp() * 1000),
         _EVENTS[record.action],
         int(record.direction is Direction.EGRESS),
-        record.octets,
+        record.length,
         packet.protocol,
         packet.tcp_flags,
         packet.source_port,

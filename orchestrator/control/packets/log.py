@@ -113,5 +113,5 @@ def _records(
         if spoken is not None and each.host in hosts:
             time = min(_EPOCH + dt.timedelta(microseconds=each.at), now)
             yield LoggedPacket(
-                time, spoken.tenant, spoken.rule, spoken.action, spoken.direction, each.host, each.packet, each.octets
+                time, spoken.tenant, spoken.rule, spoken.action, spoken.direction, each.host, each.packet, each.length
             )

@@ -35,7 +35,7 @@ def record_json(domain: str, record: LoggedPacket) -> dict[str, object]:
         "direction": None if record.direction is None else record.direction.value,
         "host": record.host,
         **packet_to_json(record.packet),
-        "octets": record.octets,
+        "octets": record.length,
     }
 
 

@@ -82,7 +82,7 @@ class Signature:
     """A signature of a backup's digest, and the fingerprint of its certificate."""
 
     signer: str
-    octets: bytes
+    value: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ def _write(
         signed = sign(digest.digest())
         last: dict[str, object] = {"sha256": digest.hexdigest()}
         if signed is not None:
-            last |= {"signer": signed.signer, "signature": signed.octets.hex()}
+            last |= {"signer": signed.signer, "signature": signed.value.hex()}
         file.write(orjson.dumps(last, option=orjson.OPT_APPEND_NEWLINE))
 
 

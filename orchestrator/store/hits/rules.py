@@ -105,7 +105,7 @@ class Hits:
             until=self._tx.now,
             number=(totals.cookie & np.uint64(HIGHEST_NUMBER)).astype(np.int64),
             packets=counted.packets,
-            bytes=counted.octets,
+            bytes=counted.byte_counts,
             idle_s=np.maximum(idle_s, 0.0),
             rate_pps=moved.packets / seconds,
         )
@@ -124,8 +124,8 @@ class Hits:
         found = []
         for stretch in HitHistory(self._tx, owner.domain).stretches(resolution, to_micros(since)):
             counts = stretch.counts.at(cookies)
-            rows = np.flatnonzero((counts.packets > 0) | (counts.octets > 0)).tolist()
-            by_rule = {names[row]: (int(counts.packets[row]), int(counts.octets[row])) for row in rows}
+            rows = np.flatnonzero((counts.packets > 0) | (counts.byte_counts > 0)).tolist()
+            by_rule = {names[row]: (int(counts.packets[row]), int(counts.byte_counts[row])) for row in rows}
             if by_rule:
                 found.append(HitStretch(from_micros(stretch.start), MappingProxyType(by_rule)))
         return found
@@ -212,12 +212,12 @@ class Hits:
         moved = window.counts.at(cookies)
         seconds = max(window.until - window.since, SECOND) / SECOND
         columns = zip(
-            totals.packets.tolist(), totals.octets.tolist(), totals.resets.tolist(), totals.last_hit.tolist(),
-            (moved.packets / seconds).tolist(), (moved.octets * (8 / seconds)).tolist(), strict=True,
+            totals.packets.tolist(), totals.byte_counts.tolist(), totals.resets.tolist(), totals.last_hit.tolist(),
+            (moved.packets / seconds).tolist(), (moved.byte_counts * (8 / seconds)).tolist(), strict=True,
         )  # fmt: skip
         return [
-            RuleHits(packets, octets, resets, from_micros(last) if last else None, pps, bps)
-            for packets, octets, resets, last, pps, bps in columns
+            RuleHits(packets, byte_count, resets, from_micros(last) if last else None, pps, bps)
+            for packets, byte_count, resets, last, pps, bps in columns
         ]
 
 

@@ -69,5 +69,5 @@ def _sums(tx: Transaction, domain: str) -> Iterator[HitSum]:
     for tier, (decider, of) in product(_TIERS, _KINDS.items()):
         wanted = np.array([Cookie(tier, kind).pack() for kind in of], np.uint64) >> _KIND_SHIFT
         mine = counts.take(np.isin(kinds, wanted))
-        columns = (mine.packets, mine.octets, mine.resets)
+        columns = (mine.packets, mine.byte_counts, mine.resets)
         yield HitSum(tier, decider, *(int(column.sum()) for column in columns))

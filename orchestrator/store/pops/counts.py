@@ -59,5 +59,5 @@ def _of_kind(totals: Counts, kind: Kind) -> Mapping[int, Counted]:
     wanted = np.uint64(Cookie(Tier.EDGE, kind).pack()) >> _KIND_SHIFT
     mine = totals.take(totals.cookie >> _KIND_SHIFT == wanted)
     numbers = (mine.cookie & np.uint64(HIGHEST_NUMBER)).tolist()
-    counted = zip(mine.packets.tolist(), mine.octets.tolist(), strict=True)
+    counted = zip(mine.packets.tolist(), mine.byte_counts.tolist(), strict=True)
     return MappingProxyType({number: Counted(*each) for number, each in zip(numbers, counted, strict=True)})

@@ -58,7 +58,7 @@ class Reports:
                 logged = lists.logs.get(row)
                 if logged is not None and self._has_room(logged):
                     record = batch.packets[packet]
-                    seen(logged.cookie, packet_of(record), int(record["octets"]))
+                    seen(logged.cookie, packet_of(record), int(record["length"]))
 
     def _has_room(self, logged: Logged) -> bool:
         """Take a token of the tenant's, if there is one."""
@@ -266,7 +266,7 @@ class _Worker(threading.Thread):
             grown = np.zeros((2, 2 * numbers), np.int64)
             grown[:, : self.counters.shape[1]] = self.counters
             self.counters = grown
-        lengths = batch.packets["octets"]
+        lengths = batch.packets["length"]
         for rows, packets in judged.counted:
             np.add.at(self.counters[0], rows, 1)
             np.add.at(self.counters[1], rows, lengths[packets])
