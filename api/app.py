@@ -16,8 +16,8 @@ from api import problems, waiting
 from api.answers import dump_json
 from api.bodies import BodyLimit
 from api.context import Services
+from api.inspection import look_ahead
 from api.limits import sender_of
-from api.lookout import look_ahead
 from api.middleware import Observe, Refused
 from api.routes import (
     acl,
@@ -30,11 +30,9 @@ from api.routes import (
     firewalls,
     fleet,
     groups,
-    history,
     hits,
     onboarding,
     operations,
-    operator,
     packetlog,
     placement,
     pops,
@@ -42,7 +40,6 @@ from api.routes import (
     rules,
     tenants,
     tokens,
-    waivers,
 )
 from api.schemas.acl import AclDocument, GroupDocument, MembersChange, RuleDocument
 from api.schemas.common import problem_responses
@@ -58,15 +55,15 @@ themselves; those of a router that was included are looked through twice."""
 
 _ROUTERS = (
     tenants.router,
-    waivers.router,
+    acl.waivers,
     groups.router,
     acl.router,
     drafts.router,
     hits.router,
-    history.router,
+    acl.versions,
     domains.router,
     onboarding.router,
-    operator.router,
+    domains.operator_rules,
     proposals.router,
     proposals.domains,
     enforcers.router,

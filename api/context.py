@@ -16,9 +16,8 @@ from pydantic import BaseModel, ValidationError
 
 from api.pacing import Pace
 from api.problems import Unconditional, faults_of
-from api.questions import Questions
+from api.questions import Questions, Reviews
 from api.rates import Rates
-from api.reviews import Reviews
 from api.schemas.common import BIGGEST, NAME
 from orchestrator.control.audit import Refusals
 from orchestrator.control.control import Control

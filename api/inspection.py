@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import functools
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
+
+import structlog
 
 from api.context import Services, Writing
 from api.schemas.acl import RuleDocument
@@ -29,7 +32,8 @@ from orchestrator.control.drafttraffic import Sampled, tried_traffic
 from orchestrator.control.dryruns import tried_cost, tried_difference, tried_findings, tried_firewall_cost
 from orchestrator.control.expecting import broken_by, refuse_broken
 from orchestrator.control.judging import Told, findings_now
-from orchestrator.errors import BadInput, TooLarge
+from orchestrator.errors import AclflowError, BadInput, TooLarge, TryAgain
+from orchestrator.interpreter import give_back
 from orchestrator.policy.findings import Checks, Subject, soon_over
 from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Acl, Packet, Policy, Rule
@@ -349,3 +353,56 @@ def _dropped_by(unit: Unit, pop: Pop, policy: Policy, packet: Packet) -> str | N
     name = next((each.name for each in pop.servers if each.number == number), None)
     dropped = name is not None and verdict(policy, Share(frozenset({whom.id})), packet) == DROPPED
     return name if dropped else None
+
+
+log = structlog.get_logger()
+
+LONG = 1_000
+"""Lists of fewer rules take no time that anybody would notice."""
+_QUIET_S = 0.5
+_FOREVER_S = 3600.0
+_AGAIN_S = 1.0
+_PARTS: tuple[PartWord, ...] = "findings", "cost"
+_CHANGES = ("acl.", "rule.", "group.", "tenant.prefixes")
+"""How the kinds of events begin after which a list may say something else."""
+
+
+async def look_ahead(services: Services) -> None:
+    """Look at every long list some time after it was changed, until the service stops.
+
+    So pages opened later find the answers, which are kept where all are (`Reviews`). Short lists are looked at within
+    the time that a page takes. While a list is being changed it is left alone.
+    """
+    feed = services.feed
+    upto: int | None = None
+    changed: set[str] = set()
+    while not feed.closed:
+        try:
+            if upto is None:
+                upto = await feed.newest()
+            fed = await feed.after(upto, _QUIET_S if changed else _FOREVER_S, gather_s=_QUIET_S)
+        except TryAgain:  # the database is away
+            await asyncio.sleep(_AGAIN_S)
+            continue
+        if fed is not None:
+            upto = fed.upto
+            changed |= {event.subject for event in fed.events if event.kind.startswith(_CHANGES)}
+        elif changed:
+            await asyncio.to_thread(_look_at, services, changed)
+            await asyncio.to_thread(give_back)  # reading a list takes many times its own memory
+            changed = set()
+
+
+def _look_at(services: Services, tenants: set[str]) -> None:
+    for tenant in sorted(tenants):
+        try:
+            if not services.feed.closed and _rules_of(services, tenant) >= LONG:
+                standing(services, tenant, _PARTS)
+        except AclflowError:
+            continue  # it is gone meanwhile, or looking at it takes too long: who asks will be told
+        except Exception:
+            log.exception("cannot look ahead", tenant=tenant)  # a fault of ours; the other lists are looked at
+
+
+def _rules_of(services: Services, tenant: str) -> int:
+    return services.control.read(lambda unit: unit.acls.head(tenant)).rules

@@ -91,7 +91,7 @@ class Validity:
 def validity_of(services: Services, bearer: str) -> Validity:
     """Return the check of a token, for a stream that its bearer asked for.
 
-    A caller with a certificate bears no token and stays valid: its connection is cut (`api/secure.py`).
+    A caller with a certificate bears no token and stays valid: its connection is cut (`orchestrator/serving.py`).
     """
 
     def check() -> None:

@@ -1,4 +1,4 @@
-"""uvicorn for the service, and its TLS.
+"""uvicorn for the service, its TLS, and the end of connections with revoked certificates.
 
 The certificate that the service shows and those that it believes are two things: it shows one of its own authority,
 which it keeps fresh, or one that it was given; machines are always known by certificates of its own authority.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import hashlib
 import socket
+import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -18,9 +21,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from fastapi import FastAPI
 
+from api.auth import CERTIFICATE
 from api.guests import GUEST_LOOP, Door, Guest, limit_guests
-from api.secure import Certified, Guard
-from orchestrator.errors import AclflowError
+from orchestrator.errors import AclflowError, TryAgain
 from orchestrator.identity.authority import MACHINE_LASTS, Authority
 from orchestrator.identity.files import AuthorityDir, read_certificate, read_key, write_file, write_key
 from orchestrator.identity.names import Subject, Usage
@@ -28,6 +31,80 @@ from orchestrator.identity.requests import new_key
 from orchestrator.identity.trust import load_chain, service_context
 from orchestrator.settings import Settings
 from orchestrator.store import Store
+
+GUARD_EVERY_S = 0.4
+_GUARD_ANYHOW_S = 10.0
+"""How often to look although nobody was revoked here: certificates end, too."""
+
+Invalid = Callable[[Iterable[bytes]], Collection[bytes]]
+"""Which of some fingerprints stand for nobody (any more). Raises TryAgain."""
+
+
+class Certified(Guest):
+    """A connection, of which each request carries the fingerprint of the certificate shown.
+
+    TLS itself has checked that our authority signed it, that it has not ended, and that the other side holds its key.
+    Whether it still stands for somebody is asked at every request, as it is of a token.
+    """
+
+    fingerprint: bytes | None = None
+    """SHA-256 of the certificate that the other side showed; None where it showed none."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As uvicorn's; TLS has shaken hands by now."""
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        shown = tls.getpeercert(binary_form=True) if tls is not None else None
+        self.fingerprint = hashlib.sha256(shown).digest() if shown else None
+
+    def on_message_begin(self) -> None:
+        """As uvicorn's: a request begins."""
+        super().on_message_begin()
+        if self.fingerprint is not None:
+            self.scope[CERTIFICATE] = self.fingerprint  # type: ignore[literal-required]  # a key of ours
+
+
+class Guard:
+    """Ends connections whose certificate stands for nobody any more.
+
+    One may be in the middle of an answer that goes on for minutes, and no request asks then.
+    """
+
+    def __init__(self, invalid: Invalid, revoked: Callable[[], int | None]) -> None:
+        self._invalid = invalid
+        self._revoked = revoked
+        self._seen: int | None = None
+        self._looked_s = 0.0
+
+    async def watch(self, connections: Iterable[object]) -> None:
+        """Look again and again, until cancelled. `connections` is the server's own set."""
+        while True:
+            await asyncio.sleep(GUARD_EVERY_S)
+            try:
+                await self.look(connections)
+            except TryAgain as error:
+                log.warning("guard.blind", error=str(error))
+            except Exception:
+                log.exception("guard.fault")  # of ours; nobody else would look
+
+    async def look(self, connections: Iterable[object]) -> int:
+        """Look once, unless nothing can have changed; how many connections were ended. Raises TryAgain."""
+        revoked, now_s = self._revoked(), time.monotonic()
+        if revoked is not None and revoked == self._seen and now_s - self._looked_s < _GUARD_ANYHOW_S:
+            return 0
+        open_by = defaultdict(list)
+        for each in list(connections):
+            if isinstance(each, Certified) and each.fingerprint is not None:
+                open_by[each.fingerprint].append(each)
+        gone = await asyncio.to_thread(self._invalid, tuple(open_by)) if open_by else ()
+        self._seen, self._looked_s = revoked, now_s
+        cut = [each for fingerprint in gone for each in open_by[fingerprint]]
+        for each in cut:
+            each.end()
+        if cut:
+            log.info("connections.cut", connections=len(cut), certificates=len(gone))
+        return len(cut)
+
 
 RENEWED_AFTER = MACHINE_LASTS * 2 / 3
 

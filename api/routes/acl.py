@@ -1,4 +1,4 @@
-"""Access lists as a whole: the list, dry runs, traces."""
+"""Access lists as a whole: the list, dry runs, traces, versions, waivers of findings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from api.answers import answer, answer_write, etag, reply
 from api.auth import TenantReader, TenantWriter, is_admin
 from api.context import (
     ConditionDep,
+    Limit,
+    NameMarker,
     NamePath,
+    NumberMarker,
+    NumberPath,
     OnceDep,
     RawBody,
     ServicesDep,
@@ -20,15 +24,17 @@ from api.context import (
     seen_from,
     takes,
 )
-from api.history import find_change_of, find_neighbours
+from api.history import compare_versions, find_change_of, find_neighbours, restore_list
 from api.inspection import draft_traffic, review, standing, trace, written_list
 from api.lean import Lean
+from api.limits import SmallBody
+from api.paging import page_of
 from api.proposing import PROPOSED, change_list
 from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
 from api.schemas.drafts import TracedBody
-from api.schemas.history import AskedBody, BisectedBody, BlameBody
-from api.schemas.inspection import PartWord, ReviewBody, StandingBody, TraceBody
+from api.schemas.history import AskedBody, BisectedBody, BlameBody, DifferenceBody
+from api.schemas.inspection import PartWord, ReviewBody, StandingBody, TraceBody, WaiverRequest
 from orchestrator.errors import BadInput, Stale
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json, taken_from_json
@@ -37,8 +43,10 @@ from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.store.records import Change, Reply
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.unit import Unit
+from orchestrator.wire.codec import fill
+from orchestrator.wire.common import Page
 from orchestrator.wire.costs import WrittenList
-from orchestrator.wire.lists import DraftTraffic
+from orchestrator.wire.lists import AclVersion, AddedWaiver, DraftTraffic, Restored, Waiver
 
 Against = Annotated[
     int | None, Query(ge=0, le=BIGGEST, description="the version to compare with; the current one by default")
@@ -197,3 +205,122 @@ async def bisect_packet(_: TenantReader, services: ServicesDep, tenant: NamePath
     Only few versions are looked at.
     """
     return await services.questions.answer_in_turn(tenant, lambda: answer(find_neighbours(services, tenant, body)))
+
+
+versions = APIRouter(prefix="/v1/tenants/{tenant}/acl/versions", tags=["versions"], route_class=SmallBody)
+
+Later = Annotated[int | None, Query(ge=0, le=BIGGEST, description="the other version; the current one by default")]
+
+
+@versions.get("", response_model=Page[AclVersion])
+def list_versions(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NumberMarker = None
+) -> Response:
+    """The list's history, newest first."""
+    found = services.control.read(lambda unit: unit.acls.versions(tenant, limit=limit + 1, marker=marker))
+    following = found[limit - 1].version if len(found) > limit else None
+    return answer(Page(found[:limit], following))
+
+
+@versions.get("/{version}", response_model=AclDocument)
+def get_version(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, version: NumberPath, request: Request
+) -> Response:
+    """The list as it was at a version."""
+    record = services.control.read(lambda unit: unit.acls.at(tenant, version))
+    return answer(acl_to_json(record.acl), tag=etag(record.version), request=request)
+
+
+@versions.get("/{version}/difference", response_model=DifferenceBody)
+async def get_difference(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, version: NumberPath, to: Later = None
+) -> Response:
+    """The packets whose fate changed from this version to another."""
+    return await services.questions.answer_in_turn(
+        tenant, lambda: answer(compare_versions(services, tenant, version, to))
+    )
+
+
+@versions.post("/{version}/restore", response_model=Restored, responses=PROPOSED)
+def restore_version(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    version: NumberPath,
+    condition: ConditionDep,
+    once: OnceDep,
+    writing: WritingDep,
+) -> Response:
+    """Restore the list of a version, as a new version.
+
+    Rules whose time is over are left out.
+    """
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.acls.version(tenant)))
+        change, left_out = restore_list(unit, tenant, version, author=author(caller))
+        if change.changed:
+            detail = {"version": change.version, "generation": change.generation, "of": version}
+            log_event(unit, caller, "acl.restored", tenant, detail)
+        told = written_list(unit, tenant, change, writing)
+        body = fill(Restored, told, left_out=left_out)
+        return reply(body, generation=change.generation, tag=etag(change.version))
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return change_list(services, caller, tenant, work, writing, once)
+
+
+waivers = APIRouter(prefix="/v1/tenants/{tenant}/acl/waivers", tags=["waivers"], route_class=SmallBody)
+
+
+@waivers.get("", response_model=Page[Waiver])
+def list_waivers(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
+    """All waivers, oldest first; those whose time is over, too: they waive nothing any more."""
+    found = services.control.read(lambda unit: unit.waivers.list(tenant))
+    return answer(page_of({str(each.id): each for each in found}, limit, marker))
+
+
+@waivers.post("", status_code=201, response_model=AddedWaiver)
+def add_waiver(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    condition: ConditionDep,
+    once: OnceDep,
+    body: WaiverRequest,
+) -> Response:
+    """Waive a finding until a day. The list stays as it is.
+
+    Its rules and its group must be there. An older waiver of the same finding is replaced, and told. If-Match, where
+    it is said, is the list's ETag: the finding is waived of that list only.
+    """
+
+    def work(unit: Unit) -> Reply:
+        condition.allow(etag(unit.acls.version(tenant)))
+        for rule in body.rules:
+            unit.acls.rule(tenant, rule)
+        if body.group is not None:
+            unit.groups.get(tenant, body.group)
+        made = unit.waivers.add(tenant, body.subject(), author=author(caller), reason=body.reason, ends=body.ends)
+        detail = {"waiver": made.id, "kind": made.kind, "rules": list(made.rules), "reason": made.reason}
+        log_event(unit, caller, "waiver.added", tenant, detail)
+        return reply(made, tag=etag(made.id), location=f"/v1/tenants/{tenant}/acl/waivers/{made.id}")
+
+    return answer_write(services.control.carry_out(once.of(caller, work)))
+
+
+@waivers.delete("/{waiver}", status_code=204)
+def remove_waiver(
+    caller: TenantWriter, services: ServicesDep, tenant: NamePath, waiver: NumberPath, condition: ConditionDep
+) -> Response:
+    """Take a waiver back: the finding counts again."""
+
+    def work(unit: Unit) -> None:
+        condition.require(etag(unit.waivers.get(tenant, waiver).id))
+        unit.waivers.remove(tenant, waiver)
+        log_event(unit, caller, "waiver.removed", tenant, {"waiver": waiver})
+
+    services.control.write(work)
+    return Response(status_code=204)

@@ -16,16 +16,23 @@ from api.context import (
     NamePath,
     NumberPath,
     OnceDep,
+    RawBody,
     Seconds,
     ServicesDep,
     log_event,
+    seen_from,
+    takes,
 )
+from api.lean import Lean
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.domains import DomainChange, EndpointPut, Host, NewDomain, Raise
+from api.proposing import change_operator_rules
+from api.schemas.domains import DomainChange, EndpointPut, Host, NewDomain, OperatorRulesDocument, Raise
 from orchestrator.control.firewalls import tracks_connections
-from orchestrator.errors import NotFound
-from orchestrator.policy.model import ReturnTraffic
+from orchestrator.errors import BadInput, NotFound
+from orchestrator.policy.formats.json_text import json_document
+from orchestrator.policy.formats.native import rule_from_json, rule_to_json
+from orchestrator.policy.model import ReturnTraffic, Rule
 from orchestrator.store.points.pointrecords import EnforcedState, Laggard
 from orchestrator.store.records import DomainRecord, EndpointRecord, HostRecord, Reply
 from orchestrator.store.unit import Unit
@@ -302,3 +309,42 @@ def _lagging(laggard: Laggard, *, named: bool) -> Lagging:
         return Lagging(host, None, None, None)
     report = laggard.point.report
     return Lagging(host, report.generation, report.state.value, report.error if named else None)
+
+
+operator_rules = APIRouter(prefix="/v1/domains/{domain}/operator-rules", tags=["domains"], route_class=Lean)
+
+
+@operator_rules.get("", response_model=OperatorRulesDocument)
+def get_rules(_: Administrator, services: ServicesDep, domain: NamePath, request: Request) -> Response:
+    """The rules, in order."""
+    found = services.control.read(lambda unit: unit.domains.operator_rules(domain))
+    body = {"rules": [rule_to_json(rule) for rule in found.rules]}
+    return answer(body, tag=etag(found.version), request=request)
+
+
+@operator_rules.put(
+    "", response_model=Written, responses={202: {"model": Written}}, openapi_extra=takes(OperatorRulesDocument)
+)
+def set_rules(
+    caller: Administrator, services: ServicesDep, domain: NamePath, condition: ConditionDep, raw: RawBody
+) -> Response:
+    """Make these the rules."""
+    rules = _rules_in(json_document(raw))
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.domains.operator_rules(domain).version))
+        change = unit.domains.set_operator_rules(domain, rules)
+        if change.changed:
+            detail = {"version": change.version, "generation": change.generation, "rules": len(rules)}
+            log_event(unit, caller, "operator-rules.replaced", domain, detail)
+        written = Written(version=change.version, generation=change.generation, changed=change.changed)
+        return reply(written, generation=change.generation, tag=etag(change.version))
+
+    with seen_from("operator"):
+        return change_operator_rules(services, caller, domain, work)
+
+
+def _rules_in(document: object) -> list[Rule]:
+    if not isinstance(document, dict) or set(document) != {"rules"} or not isinstance(document["rules"], list):
+        raise BadInput('operator rules are an object {"rules": [...]} and nothing else', place="body")
+    return [rule_from_json(rule, f"rules[{index}]") for index, rule in enumerate(document["rules"])]

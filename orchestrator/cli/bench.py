@@ -16,7 +16,7 @@ from rich.progress import Progress as Bars
 
 from orchestrator.bench import report, suites
 from orchestrator.bench.progress import Progress
-from orchestrator.bench.qualify import handover
+from orchestrator.bench.qualify import suite
 from orchestrator.bench.qualify.suite import missed_figures
 from orchestrator.bench.results import Results
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
@@ -115,7 +115,7 @@ def _write(results: Results, out: Path, *, beyond: bool) -> None:
     paths = report.write(results, out)
     if beyond:
         page = out / "report.html"
-        handover.write(results, [path for path in paths if path.suffix == ".svg"], page, dt.datetime.now(dt.UTC))
+        suite.write_page(results, [path for path in paths if path.suffix == ".svg"], page, dt.datetime.now(dt.UTC))
         paths.append(page)
     for path in paths:
         remark(str(path))

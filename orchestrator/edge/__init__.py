@@ -1,11 +1,10 @@
 """The cloud's edge: few TCAM lines send each packet to its firewall server. Pure.
 
 hashing.py    the hash that Open vSwitch uses, for many chunks at a time
-chunks.py     tenants' prefixes as blocks of one size, and who owns which
+chunks.py     tenants' prefixes as blocks of one size, who owns which, and which firewall server serves whom
 settings.py   how an edge is laid out, and the budgets of its TCAM
 lines.py      ternary Bloom lines: built, ordered so that no chunk reaches a wrong server, and asked
 upkeep.py     lines kept up as tenants come, go and move; report.py what stands, in numbers
-places.py     which firewall server serves whom, with regard to chunks
 occupancy.py  how full a line is, and how often it matches what it does not hold, exactly
 rates.py      how often any of many lines matches what nobody has, exactly
 popularity.py how much traffic few rules decide

@@ -32,7 +32,7 @@ from orchestrator import interpreter
 from orchestrator.client import Held
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.nftables.served import REHOME
-from orchestrator.enforce import convoy, load
+from orchestrator.enforce import convoy
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.filters.nflog import PacketReports, Seen
@@ -188,7 +188,7 @@ class Agent:
         self._reporting = Chore("packets", self._lookout.tell, EVERY_S)
         self._guard = leg_guard(settings.legs, settings.beside)
         self._telling = Chore("load", self._tell_load, settings.load_every_s)
-        self._reading = load.read(time.monotonic(), settings.interfaces)
+        self._reading = read_counters(time.monotonic(), settings.interfaces)
         self._held: int | None = None
         trier = Trier(service, domain, credentials.enforcer, lambda: self._held)
         self._trying = Chore("trial", trier.look, TRY_EVERY_S) if settings.is_tried else None
@@ -316,14 +316,14 @@ class Agent:
             self._trouble.pop(about, None)
 
     def _tell_load(self) -> None:
-        before, now = self._reading, load.read(time.monotonic(), self._settings.interfaces)
+        before, now = self._reading, read_counters(time.monotonic(), self._settings.interfaces)
         self._reading = now
         self._say("interfaces", _absent(self._settings.interfaces))
         self._say("legs", self._check_guard())
         self._say("packets", self._device.trouble() if isinstance(self._device, Troubled) else None)
         trouble = "; ".join(self._trouble.copy().values()) or None
         known = self._credentials
-        self._service.report_load(known.domain, known.enforcer, load.load_between(before, now, trouble))
+        self._service.report_load(known.domain, known.enforcer, load_between(before, now, trouble))
 
     def _check_guard(self) -> str | None:
         """Look at the table that guards the legs; in words what was wrong with it."""
@@ -383,3 +383,64 @@ def run_agent(settings: AgentSettings) -> None:
     with kept_fresh(admission.renewal()):
         stopping.wait()
     agent.stop()
+
+
+_DEVICES, _PROCESSORS = Path("/proc/net/dev"), Path("/proc/stat")
+_CONNECTIONS = Path("/proc/sys/net/netfilter/nf_conntrack_count")
+_PERMILLE = 1000
+_HIGHEST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCounters:
+    """Counters of this network namespace at one moment (seconds of some clock), of /proc.
+
+    Packets and bytes received on the interfaces, ticks of all processors, how many of these were idle, and connections
+    tracked.
+    """
+
+    at_s: float
+    packets: int
+    bytes: int
+    ticks: int
+    idle_ticks: int
+    connections: int
+
+
+def read_counters(
+    now_s: float, interfaces: Collection[str], text: Callable[[Path], str] = Path.read_text
+) -> LoadCounters:
+    """The counters of now. No interfaces: all but the loopback."""
+    packets = byte_count = 0
+    for line in text(_DEVICES).splitlines()[2:]:
+        name, _, numbers = line.partition(":")
+        fields = numbers.split()
+        if name.strip() in interfaces or (not interfaces and name.strip() != "lo"):
+            byte_count, packets = byte_count + int(fields[0]), packets + int(fields[1])
+    ticks = [int(word) for word in text(_PROCESSORS).splitlines()[0].split()[1:9]]
+    try:
+        connections = int(text(_CONNECTIONS))
+    except OSError:  # the kernel tracks none here
+        connections = 0
+    return LoadCounters(now_s, packets, byte_count, sum(ticks), ticks[3] + ticks[4], connections)
+
+
+def load_between(before: LoadCounters, now: LoadCounters, trouble: str | None) -> Load:
+    """Return the load between two readings.
+
+    Counters that began anew (an interface was replaced) count as 0.
+    """
+    seconds = max(now.at_s - before.at_s, 1e-3)
+    ticks = max(now.ticks - before.ticks, 1)
+    busy = ticks - max(now.idle_ticks - before.idle_ticks, 0)
+    return Load(
+        packets_pps=_rate(now.packets - before.packets, seconds),
+        bits_bps=_rate(8 * (now.bytes - before.bytes), seconds),
+        cpu_permille=min(max(busy * _PERMILLE // ticks, 0), _PERMILLE),
+        connections=now.connections,
+        trouble=trouble,
+    )
+
+
+def _rate(moved: int, seconds: float) -> int:
+    return min(max(round(moved / seconds), 0), _HIGHEST)

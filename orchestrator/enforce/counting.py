@@ -2,7 +2,7 @@
 
 A switch counts each flow entry from the moment it is put in. An entry goes when its rule is edited, lifted or taken
 down, when the switch restarts, when somebody meddles; another one may come under the same name and count from zero. A
-`Tally` follows the entries of one device, each by its key (`program/entrykeys.py`), and adds up by how much they grew:
+`Tally` follows the entries of one device, each by its key (`program/flows.py`), and adds up by how much they grew:
 
     ┌─ entry ─────────────┬─ what its counter has grown by ───────────────────────────────────────────────┐
     │ as it was           │ its count less what it was                                                    │

@@ -28,7 +28,7 @@ from orchestrator.store.intersections import Intersections
 from orchestrator.store.packetlog import PacketLog
 from orchestrator.store.placements import Placements
 from orchestrator.store.points.certificates import Certificates
-from orchestrator.store.points.enforcers import Enforcers
+from orchestrator.store.points.enrolments import Enforcers
 from orchestrator.store.points.onboardings import Onboardings
 from orchestrator.store.pops.pops import Pops
 from orchestrator.store.proposals import Proposals

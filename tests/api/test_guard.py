@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 
 import pytest
 
-from api import secure
-from api.secure import Certified, Guard
+from orchestrator import serving
 from orchestrator.errors import Busy
+from orchestrator.serving import Certified, Guard
 
 
 class Connection(Certified):
@@ -71,7 +71,7 @@ def test_where_nobody_else_revokes_it_looks_when_somebody_was() -> None:
 
 
 def test_now_and_then_it_looks_anyhow_for_certificates_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secure, "_LOOK_ANYHOW_S", 0.0)
+    monkeypatch.setattr(serving, "_GUARD_ANYHOW_S", 0.0)
     book = Book()
     guard = Guard(book.invalid, lambda: book.changes)
     held = Connection(b"a")
@@ -106,7 +106,7 @@ def test_a_look_that_failed_is_not_taken_for_one() -> None:
 
 @pytest.mark.parametrize("fault", [Busy("locked"), ValueError("a fault of ours")])
 def test_watching_goes_on_while_looking_fails(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
-    monkeypatch.setattr(secure, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(serving, "GUARD_EVERY_S", 0.0)
     book = Book()
     book.fault = fault
     held = Connection(b"a")

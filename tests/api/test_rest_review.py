@@ -12,7 +12,7 @@ import pytest
 from patience import PATIENCE_S, until
 from served import Served
 
-from api import lookout
+from api import inspection
 from api.questions import MOST_WAITING, Seconds
 from api.routes import acl as routes
 from orchestrator.bench.rulesets import synthetic
@@ -77,9 +77,9 @@ def test_a_long_list_is_looked_at_before_somebody_asks(
         of.append(tenant)
         looked.set()
 
-    monkeypatch.setattr(lookout, "standing", look)
+    monkeypatch.setattr(inspection, "standing", look)
     put(admin, acl("short"))
-    put(admin, synthetic(lookout.LONG))
+    put(admin, synthetic(inspection.LONG))
     assert looked.wait(PATIENCE_S)
     assert set(of) == {TENANT}
 

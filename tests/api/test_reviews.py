@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from api.reviews import Reviews
+from api.questions import Reviews
 from orchestrator.errors import Busy
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from api import lookout, streams
+from api import inspection, streams
 from api.context import Services
 from api.streams import Validity, following
 from orchestrator.control.feed import Feed, Feeding
@@ -58,9 +58,9 @@ def test_who_follows_events_is_kept_while_the_database_is_away() -> None:
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
 def test_lists_are_looked_at_ahead_after_the_database_was_away(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookout, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(inspection, "_AGAIN_S", 0.0)
     feed = Failing(failures)
-    asyncio.run(lookout.look_ahead(cast("Services", SimpleNamespace(feed=feed))))
+    asyncio.run(inspection.look_ahead(cast("Services", SimpleNamespace(feed=feed))))
     assert feed.answered == 2
 
 
@@ -71,7 +71,7 @@ def test_a_list_that_cannot_be_looked_at_keeps_no_other_from_it(monkeypatch: pyt
     def length(_services: Services, tenant: str) -> int:
         if tenant in faults:
             raise faults[tenant]
-        return lookout.LONG
+        return inspection.LONG
 
     changes = [Event(number, START, "rule.inserted", name, {}) for number, name in enumerate((*faults, "red"))]
 
@@ -82,9 +82,9 @@ def test_a_list_that_cannot_be_looked_at_keeps_no_other_from_it(monkeypatch: pyt
             changes.clear()
             return fed
 
-    monkeypatch.setattr(lookout, "_length", length)
-    monkeypatch.setattr(lookout, "standing", lambda _services, tenant, _parts: looked.append(tenant))
-    asyncio.run(lookout.look_ahead(cast("Services", SimpleNamespace(feed=Feeds(0)))))
+    monkeypatch.setattr(inspection, "_rules_of", length)
+    monkeypatch.setattr(inspection, "standing", lambda _services, tenant, _parts: looked.append(tenant))
+    asyncio.run(inspection.look_ahead(cast("Services", SimpleNamespace(feed=Feeds(0)))))
     assert looked == ["red"]
 
 

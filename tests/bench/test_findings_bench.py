@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bench import findings
+from orchestrator.bench.control_plane import suite
 from orchestrator.bench.results import Results
 from orchestrator.bench.rulesets import synthetic
 
@@ -14,24 +14,24 @@ from orchestrator.bench.rulesets import synthetic
 def test_ten_rules_are_turned_round_and_others_for_every_seed() -> None:
     acl = synthetic(200)
     turned = [
-        [old.id for old, new in zip(acl.rules, findings.change_rules(acl, seed).rules, strict=True) if old != new]
+        [old.id for old, new in zip(acl.rules, suite.change_rules(acl, seed).rules, strict=True) if old != new]
         for seed in (1, 2)
     ]
     assert [len(each) for each in turned] == [10, 10]
     assert turned[0] != turned[1]
-    assert findings.change_rules(acl, 1) == findings.change_rules(acl, 1)
+    assert suite.change_rules(acl, 1) == suite.change_rules(acl, 1)
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_every_figure_is_measured_or_absent_with_its_reason(
     there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(findings, "synthetic", lambda _: synthetic(50))
+    monkeypatch.setattr(suite, "synthetic", lambda _: synthetic(50))
     monkeypatch.setenv("ACLFLOW_DATA", str(tmp_path))
     if there:
-        monkeypatch.setattr(findings, "_lists", lambda: [("small", synthetic(50))])
+        monkeypatch.setattr(suite, "_lists", lambda: [("small", synthetic(50))])
     results = Results("findings", {})
-    findings.measure(results, rounds=2, progress=lambda _: None)
+    suite.measure_findings(results, rounds=2, progress=lambda _: None)
     assert "findings_100k_s" in results.figures
     of = results.figures if there else results.absent
     assert {"findings_10k_s", "difference_10k_ten_s"} <= of.keys()

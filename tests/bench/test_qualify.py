@@ -12,10 +12,9 @@ import yaml
 from command_line import aclflow
 
 from orchestrator.bench.qualify import inventory, limits
-from orchestrator.bench.qualify.handover import write
 from orchestrator.bench.qualify.inventory import Host
 from orchestrator.bench.qualify.limits import Measure
-from orchestrator.bench.qualify.suite import missed_figures
+from orchestrator.bench.qualify.suite import missed_figures, write_page
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.errors import BadInput, Missing
 
@@ -155,7 +154,7 @@ def test_the_report_to_hand_over_needs_nothing_beside_it(tmp_path: Path) -> None
     results = _results()
     results.figures["packets_per_s alice web1"] = Figure.of([128_341.0], "1/s", Target(50_000.0, at_most=False))
     results.notes.append("`connect_ms`: under that load")
-    write(results, [plot], page, dt.datetime(2030, 1, 2, tzinfo=dt.UTC))
+    write_page(results, [plot], page, dt.datetime(2030, 1, 2, tzinfo=dt.UTC))
     text = page.read_text()
     assert "Not passed: connect_ms alice web1." in text
     assert '<svg id="drawn">' in text

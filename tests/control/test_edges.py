@@ -22,7 +22,7 @@ from orchestrator.control.pops.heavy import choose
 from orchestrator.control.pops.traffic import pop_traffic
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.tiers import Tiers
-from orchestrator.edge.places import Places
+from orchestrator.edge.chunks import Places
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.edge.upkeep import standing_of
 from orchestrator.errors import BadPolicy, Conflict, NotFound, TooLarge

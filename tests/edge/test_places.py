@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.edge.chunks import Allocation, allocate
-from orchestrator.edge.places import settle_tenants
+from orchestrator.edge.chunks import Allocation, allocate, settle_tenants
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.policy.addresses import Family, Prefix
 

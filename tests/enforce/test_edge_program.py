@@ -20,21 +20,20 @@ from strategies import policies
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.edgeprogram import Edge, FamilyLines, Way, edge_program
-from orchestrator.compile.equivalence.edgeproof import EdgeProof
+from orchestrator.compile.equivalence.liftedproof import EdgeProof
 from orchestrator.compile.lifting.edgeheavy import PASSED_ON, TO_WAN, Heavy, HeavyTable, entries_in
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.pipelines.edge import EDGE_REGISTERS, EDGE_STAGES, LINES_TOP, EdgeTable
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.pipelines.page import edge_page
-from orchestrator.edge.chunks import allocate
+from orchestrator.edge.chunks import allocate, servers_of, settle_tenants
 from orchestrator.edge.lines import Lines, Shape
-from orchestrator.edge.places import servers_of, settle_tenants
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.edge.upkeep import keep
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
-from orchestrator.enforce.drivers.openflow.fake.link import channel_to
+from orchestrator.enforce.drivers.openflow.fake.session import channel_to
 from orchestrator.enforce.drivers.openflow.fake.switch import FakeSwitch
 from orchestrator.errors import BadInput, NotEquivalent, NotExpressible, TooLarge
 from orchestrator.placement.lifting import LiftedRule

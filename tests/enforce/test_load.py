@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.enforce.load import Reading, load_between, read
+from orchestrator.enforce.agent import LoadCounters, load_between, read_counters
 from orchestrator.wire.firewalls import Load
 
 DEVICES = """Inter-|   Receive          |  Transmit
@@ -23,15 +23,15 @@ def texts(path: Path) -> str:
 
 
 def test_named_interfaces_are_read_or_all_but_the_loopback() -> None:
-    assert read(5.0, ("left",), texts) == Reading(5.0, 1000, 1_000_000, 1000, 800, 0)
-    assert read(5.0, (), texts) == Reading(5.0, 1500, 1_500_000, 1000, 800, 0)
+    assert read_counters(5.0, ("left",), texts) == LoadCounters(5.0, 1000, 1_000_000, 1000, 800, 0)
+    assert read_counters(5.0, (), texts) == LoadCounters(5.0, 1500, 1_500_000, 1000, 800, 0)
 
 
 def test_rates_are_between_two_moments() -> None:
-    before, now = Reading(10.0, 1000, 64_000, 1000, 800, 3), Reading(12.0, 5000, 320_000, 1400, 900, 7)
+    before, now = LoadCounters(10.0, 1000, 64_000, 1000, 800, 3), LoadCounters(12.0, 5000, 320_000, 1400, 900, 7)
     assert load_between(before, now, None) == Load(2000, 1_024_000, 750, 7)
 
 
 def test_counters_that_began_anew_count_nothing_and_no_time_is_no_fault() -> None:
-    before, now = Reading(10.0, 1000, 64_000, 1000, 800, 3), Reading(10.0, 10, 640, 10, 8, 0)
+    before, now = LoadCounters(10.0, 1000, 64_000, 1000, 800, 3), LoadCounters(10.0, 10, 640, 10, 8, 0)
     assert load_between(before, now, "the disk is full") == Load(0, 0, 1000, 0, "the disk is full")

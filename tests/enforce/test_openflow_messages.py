@@ -38,8 +38,7 @@ from orchestrator.enforce.drivers.openflow.messages import (
     Type,
 )
 from orchestrator.errors import Drifted
-from orchestrator.program.entrykeys import entry_keys
-from orchestrator.program.flows import Flow, FlowTable
+from orchestrator.program.flows import Flow, FlowTable, entry_keys
 
 DATAPATH = ProtocolDesc(version=ofproto.OFP_VERSION)
 

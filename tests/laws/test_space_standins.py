@@ -12,7 +12,7 @@ from orchestrator.policy.difference import difference
 from orchestrator.policy.findings import check
 from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, GroupName, Rule, RuleId
 from orchestrator.policy.rulelist import rule_rows
-from orchestrator.policy.space import StandIns, boxes_of, standins
+from orchestrator.policy.space import StandIns, box, boxes_of
 from orchestrator.policy.spans import Span
 
 
@@ -21,7 +21,7 @@ from orchestrator.policy.spans import Span
 def test_stand_ins_are_equal_where_sets_are(drawn: list[list[int]]) -> None:
     sets = [tuple(Span(10 * low, 10 * low) for low in lows) for lows in drawn]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(standins, "_FEW", 0)
+        patch.setattr(box, "_FEW", 0)
         names = StandIns()
         found = [names.of(each) for each in (*sets, *sets)]
     for one, name in zip((*sets, *sets), found, strict=True):
@@ -40,7 +40,7 @@ def test_sets_that_are_gone_leave_no_name_to_others() -> None:
 def test_stand_ins_of_boxes_are_equal_where_boxes_are(acl: Acl) -> None:
     boxes = [box for rule in acl.rules for box in (*boxes_of(rule, acl.groups), *boxes_of(rule, acl.groups))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(standins, "_FEW", 1)
+        patch.setattr(box, "_FEW", 1)
         names = StandIns()
         found = [names.of_box(box) for box in boxes]
     for one, name in zip(boxes, found, strict=True):
@@ -52,7 +52,7 @@ def test_stand_ins_of_boxes_are_equal_where_boxes_are(acl: Acl) -> None:
 def test_findings_and_differences_are_the_same_with_them(before: Acl, after: Acl) -> None:
     plain = check(before), difference(before, after), difference(before, after, own=OWNED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(standins, "_FEW", 0)
+        patch.setattr(box, "_FEW", 0)
         assert (check(before), difference(before, after), difference(before, after, own=OWNED)) == plain
 
 

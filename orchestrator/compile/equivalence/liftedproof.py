@@ -20,15 +20,19 @@ row must be there, for without it the packets go on to the lists.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.equivalence.chain import SET_REG3, TABLE_OF, apply_actions, goto, limit_action, report_action
 from orchestrator.compile.equivalence.items import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items, decode
 from orchestrator.compile.equivalence.lines import Line, Lines
+from orchestrator.compile.lifting.edgeheavy import PASSED_ON, TO_WAN
+from orchestrator.compile.openflow.instructions import output
+from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, STATIC_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy import spans
@@ -38,7 +42,8 @@ from orchestrator.policy.model import Direction, Policy, Rule, Tenant
 from orchestrator.policy.protocols import WITH_PORTS
 from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, everything, find_uncovered
 from orchestrator.policy.spans import Span, Spans
-from orchestrator.program.flows import Flow, FlowTable
+from orchestrator.program.flows import SYMBOL_BASE, Flow, FlowTable
+from orchestrator.program.program import Tier
 
 _ALL_32 = 0xFFFFFFFF
 _PLACE = "lifted"
@@ -298,3 +303,71 @@ def _wrong(flow: Flow, what: str) -> NotEquivalent:
 
 ON_HOSTS = Ahead(_read, _does)
 """In table `lifted` of a host's switch."""
+
+
+_WAN = output(SYMBOL_BASE)
+
+
+def _does_at_the_edge(line: Line, _: Direction) -> bytes:
+    return TO_WAN if line.permits else PASSED_ON
+
+
+def _read_heavy(policy: Policy, flows: FlowTable) -> Iterator[Row]:
+    """Yield rows of table `heavy` read from their bytes.
+
+    Raises NotEquivalent for one that is not in its place.
+    """
+    decoded = decode(flows)
+    for place, flow in enumerate(flows.rows()):
+        cookie = Cookie.unpack(flow.cookie)
+        if cookie is None or cookie.tier is not Tier.EDGE or np.count_nonzero(decoded.registers[place]["mask"]):
+            raise NotEquivalent(f"the entry of cookie {flow.cookie:#x} is not a heavy hitter's", place="heavy")
+        box = packets_of(flow, decoded.items[place])
+        claimed = replace(flow, cookie=replace(cookie, tier=Tier.HOST).pack())
+        yield Row(claimed, receiver(policy, box, flow), Direction.INGRESS, box)
+
+
+AT_THE_EDGE = Ahead(_read_heavy, _does_at_the_edge)
+
+
+class EdgeProof:
+    """The proven heavy hitters of an edge, so that only changes are proven again.
+
+    A row of the program sends packets to the WAN only in table `heavy`, and a row there does so only with packets that
+    a line of the receiver's composed list decides, and permits. Other rows of the table hold packets of lines that
+    deny, and pass them on. So whatever goes past the firewall servers is what they would have let pass.
+
+    That is what rows ahead of lists are held to on hosts, in another place. Packets that come from outside with a
+    tenant's address are dropped before; without that, the sender's egress list would have had a say.
+
+    For one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._proof: LiftedProof | None = None
+        self._shown = FlowTable.of(())
+
+    def check(self, policy: Policy, heavy: FlowTable, program: FlowTable | None) -> None:
+        """Prove a program whose heavy hitters have the rows `heavy`. Raises NotEquivalent.
+
+        None: the program that was proven last, for another policy.
+        """
+        if program is not None:
+            _check_ways(heavy, program)
+        if self._proof is None:
+            self._proof = LiftedProof.of(policy, heavy, AT_THE_EDGE)
+        else:
+            before, after = self._shown.rows(), heavy.rows()
+            removed, added = set(before) - set(after), set(after) - set(before)
+            self._proof = self._proof.after(policy, FlowTable.of(removed), FlowTable.of(added))
+        self._shown = heavy
+
+
+def _check_ways(heavy: FlowTable, program: FlowTable) -> None:
+    """Nothing but a heavy hitter leads to the WAN. Raises NotEquivalent."""
+    leading = [number for number, what in enumerate(program.instruction_set) if _WAN in what]
+    to_wan = program.take(np.isin(program.instructions, leading))
+    known = set(heavy.keys())
+    for flow in to_wan.rows():
+        if flow.table != EdgeTable.HEAVY or flow.key not in known:
+            raise NotEquivalent(f"the entry of cookie {flow.cookie:#x} leads past the firewall servers", place="edge")

@@ -19,12 +19,11 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from orchestrator.compile.edgeprogram import Edge, FamilyLines, Way, edge_rows
-from orchestrator.compile.equivalence.edgeproof import EdgeProof
+from orchestrator.compile.equivalence.liftedproof import EdgeProof
 from orchestrator.compile.lifting.edgeheavy import Heavy, HeavyTable
 from orchestrator.control.publisher import PublishedTier
-from orchestrator.edge.chunks import Allocation, Chunking, allocate
+from orchestrator.edge.chunks import Allocation, Chunking, Places, allocate, servers_of, settle_tenants
 from orchestrator.edge.lines import Lines
-from orchestrator.edge.places import Places, servers_of, settle_tenants
 from orchestrator.edge.report import LinesReport, report
 from orchestrator.edge.upkeep import Kept, Standing, keep, rebuild, standing_of
 from orchestrator.errors import AclflowError, NotEquivalent

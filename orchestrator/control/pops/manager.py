@@ -19,24 +19,99 @@ scratch: at every change, and without one after a second, two, four ... up to a 
 
 from __future__ import annotations
 
+import ipaddress
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import structlog
 
-from orchestrator.compile.servers.programs import ServerCompiler
-from orchestrator.compile.servers.tenants import TenantCompiler
-from orchestrator.control.pops.goals import Asks, Goal
+from orchestrator.compile.servers.programs import Ask, Peer, ServerCompiler
+from orchestrator.compile.servers.tenants import Lists, TenantCompiler
 from orchestrator.control.pops.pacing import NEVER, UpdateRates, Windows
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import AclflowError, NotFound, TryAgain
+from orchestrator.policy.model import TenantId
+from orchestrator.policy.prefilter import Misdirect, Share
 from orchestrator.store.points.pointrecords import PointReport
+from orchestrator.store.pops.poprecords import Pop, ServerState
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState
+
+_MEET = ("169.254.66.{}", "fd66::{:x}")
+"""The addresses of a server where servers meet, by its number."""
+
+Leaving = Mapping[tuple[int, str], int]
+"""The generation in which a tenant left a server, by the server's number and the tenant."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Goal:
+    """The goal of a domain's servers.
+
+    A tenant that moves is kept by the server that it leaves until the move is enforced everywhere.
+    """
+
+    snapshot: PolicySnapshot
+    pop: Pop
+    lists: Lists
+    changed: frozenset[str]
+    """The tenants whose lists changed with it."""
+
+    def moves_from(self, before: Goal) -> Leaving:
+        """Which servers that are still there tenants leave, compared with the goal before."""
+        lost = {each.number for each in self.pop.servers if each.state is ServerState.LOST}
+        there = {each.number for each in self.pop.servers} - lost
+        names = {tenant.number: str(tenant.id) for tenant in self.snapshot.policy.tenants}
+        return {
+            (server, names[tenant]): self.snapshot.generation
+            for tenant, server in before.pop.places.items()
+            if self.pop.places.get(tenant) not in (None, server) and server in there and tenant in names
+        }
+
+
+@dataclass(slots=True)
+class Asks:
+    """Servers' settings for programs, by server: unchanged ones are the same objects."""
+
+    _found: Mapping[int, Ask] = field(default_factory=dict)
+    _made_of: tuple[object, ...] = ()
+    """The PoP, who leaves which server, and who there is."""
+
+    def of(self, goal: Goal, leaving: Leaving) -> Mapping[int, Ask]:
+        """For a goal, while some tenants are kept by the servers that they leave."""
+        roster = tuple((each.id, each.number) for each in goal.snapshot.policy.tenants)
+        made_of = goal.pop, tuple(leaving), roster
+        if made_of != self._made_of:
+            numbers = [each.number for each in goal.pop.servers]
+            self._found = {each: Ask(_share(goal, each, leaving), _peers(goal.pop, each)) for each in numbers}
+            self._made_of = made_of
+        return self._found
+
+
+def _share(goal: Goal, number: int, leaving: Leaving) -> Share:
+    """Whom a server serves, and where the others are."""
+    placed = {
+        tenant.id: server
+        for tenant in goal.snapshot.policy.tenants
+        if (server := goal.pop.places.get(tenant.number)) is not None
+    }
+    kept = {TenantId(tenant) for server, tenant in leaving if server == number}
+    mine = {tenant for tenant, server in placed.items() if server == number} | (kept & placed.keys())
+    elsewhere = {tenant: server for tenant, server in placed.items() if tenant not in mine}
+    return Share(frozenset(mine), elsewhere, goal.pop.settings.misdirect)
+
+
+def _peers(pop: Pop, number: int) -> tuple[Peer, ...]:
+    """The other servers, where packets are handed to them; else servers need not meet."""
+    if pop.settings.misdirect is not Misdirect.REHOME:
+        return ()
+    others = [each.number for each in pop.servers if each.number != number and each.state is not ServerState.LOST]
+    return tuple(Peer(each, tuple(ipaddress.ip_address(form.format(each)) for form in _MEET)) for each in others)
+
 
 log = structlog.get_logger()
 

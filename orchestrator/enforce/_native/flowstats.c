@@ -4,7 +4,7 @@
  *     | length | 0 | table | 0 | priority | times and flags | cookie | match (OXM) m | stats (OXS) s   | instructions |
  *
  * Match and statistics begin with four bytes of type and length and are padded to eight. Keys are those of
- * `orchestrator/program/entrykeys.py`; `drivers/openflow/flowdesc.py` does the same in Python where this was not built.
+ * `orchestrator/program/flows.py`; `drivers/openflow/flowdesc.py` does the same in Python where this was not built.
  */
 
 #define PY_SSIZE_T_CLEAN

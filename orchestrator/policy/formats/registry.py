@@ -23,9 +23,8 @@ from orchestrator.policy.formats.aws.groups import read_all_security_groups, rea
 from orchestrator.policy.formats.aws.write import write_network_acl, write_security_group
 from orchestrator.policy.formats.azure.read import read_all_azure, read_azure
 from orchestrator.policy.formats.azure.write import write_azure
-from orchestrator.policy.formats.cisco.asa_write import write_asa
 from orchestrator.policy.formats.cisco.read import SHOWN_LIST, read_all_cisco, read_cisco
-from orchestrator.policy.formats.cisco.write import write_cisco
+from orchestrator.policy.formats.cisco.write import write_asa, write_cisco
 from orchestrator.policy.formats.classbench import looks_like_classbench, read_classbench
 from orchestrator.policy.formats.iptables.read import read_ip6tables, read_iptables
 from orchestrator.policy.formats.iptables.write import write_ip6tables, write_iptables

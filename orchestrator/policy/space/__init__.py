@@ -39,11 +39,10 @@ Which packets there are
 
 Read in this order:
 
-    box.py        boxes and their arithmetic; a packet of a box that nothing rules out
+    box.py        boxes and their arithmetic; a packet of a box that nothing rules out; many boxes as few;
+                  what stands for large sets where boxes are compared by the thousand
     rules.py      rules as boxes
-    merging.py    many boxes as few
     witness.py    packets to show for a box, and which packets there are
-    standins.py   what stands for large sets where boxes are compared by the thousand
 """
 
 from __future__ import annotations
@@ -55,15 +54,16 @@ from orchestrator.policy.space.box import (
     LATER,
     WHOLE,
     Box,
+    StandIn,
+    StandIns,
     everything,
     find_uncovered,
     full_set,
+    merge_boxes,
     remaining,
     search,
 )
-from orchestrator.policy.space.merging import merge_boxes
 from orchestrator.policy.space.rules import boxes_of, side
-from orchestrator.policy.space.standins import StandIn, StandIns
 from orchestrator.policy.space.witness import possible
 
 __all__ = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from operator import and_, attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
@@ -226,3 +226,83 @@ def search(box: Box, ruled_out: Callable[[Packet], Box | None]) -> Packet | None
             return packet
         pieces += reversed(piece.minus(cut))
     return None
+
+
+def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
+    """Merge disjoint boxes that differ on one axis only, until none do.
+
+    Not always the fewest possible (that is set cover), but what was cut along one axis after the other comes together.
+    """
+    found = list(boxes)
+    before = len(found) + 1
+    while len(found) < before:
+        before = len(found)
+        for axis in reversed(SETS):
+            groups: dict[tuple[object, ...], list[Box]] = {}
+            for box in found:
+                groups.setdefault((*box[:axis], *box[axis + 1 :]), []).append(box)
+            found = [_unite_boxes(boxes, axis) for boxes in groups.values()]
+        found = _halves_joined(found)
+    return tuple(found)
+
+
+def _unite_boxes(boxes: Sequence[Box], axis: int) -> Box:
+    """Return boxes that differ on one axis only as one."""
+    if len(boxes) == 1:
+        return boxes[0]
+    sets = [box[axis] for box in boxes]
+    bits, members = 0, list[Span]()
+    for each in sets:
+        if isinstance(each, int):
+            bits |= each
+        else:
+            members += each
+    if bits and members:
+        raise TypeError(OTHER_AXIS)
+    return with_axis(boxes[0], axis, spans.union(members) if members else bits)
+
+
+def _halves_joined(boxes: Iterable[Box]) -> list[Box]:
+    """Join IPv6 whole packets and later fragments, which differ on two axes."""
+    found = set(boxes)
+    for later in [box for box in found if box.family is Family.IPV6 and box.fragments == LATER]:
+        whole = next((box for box in found if box.fragments == WHOLE and box[3:] == later[3:]), None)
+        if whole is not None and whole.family is Family.IPV6:
+            found -= {later, whole}
+            found.add(whole._replace(fragments=WHOLE | LATER, protocols=whole.protocols | later.protocols))
+    return sorted(found)
+
+
+StandIn: TypeAlias = "Spans | int"
+
+_FEW = 16
+"""A set of up to so many spans stands for itself."""
+
+
+class StandIns:
+    """Keys that are equal exactly where sets, or boxes, are; good among themselves.
+
+    A group of thousands of prefixes is a tuple of thousands of spans, and each dict that has it for a key goes through
+    all of it. But rules that name one group have the same object, so it is gone through once.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[int, Spans]] = {}
+        """Sets by identity, with their numbers. They are kept, so that no other comes to have the identity."""
+        self._numbers: dict[Spans, int] = {}
+
+    def of(self, members: Spans) -> StandIn:
+        """Return the stand-in of a set."""
+        if len(members) <= _FEW:
+            return members
+        seen = self._seen.get(id(members))
+        if seen is None:
+            seen = self._seen[id(members)] = self._numbers.setdefault(members, len(self._numbers)), members
+        return seen[0]
+
+    def of_box(self, box: Box) -> tuple[object, ...]:
+        """Return the stand-in of a box."""
+        sets = box.source, box.destination, box.source_ports, box.destination_ports
+        if max(map(len, sets)) <= _FEW:
+            return box
+        return *box[: -len(sets)], *map(self.of, sets)

@@ -32,8 +32,7 @@ from orchestrator.store.records import AclRecord
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.sql.keys import from_micros, keys_between, to_micros
-from orchestrator.store.sql.prepared import Prepared
-from orchestrator.store.sql.texts import table_of_texts
+from orchestrator.store.sql.prepared import Prepared, table_of_texts
 from orchestrator.store.tokens import name_of_author
 from orchestrator.store.transaction import Transaction, one_line
 

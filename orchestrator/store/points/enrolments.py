@@ -11,23 +11,25 @@ answer was lost. Everything else that comes a second time is refused.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, delete, func, insert, or_, select, update
 
 from orchestrator.errors import BadInput, Conflict, Forbidden, NotFound, Unauthenticated
 from orchestrator.identity.authority import Issued
 from orchestrator.identity.names import OPENFLOW, SWITCH, Subject, Usage, check_kind
 from orchestrator.policy.model import check_name
+from orchestrator.store.points.acceptance import check_epoch
 from orchestrator.store.points.certificates import Certificates
 from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
 from orchestrator.store.points.reports import Reports
-from orchestrator.store.points.scope import hosts_of, hosts_text
+from orchestrator.store.points.scope import Scope, hosts_of, hosts_text
 from orchestrator.store.records import Role
-from orchestrator.store.schema.core import domains, enforcers, invitations, tokens
+from orchestrator.store.schema.core import domains, enforcers, hosts, invitations, tokens
 from orchestrator.store.schema.identity import enrolment_groups, group_members
+from orchestrator.store.schema.logs import packet_log_feeds
 from orchestrator.store.sql.keys import digest_of, from_micros, new_secret, to_micros
 from orchestrator.store.tokens import check_expiry
 from orchestrator.store.transaction import one_line
@@ -71,8 +73,8 @@ class Member:
     name: str
 
 
-class Enrolments(Reports):
-    """The enrolling half of the enforcers' repository."""
+class Enforcers(Reports):
+    """The enforcers' repository: how they enrol, and their epochs. Their reports are in `reports.py`."""
 
     def invite(
         self,
@@ -331,6 +333,66 @@ class Enrolments(Reports):
     def _epoch(self, domain: str) -> int:
         rise = update(domains).where(domains.c.id == domain).values(epoch=domains.c.epoch + 1)
         return int(self._tx.write(rise.returning(domains.c.epoch)).scalar_one())
+
+    def list(self, domain: str) -> tuple[Enforcer, ...]:
+        """The enforcers of a domain by name. Raises NotFound."""
+        self._tx.domain(domain)
+        rows = self._tx.read(select(enforcers).where(enforcers.c.domain == domain).order_by(enforcers.c.name))
+        return tuple(enforcer_record(row) for row in rows)
+
+    def new_epoch(self, enforcer: int) -> int:
+        """Return a new epoch above all in the domain, for an enforcer that takes over.
+
+        Raises NotFound.
+
+        The sequences of its reports, of packets too, may begin again.
+        """
+        row = self._row(enforcer)
+        epoch = self._epoch(row.domain)
+        self._tx.write(update(enforcers).where(enforcers.c.id == enforcer).values(epoch=epoch, sequence=None))
+        self._tx.write(update(packet_log_feeds).where(packet_log_feeds.c.enforcer == enforcer).values(number=0))
+        return epoch
+
+    def check_epoch(self, enforcer: int, epoch: int | None) -> None:
+        """Refuse who speaks as an enforcer of an epoch that is over. Raises Conflict, NotFound."""
+        check_epoch(self._row(enforcer), epoch)
+
+    def scope(self, enforcer: int) -> Scope:
+        """Return what an enforcer may speak for.
+
+        Raises NotFound.
+        """
+        return Scope.of(self._row(enforcer))
+
+    def count_hosts(self, enforcer: int) -> int:
+        """Return how many hosts an enforcer may report of. Raises NotFound."""
+        row = self._row(enforcer)
+        named = hosts_of(row.hosts)
+        if named is not None or row.kind != OPENFLOW:
+            return 1 if named is None else len(named)
+        found = self._tx.read(select(func.count()).select_from(hosts).where(hosts.c.domain == row.domain))
+        return int(found.scalar_one())
+
+    def check_hosts(self, enforcer: int, named: Iterable[str], *, place: str) -> frozenset[str]:
+        """Return the hosts among `named` that the domain has.
+
+        Raises NotFound (enforcer), Forbidden.
+        """
+        row, wanted = self._row(enforcer), frozenset(named)
+        scope = Scope.of(row)
+        found = self._tx.read(select(hosts.c.name, hosts.c.plane).where(hosts.c.domain == row.domain))
+        known = {host.name: host.plane for host in found if host.name in wanted}
+        for name, plane in known.items():
+            scope.check(name, plane, place=place)
+        return frozenset(known)
+
+    def remove(self, enforcer: int) -> None:
+        """Delete an enforcer with its reports, token and certificate.
+
+        Raises NotFound.
+        """
+        self._row(enforcer)
+        self._tx.write(delete(enforcers).where(enforcers.c.id == enforcer))
 
 
 def enforcer_record(row: Row[Any]) -> Enforcer:

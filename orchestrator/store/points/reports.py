@@ -1,6 +1,6 @@
 """Reports of enforcement points about their hosts, and the events that follow.
 
-This is the other half of the enforcers' repository, in `enforcers.py`.
+This is the other half of the enforcers' repository, in `enrolments.py`.
 
 A report is one transaction: the points, and the events that they give rise to. A host whose state turns bad or good
 again is an event; so is a generation that the last host has reached, for the domain and for each tenant whose list came

@@ -16,10 +16,14 @@ from functools import partial
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Dialect, Row, Table
+from sqlalchemy import BindParameter, Connection, Dialect, Row, Table, Text
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import CompoundSelect, Insert, Select
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import UpdateBase
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.selectable import TableValuedAlias
 
 Driver = sqlite3.Connection | psycopg.Connection[Any]
 """A connection as the driver knows it."""
@@ -98,3 +102,23 @@ class Prepared:
         words = _Words(text, partial(tuple.__new__, row) if row else None)
         self._words[dialect.name] = words
         return words
+
+
+class _Texts(FunctionElement[str]):
+    type = Text()
+    inherit_cache = True
+
+
+def table_of_texts(parameter: BindParameter[str]) -> TableValuedAlias:
+    """Return a table of a JSON list of texts, with the column `value`."""
+    return _Texts(parameter).table_valued("value")
+
+
+@compiles(_Texts, "sqlite")
+def _for_sqlite(texts: _Texts, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_each({compiler.process(texts.clauses, **options)})"
+
+
+@compiles(_Texts, "postgresql")
+def _for_postgresql(texts: _Texts, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_array_elements_text(CAST({compiler.process(texts.clauses, **options)} AS JSON))"

@@ -39,8 +39,7 @@ from orchestrator.enforce.drivers.openflow.resolve import PortNumbers, resolve, 
 from orchestrator.enforce.drivers.openflow.smallchange import SmallChange
 from orchestrator.errors import Refused
 from orchestrator.program.delta import Delta
-from orchestrator.program.entrykeys import entry_keys
-from orchestrator.program.flows import U64, Flow, FlowTable
+from orchestrator.program.flows import U64, Flow, FlowTable, entry_keys
 from orchestrator.program.program import Tier
 
 OWNER_MASK = 0xFF << 56

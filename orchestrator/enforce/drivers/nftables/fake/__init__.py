@@ -2,12 +2,10 @@
 
 tables.py    tables, chains, rules, maps and sets, read from nft's language
 walk.py      a packet through the forward hook
-scripts.py   transactions: all of a script or nothing
-nft.py       `nft -f -` and `nft list table`: what the driver runs
+nft.py       transactions, all of a script or nothing; `nft -f -` and `nft list table`: what the driver runs
 """
 
-from orchestrator.enforce.drivers.nftables.fake.nft import FakeNft
-from orchestrator.enforce.drivers.nftables.fake.scripts import ruleset
+from orchestrator.enforce.drivers.nftables.fake.nft import FakeNft, ruleset
 from orchestrator.enforce.drivers.nftables.fake.walk import Journey, Ruleset
 
 __all__ = ["FakeNft", "Journey", "Ruleset", "ruleset"]

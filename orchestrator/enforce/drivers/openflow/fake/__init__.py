@@ -6,14 +6,14 @@
 
 It follows Open vSwitch 3.1 as measured: the contract suite runs over both, and the same frames go through both.
 
-    link.py      a channel, or a TCP connection       session.py   one connection: messages, roles, bundles
-    switch.py    ports, tables, forwarding            table.py     entries, tuple space look-up
-    pipeline.py  a packet's way                       rewrite.py   changed fields back into the frame
-    fields.py    match fields                         actions.py   instructions
-    replies.py   what it sends                        complaint.py what it refuses
+    switch.py    ports, tables, forwarding            session.py   one connection: messages, roles, bundles
+    pipeline.py  a packet's way                       table.py     entries, tuple space look-up
+    fields.py    match fields                         rewrite.py   changed fields back into the frame
+    actions.py   instructions                         replies.py   what it sends
+    complaint.py what it refuses
 """
 
-from orchestrator.enforce.drivers.openflow.fake.link import TcpLink, channel_to
+from orchestrator.enforce.drivers.openflow.fake.session import TcpLink, channel_to
 from orchestrator.enforce.drivers.openflow.fake.switch import FakeSwitch
 from orchestrator.enforce.drivers.openflow.fake.table import Ambiguous
 

@@ -1,7 +1,7 @@
 """The fake switch: flow tables and ports, changed by OpenFlow messages, met by real frames.
 
 `FakeSwitch` is the switch itself: `forward` sends a frame through it. A controller talks to it over a `Session`
-(`session.py`), which speaks bytes; `link.py` puts sessions behind an in-process channel or a TCP connection.
+(`session.py`), which speaks bytes, behind an in-process channel or a TCP connection.
 """
 
 from __future__ import annotations
