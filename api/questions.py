@@ -153,8 +153,9 @@ _MOST_KEPT = 256
 class Reviews:
     """The newest answers to questions about committed lists.
 
-    Of those that were asked last. Looking at 20,000 rules takes its time, dashboards ask every time they are opened, and the answer stays the same
-    until the list, or what the tenant owns, changes. Safe to share between threads.
+    They are of those that were asked last. Looking at 20,000 rules takes its time, dashboards ask every time they are
+    opened, and the answer stays the same until the list, or what the tenant owns, changes. Safe to share between
+    threads.
     """
 
     def __init__(self) -> None:

@@ -118,7 +118,7 @@ class Sessions:
         self._authority = authority
         self._clock = clock
         self._lock = threading.Lock()
-        self.sessions: dict[str, Session] = {}
+        self.by_secret: dict[str, Session] = {}
         self.bearers: dict[bytes, Bearer] = {}
         """By the digest of their token."""
 
@@ -140,7 +140,7 @@ class Sessions:
             bearer = self.bearers.setdefault(digest, Bearer(client, who))
             bearer.browsers += 1
             now = self._clock()
-            self.sessions[secret] = Session(
+            self.by_secret[secret] = Session(
                 bearer, project=who.tenant, seen=now, until=now + LASTS_S, clock=self._clock
             )
         if bearer.client is not client:
@@ -150,7 +150,7 @@ class Sessions:
     def of(self, secret: str | None) -> Session | None:
         """The session of a browser, if it has one."""
         with self._lock:
-            session = self.sessions.get(secret or "")
+            session = self.by_secret.get(secret or "")
             if session is None or not self._is_live(session):
                 self._end(secret)
                 return None
@@ -160,7 +160,7 @@ class Sessions:
     def has(self, secret: str | None) -> bool:
         """Return whether a browser has a session; unlike `of`, that does not use it."""
         with self._lock:
-            session = self.sessions.get(secret or "")
+            session = self.by_secret.get(secret or "")
             return session is not None and self._is_live(session)
 
     def sign_out(self, secret: str | None) -> None:
@@ -171,14 +171,14 @@ class Sessions:
     def close(self) -> None:
         """End all."""
         with self._lock:
-            for secret in list(self.sessions):
+            for secret in list(self.by_secret):
                 self._end(secret)
 
     def _is_live(self, session: Session) -> bool:
         return not session.is_over and self._clock() - session.seen <= IDLE_S
 
     def _end(self, secret: str | None) -> None:
-        session = self.sessions.pop(secret or "", None)
+        session = self.by_secret.pop(secret or "", None)
         if session is None:
             return
         session.is_ended = True
@@ -189,5 +189,5 @@ class Sessions:
 
     def _forget_idle(self) -> None:
         late = self._clock() - IDLE_S
-        for secret in [secret for secret, each in self.sessions.items() if each.is_over or each.seen < late]:
+        for secret in [secret for secret, each in self.by_secret.items() if each.is_over or each.seen < late]:
             self._end(secret)

@@ -239,7 +239,7 @@ class Staging:
             last = history.programs[-1] if history.programs else None
             if last is not None and last.generation >= program.generation:
                 return
-            touched = NOTHING if last is None else self._compare(domain, last.policy, snapshot.policy)
+            touched = NOTHING if last is None else self._find_touched(domain, last.policy, snapshot.policy)
             history.append(_Published(program.generation, program.digest, snapshot.policy, touched))
             self._looked_at.pop(domain, None)
             if domain in self._looked_from:
@@ -288,21 +288,21 @@ class Staging:
             last = history.programs[-1]
             if newest.generation - last.generation > _MOST_STRIDE:  # it was raised, by what a host holds
                 return False
-            changes = history.changes(self._compare(domain, last.policy, newest.policy))
+            changes = history.changes(self._find_touched(domain, last.policy, newest.policy))
         return not could_leak(changes)
 
     def _suspects(self, domain: str, known: Sequence[_Published], newest: Policy) -> list[Policy]:
         """Return the policies that hosts may hold with changes that could leak."""
         if not known:
             return []
-        changes = [self._compare(domain, known[-1].policy, newest)]
+        changes = [self._find_touched(domain, known[-1].policy, newest)]
         for place in range(len(known) - 1, -1, -1):
             if could_leak(changes):
                 return [each.policy for each in known[: place + 1]]
             changes.append(known[place].touched)
         return []
 
-    def _compare(self, domain: str, before: Policy, after: Policy) -> Touched:
+    def _find_touched(self, domain: str, before: Policy, after: Policy) -> Touched:
         """Where two policies differ; remembered from looking at a policy until it is published."""
         looked = self._looked_at.get(domain)
         if looked is None or looked[0] is not before or looked[1] is not after:

@@ -212,7 +212,7 @@ class Fleet:
     def _find_true_channel(self, host: Host) -> Channel | None:
         """Return the connection of a host's datapath id that proves to be that host.
 
-        Whoever came under it before the host was known, with another one's certificate, loses the place.
+        A connection that took the id before the host was known, with another certificate, loses the place.
         """
         there = self._channels.get(host.datapath_id)
         if there is None or not _pretends(there, host):

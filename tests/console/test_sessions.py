@@ -98,7 +98,7 @@ def test_a_wrong_token_begins_nothing(sessions: Sessions) -> None:
     with pytest.raises(Unauthenticated):
         sessions.sign_in("wrong")
     assert made[0].is_closed
-    assert not sessions.sessions
+    assert not sessions.by_secret
 
 
 def test_who_signs_in_while_the_last_one_with_the_token_signs_out_can_read(sessions: Sessions) -> None:

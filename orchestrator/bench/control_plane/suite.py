@@ -69,9 +69,10 @@ _ABSENT = "the ClassBench sets are not there: ACLFLOW_DATA names the folder of c
 def measure_findings(results: Results, *, rounds: int, progress: Progress) -> None:
     """Add figures of findings and differences, and a note on each list's findings.
 
-    They are CPU seconds of one core. The timed part starts with a list in memory and ends with all findings (or changes) found; conflicts are in columns
-    then, and become values when they are looked at. Reading the file is not in it. ClassBench sets say no actions:
-    every other rule denies, the hardest reading of them for conflicts; `findings_10k_s` is that of the slowest set.
+    They are CPU seconds of one core. The timed part starts with a list in memory and ends with all findings (or
+    changes) found; conflicts are in columns then, and become values when they are looked at. Reading the file is not in
+    it. ClassBench sets say no actions: every other rule denies, the hardest reading of them for conflicts;
+    `findings_10k_s` is that of the slowest set.
     """
     lists = dict(_lists())
     slowest: list[float] = []

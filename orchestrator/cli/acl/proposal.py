@@ -56,7 +56,7 @@ class Asking:
     def is_agreed(self, question: str) -> bool:
         """Whether to carry it out; asks on a terminal.
 
-        Raises BadInput where nobody can be asked. What is wrong with the change itself has been told by then.
+        Raises BadInput where nobody can be asked. By then the user knows what is wrong with the change itself.
         """
         return not self.dry_run and is_sure(question, yes=self.yes, others=", --dry-run only shows it")
 
