@@ -12,7 +12,7 @@ from typing import Literal
 
 import structlog
 
-from api.context import Services, Writing
+from api.context import Services
 from api.schemas.acl import RuleDocument
 from api.schemas.inspection import (
     ChangeBody,
@@ -30,9 +30,8 @@ from orchestrator.compile.cost import cost
 from orchestrator.compile.filters.filtercost import firewall_cost
 from orchestrator.control.drafttraffic import Sampled, tried_traffic
 from orchestrator.control.dryruns import tried_cost, tried_difference, tried_findings, tried_firewall_cost
-from orchestrator.control.expecting import broken_by, refuse_broken
 from orchestrator.control.judging import Told, findings_now
-from orchestrator.errors import AclflowError, BadInput, TooLarge, TryAgain
+from orchestrator.errors import AclflowError, TooLarge, TryAgain
 from orchestrator.interpreter import give_back
 from orchestrator.policy.findings import Checks, Subject, soon_over
 from orchestrator.policy.formats.native import rule_to_json
@@ -41,9 +40,9 @@ from orchestrator.policy.oracle import RETURN_RULES, Decision, Step, decide, own
 from orchestrator.policy.ownership import check_ownership
 from orchestrator.policy.prefilter import DROPPED, Share, verdict
 from orchestrator.store.pops.poprecords import Pop
-from orchestrator.store.records import AclRecord, Change, DomainRecord, TenantRecord
+from orchestrator.store.records import AclRecord, DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
-from orchestrator.wire.costs import Cost, FirewallCost, WrittenList
+from orchestrator.wire.costs import Cost, FirewallCost
 from orchestrator.wire.lists import DraftTraffic, Waiver
 
 MOST_FINDINGS = 1000
@@ -192,33 +191,6 @@ def _price_list(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> Cos
         with suppress(TooLarge):
             found = firewall()
     return replace(plain, firewall=found)
-
-
-def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> WrittenList:
-    """Check a list's change against expectations, keep its comment and deadline, and answer it.
-
-    Raises BadPolicy for a change that breaks an expectation, BadInput for a comment that is not one line, TooLarge
-    where the cost is asked for and cannot be expanded.
-    """
-    if change.changed and writing.despite:
-        with suppress(BadInput, TooLarge):
-            broken = [each.expectation.text for each in broken_by(unit, tenant, change.version)]
-            if broken:
-                unit.events.append("expectations.broken", tenant, {"version": change.version, "expectations": broken})
-    elif change.changed:
-        refuse_broken(unit, tenant, change.version)
-    if writing.comment and change.changed:
-        unit.acls.set_comment(tenant, change.version, writing.comment)
-    deadline = None
-    if writing.confirm_s is not None and change.changed:
-        deadline = unit.acls.await_confirmation(tenant, change.version - 1, writing.confirm_s)
-    told = None
-    if writing.cost:
-        returns = unit.domains.get(unit.tenants.get(tenant).domain).return_traffic
-        told = cost(unit.acls.current(tenant).acl, returns)
-    return WrittenList(
-        version=change.version, generation=change.generation, changed=change.changed, cost=told, confirm_by=deadline
-    )
 
 
 def _changes(services: Services, current: Acl, text: bytes, checks: Checks) -> list[ChangeBody] | None:

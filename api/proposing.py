@@ -12,6 +12,7 @@ the version alone that it was made from.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,17 +21,46 @@ from fastapi import Response
 
 from api.answers import answer_write, etag, reply
 from api.context import Once, Services, Writing, author, log_event
-from api.inspection import written_list
+from orchestrator.compile.cost import cost
 from orchestrator.compile.estimate import Estimate
-from orchestrator.errors import ApprovalNeeded, Forbidden, NotFound, Stale
+from orchestrator.control.expecting import broken_by, refuse_broken
+from orchestrator.errors import ApprovalNeeded, BadInput, Forbidden, NotFound, Stale, TooLarge
 from orchestrator.policy.formats.native import acl_from_json, acl_text, rule_from_json, rule_to_json
 from orchestrator.policy.model import Rule
 from orchestrator.store.proposals import KeptProposal, NewProposal, Scope
-from orchestrator.store.records import Principal, Reply
+from orchestrator.store.records import Change, Principal, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import decode, encode
 from orchestrator.wire.common import Approvals, Proposal, ProposalKind, Written
 from orchestrator.wire.costs import WrittenList
+
+
+def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> WrittenList:
+    """Check a list's change against expectations, keep its comment and deadline, and answer it.
+
+    Raises BadPolicy for a change that breaks an expectation, BadInput for a comment that is not one line, TooLarge
+    where the cost is asked for and cannot be expanded.
+    """
+    if change.changed and writing.despite:
+        with suppress(BadInput, TooLarge):
+            broken = [each.expectation.text for each in broken_by(unit, tenant, change.version)]
+            if broken:
+                unit.events.append("expectations.broken", tenant, {"version": change.version, "expectations": broken})
+    elif change.changed:
+        refuse_broken(unit, tenant, change.version)
+    if writing.comment and change.changed:
+        unit.acls.set_comment(tenant, change.version, writing.comment)
+    deadline = None
+    if writing.confirm_s is not None and change.changed:
+        deadline = unit.acls.await_confirmation(tenant, change.version - 1, writing.confirm_s)
+    told = None
+    if writing.cost:
+        returns = unit.domains.get(unit.tenants.get(tenant).domain).return_traffic
+        told = cost(unit.acls.current(tenant).acl, returns)
+    return WrittenList(
+        version=change.version, generation=change.generation, changed=change.changed, cost=told, confirm_by=deadline
+    )
+
 
 Work = Callable[[Unit], Reply]
 Refused = Literal["rejected", "withdrawn"]

@@ -25,11 +25,11 @@ from api.context import (
     takes,
 )
 from api.history import compare_versions, find_change_of, find_neighbours, restore_list
-from api.inspection import draft_traffic, review, standing, trace, written_list
+from api.inspection import draft_traffic, review, standing, trace
 from api.lean import Lean
 from api.limits import SmallBody
 from api.paging import page_of
-from api.proposing import PROPOSED, change_list
+from api.proposing import PROPOSED, change_list, written_list
 from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
 from api.schemas.drafts import TracedBody

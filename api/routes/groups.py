@@ -29,10 +29,9 @@ from api.context import (
     seen_from,
     takes,
 )
-from api.inspection import written_list
 from api.lean import Lean
 from api.paging import page_after, page_of
-from api.proposing import PROPOSED, change_list
+from api.proposing import PROPOSED, change_list, written_list
 from api.schemas.acl import GroupDocument, MembersChange
 from api.schemas.common import read_prefix
 from orchestrator.errors import BadPolicy, NotFound

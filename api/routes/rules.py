@@ -28,10 +28,9 @@ from api.context import (
     seen_from,
     takes,
 )
-from api.inspection import written_list
 from api.limits import SmallBody
 from api.paging import page_after
-from api.proposing import PROPOSED, change_list
+from api.proposing import PROPOSED, change_list, written_list
 from api.schemas.acl import RuleDocument
 from api.schemas.common import BIGGEST, problem_responses
 from orchestrator.errors import BadInput, NotFound

@@ -24,7 +24,6 @@ from typing import Protocol
 import structlog
 
 from orchestrator.control.duties import Duties
-from orchestrator.control.maker import Maker
 from orchestrator.control.pauses import Pauses
 from orchestrator.control.staging import Staging
 from orchestrator.control.timekeeper import Units
@@ -47,13 +46,30 @@ class Chore(Protocol):
         ...
 
 
+class ProgramMaker(Protocol):
+    """Makes a domain's programs and publishes them: `Maker`."""
+
+    @property
+    def domains(self) -> int:
+        """How many domains have a hosts' program that is given out."""
+        ...
+
+    def catch_up(self, domain: str) -> None:
+        """Publish a domain's present state, or forget a deleted one."""
+        ...
+
+    def take_steps(self, domain: str, steps: Sequence[str]) -> bool:
+        """Publish another service's programs by sealed steps; return whether nothing is left to do."""
+        ...
+
+
 class CatchingUp:
     """The loop, and the domains that it has yet to look at."""
 
     def __init__(
         self,
         units: Units,
-        maker: Maker,
+        maker: ProgramMaker,
         staging: Staging,
         chores: Sequence[Chore],
         pauses: Pauses | None = None,

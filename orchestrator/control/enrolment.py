@@ -21,7 +21,7 @@ from typing import TypeVar
 import structlog
 
 from orchestrator.control.applicants import Attempts, CloudOf, name_by_cloud
-from orchestrator.control.control import Control
+from orchestrator.control.timekeeper import Units
 from orchestrator.errors import BadInput, ChangeTheRequest, Forbidden, NotAllowed, NotFound, TryAgain
 from orchestrator.identity.authority import MACHINE_LASTS, SWITCH_LASTS, Authority, Issued
 from orchestrator.identity.names import Subject, Usage
@@ -57,7 +57,7 @@ class EnrolmentDesk:
 
     def __init__(
         self,
-        control: Control,
+        control: Units,
         clock: Callable[[], dt.datetime],
         authority: Authority | None = None,
         *,

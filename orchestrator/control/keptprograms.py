@@ -21,9 +21,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import orjson
@@ -36,8 +38,8 @@ from orchestrator.identity.files import write_file
 from orchestrator.policy.model import Policy
 from orchestrator.program.program import Program
 from orchestrator.program.wire import decode_program, encode_program
-from orchestrator.store import Store
 from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
 
@@ -90,10 +92,18 @@ def marks_of(policy: Policy, lists: Mapping[str, str]) -> Marks:
     return marks
 
 
+class Snapshots(Protocol):
+    """Where policies are read: the store."""
+
+    def read(self) -> AbstractContextManager[Unit]:
+        """A unit of work that sees one state of the store, and changes nothing."""
+        ...
+
+
 class KeptPrograms:
     """The files of kept programs. Safe between threads."""
 
-    def __init__(self, store: Store, folder: Path, *, refused: Callable[[], None], code: str | None = None) -> None:
+    def __init__(self, store: Snapshots, folder: Path, *, refused: Callable[[], None], code: str | None = None) -> None:
         self._store = store
         self._folder = folder
         self._refused = refused

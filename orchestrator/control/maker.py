@@ -158,7 +158,7 @@ class Maker:
         if compiled is None:
             step = Step(generation, snapshot, None, others)
         else:
-            self._usage.hold(unit, compiled, before)
+            self._usage.hold(unit, compiled.program, compiled.change, before)
             first = self._first_step(unit, domain, snapshot, compiled, others, stride)
             if first is None:
                 return None

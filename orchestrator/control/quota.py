@@ -14,9 +14,9 @@ import numpy as np
 
 from orchestrator.compile.cost import cost
 from orchestrator.compile.pipelines.host import Table
-from orchestrator.control.compiler import Compiled
 from orchestrator.errors import TooLarge
 from orchestrator.policy.model import Acl
+from orchestrator.program.delta import Delta
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program
 from orchestrator.store.unit import Unit
@@ -39,20 +39,20 @@ class Usage:
         known = self._known_counts(program.digest)
         return known if known is not None else self._keep(program.digest, _count_flows(program.flows))
 
-    def after(self, compiled: Compiled) -> Mapping[int, int]:
+    def after(self, program: Program, change: Delta | None) -> Mapping[int, int]:
         """The same, by what has changed, where what it changed from is known."""
-        known, change = self._known_counts(compiled.program.digest), compiled.change
+        known = self._known_counts(program.digest)
         if known is not None:
             return known
         before = self._known_counts(change.base) if change is not None else None
         if change is None or before is None:
-            return self.of(compiled.program)
+            return self.of(program)
         counts = Counter(before)
         counts.update(_count_flows(change.added))
         counts.subtract(_count_flows(change.removed))
-        return self._keep(compiled.program.digest, counts)
+        return self._keep(program.digest, counts)
 
-    def hold(self, unit: Unit, compiled: Compiled, before: Program | None) -> None:
+    def hold(self, unit: Unit, program: Program, change: Delta | None, before: Program | None) -> None:
         """Refuse a change that takes a list over its quota, or further over it.
 
         Raises TooLarge.
@@ -60,19 +60,20 @@ class Usage:
         A list that is over it already, because the quota was made smaller, may change as long as it does not grow.
 
         `before` is the domain's program without this change; it is asked for where a quota of flow entries is set.
+        `change` leads to `program` from the one compiled last.
         """
         for tenant in sorted(unit.changed_lists - unit.reverted_lists):
             quota = unit.tenants.quota(tenant)
             if quota.flows is quota.rules is None:  # nearly always, and then the tenant need not be read as a whole
                 continue
             record = unit.tenants.get(tenant)
-            if record.domain != compiled.program.domain:
+            if record.domain != program.domain:
                 continue
             acl = unit.acls.current(tenant).acl
             if record.quota.rules is not None:
                 _hold_rules(unit, tenant, len(acl.rules), record.quota.rules)
             if record.quota.flows is not None:
-                flows = self.after(compiled).get(record.number, 0)
+                flows = self.after(program, change).get(record.number, 0)
                 was = self.of(before).get(record.number, 0) if before is not None else 0
                 if flows > max(record.quota.flows, was):
                     raise _over(tenant, acl, flows, record.quota.flows)

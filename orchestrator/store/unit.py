@@ -8,9 +8,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TypeVar
 
-from orchestrator.store.acls.endpointgroups import EndpointGroups
 from orchestrator.store.acls.expiry import Expiry
-from orchestrator.store.acls.groups import Groups
+from orchestrator.store.acls.groups import EndpointGroups, Groups
 from orchestrator.store.acls.lists import Acls
 from orchestrator.store.acls.waivers import Waivers
 from orchestrator.store.audit import Audit

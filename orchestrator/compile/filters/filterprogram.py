@@ -10,7 +10,7 @@ from orchestrator.compile.filters.filterrows import CLOSED, FILTERS, filter_row
 from orchestrator.compile.filters.flowcache import flow_cache
 from orchestrator.compile.filters.iptables import FORWARD, iptables_chains
 from orchestrator.compile.filters.queuerows import queue_objects
-from orchestrator.compile.nftables import nftables_objects
+from orchestrator.compile.nftables.script import nftables_objects
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Policy, ReturnTraffic

@@ -48,7 +48,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from orchestrator.compile.lists.levels import turns
-from orchestrator.compile.nftables.space import AXES, Axis, Bits, Rows, Space
+from orchestrator.compile.nftables.space import AXES, Axis, Bits, Rows, Shape, Space
 
 
 class Wave(NamedTuple):
@@ -101,16 +101,6 @@ _WORTH = 0.9
 """A cut that leaves more than this share of the rows in one part is not worth a look-up."""
 _REPLICATION = 2.0
 """Copies a row that a cut makes before splitting is tried instead."""
-
-
-class Shape(NamedTuple):
-    """The bits that a table matches: prefix lengths, ports or ICMP, TCP flags."""
-
-    source: int
-    destination: int
-    source_port: bool
-    destination_port: bool
-    flags: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

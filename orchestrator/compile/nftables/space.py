@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -98,3 +99,13 @@ class Space:
 
 _MOST_TELLING_FIRST = (Axis.SOURCE, Axis.DESTINATION, Axis.DESTINATION_PORTS, Axis.SOURCE_PORTS, Axis.PROTOCOL)
 """Two rows are mostly apart in their addresses."""
+
+
+class Shape(NamedTuple):
+    """The bits that a table matches: prefix lengths, ports or ICMP, TCP flags."""
+
+    source: int
+    destination: int
+    source_port: bool
+    destination_port: bool
+    flags: int

@@ -6,8 +6,7 @@ With `first` they ask for the packet that opened the connection, which the kerne
 from __future__ import annotations
 
 from orchestrator.compile.filters.filterlists import Line
-from orchestrator.compile.nftables.plan import Shape
-from orchestrator.compile.nftables.space import Axis
+from orchestrator.compile.nftables.space import Axis, Shape
 from orchestrator.policy.addresses import Family, format_address
 from orchestrator.policy.ports import HIGHEST_PORT
 

@@ -10,26 +10,29 @@ readers put the outer place in front of it (``rules[3].source_ports``).
 
     givennames.py    ids and names, and which are refused
     rule.py          one line of a list
-    addressgroups.py named address sets, and what rules that name them stand for
-    acl.py           a list
-    policy.py        a security domain
+    acl.py           named address sets, lists, and the security domain of the tenants that have them
     packet.py        what is decided about
 """
 
 from __future__ import annotations
 
-from orchestrator.policy.model.acl import Acl, trusted_acl
-from orchestrator.policy.model.addressgroups import AddressGroup, families, members, resolve, spans_of
-from orchestrator.policy.model.givennames import RETURN_RULE_ID, GroupName, RuleId, TenantId, check_name
-from orchestrator.policy.model.packet import Packet
-from orchestrator.policy.model.policy import (
+from orchestrator.policy.model.acl import (
     HIGHEST_PATH_MTU_RATE,
     PATH_MTU_RATE,
+    Acl,
+    AddressGroup,
     Endpoint,
     Policy,
     ReturnTraffic,
     Tenant,
+    families,
+    members,
+    resolve,
+    spans_of,
+    trusted_acl,
 )
+from orchestrator.policy.model.givennames import RETURN_RULE_ID, GroupName, RuleId, TenantId, check_name
+from orchestrator.policy.model.packet import Packet
 from orchestrator.policy.model.rule import SIDES, Action, Direction, Rule, with_sides
 
 __all__ = [

@@ -39,10 +39,9 @@ Which packets there are
 
 Read in this order:
 
-    box.py        boxes and their arithmetic; a packet of a box that nothing rules out; many boxes as few;
-                  what stands for large sets where boxes are compared by the thousand
+    box.py        boxes and their arithmetic; packets to show for a box, and which packets there are; many boxes
+                  as few; what stands for large sets where boxes are compared by the thousand
     rules.py      rules as boxes
-    witness.py    packets to show for a box, and which packets there are
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ from orchestrator.policy.space.box import (
     find_uncovered,
     full_set,
     merge_boxes,
+    possible,
     remaining,
     search,
 )
 from orchestrator.policy.space.rules import boxes_of, side
-from orchestrator.policy.space.witness import possible
 
 __all__ = [
     "ALL_ADDRESSES",

@@ -25,8 +25,8 @@ from orchestrator.store.acls import replace as aclreplace
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.acls.cache import CachedAcl
 from orchestrator.store.acls.edits import VersionEdits
-from orchestrator.store.acls.endpointgroups import EndpointGroups
 from orchestrator.store.acls.grouprows import GroupChange
+from orchestrator.store.acls.groups import EndpointGroups
 from orchestrator.store.acls.steps import AclSteps, check_in_time, defaults_of, is_over
 from orchestrator.store.prefixrows import owned_prefixes
 from orchestrator.store.records import (
