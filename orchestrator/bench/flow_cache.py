@@ -21,7 +21,7 @@ from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import TRAFFIC_RULES, Listed
 from orchestrator.bench.traffic.site import serve_line
 from orchestrator.compile.filters.flowcache import flow_cache
-from orchestrator.enforce.drivers.bpf.front import NO_STAMP
+from orchestrator.enforce.drivers.bpf.cachefront import NO_STAMP
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.bpf.layout import FlowSet
 from orchestrator.errors import Drifted, Refused

@@ -21,8 +21,8 @@ from orchestrator.compile.filters.cacherows import CLASSIFIER
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.nftables.served import REHOME
 from orchestrator.enforce.agent import AgentSettings, run_agent
+from orchestrator.enforce.drivers.bpf.cachefront import BpfFront
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
-from orchestrator.enforce.drivers.bpf.front import BpfFront
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.filters.front import Fronted
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver

@@ -17,8 +17,8 @@ from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Stamp
 from orchestrator.enforce.drivers.bpf import kernel
+from orchestrator.enforce.drivers.bpf.cachefront import Around, BpfFront, look_around
 from orchestrator.enforce.drivers.bpf.fake import FakeKernel
-from orchestrator.enforce.drivers.bpf.front import Around, BpfFront, look_around
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.bpf.layout import FlowSet
 from orchestrator.enforce.drivers.filters.front import Fronted

@@ -13,7 +13,7 @@ from compiled_cache import every_rule, in_words
 from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.driver import Stamp
-from orchestrator.enforce.drivers.bpf.front import NO_STAMP, BpfFront
+from orchestrator.enforce.drivers.bpf.cachefront import NO_STAMP, BpfFront
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
 from orchestrator.enforce.drivers.filters.front import Fronted

@@ -21,7 +21,7 @@ from orchestrator.bench.classifiers.recursive import Recursive
 from orchestrator.bench.classifiers.tuplespace import Masked, TupleSpace
 from orchestrator.compile.filters.cacherows import CacheRow
 from orchestrator.enforce.drivers.bpf import classifier, classifierlayout, libbpf
-from orchestrator.enforce.drivers.bpf.front import NO_STAMP
+from orchestrator.enforce.drivers.bpf.cachefront import NO_STAMP
 from orchestrator.enforce.drivers.bpf.layout import FlowSet
 from orchestrator.errors import Missing
 

@@ -24,8 +24,8 @@ from orchestrator.bench.traffic.site import serve_line
 from orchestrator.compile.filters.cacherows import CacheRow
 from orchestrator.compile.filters.filterlists import operator_list, tenant_lists
 from orchestrator.compile.servers.generalrows import general_rows
+from orchestrator.enforce.drivers.bpf.cachefront import NO_STAMP
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
-from orchestrator.enforce.drivers.bpf.front import NO_STAMP
 from orchestrator.enforce.drivers.bpf.layout import FlowSet
 from orchestrator.errors import Drifted, Missing, Refused
 from orchestrator.lab.layout import Layout

@@ -6,7 +6,7 @@ It runs before the kernel's IP stack.
     libbpf.py   the few calls of libbpf that are needed, by ctypes
     layout.py   rows of a cache as the bytes of a map, and back
     kernel.py   the program in the kernel: found or loaded, attached, given a set of rows, read, its counters
-    front.py    the cache as the agent's loop sees it, and other deciders on the machine that it would bypass
+    cachefront.py  the cache as the agent's loop sees it, and other deciders on the machine that it would bypass
     fake.py     the same in memory, for tests
 
 docs/flow-cache.md has the design, what it leaves to the slow path, and what it costs.

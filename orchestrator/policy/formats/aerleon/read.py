@@ -25,8 +25,8 @@ from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.aerleon.library import Term
-from orchestrator.policy.formats.aerleon.services import services_of
 from orchestrator.policy.formats.aerleon.source import TermLines, filters_of
+from orchestrator.policy.formats.aerleon.terms import services_of
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marker_in, plain
 from orchestrator.policy.formats.lists import Chosen, choose, refuse_two_for_one
 from orchestrator.policy.formats.portnames import prefix_spans

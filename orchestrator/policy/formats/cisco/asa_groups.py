@@ -16,7 +16,7 @@ from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.cisco.accesslist import Config
-from orchestrator.policy.formats.cisco.fields import PORT_OPERATORS, PROTOCOLS, Words, port_spans
+from orchestrator.policy.formats.cisco.fieldwords import PORT_OPERATORS, PROTOCOLS, Words, port_spans
 from orchestrator.policy.formats.cisco.groups import address_range, members
 from orchestrator.policy.formats.portnames import (
     CISCO_ICMP,

@@ -22,7 +22,7 @@ from orchestrator.policy.formats.assemble import Clause, Doubt, marker_in
 from orchestrator.policy.formats.axes import HIDDEN_FRAGMENTS, Axes, boxes_of_axes
 from orchestrator.policy.formats.cisco import groups as object_groups
 from orchestrator.policy.formats.cisco.accesslist import Entry, Groups, Kind
-from orchestrator.policy.formats.cisco.fields import (
+from orchestrator.policy.formats.cisco.fieldwords import (
     Words,
     address,
     addresses,

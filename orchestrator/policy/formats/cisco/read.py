@@ -18,7 +18,7 @@ from orchestrator.policy.formats.cisco import asa_entry
 from orchestrator.policy.formats.cisco.accesslist import AccessList, AsaList, Config, Kind
 from orchestrator.policy.formats.cisco.config import parse
 from orchestrator.policy.formats.cisco.entry import clause_of
-from orchestrator.policy.formats.cisco.fields import GIVE_THE_CONFIGURATION
+from orchestrator.policy.formats.cisco.fieldwords import GIVE_THE_CONFIGURATION
 from orchestrator.policy.formats.cisco.write import FRAGMENTS_MARKER
 from orchestrator.policy.formats.cisco.writing import NAMES, default_marker
 from orchestrator.policy.formats.lists import Chosen, choose, name_and_direction, refuse_two_for_one

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Doubt, shown
-from orchestrator.policy.formats.iptables.matches import read_line
+from orchestrator.policy.formats.iptables.quoting import words_of
+from orchestrator.policy.formats.iptables.ruleline import read_line
 from orchestrator.policy.formats.iptables.whole import for_whole_packets
-from orchestrator.policy.formats.iptables.words import words_of
 from orchestrator.policy.formats.results import NOT_SAID, Interfaces, Notes
 from orchestrator.policy.formats.tables import NOT_GIVEN, Chain, Line
 

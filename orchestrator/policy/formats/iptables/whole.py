@@ -6,7 +6,7 @@ later fragment": together these two lines say it.
 
 from __future__ import annotations
 
-from orchestrator.policy.formats.iptables.words import Quoted
+from orchestrator.policy.formats.iptables.quoting import Quoted
 
 UNFRAGMENTED = ("-m", "ipv6header", "!", "--header", "ipv6-frag", "--soft")
 FIRST_FRAGMENT = ("-m", "frag", "--fragfirst")

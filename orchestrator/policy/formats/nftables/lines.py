@@ -19,7 +19,6 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Doubt, marker_in, plain, shown
 from orchestrator.policy.formats.draft import Draft, boxes_of_draft
 from orchestrator.policy.formats.nftables.document import RawChain, RawRule, TableKey, single
-from orchestrator.policy.formats.nftables.fields import field_of, narrow_field, universe_of
 from orchestrator.policy.formats.nftables.matches import (
     STATES,
     combinations,
@@ -28,6 +27,7 @@ from orchestrator.policy.formats.nftables.matches import (
     narrow_states,
     read_match,
 )
+from orchestrator.policy.formats.nftables.matchfields import field_of, narrow_field, universe_of
 from orchestrator.policy.formats.nftables.values import Scope, value_of
 from orchestrator.policy.formats.results import NOT_SAID, Interfaces
 from orchestrator.policy.formats.tables import LOGGING, PASSING, UNCLEAR, Line, Match

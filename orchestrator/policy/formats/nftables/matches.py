@@ -17,7 +17,7 @@ from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.draft import Draft
 from orchestrator.policy.formats.json_text import quote_value
 from orchestrator.policy.formats.nftables.document import TableKey, single
-from orchestrator.policy.formats.nftables.fields import (
+from orchestrator.policy.formats.nftables.matchfields import (
     TRANSPORT,
     VERSION,
     Field,

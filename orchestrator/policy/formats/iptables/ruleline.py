@@ -11,7 +11,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Doubt, marker_in, plain
 from orchestrator.policy.formats.draft import Draft, boxes_of_draft
 from orchestrator.policy.formats.iptables.options import OPTIONS, STATES, Option, is_known_module, load_module
-from orchestrator.policy.formats.iptables.words import Quoted
+from orchestrator.policy.formats.iptables.quoting import Quoted
 from orchestrator.policy.formats.results import Interfaces
 from orchestrator.policy.formats.tables import PASSING, UNCLEAR, Line, Match
 
