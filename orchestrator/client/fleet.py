@@ -12,6 +12,7 @@ from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, json_of
 from orchestrator.errors import NotFound
 from orchestrator.policy.addresses import parse_address
+from orchestrator.policy.fields import CARRIED, FRAGMENTS
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import parse_protocol
 from orchestrator.scaling.capacity import Measured
@@ -107,8 +108,8 @@ def _packet(body: Json) -> Packet:
     family, source = parse_address(body["source"])
     _, destination = parse_address(body["destination"])
     protocol = body["protocol"] if isinstance(body["protocol"], int) else parse_protocol(body["protocol"])
-    numbers = ("source_port", "destination_port", "icmp_type", "icmp_code", "tcp_flags", "later_fragment")
-    return Packet(family, source, destination, protocol, **{name: body[name] for name in numbers})
+    further = {each.name: body[each.name] for each in (*CARRIED, FRAGMENTS)}
+    return Packet(family, source, destination, protocol, **further)
 
 
 class FirewallCalls:

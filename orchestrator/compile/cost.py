@@ -191,15 +191,15 @@ def shapes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint64]:
     Such entries look at the same bits of a packet.
     """
     row = rules.take(masked.atom)
-    icmp_type, icmp_code = row.icmp_type >= 0, row.icmp_code >= 0
+    kinds, codes = (column >= 0 for column in row.icmp)
     fragments = np.where(row.frag == FRAG_NOT_LATER, 2, np.where(row.frag == FRAG_LATER, 3, 0))
     fields = (
         ((row.family == 6) & (row.src_len | row.dst_len != 0), 1),  # else both versions look at the same bits
         (row.src_len, 8),
         (row.dst_len, 8),
         (row.protocol >= 0, 1),
-        (np.where(icmp_type, 0xFFFF, masked.sp_mask), 16),  # the switch keeps ICMP types where it keeps ports
-        (np.where(icmp_code, 0xFFFF, masked.dp_mask), 16),
+        (np.where(kinds, 0xFFFF, masked.sp_mask), 16),  # the switch keeps ICMP types where it keeps ports
+        (np.where(codes, 0xFFFF, masked.dp_mask), 16),
         (row.flags_mask, 8),
         (fragments, 2),
     )

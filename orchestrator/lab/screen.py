@@ -21,6 +21,7 @@ from orchestrator.lab.layout import DEFAULT_PREFIX
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.trials import Report, Trial, Ways
 from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.fields import slot_values
 from orchestrator.policy.model import RETURN_RULE_ID, Packet, Policy, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol
@@ -33,7 +34,7 @@ def packet_words(packet: Packet) -> str:
     if packet.later_fragment:
         return f"{name}, later fragment"
     if packet.protocol in (ICMP, ICMPV6):
-        return f"{name} {packet.icmp_type}/{packet.icmp_code}"
+        return "{} {}/{}".format(name, *slot_values(packet))
     if packet.protocol not in WITH_PORTS:
         return name
     words = f"{name} {packet.destination_port}"
@@ -54,8 +55,8 @@ def rule_words(rule: Rule) -> str:
     """A rule in short: ``permit tcp any -> 198.51.100.10 80,443``."""
     parts = [rule.action.value, "ip" if rule.protocol is None else format_protocol(rule.protocol)]
     parts += [_side(rule.source, rule.source_ports), "->", _side(rule.destination, rule.destination_ports)]
-    if rule.icmp_type is not None:
-        parts.append(str(rule.icmp_type) if rule.icmp_code is None else f"{rule.icmp_type}/{rule.icmp_code}")
+    if rule.icmp:
+        parts.append("/".join(map(str, rule.icmp)))
     if rule.established:
         parts.append("established")
     if rule.tcp_flags is not None:

@@ -29,7 +29,7 @@ from types import MappingProxyType
 
 from orchestrator.errors import BadPolicy
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.fields import OWN_ICMP
+from orchestrator.policy.fields import OWN_ICMP, slot_values
 from orchestrator.policy.model import Action, Direction, Packet, Policy, Rule
 from orchestrator.policy.oracle import Decision, Step, first_match, matches, owner
 from orchestrator.policy.ports import EVERY_PORT
@@ -168,8 +168,9 @@ def opening(packet: Packet) -> Packet | None:
         opens = packet.tcp_flags & (SYN | RST | ACK | FIN) == SYN
         return replace(packet, tcp_flags=SYN) if opens else None
     if packet.protocol in OWN_ICMP.values():
-        asks = packet.protocol == OWN_ICMP[packet.family] and packet.icmp_type in _REPLY_TO[packet.family]
-        return packet if asks and packet.icmp_code == 0 else None
+        kind, code = slot_values(packet)
+        asks = packet.protocol == OWN_ICMP[packet.family] and kind in _REPLY_TO[packet.family]
+        return packet if asks and code == 0 else None
     return packet if packet.protocol == UDP else replace(packet, source_port=0, destination_port=0)
 
 

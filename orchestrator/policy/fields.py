@@ -159,6 +159,9 @@ CARRIED = tuple(each for each in FIELDS if each.carriers is not None)
 NUMBERS = tuple(each for each in FIELDS if each.kind is Kind.NUMBER)
 """The fields that a rule asks for by one number."""
 
+OF_ICMP = (ICMP_TYPE, ICMP_CODE)
+"""The fields of an ICMP message; a rule, a box and a table of rules have what they ask of both as `icmp`."""
+
 SLOTS = tuple(tuple(each for each in CARRIED if each.slot == slot) for slot in (0, 1))
 """The fields that share each of the two 16-bit words of the upper-layer header: no packet has two of one slot."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.policy.addresses import Addresses
 from orchestrator.policy.endpointnames import reference_text
+from orchestrator.policy.fields import OF_ICMP
 from orchestrator.policy.model import Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import format_protocol
@@ -30,8 +31,8 @@ def side_text(addresses: Addresses, ports: tuple[PortRange, ...]) -> str:
 def more_words(rule: Rule) -> list[str]:
     """Return a rule's other matches and actions as words."""
     words = []
-    if rule.icmp_type is not None:
-        words.append(f"type {rule.icmp_type}" + (f" code {rule.icmp_code}" if rule.icmp_code is not None else ""))
+    if rule.icmp:
+        words.append(" ".join(f"{field.label} {number}" for field, number in zip(OF_ICMP, rule.icmp, strict=False)))
     if rule.established:
         words.append("established")
     if rule.tcp_flags is not None:

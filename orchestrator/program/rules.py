@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 ANY_BYTE = -1
-"""In `protocol`, `icmp_type` and `icmp_code`: every value."""
+"""In `protocol` and both columns of `icmp`: every value."""
 
 FRAG_ANY, FRAG_NOT_LATER, FRAG_LATER = 0, 1, 2
 """What an atom asks of fragments: nothing; that the transport header is there; later fragments only."""
@@ -61,6 +61,11 @@ class RuleTable:
 
     def __len__(self) -> int:
         return len(self.order)
+
+    @property
+    def icmp(self) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
+        """The ICMP types and codes that atoms ask for; ANY_BYTE: every one."""
+        return self.icmp_type, self.icmp_code
 
     def columns(self) -> dict[str, Column]:
         """Every column by its name, in declared order."""

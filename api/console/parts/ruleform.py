@@ -15,12 +15,14 @@ from api.console.parts.rules import NO_ADDRESS
 from api.console.parts.timefield import TimeField
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.endpointnames import reference_text, with_references
+from orchestrator.policy.fields import OF_ICMP
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Acl, Rule
 
 _PROTOCOLS = ("any", "tcp", "udp", "icmp", "icmpv6", "sctp", "esp", "gre")
 _WITH_PORTS = ("tcp", "udp", "sctp")
 _ICMP = ("icmp", "icmpv6")
+_OF_ICMP = tuple(field.attribute for field in OF_ICMP)
 LABELS = {
     "id": "Name",
     "action": "Action",
@@ -30,8 +32,7 @@ LABELS = {
     "destination": "Destination",
     "source_ports": "Source ports",
     "destination_ports": "Destination ports",
-    "icmp_type": "ICMP type",
-    "icmp_code": "ICMP code",
+    **{field.attribute: f"ICMP {field.label}" for field in OF_ICMP},
     "established": "Only established",
     "fragments": "Later fragments only",
     "description": "Description",
@@ -122,8 +123,8 @@ class _Form:
                 ).classes("grow")
                 self._text(f"{side}_ports", LABELS[f"{side}_ports"], default="any").classes("w-56")
         with ui.row().classes("w-full gap-4 items-start no-wrap"):
-            self._text("icmp_type", "ICMP type").classes("w-32")
-            self._text("icmp_code", "ICMP code").classes("w-32")
+            for asked in _OF_ICMP:
+                self._text(asked, LABELS[asked]).classes("w-32")
             self._text("owner", "Owner").classes("grow")
             self._ends = TimeField("Ends", self._end, self._zone, place="expires", may_be_empty=True)
             self._fields["expires"] = self._ends.input
@@ -167,7 +168,7 @@ class _Form:
             has_ports = protocol in _WITH_PORTS or self._fields[name].value not in ("any", "")
             self._fields[name].set_enabled(has_ports)
             self._fields[name].props(f'hint="{_HELP[name] if has_ports else _NO_PORTS}"')
-        for name in ("icmp_type", "icmp_code"):
+        for name in _OF_ICMP:
             self._fields[name].set_visibility(protocol in _ICMP or bool(self._fields[name].value))
         self._fields["established"].set_enabled(protocol == "tcp")
 
@@ -210,7 +211,7 @@ class _Form:
                     raise BadInput(NO_ADDRESS, place=name)
                 if parts not in ([], ["any"]):
                     document[name] = parts
-            elif name in ("icmp_type", "icmp_code"):
+            elif name in _OF_ICMP:
                 if value:
                     document[name] = int(value) if value.strip().isdigit() else value
             elif name == "expires":

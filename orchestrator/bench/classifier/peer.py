@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from orchestrator.classify.packets import Packets
 from orchestrator.errors import Missing
-from orchestrator.policy.space import ALL_BYTES, Box
+from orchestrator.policy.fields import BITS_AXES, PROTOCOL
+from orchestrator.policy.space import ALL_BYTES, Box, full_set
 from orchestrator.policy.spans import Span
 
 EAL = ("--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "--force-max-simd-bitwidth=512")
@@ -115,7 +116,8 @@ def running(
 
 def five_fields(box: Box) -> Box:
     """A box without what rte_acl is not asked about: flags, ICMP types and codes, fragments."""
-    return box._replace(icmp_types=ALL_BYTES, icmp_codes=ALL_BYTES, tcp_flags=ALL_BYTES, fragments=3)
+    every: dict[str, Any] = {each.axis: full_set(each, box.family) for each in BITS_AXES if each is not PROTOCOL}
+    return box._replace(**every)
 
 
 def _lines(boxes: Sequence[Box]) -> npt.NDArray[Any]:

@@ -133,8 +133,7 @@ def rows_of(box: Box, verdict: Verdict, counts: tuple[int, ...]) -> Iterator[Cac
     if not box.fragments & WHOLE:
         return
     own_icmp = box.protocols == 1 << OWN_ICMP[box.family]
-    first = _bit_spans(box.icmp_types) if own_icmp else box.source_ports
-    second = _bit_spans(box.icmp_codes) if own_icmp else box.destination_ports
+    first, second = map(_bit_spans, box.icmp) if own_icmp else (box.source_ports, box.destination_ports)
     protocols = box.protocols
     if box.family is Family.IPV6:
         protocols |= 1 << IPV6_FRAGMENT  # which no whole packet has, so that what is everything stays one span

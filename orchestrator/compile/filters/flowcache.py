@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.cacherows import CacheRow, Verdict, rows_of
@@ -28,6 +29,7 @@ from orchestrator.placement.hoist import Form, NotTheSame, Stays, hoist, parts
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import OF_ICMP
 from orchestrator.policy.formats.express import ESTABLISHED_SET
 from orchestrator.policy.model import RETURN_RULE_ID, Action, Direction, Policy, Tenant, TenantId
 from orchestrator.policy.oracle import PATH_MTU_RULES
@@ -275,6 +277,9 @@ def _hoist_rule(rows: RuleList, name: LiftedRule) -> list[Box] | Stays:
     return own
 
 
+_EVERY_ICMP: Mapping[str, Any] = {field.axis: ALL_BYTES for field in OF_ICMP}
+
+
 def _turn_box(box: Box) -> Iterator[Box]:
     """Yield the replies to a box's packets: established TCP segments, all of UDP and SCTP."""
     for protocol in (TCP, UDP, SCTP):
@@ -282,13 +287,12 @@ def _turn_box(box: Box) -> Iterator[Box]:
             yield box._replace(
                 fragments=WHOLE,
                 protocols=1 << protocol,
-                icmp_types=ALL_BYTES,
-                icmp_codes=ALL_BYTES,
                 tcp_flags=ESTABLISHED_SET if protocol == TCP else ALL_BYTES,
                 source=box.destination,
                 destination=box.source,
                 source_ports=box.destination_ports,
                 destination_ports=box.source_ports,
+                **_EVERY_ICMP,
             )
 
 

@@ -215,7 +215,7 @@ def _shape_codes(table: RuleTable) -> npt.NDArray[np.uint64]:
     digits: Sequence[tuple[Column, int]] = (
         (table.family == 6, 2), (table.src_len, 129), (table.dst_len, 129), (table.frag, 3), (table.protocol >= 0, 2),
         (_port_kind(table.sp_lo, table.sp_hi), 18), (_port_kind(table.dp_lo, table.dp_hi), 18),
-        (table.flags_mask, 256), (table.icmp_type >= 0, 2), (table.icmp_code >= 0, 2),
+        (table.flags_mask, 256), *((column >= 0, 2) for column in table.icmp),
     )  # fmt: skip
     code = np.zeros(len(table), np.uint64)
     for digit, radix in digits:

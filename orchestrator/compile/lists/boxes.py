@@ -67,7 +67,7 @@ def _rows_of_kind(box: Box) -> int:
     """Told from what is combined, without combining it: of ports each mask."""
     sides = prod(len(prefixes_of(side, box.family)) for side in (box.source, box.destination))
     ports = prod(sum(map(_masks, ranges)) for ranges in (box.source_ports, box.destination_ports))
-    past = prod(map(_choices, (box.icmp_types, box.icmp_codes))) * max(len(flag_matches_of(box.tcp_flags)), 1)
+    past = prod(map(_choices, box.icmp)) * max(len(flag_matches_of(box.tcp_flags)), 1)
     return len(_protocols(box)) * sides * ports * past
 
 
@@ -101,7 +101,7 @@ def _one_kind(box: Box) -> Iterator[Box]:
 def _rows(box: Box) -> Iterator[_Row]:
     sides = [[_side(prefix) for prefix in prefixes_of(side, box.family)] for side in (box.source, box.destination)]
     ports = list(product(box.source_ports, box.destination_ports))
-    icmp = list(product(_members(box.icmp_types), _members(box.icmp_codes)))
+    icmp = list(product(*map(_members, box.icmp)))
     flags = [(match.value, match.mask) for match in flag_matches_of(box.tcp_flags)] or [(0, 0)]
     for protocol in _protocols(box):
         fragments = _fragments(box, protocol)
@@ -135,7 +135,7 @@ def _fragments(box: Box, protocol: int) -> int:
     """
     if box.fragments == LATER:
         return FRAG_LATER
-    looks_at = (box.source_ports, box.destination_ports, box.tcp_flags, box.icmp_types, box.icmp_codes)
+    looks_at = (box.source_ports, box.destination_ports, box.tcp_flags, *box.icmp)
     past_the_header = looks_at != (ALL_PORTS, ALL_PORTS, ALL_BYTES, ALL_BYTES, ALL_BYTES)
     if past_the_header or (box.fragments == WHOLE and (box.family is Family.IPV4 or protocol == ANY_BYTE)):
         return FRAG_NOT_LATER

@@ -233,8 +233,7 @@ def _layout_codes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint3
         (_how(masked.sp_mask, _ALL_16), 3),
         (_how(masked.dp_mask, _ALL_16), 3),
         (rules.flags_mask != 0, 2),
-        (rules.icmp_type >= 0, 2),
-        (rules.icmp_code >= 0, 2),
+        *((column >= 0, 2) for column in rules.icmp),
     )
     code = np.zeros(len(rules), np.uint32)
     for digit, radix in digits:
@@ -269,7 +268,7 @@ def _parts(rules: RuleTable, masked: MaskedRules, register: Field | None, rows: 
         for field, (value, mask) in zip(PORT_FIELDS[protocol], ports, strict=True):
             parts += _masked_field(field, value[rows], mask[rows], _ALL_16)
         parts += _masked_field(oxm.TCP_FLAGS, rules.flags_value[rows], rules.flags_mask[rows], _ALL_16)
-    for field, column in zip(ICMP_FIELDS.get(protocol, ()), (rules.icmp_type, rules.icmp_code), strict=False):
+    for field, column in zip(ICMP_FIELDS.get(protocol, ()), rules.icmp, strict=False):
         if column[first] >= 0:
             parts.append(_Part(field, (column[rows],)))
     if register is not None:

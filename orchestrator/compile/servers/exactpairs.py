@@ -143,7 +143,9 @@ def pairs_of_kind(rules: RuleTable, kind: PairSet) -> Bits:
     bits = kind.family.bits
     found: Bits = (rules.family == kind.family.value) & (rules.action == PERMIT)
     found &= (rules.src_len == bits) & (rules.dst_len == bits) & (rules.flags_mask == 0)
-    found &= (rules.sp_lo == 0) & (rules.sp_hi == HIGHEST_PORT) & (rules.icmp_type < 0) & (rules.icmp_code < 0)
+    found &= (rules.sp_lo == 0) & (rules.sp_hi == HIGHEST_PORT)
+    for column in rules.icmp:
+        found &= column < 0
     if kind.names_service:
         found &= np.isin(rules.protocol, sorted(WITH_PORTS)) & (rules.dp_lo == rules.dp_hi)
         found &= rules.frag == FRAG_NOT_LATER

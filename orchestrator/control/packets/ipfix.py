@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import slot_values
 from orchestrator.policy.model import Action, Direction
 from orchestrator.policy.protocols import ICMP, ICMPV6
 from orchestrator.store.packetlog import LoggedPacket
@@ -90,6 +91,7 @@ def _record(domain: str, record: LoggedPacket) -> bytes:
     packet = record.packet
     size = packet.family.bits // 8
     pinged = packet.protocol == (ICMP if packet.family is Family.IPV4 else ICMPV6)
+    kind, code = slot_values(packet)
     fixed = struct.pack(
         "!QBBQBHHHH",
         int(record.time.timestamp() * 1000),
@@ -100,7 +102,7 @@ def _record(domain: str, record: LoggedPacket) -> bytes:
         packet.tcp_flags,
         packet.source_port,
         packet.destination_port,
-        packet.icmp_type << 8 | packet.icmp_code if pinged else 0,
+        kind << 8 | code if pinged else 0,
     )
     addresses = packet.source.to_bytes(size, "big") + packet.destination.to_bytes(size, "big")
     return fixed + addresses + b"".join(map(_text, (record.rule, record.tenant or "", f"{domain}/{record.host}")))

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import FRAGMENTS, ICMP_CODE, ICMP_TYPE
 from orchestrator.policy.formats.express import NO_PACKETS
 from orchestrator.policy.protocols import IPV6_FRAGMENT
 from orchestrator.policy.space import LATER, WHOLE, Box, everything
@@ -19,6 +20,13 @@ from orchestrator.policy.spans import Spans
 
 Axes: TypeAlias = dict[str, int | Spans]
 """What is narrowed so far: the set for each axis of a Box, by the axis' name."""
+
+
+def icmp_axes(kind: int, code: int | None = None) -> Axes:
+    """Return the axes of a line that asks for an ICMP type, and for a code if one is given."""
+    axes: Axes = {FRAGMENTS.axis: WHOLE, ICMP_TYPE.axis: 1 << kind}
+    return axes if code is None else {**axes, ICMP_CODE.axis: 1 << code}
+
 
 HIDDEN_FRAGMENTS = "later fragments of IPv6 packets do not show their protocol"
 

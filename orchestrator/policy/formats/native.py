@@ -29,6 +29,7 @@ import orjson
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy import _rules
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
+from orchestrator.policy.fields import OF_ICMP
 from orchestrator.policy.formats.json_text import quote_value
 from orchestrator.policy.formats.native_values import (
     CACHED_TEXTS,
@@ -209,8 +210,7 @@ _RULE_READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
         "destination": some_addresses,
         "source_ports": some_ports,
         "destination_ports": some_ports,
-        "icmp_type": a_number,
-        "icmp_code": a_number,
+        **{field.attribute: a_number for field in OF_ICMP},
         "established": a_truth,
         "tcp_flags": some_flags,
         "fragments": a_truth,
@@ -285,10 +285,8 @@ def group_to_json(group: AddressGroup) -> dict[str, object]:
 
 
 def _add_transport(rule: Rule, body: dict[str, object]) -> None:
-    if rule.icmp_type is not None:
-        body["icmp_type"] = rule.icmp_type
-    if rule.icmp_code is not None:
-        body["icmp_code"] = rule.icmp_code
+    for field, number in zip(OF_ICMP, rule.icmp, strict=False):
+        body[field.attribute] = number
     if rule.established:
         body["established"] = True
     if rule.tcp_flags is not None:

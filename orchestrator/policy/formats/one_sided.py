@@ -128,8 +128,9 @@ def services_of(box: Box, ported: Collection[int]) -> Iterator[Service]:
 
 
 def _kinds(box: Box) -> Iterator[tuple[int | None, int | None]]:
-    codes: list[int | None] = [None] if box.icmp_codes == ALL_BYTES else _members(box.icmp_codes)
-    kinds = [None] if box.icmp_types == ALL_BYTES and codes == [None] else _members(box.icmp_types)
+    all_kinds, all_codes = box.icmp
+    codes: list[int | None] = [None] if all_codes == ALL_BYTES else _members(all_codes)
+    kinds = [None] if all_kinds == ALL_BYTES and codes == [None] else _members(all_kinds)
     return itertools.product(kinds, codes)
 
 

@@ -7,12 +7,13 @@ the part that cannot be said, so that what is written never permits a packet tha
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import OF_ICMP
 from orchestrator.policy.formats.express import NO_PACKETS
 from orchestrator.policy.formats.results import Effect, Loss, Notes
 from orchestrator.policy.model import Acl, Action, Direction, Rule
@@ -54,9 +55,12 @@ def without_flags(rule: Rule) -> Rule:
     return replace(rule, tcp_flags=None, established=False)
 
 
+_EVERY_MESSAGE: Mapping[str, Any] = {field.attribute: field.every for field in OF_ICMP}
+
+
 def without_icmp_type(rule: Rule) -> Rule:
     """The rule for ICMP messages of any type."""
-    return replace(rule, icmp_type=None, icmp_code=None)
+    return replace(rule, **_EVERY_MESSAGE)
 
 
 WHOLE_PACKETS = Limit(

@@ -107,6 +107,11 @@ class Rule:
         return bool(_OF_HEADERS(self) != _EVERY)
 
     @property
+    def icmp(self) -> tuple[int, ...]:
+        """The ICMP type and code asked for: none, the type alone, or both."""
+        return tuple(asked for asked in (self.icmp_type, self.icmp_code) if asked is not None)
+
+    @property
     def flag_matches(self) -> tuple[FlagMatch, ...]:
         """The rule's TCP flag matches, disjoint alternatives; empty matches all."""
         if self.established:

@@ -46,6 +46,11 @@ class Box(NamedTuple):
     destination_ports: Spans = ALL_PORTS
 
     @property
+    def icmp(self) -> tuple[int, int]:
+        """The sets of ICMP types and codes."""
+        return self.icmp_types, self.icmp_codes
+
+    @property
     def sets(self) -> tuple[Any, ...]:
         """The set on each axis (bits or spans), in the order of `FIELDS`."""
         return self[1:]

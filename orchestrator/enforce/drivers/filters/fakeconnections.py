@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from orchestrator.compile.filters.filtertracking import CONFIRMED
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.connections import ACK, FIN, RST, SYN, Ends, ends_of
+from orchestrator.policy.fields import slot_values
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP
 
@@ -65,7 +66,8 @@ class Seen:
             return -1
         if name in ("mark", "status"):
             return self.label.mark if name == "mark" else CONFIRMED * self.label.is_confirmed
-        kind = first.icmp_type << 8 | first.icmp_code if first.protocol in (ICMP, ICMPV6) else first.destination_port
+        upper, lower = slot_values(first)
+        kind = upper << 8 | lower if first.protocol in (ICMP, ICMPV6) else first.destination_port
         ports = first.protocol in (TCP, UDP)
         ip = "ip" if first.family is Family.IPV4 else "ip6"
         return {
@@ -175,7 +177,9 @@ def _follow(known: _Known, packet: Packet) -> Seen:
     """Return the look-up of a known connection's packet, and update the connection."""
     reply, flags = _is_reply(known, packet), packet.tcp_flags
     icmp = packet.protocol in (ICMP, ICMPV6)
-    if (icmp and packet.icmp_code != known.first.icmp_code) or (packet.protocol == TCP and not _fits(known, packet)):
+    if (icmp and slot_values(packet)[1] != slot_values(known.first)[1]) or (
+        packet.protocol == TCP and not _fits(known, packet)
+    ):
         return Seen(State.INVALID)
     if packet.protocol == TCP and flags & RST:
         known.closed = frozenset({False, True})

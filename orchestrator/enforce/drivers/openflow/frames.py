@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import slot_values
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
 
@@ -74,9 +75,9 @@ def _upper(packet: Packet, payload: bytes, pseudo: Pseudo) -> bytes:
     if packet.protocol == SCTP:
         return sctp(*ports, payload)
     if packet.protocol == ICMP and packet.family is Family.IPV4:
-        return icmp(packet.icmp_type, packet.icmp_code, bytes(4) + payload)
+        return icmp(*slot_values(packet), bytes(4) + payload)
     if packet.protocol == ICMPV6 and packet.family is Family.IPV6:
-        return icmp(packet.icmp_type, packet.icmp_code, bytes(4) + payload, pseudo)
+        return icmp(*slot_values(packet), bytes(4) + payload, pseudo)
     return payload
 
 

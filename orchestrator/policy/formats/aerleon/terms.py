@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.errors import BadInput
+from orchestrator.policy.fields import ICMP_CODE
 from orchestrator.policy.formats.aerleon.library import Term
 from orchestrator.policy.formats.aerleon.words import ICMP_TYPES, PROTOCOLS
 from orchestrator.policy.formats.axes import Axes
@@ -119,5 +120,5 @@ def _icmp(term: Term, number: int) -> Axes:
         raise BadInput(f"'{unknown[0][:40]}' is not a type of this ICMP")
     axes: Axes = {"icmp_types": sum(1 << names[name] for name in set(term.icmp_types)), "fragments": WHOLE}
     if term.icmp_codes:
-        axes["icmp_codes"] = sum(1 << code for code in set(term.icmp_codes) if 0 <= code <= 255)
+        axes[ICMP_CODE.axis] = sum(1 << code for code in set(term.icmp_codes) if 0 <= code <= 255)
     return axes

@@ -45,10 +45,11 @@ def _ends_within_a_day(rule: Rule) -> bool:
 
 
 def _unsaid_icmp(rule: Rule) -> bool:
-    if rule.icmp_type is None or rule.protocol is None:
+    if not rule.icmp or rule.protocol is None:
         return False
-    name = _KINDS[rule.protocol].get(rule.icmp_type)
-    return name is None or (rule.icmp_code is not None and rule.icmp_code not in ICMP_CODES.get(name, ()))
+    kind, *codes = rule.icmp
+    name = _KINDS[rule.protocol].get(kind)
+    return name is None or not set(codes) <= set(ICMP_CODES.get(name, ()))
 
 
 _LIMITS = (
@@ -109,10 +110,9 @@ class _Writer(ListWriter):
             for key, ports in (("source-port", rule.source_ports), ("destination-port", rule.destination_ports)):
                 if ports != EVERY_PORT:
                     term[key] = self.services.setdefault((rule.protocol, ports), f"S{len(self.services) + 1}")
-            if rule.icmp_type is not None:
-                term["icmp-type"] = _KINDS[rule.protocol][rule.icmp_type]
-            if rule.icmp_code is not None:
-                term["icmp-code"] = rule.icmp_code
+            if rule.icmp:
+                kind, *codes = rule.icmp
+                term |= zip(("icmp-type", "icmp-code"), (_KINDS[rule.protocol][kind], *codes), strict=False)
         if rule.established:
             term["option"] = "tcp-established"
         if rule.expires is not None:

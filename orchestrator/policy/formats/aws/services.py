@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from orchestrator.errors import BadInput
-from orchestrator.policy.formats.axes import Axes
+from orchestrator.policy.formats.axes import Axes, icmp_axes
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.one_sided import Service
 from orchestrator.policy.ports import HIGHEST_PORT
@@ -63,9 +63,7 @@ def axes_of(number: int | None, low: Node | None, high: Node | None) -> Axes:
         if kind is None and code is not None:
             raise BadInput("an ICMP code means nothing without its type")
         if kind is not None:
-            axes |= {"icmp_types": 1 << kind, "fragments": WHOLE}
-        if code is not None:
-            axes["icmp_codes"] = 1 << code
+            axes |= icmp_axes(kind, code)
     return axes
 
 

@@ -43,14 +43,7 @@ _LONGEST_NAME, _LONGEST_DESCRIPTION = 80, 140
 
 
 def _for_any_protocol(rule: Rule) -> Rule:
-    return replace(
-        rule,
-        protocol=None,
-        source_ports=EVERY_PORT,
-        destination_ports=EVERY_PORT,
-        icmp_type=None,
-        icmp_code=None,
-    )
+    return replace(without_icmp_type(rule), protocol=None, source_ports=EVERY_PORT, destination_ports=EVERY_PORT)
 
 
 _LIMITS = (

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, parse_address
-from orchestrator.policy.formats.axes import Axes
+from orchestrator.policy.formats.axes import Axes, icmp_axes
 from orchestrator.policy.formats.cisco.accesslist import Config
 from orchestrator.policy.formats.cisco.fieldwords import PORT_OPERATORS, PROTOCOLS, Words, port_spans
 from orchestrator.policy.formats.cisco.groups import address_range, members
@@ -177,8 +177,7 @@ def icmp(words: Words, number: int) -> Axes:
         return {}
     words.take("an ICMP type")
     kind, code = icmp_kind(word, words.take("a code") if words.peek().isdigit() else None, _ICMP[number])
-    axes: Axes = {"icmp_types": 1 << kind, "fragments": WHOLE}
-    return axes if code is None else {**axes, "icmp_codes": 1 << code}
+    return icmp_axes(kind, code)
 
 
 def protocol(word: str) -> int | None:

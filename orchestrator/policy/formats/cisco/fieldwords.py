@@ -11,7 +11,7 @@ from types import MappingProxyType
 from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
-from orchestrator.policy.formats.axes import Axes
+from orchestrator.policy.formats.axes import Axes, icmp_axes
 from orchestrator.policy.formats.portnames import (
     CISCO_ICMP,
     PORTS,
@@ -186,10 +186,7 @@ def _icmp(words: Words, family: Family, axes: Axes) -> None:
     words.take("an ICMP type")
     code_word = words.take("a code") if word.isdigit() and words.peek().isdigit() else None
     kind, code = icmp_kind(word, code_word, CISCO_ICMP[family])
-    axes["fragments"] = WHOLE
-    axes["icmp_types"] = 1 << kind
-    if code is not None:
-        axes["icmp_codes"] = 1 << code
+    axes |= icmp_axes(kind, code)
 
 
 def tcp_flags(words: Words, *, one_only: bool) -> int | None:

@@ -89,6 +89,4 @@ def port_words(ports: PortRange) -> str:
 
 def icmp_words(rule: Rule) -> str:
     """The type and the code that a rule asks for."""
-    if rule.icmp_type is None:
-        return ""
-    return f" {rule.icmp_type}" if rule.icmp_code is None else f" {rule.icmp_type} {rule.icmp_code}"
+    return "".join(f" {number}" for number in rule.icmp)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
+from orchestrator.policy.fields import ICMP_CODE
 from orchestrator.policy.formats.assemble import plain
 from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.draft import Draft
@@ -168,10 +169,10 @@ def _icmp(draft: Draft, values: list[str], negated: bool) -> None:
         draft.narrow("icmp_types", _bytes_but(1 << kind, negated))
     elif not negated:
         draft.narrow("icmp_types", 1 << kind)
-        draft.narrow("icmp_codes", 1 << code)
+        draft.narrow(ICMP_CODE.axis, 1 << code)
     else:
         other_types: Axes = {"icmp_types": ALL_BYTES & ~(1 << kind)}
-        other_codes: Axes = {"icmp_types": 1 << kind, "icmp_codes": ALL_BYTES & ~(1 << code)}
+        other_codes: Axes = {"icmp_types": 1 << kind, ICMP_CODE.axis: ALL_BYTES & ~(1 << code)}
         draft.either.append((other_types, other_codes))
 
 

@@ -142,10 +142,9 @@ class _Writer(ListWriter):
         elif rule.protocol is not None:
             name = _PROTOCOLS.get(rule.protocol, str(rule.protocol))
             words = ["-p", name, *words]
-            if rule.icmp_type is not None:
-                code = "" if rule.icmp_code is None else f"/{rule.icmp_code}"
+            if rule.icmp:
                 icmp = ("icmp", "--icmp-type") if rule.protocol == ICMP else ("icmp6", "--icmpv6-type")
-                words += ["-m", icmp[0], icmp[1], f"{rule.icmp_type}{code}"]
+                words += ["-m", icmp[0], icmp[1], "/".join(map(str, rule.icmp))]
             elif rule.protocol in WITH_PORTS and (rule.looks_past_the_ip_header or self.family is Family.IPV6):
                 words += ["-m", name]  # which keeps later fragments out, as a rule of ours does in IPv6
         return tuple(words)

@@ -14,7 +14,7 @@ from orchestrator.policy.formats.kubernetes.read import API_VERSION, IDS, KIND, 
 from orchestrator.policy.formats.one_sided import LIMITS, Draft, Service, far_prefixes, services_of
 from orchestrator.policy.formats.permits_only import reduce_permits
 from orchestrator.policy.formats.results import Exported
-from orchestrator.policy.formats.tailor import Limit, add_lines, all_may_pass
+from orchestrator.policy.formats.tailor import Limit, add_lines, all_may_pass, without_icmp_type
 from orchestrator.policy.model import Acl, Direction, Rule
 from orchestrator.policy.protocols import WITH_PORTS
 from orchestrator.policy.space import Box
@@ -22,7 +22,7 @@ from orchestrator.policy.space import Box
 _PORTED = Limit(
     "Kubernetes knows tcp, udp and sctp",
     lambda rule: rule.protocol is not None and rule.protocol not in WITH_PORTS,
-    lambda rule: replace(rule, protocol=None, icmp_type=None, icmp_code=None),
+    lambda rule: replace(without_icmp_type(rule), protocol=None),
 )
 _WORDS = {number: word for word, number in PROTOCOLS.items()}
 _PEERS = {Direction.INGRESS: "from", Direction.EGRESS: "to"}

@@ -148,9 +148,8 @@ def _fields(rule: Rule, header: str) -> Iterator[Statement]:
     for ports, key in ((rule.source_ports, "sport"), (rule.destination_ports, "dport")):
         if ports != EVERY_PORT:
             yield _equal(_payload(header, key), _several([_port(item) for item in ports]))
-    for number, key in ((rule.icmp_type, "type"), (rule.icmp_code, "code")):
-        if number is not None:
-            yield _equal(_payload(header, key), number)
+    for number, key in zip(rule.icmp, ("type", "code"), strict=False):
+        yield _equal(_payload(header, key), number)
     if rule.established:
         yield _match("in", _payload(header, "flags"), _ANY_FLAG_OF_ESTABLISHED)
     elif rule.tcp_flags is not None:

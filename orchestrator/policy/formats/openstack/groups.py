@@ -19,7 +19,7 @@ from functools import partial
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, Prefix, parse_address
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marker_in, plain
-from orchestrator.policy.formats.axes import Axes
+from orchestrator.policy.formats.axes import Axes, icmp_axes
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
 from orchestrator.policy.formats.lists import Chosen, choose, free_name
@@ -253,8 +253,7 @@ def _icmp(kind: int | None, code: int | None) -> Axes:
         return {}
     if max(kind, code or 0) > 255:
         raise BadInput("an ICMP type or code is 0 to 255")
-    axes: Axes = {"icmp_types": 1 << kind, "fragments": WHOLE}
-    return axes if code is None else axes | {"icmp_codes": 1 << code}
+    return icmp_axes(kind, code)
 
 
 def protocol_of(node: Node | None, family: Family) -> int | None:

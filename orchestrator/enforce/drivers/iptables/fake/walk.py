@@ -16,6 +16,7 @@ from typing import NamedTuple
 from orchestrator.enforce.drivers.filters.fakeconnections import NOTHING_SEEN, Seen, State
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import slot_values
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import UDP
 
@@ -250,7 +251,8 @@ class _Line:
             return True
         kind, slash, code = value.partition("/")
         _insist(word != "--icmp-type" or kind != "255", "iptables takes ICMP type 255 for every type")
-        return packet.icmp_type == int(kind) and (not slash or packet.icmp_code == int(code))
+        has_kind, has_code = slot_values(packet)
+        return has_kind == int(kind) and (not slash or has_code == int(code))
 
     def _u32(self, test: str) -> bool:
         packet = self._packet
@@ -259,7 +261,8 @@ class _Line:
         assert match is not None
         if match[1]:
             return packet.tcp_flags & int(match[1]) == int(match[2])
-        word = packet.icmp_type << 24 | packet.icmp_code << 16
+        kind, code = slot_values(packet)
+        word = kind << 24 | code << 16
         return word >> int(match[3]) == int(match[4])
 
 

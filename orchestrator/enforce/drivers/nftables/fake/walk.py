@@ -22,6 +22,7 @@ from orchestrator.enforce.drivers.nftables.fake.tables import (
 )
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import slot_values
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import UDP
 
@@ -298,9 +299,10 @@ class _Walk:
                 raise Refused(f"nft: {name} of a packet of protocol {protocol}")
             return packet.source_port if name.endswith("sport") else packet.destination_port
         icmp = "icmpv6" if packet.family is Family.IPV6 else "icmp"
+        kind, code = slot_values(packet)
         loads = {
-            f"{icmp} type": (PROTOCOLS[icmp], packet.icmp_type),
-            f"{icmp} code": (PROTOCOLS[icmp], packet.icmp_code),
+            f"{icmp} type": (PROTOCOLS[icmp], kind),
+            f"{icmp} code": (PROTOCOLS[icmp], code),
             "tcp flags": (PROTOCOLS["tcp"], packet.tcp_flags),
         }
         wanted, value = loads[name]
