@@ -302,7 +302,10 @@ def log_event(
 
 
 def check_again(services: Services, caller: Principal) -> None:
-    """Look a caller up again that has waited. Raises Unauthenticated for one that was revoked meanwhile."""
+    """Look a caller up again that has waited.
+
+    Raises Unauthenticated for one that was revoked meanwhile.
+    """
     if time.monotonic() - caller.checked_s > CHECKED_S:
         services.control.read(lambda unit: unit.tokens.require(caller.token_id))
 

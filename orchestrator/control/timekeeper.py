@@ -149,7 +149,7 @@ class Timekeeper:
                 self._resting.over(tenant)
 
     def _look(self, unit: Unit) -> tuple[float | None, tuple[ExpiringRule, ...], bool, dt.timedelta]:
-        """Return seconds to the next expiry, rules to announce, whether a point is silent, and jumps of the clock."""
+        """Return seconds to the next expiry, rules to announce, silence, and clock jumps."""
         due = unit.expiry.next_due()
         left = None if due is None else (due - unit.now).total_seconds()
         soon = unit.expiry.expiring(self._lead) if left is not None and left <= self._lead.total_seconds() else ()

@@ -86,7 +86,7 @@ class Expiry(AclSteps):
         )
 
     def _due(self) -> Sequence[Row[Any]]:
-        """Return the rows of the rules that are over, in the order of their tenants and lists."""
+        """Return rows of rules that are over, in order of tenants and lists."""
         rows = self._tx.read(self._come().order_by(_rules.order_key)).all()
         return [row for row in rows if not self._tx.jumped or is_over(self._tx, rule_from_json(orjson.loads(row.body)))]
 
