@@ -46,15 +46,17 @@ def test_a_switch_that_was_killed_serves_its_instances_again(cloud: Cloud, shop:
     assert not fetches(cloud, shop.address, 81)
 
 
-def test_an_instance_that_is_booted_while_the_service_is_dead_comes_up_when_it_is_back(
+def test_an_instance_that_is_booted_while_everything_is_dead_comes_up_when_it_is_back(
     cloud: Cloud, shop: Instance
 ) -> None:
-    cloud.kill("service")
+    cloud.kill("service", "controller", "uplink-one", "services-one", "bird-one")
     try:
         server = shop.project.boot("meanwhile", "one")
         until(lambda: shop.project.port(server) is not None, LONG_S)
     finally:
         cloud.control.start_service()
+        cloud.control.start_controller()
+        cloud.hosts["one"].start_routing()
     booted = example.wait_until_up(shop.project, server, "one")
     until(lambda: fetches(cloud, booted.address), LONG_S)
     shop.project.cloud.compute.delete_server(server)
