@@ -61,7 +61,7 @@ TABLES = ("opened", "brief")
 
 
 def load_replicator(file: Path = FILE) -> libbpf.LoadedPrograms:
-    """Load the three programs.
+    """Load the programs.
 
     Raises Missing where they were not built or may not be loaded.
     """
@@ -260,13 +260,15 @@ class Replicator:
                 libbpf.drop_element(self._maps[name], key)
 
     def sweep(self) -> int:
-        """Take out connections whose time is over, which the program ignores already; returns how many."""
+        """Take out connections whose time is over, which the program ignores already; returns how many.
+
+        The program itself takes each out, so that one which its ends began anew meanwhile stays.
+        """
         timeouts = self.settings().timeouts_s
         swept = 0
         for name in TABLES:
             for key in self.columns(name).over(time.monotonic_ns(), timeouts):
-                libbpf.drop_element(self._maps[name], key)
-                swept += 1
+                swept += libbpf.run(self._programs["expire"], bytes(14) + key, 1)[0] == 0
         return swept
 
     def take(self, key: bytes, word: int) -> bool:

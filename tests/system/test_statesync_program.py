@@ -24,6 +24,7 @@ from statesync.frames import (
 from statesync.programbench import DROP, LOOPBACK, OPENED, PASS, REDIRECT, Bench, built
 
 from orchestrator.enforce.drivers.bpf import libbpf
+from orchestrator.statesync.layout import Columns
 from orchestrator.statesync.oracle import Connection, Kind, step
 from orchestrator.statesync.states import State
 
@@ -93,6 +94,29 @@ def test_versions_of_a_connection_grow_with_each_change(bench: Bench) -> None:
         assert entry is not None
         versions.append(entry.word.version)
     assert versions == sorted(set(versions))
+
+
+def test_a_sweep_spares_a_connection_that_began_anew_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the ends of a new connection with the ports of an old one go on, and their firewall knows it no more."""
+    bench.kernel.forget_all()
+    real = Columns.over
+
+    def begin_anew(columns: Columns, *when: object) -> Iterator[bytes]:
+        found = list(real(columns, *when))  # type: ignore[arg-type]
+        if found:
+            assert bench.watch(framed(4, TCP, Kind.SYN, False)) == PASS
+        return iter(found)
+
+    for kind, sender, _ in (*OPENED, (Kind.RST, False, 0.0)):
+        bench.watch(framed(4, TCP, kind, sender))
+    bench.let_time_pass(20.0)
+    monkeypatch.setattr(Columns, "over", begin_anew)
+    assert bench.kernel.sweep() == 0
+    monkeypatch.undo()
+    agree(Connection(State.SYN_SENT, False, False, 0.0), bench, key_of(4, TCP).pack())
+    bench.let_time_pass(40.0)
+    assert bench.kernel.sweep() == 1
+    assert list(bench.kernel.connections()) == []
 
 
 def test_errors_pass_that_quote_a_known_connection(bench: Bench) -> None:

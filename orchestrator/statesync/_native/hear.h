@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-/* The programs `hear` and `take`: messages of other members, and entries of a bulk transfer. */
+/* The programs `hear`, `take` and `expire`: messages of other members, entries of a bulk transfer, keys to sweep. */
 #pragma once
 #include "closings.h"
 #include "held.h"
@@ -158,4 +158,24 @@ SEC("tc") int take(struct __sk_buff *skb)
 	if (bpf_skb_load_bytes(skb, ETHERNET, &entry, sizeof(entry)))
 		return TC_ACT_SHOT;
 	return store(&entry.key, entry.word & ~PENDING, bpf_ktime_get_ns(), true) ? TC_ACT_OK : TC_ACT_SHOT;
+}
+
+/* Take out a connection whose time is over: a key, behind an Ethernet header. User space saw it over; its ends may have
+ * begun anew since, and then it stays. */
+SEC("tc") int expire(struct __sk_buff *skb)
+{
+	const struct settings *settings = settings_now();
+	const struct connection *known;
+	struct key key;
+
+	if (!settings || bpf_skb_load_bytes(skb, ETHERNET, &key, sizeof(key)))
+		return TC_ACT_SHOT;
+	known = known_as(&key);
+	if (!known || !is_over(settings, known, bpf_ktime_get_ns()))
+		return TC_ACT_SHOT;
+	if (is_open(STATE_OF(known->word)))
+		bpf_map_delete_elem(&opened, &key);
+	else
+		bpf_map_delete_elem(&brief, &key);
+	return TC_ACT_OK;
 }
