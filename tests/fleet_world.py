@@ -73,6 +73,7 @@ def fresh(path: Path) -> str:
 class Wall:
     def __init__(self) -> None:
         self.now = START
+        self.jumped = dt.timedelta()
         self._jumped = dt.timedelta()
 
     def __call__(self) -> dt.datetime:
