@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Annotated, TypeVar, cast
 
-from fastapi import Depends, Header, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ValidationError
 
 from api.pacing import Pace
@@ -19,6 +19,7 @@ from api.problems import Unconditional, faults_of
 from api.questions import Questions, Reviews
 from api.rates import Rates
 from api.schemas.common import BIGGEST, NAME
+from api.threads import in_thread
 from orchestrator.control.audit import Refusals
 from orchestrator.control.control import Control
 from orchestrator.control.counting import CountDesk
@@ -308,6 +309,25 @@ def check_again(services: Services, caller: Principal) -> None:
     """
     if time.monotonic() - caller.checked_s > CHECKED_S:
         services.control.read(lambda unit: unit.tokens.require(caller.token_id))
+
+
+async def keep_in_turn(
+    services: Services, caller: Principal, whose: str, request: Request, keep: Callable[[bytes], Response]
+) -> Response:
+    """Return the answer of `keep` about a request's body, after what the caller sent before (`pacing.py`).
+
+    Raises TooOften where much of `whose` is under way, or took long.
+    """
+    with services.pace.admit(whose) as account:
+        raw = await request.body()
+
+        def work(_: Principal) -> Response:
+            check_again(services, caller)
+            with account.spending():
+                return keep(raw)
+
+        async with account.turn():
+            return await in_thread(work, caller)
 
 
 Digest = Annotated[str | None, Query(pattern=r"^[0-9a-f]{32}$", description="of the program that is held")]

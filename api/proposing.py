@@ -34,6 +34,12 @@ from orchestrator.wire.codec import decode, encode
 from orchestrator.wire.common import Approvals, Proposal, ProposalKind, Written
 from orchestrator.wire.costs import WrittenList
 
+Work = Callable[[Unit], Reply]
+Refused = Literal["rejected", "withdrawn"]
+PROPOSED: dict[int | str, dict[str, Any]] = {202: {"model": WrittenList}}
+"""What OpenAPI is told about an answer that holds a proposal."""
+_NOTHING_ASKED = Writing(cost=False, comment="", despite=False, confirm_s=None)
+
 
 def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> WrittenList:
     """Check a list's change against expectations, keep its comment and deadline, and answer it.
@@ -60,13 +66,6 @@ def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> W
     return WrittenList(
         version=change.version, generation=change.generation, changed=change.changed, cost=told, confirm_by=deadline
     )
-
-
-Work = Callable[[Unit], Reply]
-Refused = Literal["rejected", "withdrawn"]
-PROPOSED: dict[int | str, dict[str, Any]] = {202: {"model": WrittenList}}
-"""What OpenAPI is told about an answer that holds a proposal."""
-_NOTHING_ASKED = Writing(cost=False, comment="", despite=False, confirm_s=None)
 
 
 @dataclass(frozen=True, slots=True)

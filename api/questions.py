@@ -28,13 +28,15 @@ from fastapi import Response
 from orchestrator import stages
 from orchestrator.errors import TooOften
 
+T = TypeVar("T")
+
 MOST = 16
 MOST_WAITING = 16
 """Questions about one tenant's list that wait for the one under way."""
 
-
 A_MINUTE_S = 60.0
 _MOST_TENANTS = 10_000
+_MOST_KEPT = 256
 
 
 class Seconds:
@@ -143,11 +145,6 @@ class Questions:
             finally:
                 clock.lap(stages.LOOK)
                 self._seconds.add(tenant, clock.seconds[stages.LOOK])
-
-
-T = TypeVar("T")
-
-_MOST_KEPT = 256
 
 
 class Reviews:

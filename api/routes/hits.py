@@ -14,18 +14,16 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from api.answers import answer
 from api.auth import DomainOwner, TenantReader, TheEnforcer
-from api.context import Limit, NameMarker, NamePath, ServicesDep, check_again
+from api.context import Limit, NameMarker, NamePath, ServicesDep, keep_in_turn
 from api.lean import Lean
 from api.paging import page_after
 from api.schemas.common import BIGGEST
-from api.threads import in_thread
 from orchestrator.policy.model import Action
 from orchestrator.program.countframes import MEDIA_TYPE
 from orchestrator.program.program import Tier
 from orchestrator.store.hits import hitrecords
 from orchestrator.store.hits.history import Resolution
 from orchestrator.store.hits.hitrecords import RuleWatch, TenantHits
-from orchestrator.store.records import Principal
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.hits import (
@@ -355,13 +353,8 @@ async def take(
     Each counts once. The hosts that the answer names must be claimed anew: somebody else counts them now, or a report
     before this one is missing. Reports of one enforcement point are taken one after the other.
     """
-    with services.pace.admit(f"counts of enforcement point {enforcer}") as account:
-        raw = await request.body()
 
-        def keep(_: Principal) -> Response:
-            check_again(services, caller)
-            with account.spending():
-                return answer(RefusedHosts(services.counts.take(domain, enforcer, epoch, raw)))
+    def keep(raw: bytes) -> Response:
+        return answer(RefusedHosts(services.counts.take(domain, enforcer, epoch, raw)))
 
-        async with account.turn():
-            return await in_thread(keep, caller)
+    return await keep_in_turn(services, caller, f"counts of enforcement point {enforcer}", request, keep)

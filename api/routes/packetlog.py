@@ -17,7 +17,7 @@ from api.context import (
     NamePath,
     NumberMarker,
     ServicesDep,
-    check_again,
+    keep_in_turn,
     log_event,
     read_body,
     takes,
@@ -32,10 +32,9 @@ from api.schemas.packetlog import (
     SightingsBody,
     SightingsTaken,
 )
-from api.threads import in_thread
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action
-from orchestrator.store.records import Principal, Reply
+from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 
 router = APIRouter(prefix="/v1", tags=["packet log"], route_class=SmallBody)
@@ -113,17 +112,12 @@ async def take(
 
     Each report counts once. Reports of one enforcement point are taken one after the other.
     """
-    with services.pace.admit(f"packet reports of enforcement point {enforcer}") as account:
-        raw = await request.body()
 
-        def keep(_: Principal) -> Response:
-            check_again(services, caller)
-            with account.spending():
-                seen = read_body(SightingsBody, raw).report()
-                return answer(SightingsTaken(records=services.packets.take(domain, enforcer, seen)))
+    def keep(raw: bytes) -> Response:
+        seen = read_body(SightingsBody, raw).report()
+        return answer(SightingsTaken(records=services.packets.take(domain, enforcer, seen)))
 
-        async with account.turn():
-            return await in_thread(keep, caller)
+    return await keep_in_turn(services, caller, f"packet reports of enforcement point {enforcer}", request, keep)
 
 
 def _tag(limit: LogLimit) -> str:

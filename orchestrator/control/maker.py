@@ -143,7 +143,7 @@ class Maker:
         compilers raise.
         """
         snapshot = unit.domains.policy(domain)
-        self._admission.check(unit, domain, snapshot, lambda: self._committed(domain).policy)
+        self._admission.check(unit, domain, snapshot, lambda: self._read_committed(domain).policy)
         lap("database")
         compiled, before = None, None
         if not self._idle.is_idle(unit, domain, snapshot):
@@ -236,9 +236,9 @@ class Maker:
         is_newest = program is not None and program.generation == generation
         if is_newest or not any(unit.tenants.quota(tenant).flows is not None for tenant in unit.changed_lists):
             return program
-        return self._compiler.compile(domain, self._committed(domain)).program
+        return self._compiler.compile(domain, self._read_committed(domain)).program
 
-    def _committed(self, domain: str) -> PolicySnapshot:
+    def _read_committed(self, domain: str) -> PolicySnapshot:
         """Return a domain's policy without a running transaction; empty where there is none."""
         with self._store.read() as unit:
             try:
