@@ -102,8 +102,7 @@ def _count_flows(flows: FlowTable) -> Counter[int]:
 def _hold_rules(unit: Unit, tenant: str, rules: int, quota: int) -> None:
     if rules <= quota:
         return
-    before = unit.acls.versions(tenant, limit=1, marker=unit.list_version_before(tenant) + 1)
-    if not before or rules > before[0].rules:
+    if rules > unit.rules_before(tenant):
         raise TooLarge(
             f"the list would have {rules} rules, and the quota is {quota}: take {rules - quota} out, or ask for more",
             place=f"tenants[{tenant}].acl.rules",

@@ -149,6 +149,8 @@ class Transaction:
     generations: dict[str, int] = field(default_factory=dict)
     moving: dict[str, int] = field(default_factory=dict)
     lists: dict[str, int] = field(default_factory=dict)
+    rules_before: dict[str, int] = field(default_factory=dict)
+    """How many rules those lists had, where their version before is forgotten by now."""
     reverted: set[str] = field(default_factory=set)
     rehearses: bool = False
     """Whether it is undone in any case, so that it may do what another person must approve."""

@@ -117,9 +117,13 @@ class Unit:
         """The tenants whose access list this unit changed."""
         return frozenset(self.transaction.lists)
 
-    def list_version_before(self, tenant: str) -> int:
-        """Return the version of a tenant's list, one of `changed_lists`, without this unit."""
-        return self.transaction.lists[tenant]
+    def rules_before(self, tenant: str) -> int:
+        """Return how many rules a tenant's list, one of `changed_lists`, has without this unit."""
+        known = self.transaction.rules_before.get(tenant)
+        if known is not None:
+            return known
+        before = self.acls.versions(tenant, limit=1, marker=self.transaction.lists[tenant] + 1)
+        return before[0].rules if before else 0
 
     @property
     def reverted_lists(self) -> frozenset[str]:

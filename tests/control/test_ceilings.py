@@ -20,6 +20,7 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl
 from orchestrator.store import open_store
 from orchestrator.store.records import PolicySnapshot, Quota
+from orchestrator.store.transaction import StoreSettings
 from orchestrator.store.unit import Unit
 
 
@@ -36,8 +37,8 @@ class CountingCompiler(Compiler):
 class World:
     """Two tenants of a domain whose lists may need 1,000 flow entries each, and 1,500 together."""
 
-    def __init__(self, path: Path) -> None:
-        self.store = open_store(f"sqlite:///{path / 'store.db'}")
+    def __init__(self, path: Path, settings: StoreSettings | None = None) -> None:
+        self.store = open_store(f"sqlite:///{path / 'store.db'}", settings=settings)
         self.compiler = CountingCompiler(Metrics())
         self.control = Control(self.store, self.compiler, Publisher(), ceilings=Ceilings(1_000, 1_500))
 
@@ -178,6 +179,33 @@ def test_writes_that_are_carried_out_together_are_held_against_the_list_before_t
     world.put("red", ports(1, 1, also=6))
     world.control.write(lambda unit: unit.tenants.set_quota("red", Quota(rules=3)))
     world.control.write(grow_and_shrink)
+
+
+@pytest.fixture(params=[1, 2])
+def forgetful(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    """A world that keeps few versions of lists."""
+    made = World(tmp_path, StoreSettings(versions_kept=request.param))
+    yield made
+    made.control.stop()
+    made.store.close()
+
+
+def test_a_list_over_its_quota_may_become_smaller_where_few_versions_are_kept(forgetful: World) -> None:
+    """Whether the version that it is compared with is forgotten by its own write, or by those carried out with it."""
+    world = forgetful
+    world.put("red", ports(1, 1, also=9))
+    world.control.write(lambda unit: unit.tenants.set_quota("red", Quota(rules=3)))
+    with pytest.raises(TooLarge, match="would have 11 rules, and the quota is 3"):
+        world.put("red", ports(1, 1, also=10))
+    world.put("red", ports(1, 1, also=8))
+
+    def shrink(unit: Unit) -> None:
+        for each in range(6):
+            unit.acls.delete_rule("red", f"p{each}", author="test")
+
+    world.control.write(shrink)
+    with pytest.raises(TooLarge, match="would have 4 rules, and the quota is 3"):
+        world.put("red", ports(1, 1, also=3))
 
 
 def test_a_quota_that_is_certainly_exceeded_is_told_before_compiling(world: World) -> None:

@@ -314,9 +314,15 @@ def begin_version(
     )
     tx.moves[tenant.number] = ListMoves(line)
     kept = min(tx.settings.versions_kept, tenant.quota_versions or tx.settings.versions_kept)
-    if version > kept:
-        forget_versions(tx, tenant.number, version - kept + 1)
+    oldest = oldest_needed(tenant, version - kept + 1)
+    if oldest > 1:
+        forget_versions(tx, tenant, oldest)
     return version
+
+
+def oldest_needed(tenant: Row[Any], oldest: int) -> int:
+    """Return a version, or an older one to which the list may go back."""
+    return oldest if tenant.confirm_base is None else min(oldest, int(tenant.confirm_base))
 
 
 def oldest_version(tx: Transaction, tenant: int) -> int:
@@ -334,18 +340,22 @@ _FORGOTTEN_BYTES = tuple(
 )
 
 
-def forget_versions(tx: Transaction, tenant: int, oldest: int) -> int:
+def forget_versions(tx: Transaction, tenant: Row[Any], oldest: int) -> int:
     """Forget the versions of a list before `oldest`; return the bytes that this frees.
 
     The tenant is charged with so much less by `charge`.
     """
+    before = tx.lists.get(tenant.id, oldest)
+    if before < oldest and tenant.id not in tx.rules_before:
+        line = tx.row(_LINE, of_tenant=tenant.number, at_version=before)
+        tx.rules_before[tenant.id] = 0 if line is None else line.rules
     freed = 0
     for counted in _FORGOTTEN_BYTES:
-        row = tx.row(counted, of_tenant=tenant, oldest=oldest, row_bytes=ROW_BYTES)
+        row = tx.row(counted, of_tenant=tenant.number, oldest=oldest, row_bytes=ROW_BYTES)
         freed += int(row.bytes or 0) if row is not None else 0
     for forget in _FORGET:
-        tx.rows(forget, of_tenant=tenant, oldest=oldest)
-    tx.edit(tenant).begun_bytes -= freed
+        tx.rows(forget, of_tenant=tenant.number, oldest=oldest)
+    tx.edit(tenant.number).begun_bytes -= freed
     return freed
 
 

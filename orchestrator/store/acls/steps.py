@@ -90,10 +90,10 @@ class AclSteps:
         if stored <= most or owner.id in self._tx.reverted:
             return stored
         oldest = aclrows.oldest_version(self._tx, owner.number)
-        last = min(version - 1, oldest + _FORGOTTEN_AT_ONCE)
+        last = aclrows.oldest_needed(owner, min(version - 1, oldest + _FORGOTTEN_AT_ONCE))
         while stored > most and oldest < last:
             oldest += 1
-            stored -= aclrows.forget_versions(self._tx, owner.number, oldest)
+            stored -= aclrows.forget_versions(self._tx, owner, oldest)
         edited.begun_bytes = 0
         if stored > max(most, owner.stored_bytes) and oldest >= version - 1:
             raise TooLarge(
