@@ -6,7 +6,7 @@ the clock is looked at every second. Backwards it never goes (`store.clock`). A 
 what waits for its end over it says `store.acls.steps.is_over`.
 
 A change of a list that nobody confirmed in time is taken back here, by whichever service looks first: in the writer's
-transaction it is due for one of them only.
+transaction it waits for one of them only. Its time is counted, not read from a clock (`Countdown`).
 
 Rules that expire at a time are taken out together. Where that is refused, for one domain does not compile any more or
 one list changes too often, it is done by halves: so whoever is in the way keeps nobody else's rules in force, and is
@@ -16,8 +16,9 @@ tried again by itself, later and later.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -26,8 +27,8 @@ import structlog
 from orchestrator.control.pauses import Resting
 from orchestrator.errors import TooOften, TryAgain
 from orchestrator.store.acls.lists import REVERT
-from orchestrator.store.records import ExpiringRule
-from orchestrator.store.sql.clock import Ages
+from orchestrator.store.records import ExpiringRule, WaitingChange
+from orchestrator.store.sql.clock import Ages, ticks_since_boot
 from orchestrator.store.unit import Unit
 
 T = TypeVar("T")
@@ -52,6 +53,40 @@ class Units(Protocol):
         ...
 
 
+class Countdown:
+    """How long unconfirmed changes still wait, counted in seconds since the machine started.
+
+    So a clock that jumps, forward or back, takes back no change early and none late. The deadline in the database is
+    read once, when a change is seen first. A change that was not there at the look before was made since then: it waits
+    for its whole time, less what has passed since that look, whatever the clock says. At a service's first look the
+    clock is right, and a change waits for its whole time at most.
+    """
+
+    def __init__(self, uptime: Callable[[], float] = ticks_since_boot) -> None:
+        self._uptime = uptime
+        self._ends: dict[tuple[str, int, int], float] = {}
+        self._looked = -math.inf
+
+    def look(self, read: Callable[[], Sequence[WaitingChange]]) -> list[tuple[WaitingChange, float]]:
+        """Return the changes that `read` finds, each with the seconds that it waits from now."""
+        before, self._looked = self._looked, self._uptime()
+        changes = read()
+        now = self._uptime()
+        self._ends = {key: self._ends.get(key, now + _left_s(each, now - before)) for key, each in _by_key(changes)}
+        return [(each, self._ends[key] - now) for key, each in _by_key(changes)]
+
+
+def _left_s(change: WaitingChange, since_look_s: float) -> float:
+    """Return how long a change waits that was seen first now."""
+    if change.lasts_s is None:
+        return change.left_s
+    return min(max(change.left_s, change.lasts_s - since_look_s), change.lasts_s)
+
+
+def _by_key(changes: Sequence[WaitingChange]) -> Iterator[tuple[tuple[str, int, int], WaitingChange]]:
+    return (((each.tenant, each.base, each.by_micros), each) for each in changes)
+
+
 class Timekeeper:
     """Does what is due.
 
@@ -68,6 +103,7 @@ class Timekeeper:
         silence_s: float = 8.0,
         note_heard: Callable[[Unit], None] = lambda _: None,
         ticks: Callable[[], float] = time.monotonic,
+        uptime: Callable[[], float] = ticks_since_boot,
     ) -> None:
         self._note_heard = note_heard
         self._lead = expiry_lead
@@ -79,6 +115,7 @@ class Timekeeper:
         """How far the clock has jumped in all, as was told."""
         self._resting = Resting(ticks)
         """Tenants whose rules cannot be taken out."""
+        self._countdown = Countdown(uptime)
         self._unconfirmed = Resting(ticks)
         """Tenants whose list cannot be taken back."""
 
@@ -91,9 +128,7 @@ class Timekeeper:
             units.write(self._announce)
         if silent:
             units.write(self._lose_silent)
-        deadline = units.read(lambda unit: unit.acls.next_deadline_s())
-        if deadline is not None and deadline <= 0:
-            deadline = self._take_back(units)
+        deadline = self._take_back(units)
         if deadline is not None:
             left = deadline if left is None else min(left, deadline)
         if left is not None and left <= 0:
@@ -116,20 +151,25 @@ class Timekeeper:
         self._note_heard(unit)
         unit.enforcers.lose_silent(self._silence_s)
 
-    def _take_back(self, units: Units) -> float:
-        """Take back changes not confirmed in time; return seconds until the next look."""
-        for tenant in units.read(lambda unit: unit.acls.unconfirmed_in_time()):
+    def _take_back(self, units: Units) -> float | None:
+        """Take back changes not confirmed in time; return seconds until the next look.
+
+        None where no change waits to be confirmed.
+        """
+        waiting = self._countdown.look(lambda: units.read(lambda unit: unit.acls.unconfirmed()))
+        for change in [change for change, left_s in waiting if left_s <= 0]:
+            tenant = change.tenant
             if tenant in self._unconfirmed:
                 continue
             try:
-                units.write(partial(_revert, tenant))
+                units.write(partial(_revert, change))
             except Exception as error:
                 if isinstance(error, TryAgain) and not isinstance(error, TooOften):
                     raise
                 log.exception("is not taken back", tenant=tenant, again_in_s=self._unconfirmed.note_failure(tenant))
             else:
                 self._unconfirmed.over(tenant)
-        return LOOK_AT_CLOCK_S
+        return min((left_s if left_s > 0 else LOOK_AT_CLOCK_S for _, left_s in waiting), default=None)
 
     def _take_out(self, units: Units, tenants: Sequence[str]) -> None:
         """Remove tenants' expired rules: together, and by halves where that is refused."""
@@ -189,10 +229,11 @@ def _expire(unit: Unit, tenants: Sequence[str]) -> None:
         log.info("expired", tenant=gone.tenant, rules=list(gone.rules), generation=change.generation)
 
 
-def _revert(tenant: str, unit: Unit) -> None:
+def _revert(waiting: WaitingChange, unit: Unit) -> None:
     """Take a list back, unless it was settled since it was looked for."""
-    if tenant not in unit.acls.unconfirmed_in_time():
+    if not unit.acls.is_unconfirmed(waiting):
         return
+    tenant = waiting.tenant
     change = unit.acls.revert(tenant, author=REVERT)
     unit.events.append("acl.reverted", tenant, {"version": change.version, "generation": change.generation})
     log.info("taken back unconfirmed", tenant=tenant, version=change.version, generation=change.generation)

@@ -99,6 +99,21 @@ class VersionHead:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingChange:
+    """A change of a list that goes back to version `base` unless somebody confirms it.
+
+    `by_micros` is its deadline by the database's clock, `left_s` how far off that is. `lasts_s` is all the time that it
+    was given; None: nobody knows.
+    """
+
+    tenant: str
+    base: int
+    by_micros: int
+    lasts_s: int | None
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRecord:
     """An address group of the current list, with the rules that name it.
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 import struct
 import subprocess
+import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from patience import until
 from served import ServiceProcess
-from store.postgres_cluster import Cluster
+from store.postgres_cluster import Cluster, running
 
 import orchestrator.lab.chaos
 from orchestrator.bootstrap import create_token
@@ -22,10 +26,12 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl
 from orchestrator.settings import Settings
+from orchestrator.store.migrate import upgrade
 from orchestrator.store.records import Role
 
 DOMAINS = ("d0",)
 HOUR_S = 3600
+CONFIRM_S = 10
 SOON, LATER = dt.timedelta(minutes=30), dt.timedelta(days=30)
 
 
@@ -112,6 +118,60 @@ def test_a_service_alone_goes_on_and_its_time_never_goes_back(tmp_path: Path, cl
             assert found == sorted(found)
     finally:
         service.kill()
+
+
+@pytest.mark.parametrize("ahead_s", [HOUR_S, -HOUR_S])
+def test_an_unconfirmed_change_waits_for_its_time_over_a_jump(
+    tmp_path: Path, clock: MovableClock, ahead_s: int
+) -> None:
+    """It goes back neither at once nor an hour late."""
+    service = ServiceProcess(tmp_path)
+    token = create_token(service.settings, Role.ADMIN).secret
+    clock.start(service)
+    try:
+        wait_for_a_change_to_go_back(service, token, lambda: clock.move(ahead_s))
+    finally:
+        service.kill()
+
+
+def wait_for_a_change_to_go_back(service: ServiceProcess, token: str, jump: Callable[[], None]) -> None:
+    """Make a change that nobody confirms, let something happen, and see that it goes back in its time."""
+    with Client(service.url, token) as client:
+        client.create_domain("d")
+        client.create_tenant("shop", domain="d", prefixes=[Prefix.parse("10.0.0.0/16")])
+        client.put_acl("shop", rules_ending(before=LATER))
+        begun = time.monotonic()
+        client.put_acl("shop", rules_ending(after=LATER), confirm_s=CONFIRM_S)
+        jump()
+        until(lambda: names(client, "shop") == ["before"])
+        assert time.monotonic() - begun > CONFIRM_S - 1
+
+
+@pytest.mark.parametrize("ahead_s", [HOUR_S, -HOUR_S])
+def test_an_unconfirmed_change_waits_for_its_time_over_a_jump_of_the_databases_clock(
+    tmp_path: Path, clock: MovableClock, ahead_s: int
+) -> None:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.chmod(0o755)  # the database's own user reads both files
+        moved = MovableClock(folder / "clock", folder / "clock.so")
+        moved.file.write_bytes(struct.pack("<q", 0))
+        shutil.copy(clock.library, moved.library)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LD_PRELOAD", str(moved.library))
+            patch.setenv("CHAOS_CLOCK", str(moved.file))
+            cluster = stack.enter_context(running())
+        url = cluster.create_database("jumps")
+        upgrade(url)
+        service = ServiceProcess(tmp_path, database_url=url)
+        stack.callback(service.kill)
+        token = create_token(Settings(state_dir=tmp_path, database_url=url), Role.ADMIN).secret
+        service.start()
+        wait_for_a_change_to_go_back(service, token, lambda: moved.move(ahead_s))
+        with cluster.connect("jumps") as connection:
+            (now,) = connection.execute("SELECT clock_timestamp()").fetchone() or (None,)
+        assert isinstance(now, dt.datetime)
+        assert abs((now - dt.datetime.now(dt.UTC)).total_seconds() - ahead_s) < SOON.total_seconds()
 
 
 @pytest.fixture

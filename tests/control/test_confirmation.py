@@ -107,6 +107,66 @@ def test_a_service_that_starts_later_takes_it_back(plant: Plant) -> None:
     assert held(plant) == ["a"]
 
 
+@pytest.mark.parametrize("jumps", [(HOUR,), (-HOUR,), (HOUR, -HOUR), (HOUR, 2 * HOUR), (-HOUR, HOUR)])
+@pytest.mark.parametrize("was_seen", [True, False])
+def test_a_change_waits_for_its_time_whatever_the_clock_does(
+    plant: Plant, jumps: tuple[dt.timedelta, ...], was_seen: bool
+) -> None:
+    """Also one that this service did not see before the clock jumped, for another one made it."""
+    put(plant, names("a"))
+    plant.tick()
+    put(plant, names("b"), 300)
+    if was_seen:
+        plant.tick()
+    for jump in jumps:
+        plant.wall.now += 5 * SECOND
+        plant.jump(jump)
+    for _ in range(4):
+        plant.tick()
+        assert held(plant) == ["b"]
+        plant.wall.now += MINUTE
+    plant.wall.now += MINUTE - 5 * SECOND
+    plant.tick()
+    assert held(plant) == ["a"]
+
+
+def test_a_change_of_after_a_jump_waits_for_its_time(plant: Plant) -> None:
+    put(plant, names("a"))
+    plant.tick()
+    for jump in (HOUR, -HOUR):
+        plant.jump(jump)
+        put(plant, names("b"), 300)
+        for passed, left in ((0, "b"), (295, "b"), (6, "a")):
+            plant.wall.now += passed * SECOND
+            plant.tick()
+            assert held(plant) == [left]
+
+
+def test_a_service_that_starts_when_the_clock_went_back_waits_for_the_whole_time_at_most(plant: Plant) -> None:
+    put(plant, names("a"))
+    put(plant, names("b"), 60)
+    plant.store.close()
+    plant.wall.now -= HOUR
+    plant = Plant(open_store(str(plant.store.engine.url), clock=plant.wall), plant.wall)
+    plant.tick()
+    plant.wall.now += MINUTE
+    plant.tick()
+    assert held(plant) == ["a"]
+    plant.store.close()
+
+
+@pytest.mark.parametrize("quota", [Quota(versions=2), Quota(stored_bytes=1)])
+def test_the_version_that_a_change_goes_back_to_is_not_forgotten_meanwhile(plant: Plant, quota: Quota) -> None:
+    soon = (plant.wall.now + MINUTE).isoformat()
+    put(plant, names("a"))
+    put(plant, Acl((*names("brief", expires=soon).rules, *names("b").rules)), 120)
+    plant.control.write(lambda unit: unit.tenants.set_quota("shop", quota))
+    for gone_by, left in ((MINUTE, ["b"]), (MINUTE, ["a"])):
+        plant.wall.now += gone_by
+        plant.tick()
+        assert held(plant) == left
+
+
 def test_rules_whose_time_is_over_end_meanwhile_and_do_not_come_back(plant: Plant) -> None:
     soon = (plant.wall.now + MINUTE).isoformat()
     put(plant, Acl((*names("brief", expires=soon).rules, *names("a").rules)))
@@ -157,5 +217,5 @@ def test_services_whose_clocks_are_apart_agree_on_the_time() -> None:
         put(plant, names("a"), 60)
         for store in (ahead, other):
             with store.read() as unit:
-                assert 0 < (unit.acls.next_deadline_s() or 0) <= 60
-                assert unit.acls.unconfirmed_in_time() == ()
+                (waiting,) = unit.acls.unconfirmed()
+                assert 0 < waiting.left_s <= 60

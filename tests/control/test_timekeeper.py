@@ -44,7 +44,17 @@ class Plant:
         self.store, self.wall = store, wall
         self.control = Control(store, Compiler(Metrics()), Publisher())
         self.ticks = 0.0
-        self.timekeeper = Timekeeper(expiry_lead=HOUR, silence_s=60, ticks=lambda: self.ticks)
+        self.jumped = dt.timedelta()
+        self.timekeeper = Timekeeper(expiry_lead=HOUR, silence_s=60, ticks=lambda: self.ticks, uptime=self.uptime)
+
+    def uptime(self) -> float:
+        """The seconds that passed by the wall clock, but for those by which it jumped."""
+        return (self.wall.now - START - self.jumped).total_seconds()
+
+    def jump(self, by: dt.timedelta) -> None:
+        """Set the wall clock forward or back while no time passes."""
+        self.wall.now += by
+        self.jumped += by
 
     def tick(self) -> float:
         return self.timekeeper.tick(self.control)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, bindparam, func, select, update
+from sqlalchemy import Row, bindparam, select, update
 
 from orchestrator.errors import BadInput, ChangeTheRequest, Conflict
 from orchestrator.policy.formats.native import rule_from_json
@@ -35,6 +35,7 @@ from orchestrator.store.records import (
     Change,
     RuleRecord,
     VersionHead,
+    WaitingChange,
 )
 from orchestrator.store.schema.acls import acl_rules, acl_versions
 from orchestrator.store.schema.core import tenants
@@ -53,8 +54,13 @@ LONGEST_COMMENT = 1000
 _SET_CONFIRMATION = Prepared(
     update(tenants)
     .where(tenants.c.number == bindparam("of_tenant"))
-    .values(confirm_by=bindparam("by"), confirm_base=bindparam("base_version"))
+    .values(confirm_by=bindparam("by"), confirm_base=bindparam("base_version"), confirm_s=bindparam("lasts_s"))
     .returning(*tenants.c)
+)
+_UNCONFIRMED = (
+    select(tenants.c.id, tenants.c.confirm_base, tenants.c.confirm_by, tenants.c.confirm_s)
+    .where(tenants.c.confirm_by.is_not(None))
+    .order_by(tenants.c.id)
 )
 
 _rules = acl_rules.c
@@ -269,9 +275,9 @@ class Acls(AclSteps):
     def await_confirmation(self, tenant: str, base: int, within_s: int) -> dt.datetime:
         """Revert the list to version `base` unless it is confirmed in time; return the deadline."""
         deadline = self._tx.database_micros() + within_s * 1_000_000
-        self._tx.tenant_changed(
-            _SET_CONFIRMATION, of_tenant=self._tx.tenant(tenant).number, by=deadline, base_version=base
-        )
+        number = self._tx.tenant(tenant).number
+        self._tx.tenant_changed(_SET_CONFIRMATION, of_tenant=number, by=deadline, base_version=base, lasts_s=within_s)
+        self._tx.sets_times = True
         return from_micros(deadline)
 
     def unconfirmed_change(self, tenant: str) -> Unconfirmed | None:
@@ -302,23 +308,24 @@ class Acls(AclSteps):
         back = narrow_to_owned(replace(before, rules=lasting), owned)
         return self.replace(tenant, back, author=author, approved=True)
 
-    def next_deadline_s(self) -> float | None:
-        """Return the seconds until the next unconfirmed change is reverted; negative: it is overdue.
+    def unconfirmed(self) -> tuple[WaitingChange, ...]:
+        """The changes of all lists that wait to be confirmed, in the order of their tenants' ids."""
+        rows = self._tx.read(_UNCONFIRMED).all()
+        now = self._tx.database_micros() if rows else 0
+        return tuple(
+            WaitingChange(row.id, row.confirm_base, row.confirm_by, row.confirm_s, (row.confirm_by - now) / 1_000_000)
+            for row in rows
+        )
 
-        None where no change waits to be confirmed.
-        """
-        first = self._tx.read(select(func.min(tenants.c.confirm_by))).scalar_one()
-        return None if first is None else (first - self._tx.database_micros()) / 1_000_000
-
-    def unconfirmed_in_time(self) -> tuple[str, ...]:
-        """The tenants whose list must go back now, in the order of their ids."""
-        due = tenants.c.confirm_by <= self._tx.database_micros()
-        return tuple(self._tx.read(select(tenants.c.id).where(due).order_by(tenants.c.id)).scalars())
+    def is_unconfirmed(self, change: WaitingChange) -> bool:
+        """Return whether a change still waits to be confirmed."""
+        row = self._tx.read(select(tenants.c.confirm_base, tenants.c.confirm_by).where(tenants.c.id == change.tenant))
+        return row.first() == (change.base, change.by_micros)
 
     def _settle(self, owner: Row[Any]) -> None:
         if owner.confirm_by is None:
             raise Conflict(f"no change of the list of '{owner.id}' waits to be confirmed: perhaps it went back")
-        self._tx.tenant_changed(_SET_CONFIRMATION, of_tenant=owner.number, by=None, base_version=None)
+        self._tx.tenant_changed(_SET_CONFIRMATION, of_tenant=owner.number, by=None, base_version=None, lasts_s=None)
 
     # ------------------------------------------------------------------------------------------------ steps
 

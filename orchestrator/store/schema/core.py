@@ -58,7 +58,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0029"
+HEAD = "0030"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -122,6 +122,7 @@ tenants = Table(
     Column("two_persons", COUNT, nullable=False, server_default="0"),
     Column("quota_streams", COUNT),
     Column("quota_analysis", COUNT),
+    Column("confirm_s", COUNT),
     CheckConstraint("number BETWEEN 1 AND 4294967295", name="number_fits_a_register"),
     sqlite_with_rowid=False,
 )
