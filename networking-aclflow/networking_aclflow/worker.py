@@ -161,9 +161,7 @@ class Synchronizer:
                 continue
             for port in sorted(ports & self._service.in_force(self._domain, host)):
                 LOG.info("port %s is in force on %s", port, host)
-                provisioning_blocks.provisioning_complete(
-                    n_context.get_admin_context(), port, resources.PORT, bindings.DRIVER
-                )
+                _complete(port)
 
     def _is_time(self, host: str, ports: frozenset[str]) -> bool:
         """Tell whether to ask about a host again: ever less often while the same ports wait there."""
@@ -193,6 +191,17 @@ class Synchronizer:
             for project, prefixes in sorted(wanted_prefixes.items()):
                 if owned.get(project) != prefixes:
                     journal.note(session, journal.PROJECT, project)
+
+
+def _complete(port: str) -> None:
+    """End what holds back a port that was read back: our block, and ML2/OVS' where its agent runs on the host, too.
+
+    That driver adds a block to each port of such a host, whoever binds it, and its agent never sees ours.
+    """
+    context = n_context.get_admin_context()
+    agent = provisioning_blocks.L2_AGENT_ENTITY
+    provisioning_blocks.remove_provisioning_component(context, port, resources.PORT, agent)
+    provisioning_blocks.provisioning_complete(context, port, resources.PORT, bindings.DRIVER)
 
 
 def _is_id(name: str) -> bool:

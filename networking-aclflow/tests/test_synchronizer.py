@@ -5,6 +5,7 @@ from __future__ import annotations
 import unittest
 
 import world
+from neutron.db import provisioning_blocks
 
 from networking_aclflow import bindings, journal
 from networking_aclflow.worker import Synchronizer
@@ -207,6 +208,18 @@ class TestProvisioning(Case):
         self.service.there = {"h1": set(), "h2": {port}}
         self.one.release()
         assert world.blocked() == 1, "it is in force elsewhere"
+        self.service.there = {"h1": {port}}
+        self.one.release()
+        assert world.blocked() == 0
+
+    def test_the_block_of_an_agent_that_never_sees_the_port_ends_with_ours(self) -> None:
+        """ML2/OVS adds it where its agent runs on the same host."""
+        port = self.port("10.1.0.5")
+        world.add_block(port, provisioning_blocks.L2_AGENT_ENTITY)
+        self.work()
+        self.one.release()
+        assert world.blocked() == 2, "it was not read back"
+        self.one._is_time = lambda host, ports: True
         self.service.there = {"h1": {port}}
         self.one.release()
         assert world.blocked() == 0

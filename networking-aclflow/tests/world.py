@@ -105,6 +105,13 @@ def add_port(
     return port
 
 
+def add_block(port: str, entity: str) -> None:
+    """Have somebody else hold a port back, too."""
+    with writing() as session:
+        made = session.query(models_v2.Port).filter_by(id=port).one()
+        session.add(provisioning_block.ProvisioningBlock(standard_attr_id=made.standard_attr_id, entity=entity))
+
+
 def remove_port(port: str) -> None:
     """Take a port away, with all that hangs on it, and note it."""
     with writing() as session:
@@ -126,7 +133,7 @@ def journal_rows() -> list[tuple[str, str, str | None]]:
 
 
 def blocked() -> int:
-    """How many ports are held back."""
+    """How many times ports are held back."""
     with writing() as session:
         return session.query(provisioning_block.ProvisioningBlock).count()
 
