@@ -85,10 +85,10 @@ def reply(
 
 def answer_write(done: Written[Reply] | Reply) -> Response:
     """Answer a write."""
-    return WrittenResponse(done) if isinstance(done, Written) else Response(*_parts(done))
+    return WrittenResponse(done) if isinstance(done, Written) else Response(*_split_reply(done))
 
 
-def _parts(kept: Reply) -> tuple[bytes, int, dict[str, str], str]:
+def _split_reply(kept: Reply) -> tuple[bytes, int, dict[str, str], str]:
     return kept.body, kept.status, dict(kept.headers), _JSON
 
 
@@ -99,7 +99,7 @@ class WrittenResponse(Response):
     """
 
     def __init__(self, written: Written[Reply]) -> None:
-        super().__init__(*_parts(written.answer))
+        super().__init__(*_split_reply(written.answer))
         self._generations = written.generations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

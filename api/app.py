@@ -119,7 +119,7 @@ class Application(FastAPI):
 
 
 @asynccontextmanager
-async def _looking_ahead(services: Services, lifespan: Lifespan, app: FastAPI) -> AsyncIterator[None]:
+async def _run_looking_ahead(services: Services, lifespan: Lifespan, app: FastAPI) -> AsyncIterator[None]:
     async with lifespan(app):
         task = asyncio.create_task(look_ahead(services))
         try:
@@ -132,7 +132,7 @@ async def _looking_ahead(services: Services, lifespan: Lifespan, app: FastAPI) -
 
 def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
     """The REST API over `services`, which `lifespan` starts and stops."""
-    app = _application(partial(_looking_ahead, services, lifespan))
+    app = _application(partial(_run_looking_ahead, services, lifespan))
     app.state.services = services
     problems.install(app)
     app.add_middleware(
@@ -229,19 +229,19 @@ def rename_components(document: dict[str, Any]) -> None:
         schemas[name]["title"] = COMPONENT_NAMES[name]
     for name in schemas:
         if page := _PAGE.fullmatch(name):
-            schemas[name]["title"] = f"Page[{_known_name(page[1])}]"
-    document["components"]["schemas"] = {_known_name(name): schema for name, schema in schemas.items()}
+            schemas[name]["title"] = f"Page[{_shorten_component_name(page[1])}]"
+    document["components"]["schemas"] = {_shorten_component_name(name): schema for name, schema in schemas.items()}
     _rename_references(document)
 
 
-def _known_name(name: str) -> str:
+def _shorten_component_name(name: str) -> str:
     page = _PAGE.fullmatch(name)
-    return f"Page_{_known_name(page[1])}_" if page else COMPONENT_NAMES.get(name, name)
+    return f"Page_{_shorten_component_name(page[1])}_" if page else COMPONENT_NAMES.get(name, name)
 
 
 def _rename_references(part: Any) -> None:
     for key, each in part.items() if isinstance(part, dict) else enumerate(part):
         if key == "$ref":
-            part[key] = _REFERENCE + _known_name(each.removeprefix(_REFERENCE))
+            part[key] = _REFERENCE + _shorten_component_name(each.removeprefix(_REFERENCE))
         elif isinstance(each, dict | list):
             _rename_references(each)

@@ -34,7 +34,7 @@ def compare_versions(services: Services, tenant: str, before: int, after: int | 
     def read(unit: Unit) -> tuple[int, Acl, Acl, tuple[Prefix, ...], ReturnTraffic]:
         version = unit.acls.version(tenant) if after is None else after
         lists = unit.acls.at(tenant, before).acl, unit.acls.at(tenant, version).acl
-        return version, *lists, unit.tenants.get(tenant).prefixes, _returns(unit, tenant)
+        return version, *lists, unit.tenants.get(tenant).prefixes, _read_return_traffic(unit, tenant)
 
     version, old, new, own, returns = services.control.read(read)
     found = services.workbench.run(services.review_limit_s, difference, old, new, own=own, returns=returns)
@@ -61,7 +61,7 @@ def find_change_of(services: Services, tenant: str, body: AskedBody) -> BlameBod
     until = time.monotonic() + services.review_limit_s
 
     def work(unit: Unit) -> BlameBody:
-        asked = body.to_question(_returns(unit, tenant))
+        asked = body.to_question(_read_return_traffic(unit, tenant))
         return BlameBody.of(blame(_newest_first(unit, tenant, until), asked))
 
     return services.control.read(work)
@@ -71,7 +71,7 @@ def find_neighbours(services: Services, tenant: str, body: AskedBody) -> Bisecte
     """Two neighbouring versions that disagree about a packet. Raises BadInput."""
 
     def work(unit: Unit) -> BisectedBody:
-        asked = body.to_question(_returns(unit, tenant))
+        asked = body.to_question(_read_return_traffic(unit, tenant))
         versions = [record.version for record in _records(unit, tenant)][::-1]
         found = bisect(versions, lambda version: unit.acls.at(tenant, version).acl, asked)
         return BisectedBody.from_result(found, len(versions))
@@ -98,5 +98,5 @@ def _records(unit: Unit, tenant: str) -> Iterator[AclVersion]:
         marker = page[-1].version
 
 
-def _returns(unit: Unit, tenant: str) -> ReturnTraffic:
+def _read_return_traffic(unit: Unit, tenant: str) -> ReturnTraffic:
     return unit.domains.get(unit.tenants.get(tenant).domain).return_traffic

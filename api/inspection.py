@@ -112,12 +112,12 @@ def _judge_list(services: Services, tenant: str, current: Acl, text: bytes, chec
     )
     return ToldBody(
         findings=[*map(FindingBody.expiring, found.soon), *map(FindingBody.of, found.whole.first)][:MOST_FINDINGS],
-        counts=_counts(found.whole, len(found.soon)),
-        severities=_severities(found.whole, len(found.soon)),
-        waived=_waived_findings(found.whole, waived),
+        counts=_count_kinds(found.whole, len(found.soon)),
+        severities=_count_severities(found.whole, len(found.soon)),
+        waived=_list_waived(found.whole, waived),
         brought=[*map(FindingBody.of, found.brought.first)],
-        brought_counts=_counts(found.brought, 0),
-        brought_severities=_severities(found.brought, 0),
+        brought_counts=_count_kinds(found.brought, 0),
+        brought_severities=_count_severities(found.brought, 0),
     )
 
 
@@ -151,9 +151,9 @@ def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> St
         soon = [*map(FindingBody.expiring, soon_over(acl, checks, services.expiry_lead))]
         told = ToldBody(
             findings=[*soon[:MOST_OF_A_KIND], *map(FindingBody.of, found.first)],
-            counts=_counts(found, len(soon)),
-            severities=_severities(found, len(soon)),
-            waived=_waived_findings(found, waived),
+            counts=_count_kinds(found, len(soon)),
+            severities=_count_severities(found, len(soon)),
+            waived=_list_waived(found, waived),
         )
     if not _COSTS.isdisjoint(parts):
         priced = services.reviews.of((tenant, "firewall" if "firewall" in parts else "cost"), state, price)
@@ -167,16 +167,16 @@ def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> St
     )
 
 
-def _severities(found: Told, soon: int) -> SeverityCounts:
+def _count_severities(found: Told, soon: int) -> SeverityCounts:
     counts: SeverityCounts = {severity.value: count for severity, count in found.severities.items()}
     return counts | ({"note": counts.get("note", 0) + soon} if soon else {})
 
 
-def _waived_findings(found: Told, waived: Waived) -> list[FindingBody]:
+def _list_waived(found: Told, waived: Waived) -> list[FindingBody]:
     return [FindingBody.of(each, waived[each.subject]) for each in found.waived]
 
 
-def _counts(found: Told, soon: int) -> dict[KindWord, int]:
+def _count_kinds(found: Told, soon: int) -> dict[KindWord, int]:
     counts: dict[KindWord, int] = {kind.value: count for kind, count in found.counts.items()}
     return counts | ({"expiring": soon} if soon else {})
 
@@ -360,15 +360,15 @@ async def look_ahead(services: Services) -> None:
             upto = fed.upto
             changed |= {event.subject for event in fed.events if event.kind.startswith(_CHANGES)}
         elif changed:
-            await asyncio.to_thread(_look_at, services, changed)
+            await asyncio.to_thread(_look_at_lists, services, changed)
             await asyncio.to_thread(give_back)  # reading a list takes many times its own memory
             changed = set()
 
 
-def _look_at(services: Services, tenants: set[str]) -> None:
+def _look_at_lists(services: Services, tenants: set[str]) -> None:
     for tenant in sorted(tenants):
         try:
-            if not services.feed.closed and _rules_of(services, tenant) >= LONG:
+            if not services.feed.closed and _count_rules(services, tenant) >= LONG:
                 standing(services, tenant, _PARTS)
         except AclflowError:
             continue  # it is gone meanwhile, or looking at it takes too long: who asks will be told
@@ -376,5 +376,5 @@ def _look_at(services: Services, tenants: set[str]) -> None:
             log.exception("cannot look ahead", tenant=tenant)  # a fault of ours; the other lists are looked at
 
 
-def _rules_of(services: Services, tenant: str) -> int:
+def _count_rules(services: Services, tenant: str) -> int:
     return services.control.read(lambda unit: unit.acls.head(tenant)).rules

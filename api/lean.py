@@ -153,12 +153,12 @@ def _add(plan: _Plan, places: dict[object, int], dependant: Dependant) -> int:
         is_async = inspect.iscoroutinefunction(called)
         request = dependant.request_param_name or dependant.http_connection_param_name
         named = tuple((name, place) for name, place in made if name)
-        plan.append(_Call(function, is_async, tuple(_parameters(dependant)), request, named))
+        plan.append(_Call(function, is_async, tuple(_plan_parameters(dependant)), request, named))
         places[function] = len(plan) - 1
     return places[function]
 
 
-def _parameters(dependant: Dependant) -> Iterator[_Asked]:
+def _plan_parameters(dependant: Dependant) -> Iterator[_Asked]:
     for fields, part in (
         (dependant.path_params, "path_params"),
         (dependant.query_params, "query_params"),
@@ -178,10 +178,10 @@ def _is_unknown(dependant: Dependant, function: Callable[..., Any]) -> bool:
         dependant.concurrency,
     )
     yields = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-    return any(others) or yields or not dependant.use_cache or not _is_callable_as_it_is(function)
+    return any(others) or yields or not dependant.use_cache or not _is_called_directly(function)
 
 
-def _is_callable_as_it_is(function: object) -> bool:
+def _is_called_directly(function: object) -> bool:
     return inspect.isroutine(function) or isinstance(function, APIKeyHeader)
 
 

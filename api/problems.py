@@ -114,14 +114,14 @@ def _retry_after(error: AclflowError) -> Mapping[str, str]:
 
 def install(app: FastAPI) -> None:
     """Answer every error of an application with a problem."""
-    app.add_exception_handler(AclflowError, _ours)
-    app.add_exception_handler(RequestValidationError, _not_valid)
-    app.add_exception_handler(HTTPException, _of_framework)
+    app.add_exception_handler(AclflowError, _answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid_body)
+    app.add_exception_handler(HTTPException, _answer_framework_error)
     app.add_exception_handler(ClientDisconnect, _answer_gone_caller)
-    app.add_exception_handler(Exception, _defect)
+    app.add_exception_handler(Exception, _answer_defect)
 
 
-async def _ours(request: Request, error: Exception) -> Response:
+async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AclflowError)
     if status_of(error) >= HTTPStatus.INTERNAL_SERVER_ERROR:
         is_usual = isinstance(error, errors.TryAgain) and not isinstance(error, errors.Full)
@@ -141,12 +141,12 @@ def _hide_neighbours(error: AclflowError, principal: Principal | None) -> Aclflo
     return type(error)("the domain cannot take this change beside the lists of others: ask its operator")
 
 
-async def _not_valid(_: Request, error: Exception) -> Response:
+async def _answer_invalid_body(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     return problem(bad_input(error.errors()))
 
 
-async def _of_framework(_: Request, error: Exception) -> Response:
+async def _answer_framework_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind, reason = _OF_FRAMEWORK.get(error.status_code, (AclflowError, ""))
     return problem(kind(reason or str(error.detail)), error.status_code, error.headers)
@@ -161,7 +161,7 @@ async def _answer_gone_caller(_: Request, error: Exception) -> Response:
     return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
-async def _defect(request: Request, error: Exception) -> Response:
+async def _answer_defect(request: Request, error: Exception) -> Response:
     log.error("defect", path=request.url.path, method=request.method, exc_info=error)
     return problem(AclflowError("the service failed at this; its log says how"))
 
@@ -189,10 +189,10 @@ def bad_input(faults: Sequence[Mapping[str, Any]]) -> errors.BadInput:
     """Pydantic's faults as one error of ours, which names the place of the first."""
     first = faults[0]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return errors.BadInput(f"{_reason(first)}{more}", place=_place(first.get("loc", ())) or None)
+    return errors.BadInput(f"{_describe_fault(first)}{more}", place=_place(first.get("loc", ())) or None)
 
 
-def _reason(fault: Mapping[str, Any]) -> str:
+def _describe_fault(fault: Mapping[str, Any]) -> str:
     match fault["type"]:
         case "extra_forbidden":
             return "there is no such field"

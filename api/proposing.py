@@ -118,7 +118,7 @@ def change_operator_rules(services: Services, caller: Principal, domain: str, wo
     try:
         return answer_write(services.control.carry_out(work, domain=domain))
     except ApprovalNeeded:
-        found = services.control.rehearse(lambda unit: _rules_outcome(unit, domain, work))
+        found = services.control.rehearse(lambda unit: _try_rules_change(unit, domain, work))
 
     def propose(unit: Unit) -> Reply:
         _check_base(found, unit.domains.operator_rules(domain).version)
@@ -140,7 +140,7 @@ def set_approvals(unit: Unit, caller: Principal, domain: str, wanted: Approvals)
         found = _Outcome(version, encode(wanted).decode(), domain, generation)
         return _keep_proposal(unit, caller, Scope(domain), "approvals", found, _NOTHING_ASKED)
     if unit.proposals.set_approvals(domain, wanted):
-        log_event(unit, caller, "approvals.changed", domain, _marks(wanted))
+        log_event(unit, caller, "approvals.changed", domain, _describe_marks(wanted))
     record = unit.domains.get(domain)
     written = Written(version=record.version, generation=record.generation, changed=before != wanted)
     return reply(written, tag=etag(record.version))
@@ -156,8 +156,8 @@ def approve(unit: Unit, caller: Principal, scope: Scope, proposal: str) -> Reply
     approver = unit.tokens.bearing(caller.token_id)
     if found.bearing.is_of(approver):
         raise Forbidden(
-            f"this token is of '{approver.person}'{_made_by(approver.maker)}, and the proposal is by a token of "
-            f"'{found.bearing.person}'{_made_by(found.bearing.maker)}: another person must approve it"
+            f"this token is of '{approver.person}'{_describe_maker(approver.maker)}, and the proposal is by a token of "
+            f"'{found.bearing.person}'{_describe_maker(found.bearing.maker)}: another person must approve it"
         )
     if found.seen.has_moved:
         raise Stale(
@@ -167,7 +167,7 @@ def approve(unit: Unit, caller: Principal, scope: Scope, proposal: str) -> Reply
     unit.proposals.decide(scope, proposal, "approved", by=author(caller), by_name=caller.description)
     detail = {"proposal": proposal, "author": found.seen.author, "sha256": found.seen.digest}
     subject = scope.tenant or scope.domain
-    log_event(unit, caller, _event("approved", scope), subject, detail)
+    log_event(unit, caller, _name_event("approved", scope), subject, detail)
     return _CARRY_OUT[found.seen.kind](unit, caller, scope, found)
 
 
@@ -179,7 +179,7 @@ def refuse(unit: Unit, caller: Principal, scope: Scope, proposal: str, state: Re
     by, name = author(caller), caller.description
     decided = unit.proposals.decide(scope, proposal, state, by=by, by_name=name, reason=reason)
     detail = {"proposal": proposal, "author": found.seen.author, "reason": reason}
-    log_event(unit, caller, _event(state, scope), scope.tenant or scope.domain, detail)
+    log_event(unit, caller, _name_event(state, scope), scope.tenant or scope.domain, detail)
     return reply(decided)
 
 
@@ -200,7 +200,7 @@ def _list_outcome(unit: Unit, tenant: str, work: Work) -> _Outcome:
     return _Outcome(base, acl_text(unit.acls.current(tenant).acl).decode(), domain, generation)
 
 
-def _rules_outcome(unit: Unit, domain: str, work: Work) -> _Outcome:
+def _try_rules_change(unit: Unit, domain: str, work: Work) -> _Outcome:
     base, generation = unit.domains.operator_rules(domain).version, unit.domains.get(domain).generation
     work(unit)
     rules = [rule_to_json(rule) for rule in unit.domains.operator_rules(domain).rules]
@@ -230,7 +230,7 @@ def _keep_proposal(
         ),
     )
     detail = {"proposal": made.id, "kind": kind, "base_version": made.base_version, "sha256": made.digest}
-    log_event(unit, caller, _event("made", scope), scope.tenant or scope.domain, detail)
+    log_event(unit, caller, _name_event("made", scope), scope.tenant or scope.domain, detail)
     body = WrittenList(version=found.base_version, generation=found.generation, changed=False, proposal=made)
     return Reply(202, {"Location": path_of(scope, made.id)}, encode(body))
 
@@ -241,11 +241,11 @@ def path_of(scope: Scope, proposal: str) -> str:
     return f"/v1/{about}/proposals/{proposal}"
 
 
-def _event(what: str, scope: Scope) -> str:
+def _name_event(what: str, scope: Scope) -> str:
     return f"proposal.{what}" if scope.tenant is not None else f"domain-proposal.{what}"
 
 
-def _made_by(maker: str | None) -> str:
+def _describe_maker(maker: str | None) -> str:
     return "" if maker is None else f", made by '{maker}'"
 
 
@@ -261,7 +261,7 @@ def _carry_out_list(unit: Unit, caller: Principal, scope: Scope, found: KeptProp
             "version": change.version,
             "generation": change.generation,
             "rules": len(acl.rules),
-            **_both(seen, caller),
+            **_name_both_persons(seen, caller),
         }
         log_event(unit, caller, "acl.replaced", scope.tenant, detail)
     asked = Writing(cost=False, comment=seen.comment, despite=found.despite, confirm_s=seen.confirm_s)
@@ -274,22 +274,30 @@ def _carry_out_rules(unit: Unit, caller: Principal, scope: Scope, found: KeptPro
     change = unit.domains.set_operator_rules(scope.domain, rules, approved=True)
     if change.changed:
         detail = {"version": change.version, "generation": change.generation, "rules": len(rules)}
-        log_event(unit, caller, "operator-rules.replaced", scope.domain, {**detail, **_both(found.seen, caller)})
+        log_event(
+            unit, caller, "operator-rules.replaced", scope.domain, {**detail, **_name_both_persons(found.seen, caller)}
+        )
     body = WrittenList(version=change.version, generation=change.generation, changed=change.changed)
     return reply(body, generation=change.generation, tag=etag(change.version))
 
 
 def _carry_out_approvals(unit: Unit, caller: Principal, scope: Scope, found: KeptProposal) -> Reply:
     wanted = decode(Approvals, orjson.loads(found.body))
-    wanted = replace(wanted, tenants=tuple(each for each in wanted.tenants if _is_here(unit, each)))
+    wanted = replace(wanted, tenants=tuple(each for each in wanted.tenants if _has_tenant(unit, each)))
     changed = unit.proposals.set_approvals(scope.domain, wanted)
-    log_event(unit, caller, "approvals.changed", scope.domain, {**_marks(wanted), **_both(found.seen, caller)})
+    log_event(
+        unit,
+        caller,
+        "approvals.changed",
+        scope.domain,
+        {**_describe_marks(wanted), **_name_both_persons(found.seen, caller)},
+    )
     record = unit.domains.get(scope.domain)
     body = WrittenList(version=record.version, generation=record.generation, changed=changed)
     return reply(body, tag=etag(record.version))
 
 
-def _is_here(unit: Unit, tenant: str) -> bool:
+def _has_tenant(unit: Unit, tenant: str) -> bool:
     try:
         unit.tenants.get(tenant)
     except NotFound:
@@ -297,11 +305,11 @@ def _is_here(unit: Unit, tenant: str) -> bool:
     return True
 
 
-def _both(seen: Proposal, caller: Principal) -> dict[str, object]:
+def _name_both_persons(seen: Proposal, caller: Principal) -> dict[str, object]:
     return {"proposal": seen.id, "proposed_by": seen.author, "approved_by": author(caller)}
 
 
-def _marks(approvals: Approvals) -> dict[str, object]:
+def _describe_marks(approvals: Approvals) -> dict[str, object]:
     return {"operator_rules": approvals.operator_rules, "tenants": list(approvals.tenants)}
 
 

@@ -54,7 +54,7 @@ class Seconds:
     def of(self, tenant: str) -> float:
         """Return a tenant's seconds of the last minute."""
         with self._lock:
-            return sum(seconds for _, seconds in self._recent(tenant))
+            return sum(seconds for _, seconds in self._forget_old(tenant))
 
     def add(self, tenant: str, seconds: float) -> None:
         """Count a look that is over."""
@@ -68,7 +68,7 @@ class Seconds:
     def hold(self, tenant: str, most: int) -> None:
         """Raise TooOften, with how long to wait, where a tenant has used its seconds up."""
         with self._lock:
-            recent, now = self._recent(tenant), self._ticks()
+            recent, now = self._forget_old(tenant), self._ticks()
             left = sum(seconds for _, seconds in recent)
             if left < most:
                 return
@@ -84,7 +84,7 @@ class Seconds:
             after_s=wait_s,
         )
 
-    def _recent(self, tenant: str) -> deque[tuple[float, float]]:
+    def _forget_old(self, tenant: str) -> deque[tuple[float, float]]:
         spent, since = self._spent.get(tenant, deque()), self._ticks() - A_MINUTE_S
         while spent and spent[0][0] <= since:
             spent.popleft()
@@ -129,13 +129,13 @@ class Questions:
         turn.asked += 1
         try:
             async with turn.lock:
-                return await to_thread.run_sync(partial(self._look, tenant, look), limiter=self._threads)
+                return await to_thread.run_sync(partial(self._look_and_count, tenant, look), limiter=self._threads)
         finally:
             turn.asked -= 1
             if turn.asked == 0:
                 del self._turns[tenant]
 
-    def _look(self, tenant: str, look: Callable[[], Response]) -> Response:
+    def _look_and_count(self, tenant: str, look: Callable[[], Response]) -> Response:
         most = self._quota(tenant)
         if most is not None:
             self._seconds.hold(tenant, most)
@@ -183,10 +183,10 @@ class Reviews:
             except BaseException:
                 self._let_go(about)
                 raise
-            self._keep(about, state, found)
+            self._keep_answer(about, state, found)
             return found
 
-    def _keep(self, about: Hashable, state: Hashable, found: object) -> None:
+    def _keep_answer(self, about: Hashable, state: Hashable, found: object) -> None:
         with self._guard:
             self._known[about] = state, found
             self._known.move_to_end(about)

@@ -31,9 +31,9 @@ def status(unit: Unit, flows_of: FlowsOf, is_compiled: IsCompiled, silence_s: fl
     given out.
     """
     domains, tenants = unit.domains.list(limit=_MOST), unit.tenants.list(limit=_MOST)
-    concerns = [concern for domain in domains for concern in _of_domain(unit, domain, silence_s)]
-    concerns += [_uncompiled_concern(domain) for domain in domains if not is_compiled(domain.id, domain.generation)]
-    concerns += [concern for tenant in tenants for concern in _of_quota(unit, tenant, flows_of)]
+    concerns = [concern for domain in domains for concern in _list_domain_concerns(unit, domain, silence_s)]
+    concerns += [_describe_uncompiled(domain) for domain in domains if not is_compiled(domain.id, domain.generation)]
+    concerns += [concern for tenant in tenants for concern in _list_quota_concerns(unit, tenant, flows_of)]
     concerns += _of_certificates(unit)
     concerns.sort(key=lambda each: (_WORST_FIRST.index(each.kind), each.domain, each.name))
     hosts = sum(unit.enforcers.enforced_state(domain.id, domain.generation).hosts for domain in domains)
@@ -47,9 +47,9 @@ def status(unit: Unit, flows_of: FlowsOf, is_compiled: IsCompiled, silence_s: fl
     )
 
 
-def _of_domain(unit: Unit, domain: DomainRecord, silence_s: float) -> Iterator[Concern]:
+def _list_domain_concerns(unit: Unit, domain: DomainRecord, silence_s: float) -> Iterator[Concern]:
     for late in unit.enforcers.enforced_state(domain.id, domain.generation).laggards:
-        yield _of_host(domain.id, late)
+        yield _describe_host_concern(domain.id, late)
     for each in unit.enforcers.list(domain.id):
         if each.last_seen is None:
             continue
@@ -65,7 +65,7 @@ def _of_domain(unit: Unit, domain: DomainRecord, silence_s: float) -> Iterator[C
             )
 
 
-def _uncompiled_concern(domain: DomainRecord) -> Concern:
+def _describe_uncompiled(domain: DomainRecord) -> Concern:
     return Concern(
         kind="uncompiled",
         domain=domain.id,
@@ -76,7 +76,7 @@ def _uncompiled_concern(domain: DomainRecord) -> Concern:
     )
 
 
-def _of_host(domain: str, late: Laggard) -> Concern:
+def _describe_host_concern(domain: str, late: Laggard) -> Concern:
     point = late.point
     kind: ConcernWord = "behind" if point is None else _KINDS.get(point.report.state, "behind")
     if point is None:
@@ -95,7 +95,7 @@ def _of_host(domain: str, late: Laggard) -> Concern:
     )
 
 
-def _of_quota(unit: Unit, tenant: TenantRecord, flows_of: FlowsOf) -> Iterator[Concern]:
+def _list_quota_concerns(unit: Unit, tenant: TenantRecord, flows_of: FlowsOf) -> Iterator[Concern]:
     limits = tenant.quota
     if limits.rules is None and limits.flows is None:
         return

@@ -50,11 +50,11 @@ class EventStream(StreamingResponse):
     async def stream_response(self, send: Send) -> None:
         """Send it, or give up on a reader that has stalled."""
 
-        async def patiently(message: Message) -> None:
+        async def send_in_time(message: Message) -> None:
             async with asyncio.timeout(STALLED_S):
                 await send(message)
 
-        await super().stream_response(patiently)
+        await super().stream_response(send_in_time)
 
 
 def stream(chunks: AsyncIterator[bytes], media_type: str = MEDIA_TYPE) -> EventStream:
@@ -94,11 +94,11 @@ def validity_of(services: Services, bearer: str) -> Validity:
     A caller with a certificate bears no token and stays valid: its connection is cut (`orchestrator/serving.py`).
     """
 
-    def check() -> None:
+    def check_token() -> None:
         if bearer:
             services.control.read(lambda unit: unit.tokens.check(bearer))
 
-    return Validity(check, min(services.heartbeat_s, CHECK_EVERY_S))
+    return Validity(check_token, min(services.heartbeat_s, CHECK_EVERY_S))
 
 
 async def follow_until_revoked(bodies: AsyncIterator[bytes], services: Services, bearer: str) -> AsyncIterator[bytes]:

@@ -50,7 +50,7 @@ class SharedThreads:
         A share of None takes as many as there are.
         """
         future: Future[T] = Future()
-        run = partial(self._run, share, future, work)
+        run = partial(self._run_and_pass_on, share, future, work)
         if share is not None:
             with self._lock:
                 if self._taken[share] >= self._of_one:
@@ -60,10 +60,10 @@ class SharedThreads:
         self._threads.submit(run)
         return future
 
-    def _run(self, share: str | None, future: Future[T], work: Callable[[], T]) -> None:
+    def _run_and_pass_on(self, share: str | None, future: Future[T], work: Callable[[], T]) -> None:
         try:
             if future.set_running_or_notify_cancel():
-                _fulfil(future, work)
+                _fulfil_future(future, work)
         finally:
             if share is not None:
                 self._go_on(share)
@@ -82,7 +82,7 @@ class SharedThreads:
             self._threads.submit(following)
 
 
-def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
+def _fulfil_future(future: Future[T], work: Callable[[], T]) -> None:
     try:
         future.set_result(work())
     except StopIteration as error:  # which asyncio cannot hand on: who waits would wait for ever

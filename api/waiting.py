@@ -116,11 +116,11 @@ def document(openapi: dict[str, Any]) -> None:
     schemas = openapi["components"]["schemas"]
     for methods in openapi["paths"].values():
         for method, operation in methods.items():
-            if method != "get" and _names_generation(operation, schemas):
+            if method != "get" and _answers_generation(operation, schemas):
                 operation.setdefault("parameters", []).append(_PARAMETER)
 
 
-def _names_generation(operation: dict[str, Any], schemas: dict[str, Any]) -> bool:
+def _answers_generation(operation: dict[str, Any], schemas: dict[str, Any]) -> bool:
     found = (operation["responses"][status] for status in ("200", "201") if status in operation["responses"])
     references = (
         answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "") for answer in found

@@ -47,7 +47,7 @@ class Replace:
 
     def apply_to(self, acl: Acl) -> Acl:
         """Raises BadPolicy when the rule is gone."""
-        index = _index(acl, self.rule.id)
+        index = _find_rule_index(acl, self.rule.id)
         return replace(acl, rules=(*acl.rules[:index], self.rule, *acl.rules[index + 1 :]))
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Delete:
 
     def apply_to(self, acl: Acl) -> Acl:
         """Raises BadPolicy when the rule is gone."""
-        index = _index(acl, self.rule)
+        index = _find_rule_index(acl, self.rule)
         return replace(acl, rules=(*acl.rules[:index], *acl.rules[index + 1 :]))
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Move:
 
     def apply_to(self, acl: Acl) -> Acl:
         """Raises BadPolicy when the rule is gone."""
-        index = _index(acl, self.rule)
+        index = _find_rule_index(acl, self.rule)
         rules = [*acl.rules]
         rules.insert(self.position, rules.pop(index))
         return replace(acl, rules=tuple(rules))
@@ -224,7 +224,7 @@ def _edits(before: Acl, after: Acl) -> tuple[Edit, ...]:
     return tuple(edits)
 
 
-def _index(acl: Acl, rule: str) -> int:
+def _find_rule_index(acl: Acl, rule: str) -> int:
     for index, each in enumerate(acl.rules):
         if each.id == rule:
             return index

@@ -71,7 +71,7 @@ class Reading:
         entry = self._entries.get(key)
         if entry is None or not entry.is_fresh(fresh_s, rest, self._clock()):
             entry = _Entry(asyncio.create_task(self.once(read)), self._clock())
-            entry.task.add_done_callback(functools.partial(self._note_end, entry))
+            entry.task.add_done_callback(functools.partial(self._note_task_end, entry))
             self._forget_old()
             self._entries[key] = entry
         found: T = await asyncio.shield(entry.task)  # the key says what kind of thing it is
@@ -91,7 +91,7 @@ class Reading:
         """Read everything anew: something was changed."""
         self._entries.clear()
 
-    def _note_end(self, entry: _Entry, _: asyncio.Task[Any]) -> None:
+    def _note_task_end(self, entry: _Entry, _: asyncio.Task[Any]) -> None:
         entry.ended = self._clock()
 
     def _forget_old(self) -> None:

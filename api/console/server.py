@@ -53,7 +53,7 @@ def build(settings: ConsoleSettings) -> FastAPI:
         sessions.close()
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
-    app.add_middleware(BodyLimit, limit_bytes=LARGEST_BODY_BYTES, sender=_sender, refuse=_refuse)
+    app.add_middleware(BodyLimit, limit_bytes=LARGEST_BODY_BYTES, sender=_identify_sender, refuse=_make_refusal)
     app.add_middleware(SignedIn, has_session=sessions.has)
     app.add_middleware(Origins)
     app.add_middleware(Headers)
@@ -111,12 +111,12 @@ class GuestSocket(WebSocketsSansIOProtocol):
         self.transport.abort()
 
 
-def _sender(scope: Scope) -> Sender:
+def _identify_sender(scope: Scope) -> Sender:
     client = scope.get("client")
     return Sender(f"address {client[0] if client else ''}", is_known=False)
 
 
-def _refuse(reason: str) -> Response:
+def _make_refusal(reason: str) -> Response:
     return Response(reason, 413, {"Connection": "close"}, "text/plain")
 
 

@@ -152,7 +152,7 @@ class Sessions:
         with self._lock:
             session = self.by_secret.get(secret or "")
             if session is None or not self._is_live(session):
-                self._end(secret)
+                self._end_session(secret)
                 return None
             session.seen = self._clock()
             return session
@@ -166,18 +166,18 @@ class Sessions:
     def sign_out(self, secret: str | None) -> None:
         """End a session."""
         with self._lock:
-            self._end(secret)
+            self._end_session(secret)
 
     def close(self) -> None:
         """End all."""
         with self._lock:
             for secret in list(self.by_secret):
-                self._end(secret)
+                self._end_session(secret)
 
     def _is_live(self, session: Session) -> bool:
         return not session.is_over and self._clock() - session.seen <= IDLE_S
 
-    def _end(self, secret: str | None) -> None:
+    def _end_session(self, secret: str | None) -> None:
         session = self.by_secret.pop(secret or "", None)
         if session is None:
             return
@@ -190,4 +190,4 @@ class Sessions:
     def _forget_idle(self) -> None:
         late = self._clock() - IDLE_S
         for secret in [secret for secret, each in self.by_secret.items() if each.is_over or each.seen < late]:
-            self._end(secret)
+            self._end_session(secret)

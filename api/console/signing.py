@@ -44,7 +44,7 @@ def routes(sessions: Sessions) -> APIRouter:
 
     @router.get("/login", response_class=HTMLResponse)
     async def login(request: Request, next: str = _HOME) -> HTMLResponse:  # noqa: A002 -- the query's name
-        return _page(request, next)
+        return _make_sign_in_page(request, next)
 
     @router.post("/session")
     async def sign_in(
@@ -55,12 +55,16 @@ def routes(sessions: Sessions) -> APIRouter:
         form: Annotated[str, Form()] = "",
     ) -> Response:
         if not own_form(request, form):
-            return _page(request, next, "This form was not made for this browser: sign in with the one below.", 403)
+            return _make_sign_in_page(
+                request, next, "This form was not made for this browser: sign in with the one below.", 403
+            )
         peer = request.client.host if request.client is not None else ""
         async with asking:
             pause = tries.pause_s(peer)
             if pause:
-                refused = _page(request, next, f"Too many wrong tokens from this address: try again in {pause} s.", 429)
+                refused = _make_sign_in_page(
+                    request, next, f"Too many wrong tokens from this address: try again in {pause} s.", 429
+                )
                 refused.headers["Retry-After"] = str(pause)
                 return refused
             tries.begin(peer)
@@ -68,10 +72,12 @@ def routes(sessions: Sessions) -> APIRouter:
                 secret = await asyncio.to_thread(sessions.sign_in, token)
             except Unauthenticated:
                 said = "The service does not know this token: it is wrong, expired or revoked."
-                return _page(request, next, said, 401)
+                return _make_sign_in_page(request, next, said, 401)
             except AclflowError as error:
                 tries.forgive(peer)
-                return _page(request, next, f"Nobody could be asked about this token: {error.reason}.", 503)
+                return _make_sign_in_page(
+                    request, next, f"Nobody could be asked about this token: {error.reason}.", 503
+                )
         tries.forgive(peer)
         session = sessions.of(secret)
         if session is not None:
@@ -91,7 +97,7 @@ def routes(sessions: Sessions) -> APIRouter:
     return router
 
 
-def _page(request: Request, following: str, error: str = "", status: int = 200) -> HTMLResponse:
+def _make_sign_in_page(request: Request, following: str, error: str = "", status: int = 200) -> HTMLResponse:
     said = f'<p id="error" class="error" role="alert">{html.escape(error)}</p>' if error else ""
     text, form = _PAGE.read_text(encoding="utf-8"), request.cookies.get(FORM_COOKIE) or secrets.token_urlsafe(24)
     for name, value in (

@@ -79,7 +79,7 @@ def put_acl(
     The new list is checked and compiled first: a list that cannot be enforced is refused and changes nothing.
     """
 
-    def work(unit: Unit) -> Reply:
+    def write_acl(unit: Unit) -> Reply:
         version = unit.acls.version(tenant)
         condition.require(etag(version))
         _check_origin(origin, tenant, version)
@@ -96,7 +96,7 @@ def put_acl(
         origin = taken_from_json(an_object(document, "an access list"))
         estimate = services.control.ceilings.check_list(acl)
         with seen_from(f"tenants[{tenant}].acl"):
-            return change_list(services, caller, tenant, work, writing, puts=estimate)
+            return change_list(services, caller, tenant, write_acl, writing, puts=estimate)
 
 
 @router.post("/confirm", response_model=WrittenList)
@@ -105,13 +105,13 @@ def confirm_change(
 ) -> Response:
     """Keep the change that waits to be confirmed."""
 
-    def work(unit: Unit) -> Reply:
+    def confirm(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
         change = unit.acls.confirm(tenant)
         log_event(unit, caller, "acl.confirmed", tenant, {"version": change.version})
         return _reply_settled(change)
 
-    return answer_write(services.control.carry_out(once.of(caller, work), payer=tenant))
+    return answer_write(services.control.carry_out(once.of(caller, confirm), payer=tenant))
 
 
 @router.post("/revert", response_model=WrittenList)
@@ -120,13 +120,13 @@ def revert_change(
 ) -> Response:
     """Take the change that waits to be confirmed back now."""
 
-    def work(unit: Unit) -> Reply:
+    def revert(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
         change = unit.acls.revert(tenant, author=author(caller))
         log_event(unit, caller, "acl.reverted", tenant, {"version": change.version, "generation": change.generation})
         return _reply_settled(change)
 
-    return answer_write(services.control.carry_out(once.of(caller, work), payer=tenant))
+    return answer_write(services.control.carry_out(once.of(caller, revert), payer=tenant))
 
 
 def _reply_settled(change: Change) -> Reply:
@@ -256,7 +256,7 @@ def restore_version(
     Rules whose time is over are left out.
     """
 
-    def work(unit: Unit) -> Reply:
+    def restore(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.version(tenant)))
         change, left_out = restore_list(unit, tenant, version, author=author(caller))
         if change.changed:
@@ -267,7 +267,7 @@ def restore_version(
         return reply(body, generation=change.generation, tag=etag(change.version))
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return change_list(services, caller, tenant, work, writing, once)
+        return change_list(services, caller, tenant, restore, writing, once)
 
 
 waivers = APIRouter(prefix="/v1/tenants/{tenant}/acl/waivers", tags=["waivers"], route_class=SmallBody)
@@ -297,7 +297,7 @@ def add_waiver(
     it is said, is the list's ETag: the finding is waived of that list only.
     """
 
-    def work(unit: Unit) -> Reply:
+    def add(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
         for rule in body.rules:
             unit.acls.rule(tenant, rule)
@@ -308,7 +308,7 @@ def add_waiver(
         log_event(unit, caller, "waiver.added", tenant, detail)
         return reply(made, tag=etag(made.id), location=f"/v1/tenants/{tenant}/acl/waivers/{made.id}")
 
-    return answer_write(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, add)))
 
 
 @waivers.delete("/{waiver}", status_code=204)
@@ -317,10 +317,10 @@ def remove_waiver(
 ) -> Response:
     """Take a waiver back: the finding counts again."""
 
-    def work(unit: Unit) -> None:
+    def remove(unit: Unit) -> None:
         condition.require(etag(unit.waivers.get(tenant, waiver).id))
         unit.waivers.remove(tenant, waiver)
         log_event(unit, caller, "waiver.removed", tenant, {"waiver": waiver})
 
-    services.control.write(work)
+    services.control.write(remove)
     return Response(status_code=204)

@@ -75,12 +75,12 @@ def list_entries(
     """The entries after `marker`, oldest first; with `newest`, those before it, newest first."""
     name = _tenant(caller, asked.tenant)
 
-    def work(unit: Unit) -> tuple[AuditEntry, ...]:
+    def read_entries(unit: Unit) -> tuple[AuditEntry, ...]:
         number = None if name is None else unit.tenants.get(name).number
         wanted = Wanted(number, asked.who, asked.kind, asked.subject, asked.since, asked.until)
         return unit.audit.page(wanted, marker=marker, limit=limit + 1, newest=newest)
 
-    found = services.control.read(work)
+    found = services.control.read(read_entries)
     following = found[limit - 1].id if len(found) > limit else None
     return answer(AuditPage(tuple(_shown(caller, entry) for entry in found[:limit]), following))
 
@@ -95,7 +95,7 @@ def list_anchors(
 
     Those in the sink say the same, out of reach of the database.
     """
-    place = None if after is None else _place(after)
+    place = None if after is None else _read_place(after)
     found = services.control.read(lambda unit: unit.audit.anchors(after=place, limit=_ANCHORS + 1))
     shown = found[:_ANCHORS]
     following = f"{shown[-1].chain}:{shown[-1].number}" if len(found) > _ANCHORS else None
@@ -107,13 +107,13 @@ def get_entry(caller: Caller, services: ServicesDep, entry: NumberPath) -> Respo
     """One entry."""
     name = only_tenant(caller)
 
-    def work(unit: Unit) -> AuditEntry:
+    def read_entry(unit: Unit) -> AuditEntry:
         found = unit.audit.entry(entry)
         if name is not None and found.tenant != unit.tenants.get(name).number:
             raise NotFound(f"the audit trail has no entry {entry}")
         return found
 
-    found = services.control.read(work)
+    found = services.control.read(read_entry)
     _refuse_readers(caller)
     return answer(_shown(caller, found))
 
@@ -142,7 +142,7 @@ def _shown(caller: Principal, entry: AuditEntry) -> AuditEntry:
     return replace(entry, address="")
 
 
-def _place(text: str) -> tuple[str, int]:
+def _read_place(text: str) -> tuple[str, int]:
     chain, _, number = text.rpartition(":")
     if not chain or not (number.isascii() and number.isdigit() and len(number) <= 18):
         raise BadInput("it is what the page before said", place="query.after")

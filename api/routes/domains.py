@@ -47,7 +47,7 @@ router = APIRouter(prefix="/v1/domains", tags=["domains"], route_class=SmallBody
 def list_domains(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NameMarker = None) -> Response:
     """Every security domain."""
     found = services.control.read(
-        lambda unit: [_domain(unit, each) for each in unit.domains.list(limit=limit + 1, marker=marker)]
+        lambda unit: [_read_domain(unit, each) for each in unit.domains.list(limit=limit + 1, marker=marker)]
     )
     following = found[limit - 1].id if len(found) > limit else None
     return answer(Page(tuple(found[:limit]), following))
@@ -57,24 +57,24 @@ def list_domains(_: Administrator, services: ServicesDep, limit: Limit = 100, ma
 def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain, once: OnceDep) -> Response:
     """Make a security domain."""
 
-    def work(unit: Unit) -> Reply:
+    def create(unit: Unit) -> Reply:
         setting = ReturnTraffic(body.return_traffic)
         record = unit.domains.create(body.id, return_traffic=setting, path_mtu_rate=body.path_mtu_rate)
         log_event(unit, caller, "domain.created", record.id, body.model_dump(exclude={"id"}))
         return reply(
-            _domain(unit, record),
+            _read_domain(unit, record),
             generation=record.generation,
             tag=etag(record.version),
             location=f"/v1/domains/{record.id}",
         )
 
-    return answer_write(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, create)))
 
 
 @router.get("/{domain}", response_model=Domain)
 def get_domain(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
     """One domain. Its ETag changes with its settings, not with its generation."""
-    found = services.control.read(lambda unit: _domain(unit, unit.domains.get(domain)))
+    found = services.control.read(lambda unit: _read_domain(unit, unit.domains.get(domain)))
     return answer(found, tag=etag(found.version))
 
 
@@ -84,14 +84,14 @@ def change_domain(
 ) -> Response:
     """Say how replies get back in, and how many messages about path MTU."""
 
-    def work(unit: Unit) -> Reply:
+    def change(unit: Unit) -> Reply:
         condition.require(etag(unit.domains.get(domain).version))
         setting = ReturnTraffic(body.return_traffic) if body.return_traffic is not None else None
         record = unit.domains.set_return_traffic(domain, setting, path_mtu_rate=body.path_mtu_rate)
         log_event(unit, caller, "domain.changed", domain, body.said())
-        return reply(_domain(unit, record), generation=record.generation, tag=etag(record.version))
+        return reply(_read_domain(unit, record), generation=record.generation, tag=etag(record.version))
 
-    return answer_write(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(change, domain=domain))
 
 
 @router.post("/{domain}/raise", response_model=Domain)
@@ -102,27 +102,27 @@ def raise_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, b
     First comes an intersection with whatever such hosts may hold. Nothing moves where the domain is above already.
     """
 
-    def work(unit: Unit) -> Reply:
+    def raise_generation(unit: Unit) -> Reply:
         if unit.domains.raise_generation(domain, body.above) is not None:
             log_event(unit, caller, "domain.changed", domain, {"raised_above": body.above})
         record = unit.domains.get(domain)
-        return reply(_domain(unit, record), generation=record.generation, tag=etag(record.version))
+        return reply(_read_domain(unit, record), generation=record.generation, tag=etag(record.version))
 
-    return answer_write(services.control.carry_out(once.of(caller, work), domain=domain))
+    return answer_write(services.control.carry_out(once.of(caller, raise_generation), domain=domain))
 
 
 @router.delete("/{domain}", response_model=Gone)
 def delete_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, condition: ConditionDep) -> Response:
     """Remove a domain that has no tenants and no hosts any more."""
 
-    def work(unit: Unit) -> Reply:
+    def delete(unit: Unit) -> Reply:
         record = unit.domains.get(domain)
         condition.require(etag(record.version))
         unit.domains.delete(domain)
         log_event(unit, caller, "domain.deleted", domain, {})
         return reply(Gone(record.generation))
 
-    done = services.control.delete_domain(domain, work)
+    done = services.control.delete_domain(domain, delete)
     services.spreading.drop(domain)
     return answer_write(done)
 
@@ -140,7 +140,7 @@ def list_hosts(_: DomainReader, services: ServicesDep, domain: NamePath) -> Resp
 @router.get("/{domain}/hosts/{host}", response_model=Host)
 def get_host(_: DomainReader, services: ServicesDep, domain: NamePath, host: NamePath, request: Request) -> Response:
     """One host."""
-    body = Host.of(services.control.read(lambda unit: _host(unit, domain, host)))
+    body = Host.of(services.control.read(lambda unit: _read_host(unit, domain, host)))
     return answer(body, tag=etag(body.datapath_id), request=request)
 
 
@@ -150,17 +150,17 @@ def remove_host(
 ) -> Response:
     """Take a host out of the domain: nobody waits for it any more."""
 
-    def work(unit: Unit) -> Reply:
-        condition.require(etag(Host.of(_host(unit, domain, host)).datapath_id))
+    def remove(unit: Unit) -> Reply:
+        condition.require(etag(Host.of(_read_host(unit, domain, host)).datapath_id))
         unit.domains.remove_host(domain, host)
         log_event(unit, caller, "host.removed", domain, {"name": host})
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(remove, domain=domain))
 
 
-def _host(unit: Unit, domain: str, name: str) -> HostRecord:
+def _read_host(unit: Unit, domain: str, name: str) -> HostRecord:
     found = next((record for record in unit.domains.hosts(domain) if record.name == name), None)
     if found is None:
         raise NotFound(f"the domain has no host '{name}'")
@@ -186,7 +186,7 @@ def list_endpoints(
     """The domain's endpoints, by name."""
     found = {each.endpoint.name: each for each in services.control.read(lambda unit: unit.domains.endpoints(domain))}
     names, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(_endpoint(found[name]) for name in names), following))
+    return answer(Page(tuple(_make_endpoint(found[name]) for name in names), following))
 
 
 @router.get("/{domain}/endpoints/{endpoint}", response_model=EndpointSeen)
@@ -195,7 +195,7 @@ def get_endpoint(
 ) -> Response:
     """One endpoint."""
     record = services.control.read(lambda unit: unit.domains.endpoint(domain, endpoint))
-    return answer(_endpoint(record), tag=etag(record.version), request=request)
+    return answer(_make_endpoint(record), tag=etag(record.version), request=request)
 
 
 @router.put("/{domain}/endpoints/{endpoint}", response_model=Written, responses={201: {"model": Written}})
@@ -210,7 +210,7 @@ def put_endpoint(
     """Add an endpoint, or change the one that is there, which needs If-Match."""
     wanted = body.endpoint(endpoint)
 
-    def work(unit: Unit) -> Reply:
+    def write_endpoint(unit: Unit) -> Reply:
         location, owners = None, [wanted.tenant]
         try:
             old = unit.domains.endpoint(domain, endpoint)
@@ -227,7 +227,7 @@ def put_endpoint(
         written = Written(version=change.version, generation=change.generation, changed=change.changed)
         return reply(written, generation=change.generation, tag=etag(change.version), location=location)
 
-    return answer_write(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(write_endpoint, domain=domain))
 
 
 @router.delete("/{domain}/endpoints/{endpoint}", response_model=Gone)
@@ -236,7 +236,7 @@ def remove_endpoint(
 ) -> Response:
     """Take an endpoint out of the domain."""
 
-    def work(unit: Unit) -> Reply:
+    def remove(unit: Unit) -> Reply:
         old = unit.domains.endpoint(domain, endpoint)
         condition.require(etag(old.version))
         generation = unit.domains.remove_endpoint(domain, endpoint)
@@ -244,7 +244,7 @@ def remove_endpoint(
         log_event(unit, caller, "endpoint.removed", domain, {"name": endpoint, "generation": generation})
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(remove, domain=domain))
 
 
 # ---------------------------------------------------------------------------------------------------- generations
@@ -268,13 +268,13 @@ async def get_generation(
     wait_s = min(timeout, services.watch_limit_s) if wait else 0.0
     state = await services.enforcement.wait(domain, generation, wait_s)
     named = is_admin(caller) or caller.domain == domain
-    return answer(_enforced_document(domain, state, named=named))
+    return answer(_make_enforced(domain, state, named=named))
 
 
 # ---------------------------------------------------------------------------------------------------- documents
 
 
-def _domain(unit: Unit, record: DomainRecord) -> Domain:
+def _read_domain(unit: Unit, record: DomainRecord) -> Domain:
     return fill(Domain, record, return_traffic=record.return_traffic.value, untracked=_find_untracked(unit, record))
 
 
@@ -292,18 +292,18 @@ def _find_untracked(unit: Unit, record: DomainRecord) -> tuple[str, ...]:
     return (*planes, *(("edge", "firewall servers") if unit.pops.of_domain(record.id) is not None else ()))
 
 
-def _endpoint(record: EndpointRecord) -> EndpointSeen:
+def _make_endpoint(record: EndpointRecord) -> EndpointSeen:
     endpoint = record.endpoint
     mac, prefixes = endpoint.mac.to_bytes(6, "big").hex(":"), tuple(map(str, endpoint.prefixes))
     return fill(EndpointSeen, endpoint, mac=mac, prefixes=prefixes, version=record.version)
 
 
-def _enforced_document(domain: str, state: EnforcedState, *, named: bool) -> Enforced:
-    laggards = tuple(_lagging(each, named=named) for each in state.laggards)
+def _make_enforced(domain: str, state: EnforcedState, *, named: bool) -> Enforced:
+    laggards = tuple(_make_lagging(each, named=named) for each in state.laggards)
     return Enforced(domain, state.generation, "enforced" if state.done else "pending", state.hosts, laggards)
 
 
-def _lagging(laggard: Laggard, *, named: bool) -> Lagging:
+def _make_lagging(laggard: Laggard, *, named: bool) -> Lagging:
     host = laggard.host if named else None
     if laggard.point is None:
         return Lagging(host, None, None, None)
@@ -329,9 +329,9 @@ def set_rules(
     caller: Administrator, services: ServicesDep, domain: NamePath, condition: ConditionDep, raw: RawBody
 ) -> Response:
     """Make these the rules."""
-    rules = _rules_in(json_document(raw))
+    rules = _read_rules(json_document(raw))
 
-    def work(unit: Unit) -> Reply:
+    def write_rules(unit: Unit) -> Reply:
         condition.require(etag(unit.domains.operator_rules(domain).version))
         change = unit.domains.set_operator_rules(domain, rules)
         if change.changed:
@@ -341,10 +341,10 @@ def set_rules(
         return reply(written, generation=change.generation, tag=etag(change.version))
 
     with seen_from("operator"):
-        return change_operator_rules(services, caller, domain, work)
+        return change_operator_rules(services, caller, domain, write_rules)
 
 
-def _rules_in(document: object) -> list[Rule]:
+def _read_rules(document: object) -> list[Rule]:
     if not isinstance(document, dict) or set(document) != {"rules"} or not isinstance(document["rules"], list):
         raise BadInput('operator rules are an object {"rules": [...]} and nothing else', place="body")
     return [rule_from_json(rule, f"rules[{index}]") for index, rule in enumerate(document["rules"])]

@@ -59,14 +59,14 @@ def put_expectations(
     The list may break an expectation now: then only changes after one that keeps it must keep it.
     """
 
-    def work(unit: Unit) -> Reply:
+    def write_expectations(unit: Unit) -> Reply:
         condition.allow(etag(unit.expectations.get(tenant).version))
         expecting.check_readable(unit, tenant, body.text)
         kept = unit.expectations.keep(tenant, body.text, author(caller))
         log_event(unit, caller, "expectations.kept", tenant, {})
         return reply(kept, tag=etag(kept.version))
 
-    return answer_write(services.control.carry_out(work, payer=tenant))
+    return answer_write(services.control.carry_out(write_expectations, payer=tenant))
 
 
 @router.delete("/acl/expectations", status_code=204)
@@ -75,12 +75,12 @@ def delete_expectations(
 ) -> Response:
     """Expect nothing of the list any more."""
 
-    def work(unit: Unit) -> None:
+    def delete(unit: Unit) -> None:
         condition.allow(etag(unit.expectations.get(tenant).version))
         unit.expectations.forget(tenant)
         log_event(unit, caller, "expectations.deleted", tenant, {})
 
-    services.control.carry_out(work, payer=tenant)
+    services.control.carry_out(delete, payer=tenant)
     return Response(status_code=204)
 
 
@@ -134,7 +134,7 @@ def share_draft(
     body = read_body(NewDraft, raw)
     acl = acl_from_json(body.acl)
 
-    def work(unit: Unit) -> Reply:
+    def share(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
         check_ownership(acl, unit.tenants.get(tenant).prefixes)
         found = unit.drafts.share(
@@ -144,7 +144,7 @@ def share_draft(
         return reply(found, location=f"/v1/tenants/{tenant}/acl/drafts/{found.id}")
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return answer_write(services.control.carry_out(once.of(caller, work), payer=tenant))
+        return answer_write(services.control.carry_out(once.of(caller, share), payer=tenant))
 
 
 @router.get("/acl/drafts/{draft}", response_model=SharedDraft)
@@ -169,10 +169,10 @@ def delete_draft(
 ) -> Response:
     """Share a draft no more."""
 
-    def work(unit: Unit) -> None:
+    def delete(unit: Unit) -> None:
         condition.allow(etag(unit.drafts.get(tenant, draft)[0].base_version))
         unit.drafts.delete(tenant, draft)
         log_event(unit, caller, "draft.deleted", tenant, {"draft": draft})
 
-    services.control.carry_out(work, payer=tenant)
+    services.control.carry_out(delete, payer=tenant)
     return Response(status_code=204)

@@ -119,7 +119,7 @@ def list_enforcers(
 @router.get("/domains/{domain}/enforcers/{enforcer}", response_model=Enforcer)
 def get_enforcer(_: DomainReader, services: ServicesDep, domain: NamePath, enforcer: NumberPath) -> Response:
     """One enforcement point."""
-    record = services.control.read(lambda unit: _enforcer(unit, domain, enforcer))
+    record = services.control.read(lambda unit: _read_enforcer(unit, domain, enforcer))
     return answer(record, tag=etag(record.epoch))
 
 
@@ -129,14 +129,14 @@ def remove_enforcer(
 ) -> Response:
     """Forget an enforcement point; its token or its certificate is valid no more."""
 
-    def work(unit: Unit) -> Reply:
-        record = _enforcer(unit, domain, enforcer)
+    def remove(unit: Unit) -> Reply:
+        record = _read_enforcer(unit, domain, enforcer)
         condition.require(etag(record.epoch))
         unit.enforcers.remove(enforcer)
         log_event(unit, caller, "enforcer.removed", domain, {"name": record.name, "id": enforcer})
         return reply(Gone(unit.domains.get(domain).generation))
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(remove))
 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/epoch", response_model=Epoch)
@@ -259,7 +259,7 @@ def _stored_generation(services: Services, caller: Principal, look: _Look) -> in
     return stored
 
 
-def _enforcer(unit: Unit, domain: str, enforcer: int) -> Enforcer:
+def _read_enforcer(unit: Unit, domain: str, enforcer: int) -> Enforcer:
     found = next((record for record in unit.enforcers.list(domain) if record.id == enforcer), None)
     if found is None:
         raise NotFound(f"the domain has no enforcer {enforcer}")

@@ -59,7 +59,7 @@ def invite(
     enrols with one that names hosts speaks for their switches and no others.
     """
 
-    def work(unit: Unit) -> Reply:
+    def make_invitation(unit: Unit) -> Reply:
         expires = unit.now + dt.timedelta(seconds=body.lasts_s)
         bound = {"name": body.name, "kind": body.kind}
         secret = unit.enforcers.invite(domain, expires=expires, author=author(caller), hosts=body.hosts, **bound)
@@ -70,7 +70,7 @@ def invite(
         token = services.desk.token_text(secret)
         return reply(Invitation(token=token, domain=domain, expires=expires), location=location)
 
-    return answer_write(services.control.carry_out(once.of(caller, work, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, make_invitation, secret=True)))
 
 
 @router.post("/domains/{domain}/enrolment-groups", status_code=201, response_model=NewGroupToken)
@@ -84,7 +84,7 @@ def invite_group(
     """
     services.desk.need_authority()
 
-    def work(unit: Unit) -> Reply:
+    def make_invitation(unit: Unit) -> Reply:
         expires = unit.now + dt.timedelta(seconds=body.lasts_s)
         secret, number = unit.enforcers.invite_group(
             domain, body.group, kind=body.kind, expires=expires, author=author(caller)
@@ -95,7 +95,7 @@ def invite_group(
         made = NewGroupToken(id=number, token=token, domain=domain, group=body.group, expires=expires)
         return reply(made, location=f"/v1/domains/{domain}/enrolment-groups")
 
-    return answer_write(services.control.carry_out(once.of(caller, work, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, make_invitation, secret=True)))
 
 
 @router.get("/domains/{domain}/enrolment-groups", response_model=Page[EnrolmentGroup])
@@ -115,12 +115,12 @@ def remove_group(
 ) -> Response:
     """Make a group's token invalid, at once. Machines that enrolled with it stay."""
 
-    def work(unit: Unit) -> None:
+    def remove(unit: Unit) -> None:
         condition.require(etag(group))
         unit.enforcers.remove_group(domain, group)
         log_event(unit, caller, "enrolment-group.removed", domain, {"id": group})
 
-    services.control.write(work)
+    services.control.write(remove)
     return Response(status_code=204)
 
 
@@ -148,7 +148,7 @@ def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
             token=body.token,
             name=body.name,
             kind=body.kind,
-            address=_address(request),
+            address=_name_address(request),
             request=body.csr,
             instance=body.instance,
         )
@@ -156,7 +156,7 @@ def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
     record = new.enforcer
     authority = services.desk.believed if new.certificate is not None else ""
     location = f"/v1/domains/{record.domain}/enforcers/{record.id}"
-    return answer_write(reply(_enrolment(new, authority), location=location))
+    return answer_write(reply(_make_enrolment(new, authority), location=location))
 
 
 @strangers.post("/enrol/switch", status_code=201, response_model=Certificate)
@@ -170,9 +170,9 @@ def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> 
     in `POST /v1/enrol`.
     """
     record = services.desk.enrol_switch(
-        Applicant(token=body.token, name=body.name, kind=SWITCH, address=_address(request), request=body.csr)
+        Applicant(token=body.token, name=body.name, kind=SWITCH, address=_name_address(request), request=body.csr)
     )
-    return answer_write(reply(_certificate(record, services.desk.believed), tag=etag(record.serial)))
+    return answer_write(reply(_make_certificate(record, services.desk.believed), tag=etag(record.serial)))
 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/certificate", status_code=201, response_model=Certificate)
@@ -182,7 +182,7 @@ def renew_certificate(caller: TheEnforcer, services: ServicesDep, body: Signing)
     The one that it shows now stays valid until it lays it down, or renews again; all others are revoked.
     """
     record = services.desk.renew(caller, body.csr)
-    made = _certificate(record, services.desk.believed)
+    made = _make_certificate(record, services.desk.believed)
     return answer_write(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
 
 
@@ -202,7 +202,7 @@ def issue_switch(
     It is for OpenFlow over TLS, and for nothing here.
     """
     record = services.desk.issue_switch(domain, (host, *body.also), body.csr, author(caller))
-    made = _certificate(record, services.desk.believed)
+    made = _make_certificate(record, services.desk.believed)
     return answer_write(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
 
 
@@ -210,11 +210,11 @@ def issue_switch(
 def list_revoked_switches(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
     """Which switches the domain's controllers must refuse, though their certificates have not ended."""
 
-    def look(unit: Unit) -> tuple[str, ...]:
+    def read_revoked(unit: Unit) -> tuple[str, ...]:
         unit.domains.get(domain)
         return unit.certificates.revoked_switches(domain)
 
-    return answer(Revoked(services.control.read(look)))
+    return answer(Revoked(services.control.read(read_revoked)))
 
 
 @router.get("/certificates", response_model=Page[Certificate])
@@ -228,14 +228,14 @@ def list_certificates(
     """Certificates that were issued, by domain, name and time; until 90 days after their end."""
     found = {each.serial: each for each in services.control.read(lambda unit: unit.certificates.list(domain))}
     serials, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(_certificate(found[each]) for each in serials), following))
+    return answer(Page(tuple(_make_certificate(found[each]) for each in serials), following))
 
 
 @router.get("/certificates/{serial}", response_model=Certificate)
 def get_certificate(_: Administrator, services: ServicesDep, serial: Serial) -> Response:
     """One certificate."""
     record = services.control.read(lambda unit: unit.certificates.get(serial))
-    return answer(_certificate(record), tag=etag(record.serial))
+    return answer(_make_certificate(record), tag=etag(record.serial))
 
 
 @router.delete("/certificates/{serial}", status_code=204)
@@ -244,7 +244,7 @@ def revoke_certificate(
 ) -> Response:
     """Make a certificate invalid: its bearer's open connections are cut within a second."""
 
-    def work(unit: Unit) -> None:
+    def revoke(unit: Unit) -> None:
         was = unit.certificates.get(serial)
         condition.require(etag(was.serial))
         unit.certificates.revoke(serial)
@@ -252,20 +252,20 @@ def revoke_certificate(
             said = {"name": was.subject.name, "serial": serial}
             log_event(unit, caller, "certificate.revoked", was.subject.domain, said)
 
-    services.control.write(work)
+    services.control.write(revoke)
     return Response(status_code=204)
 
 
-def _address(request: Request) -> str:
+def _name_address(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
 
-def _enrolment(new: Enrolled, authority: str) -> Enrolment:
+def _make_enrolment(new: Enrolled, authority: str) -> Enrolment:
     record, certificate = new.enforcer, "" if new.certificate is None else new.certificate.pem
     return fill(Enrolment, record, enforcer=record.id, token=new.secret, certificate=certificate, authority=authority)
 
 
-def _certificate(record: CertificateRecord, authority: str = "") -> Certificate:
+def _make_certificate(record: CertificateRecord, authority: str = "") -> Certificate:
     subject = record.subject
     return fill(
         Certificate,

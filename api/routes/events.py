@@ -50,21 +50,21 @@ async def list_events(
     """
     number = await run_in_threadpool(_number, services, caller, tenant)
     if MEDIA_TYPE not in accept:
-        page = _newest_page if newest else _page
+        page = _read_newest_page if newest else _read_page
         return await run_in_threadpool(page, services, number, limit, marker)
-    after = _event_id(last_event_id) if last_event_id is not None else marker
+    after = _read_event_id(last_event_id) if last_event_id is not None else marker
     if after is None:
         after = await services.feed.newest()
     most = await run_in_threadpool(_most_streams, services, caller)
     return stream(await _first(_follow_events(services, _who(caller), most, number, after, bearer)))
 
 
-def _page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
+def _read_page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
     page = services.control.read(lambda unit: unit.events.since(marker or 0, limit=limit + 1, tenant=number))
     return _answer_page(page, limit)
 
 
-def _newest_page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
+def _read_newest_page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
     read = services.control.read
     return _answer_page(read(lambda unit: unit.events.newest(before=marker, limit=limit + 1, tenant=number)), limit)
 
@@ -109,12 +109,12 @@ async def _first(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """
     begun = await anext(chunks)
 
-    async def all_of_them() -> AsyncIterator[bytes]:
+    async def send_all() -> AsyncIterator[bytes]:
         yield begun
         async for chunk in chunks:
             yield chunk
 
-    return all_of_them()
+    return send_all()
 
 
 def _number(services: Services, caller: Principal, tenant: str | None) -> int | None:
@@ -129,7 +129,7 @@ def _number(services: Services, caller: Principal, tenant: str | None) -> int | 
     return None if wanted is None else services.control.read(lambda unit: unit.tenants.get(wanted).number)
 
 
-def _event_id(text: str) -> int:
+def _read_event_id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= BIGGEST):
         raise BadInput("it is the id of an event", place="header.Last-Event-ID")
     return int(text)

@@ -47,7 +47,7 @@ def list_firewalls(
     """The domain's firewall VNFs by name, with the latest word of their load."""
     found = {seen.firewall.name: seen for seen in services.control.read(lambda unit: unit.firewalls.list(domain))}
     names, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(_seen(found[name]) for name in names), following))
+    return answer(Page(tuple(_make_firewall(found[name]) for name in names), following))
 
 
 @router.post("/firewalls", status_code=201, response_model=WrittenFirewall)
@@ -59,21 +59,21 @@ def add_firewall(
     Refused where it cannot carry what the domain's lists say, with the place of the rule.
     """
 
-    def work(unit: Unit) -> Reply:
+    def add(unit: Unit) -> Reply:
         generation = unit.firewalls.add(domain, body.record())
         log_event(unit, caller, "firewall.added", domain, body.model_dump())
         written = WrittenFirewall(name=body.name, plane=body.plane, generation=generation)
         location = f"/v1/domains/{domain}/firewalls/{body.name}"
         return reply(written, generation=generation, tag=etag(body.plane), location=location)
 
-    return answer_write(services.control.carry_out(once.of(caller, work), domain=domain))
+    return answer_write(services.control.carry_out(once.of(caller, add), domain=domain))
 
 
 @router.get("/firewalls/{firewall}", response_model=Firewall)
 def get_firewall(_: DomainReader, services: ServicesDep, domain: NamePath, firewall: NamePath) -> Response:
     """One firewall VNF. Its ETag does not change with its load."""
-    seen = services.control.read(lambda unit: _firewall(unit, domain, firewall))
-    return answer(_seen(seen), tag=etag(seen.firewall.plane.value))
+    seen = services.control.read(lambda unit: _read_firewall(unit, domain, firewall))
+    return answer(_make_firewall(seen), tag=etag(seen.firewall.plane.value))
 
 
 @router.delete("/firewalls/{firewall}", response_model=Gone)
@@ -85,36 +85,36 @@ def remove_firewall(
     It goes on as it was last programmed.
     """
 
-    def work(unit: Unit) -> Reply:
-        condition.require(etag(_firewall(unit, domain, firewall).firewall.plane.value))
+    def remove(unit: Unit) -> Reply:
+        condition.require(etag(_read_firewall(unit, domain, firewall).firewall.plane.value))
         generation = unit.firewalls.remove(domain, firewall)
         log_event(unit, caller, "firewall.removed", domain, {"name": firewall})
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(remove, domain=domain))
 
 
 @router.put("/enforcers/{enforcer}/load", status_code=204)
 def put_load(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, body: Load) -> Response:
     """Take an agent's account of the firewall that bears its name."""
 
-    def work(unit: Unit) -> None:
+    def write_load(unit: Unit) -> None:
         name = unit.enforcers.get(enforcer).name
         unit.enforcers.check_hosts(enforcer, (name,), place="path.enforcer")
         unit.firewalls.report_load(enforcer, body.record())
 
-    services.control.write(work, domain=domain)
+    services.control.write(write_load, domain=domain)
     return Response(status_code=204)
 
 
-def _firewall(unit: Unit, domain: str, name: str) -> FirewallSeen:
+def _read_firewall(unit: Unit, domain: str, name: str) -> FirewallSeen:
     found = next((seen for seen in unit.firewalls.list(domain) if seen.firewall.name == name), None)
     if found is None:
         raise NotFound(f"the domain has no firewall '{name}'")
     return found
 
 
-def _seen(seen: FirewallSeen) -> Firewall:
+def _make_firewall(seen: FirewallSeen) -> Firewall:
     has_told = seen.load is not None and seen.reported is not None
     load = fill(SeenLoad, seen.load, reported=seen.reported) if has_told else None
     return fill(Firewall, seen.firewall, plane=seen.firewall.plane.value, load=load)

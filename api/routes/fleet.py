@@ -37,7 +37,7 @@ def get_fleet(_: DomainReader, services: ServicesDep, domain: NamePath) -> Respo
 
     Its ETag changes with its settings, not with what its VNFs do.
     """
-    body = services.control.read(lambda unit: _body(unit, domain, services.cloud_kind))
+    body = services.control.read(lambda unit: _make_fleet(unit, domain, services.cloud_kind))
     return answer(body, tag=etag(body.version))
 
 
@@ -50,7 +50,7 @@ def change_fleet(
     Its size is decided anew at once.
     """
 
-    def work(unit: Unit) -> Reply:
+    def change(unit: Unit) -> Reply:
         known = _known_fleet(unit, domain)
         if known is None:
             condition.allow(None)
@@ -63,10 +63,10 @@ def change_fleet(
             if settings.stateful and settings.spread:
                 check_tracking(unit, domain)
             log_event(unit, caller, "fleet.changed", domain, body.changes())
-        found = _body(unit, domain, services.cloud_kind)
+        found = _make_fleet(unit, domain, services.cloud_kind)
         return reply(found, tag=etag(found.version))
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(change))
 
 
 @router.delete("/fleet", response_model=Gone)
@@ -76,19 +76,19 @@ def remove_fleet(caller: DomainOwner, services: ServicesDep, domain: NamePath, c
     Set its size to 0 first.
     """
 
-    def work(unit: Unit) -> Reply:
+    def remove(unit: Unit) -> Reply:
         condition.require(etag(unit.fleets.get(domain).version))
         unit.fleets.remove(domain)
         log_event(unit, caller, "fleet.removed", domain, {})
         return reply(Gone(unit.domains.get(domain).generation))
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(remove))
 
 
 @router.get("/fleet/members/{member}", response_model=FleetMember)
 def get_member(_: DomainReader, services: ServicesDep, domain: NamePath, member: NamePath) -> Response:
     """One VNF of the fleet."""
-    return answer(services.control.read(lambda unit: _member(unit, domain, member)))
+    return answer(services.control.read(lambda unit: _read_member(unit, domain, member)))
 
 
 @router.post("/fleet/members/{member}/drain", response_model=FleetMember)
@@ -100,12 +100,12 @@ def drain_member(
     Another one comes in its place where the fleet's size asks for it.
     """
 
-    def work(unit: Unit) -> Reply:
-        _member(unit, domain, member)
+    def drain(unit: Unit) -> Reply:
+        _read_member(unit, domain, member)
         unit.fleets.drain(domain, member, f"drained by {author(caller)}")
-        return reply(_member(unit, domain, member))
+        return reply(_read_member(unit, domain, member))
 
-    return answer_write(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, drain)))
 
 
 @router.get("/fleet/decisions", response_model=Page[FleetDecision])
@@ -122,11 +122,11 @@ def list_decisions(
 def list_samples(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
     """The fleet's load in the last hour, oldest first."""
 
-    def work(unit: Unit) -> FleetSamples:
+    def read_samples(unit: Unit) -> FleetSamples:
         unit.fleets.get(domain)
         return FleetSamples(unit.fleets.samples(domain))
 
-    return answer(services.control.read(work))
+    return answer(services.control.read(read_samples))
 
 
 # ---------------------------------------------------------------------------------------------------- trials
@@ -145,7 +145,7 @@ def put_trial(
 ) -> Response:
     """The outcome. An answer to another trial than the one that is due changes nothing."""
 
-    def work(unit: Unit) -> None:
+    def write_trial(unit: Unit) -> None:
         sheet = _due_trial(unit, domain, enforcer)
         if sheet is None or sheet.generation != body.generation or body.held < body.generation:
             return
@@ -154,7 +154,7 @@ def put_trial(
         _, name = unit.fleets.name_of(enforcer)
         unit.fleets.set_trial(domain, name, replace(sheet, answer=tuple(body.came), held=body.held))
 
-    services.control.write(work)
+    services.control.write(write_trial)
     return Response(status_code=204)
 
 
@@ -178,27 +178,27 @@ def _due_trial(unit: Unit, domain: str, enforcer: int) -> TrialSheet | None:
 def list_capacities(_: Administrator, services: ServicesDep, plane: Annotated[str | None, Query()] = None) -> Response:
     """Capacity of one firewall VNF: every version, newest first; of one plane if named."""
 
-    def work(unit: Unit) -> CapacityVersions:
+    def read_capacities(unit: Unit) -> CapacityVersions:
         records = [each for each in unit.capacities.list() if plane in (None, each.plane.value)]
         current = {model.version for model in unit.capacities.current().values()}
-        return CapacityVersions(tuple(_capacity(each, each.version in current) for each in records))
+        return CapacityVersions(tuple(_make_capacity(each, each.version in current) for each in records))
 
-    return answer(services.control.read(work))
+    return answer(services.control.read(read_capacities))
 
 
 @capacities.post("", status_code=201, response_model=CapacityVersion)
 def add_capacity(caller: Administrator, services: ServicesDep, body: NewCapacity, once: OnceDep) -> Response:
     """Have measurements count from now on for their plane."""
 
-    def work(unit: Unit) -> Reply:
+    def add(unit: Unit) -> Reply:
         record = unit.capacities.add(Plane(body.plane), body.measurements(), source=body.source)
         log_event(unit, caller, "capacity.measured", body.plane, {"version": record.version, "source": body.source})
-        return reply(_capacity(record, current=True), location="/v1/capacities")
+        return reply(_make_capacity(record, current=True), location="/v1/capacities")
 
-    return answer_write(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, add)))
 
 
-def _capacity(record: CapacityRecord, current: bool) -> CapacityVersion:
+def _make_capacity(record: CapacityRecord, current: bool) -> CapacityVersion:
     model = model_of(record)
     names = ("base_s", "per_rule_s", "per_octet_s", "error", "most_rules")
     fitted = {name: getattr(model, name) for name in names}
@@ -210,13 +210,13 @@ def _known_fleet(unit: Unit, domain: str) -> FleetLook | None:
     """The domain's fleet, if it has one. Raises NotFound for no such domain."""
     unit.domains.get(domain)
     try:
-        return _look(unit, domain)
+        return _read_look(unit, domain)
     except NotFound:
         return None
 
 
-def _body(unit: Unit, domain: str, cloud: str | None) -> Fleet:
-    look = _look(unit, domain)
+def _make_fleet(unit: Unit, domain: str, cloud: str | None) -> Fleet:
+    look = _read_look(unit, domain)
     model = unit.capacities.current().get(look.record.settings.plane)
     return fill(
         Fleet,
@@ -225,23 +225,23 @@ def _body(unit: Unit, domain: str, cloud: str | None) -> Fleet:
         wanted=look.record.size,
         prediction=predict_load(look, unit.fleets.rules([domain])[domain], model),
         cloud=cloud,
-        members=tuple(map(_seen, look.members)),
+        members=tuple(map(_make_member, look.members)),
     )
 
 
-def _look(unit: Unit, domain: str) -> FleetLook:
+def _read_look(unit: Unit, domain: str) -> FleetLook:
     (found,) = unit.fleets.looks(domain)
     return found
 
 
-def _member(unit: Unit, domain: str, name: str) -> FleetMember:
-    look = next((each for each in _look(unit, domain).members if each.member.name == name), None)
+def _read_member(unit: Unit, domain: str, name: str) -> FleetMember:
+    look = next((each for each in _read_look(unit, domain).members if each.member.name == name), None)
     if look is None:
         raise NotFound(f"the fleet has no VNF '{name}'")
-    return _seen(look)
+    return _make_member(look)
 
 
-def _seen(look: MemberLook) -> FleetMember:
+def _make_member(look: MemberLook) -> FleetMember:
     member, load = look.member, look.load
     told = ("packets_pps", "bits_bps", "cpu_permille", "connections", "trouble")
     return fill(

@@ -56,11 +56,11 @@ def list_groups(
 ) -> Response:
     """The groups of the list, by name."""
 
-    def work(unit: Unit) -> tuple[dict[str, Group], int]:
-        found = {str(record.group.name): _seen(record) for record in unit.groups.list(tenant)}
+    def read_groups(unit: Unit) -> tuple[dict[str, Group], int]:
+        found = {str(record.group.name): _make_group(record) for record in unit.groups.list(tenant)}
         return found, unit.acls.version(tenant)
 
-    found, version = services.control.read(work)
+    found, version = services.control.read(read_groups)
     return answer(page_of(found, limit, marker), tag=etag(version))
 
 
@@ -68,7 +68,7 @@ def list_groups(
 def get_group(_: TenantReader, services: ServicesDep, tenant: NamePath, group: NamePath, request: Request) -> Response:
     """One group and the rules that name it."""
     record = services.control.read(lambda unit: unit.groups.get(tenant, group))
-    return answer(_seen(record), tag=etag(record.version), request=request)
+    return answer(_make_group(record), tag=etag(record.version), request=request)
 
 
 @router.put(
@@ -90,7 +90,7 @@ def put_group(
     _refuse_kept(group)
     wanted = group_from_json(group, json_document(raw))
 
-    def work(unit: Unit) -> Reply:
+    def write_group(unit: Unit) -> Reply:
         version = etag(unit.acls.version(tenant))
         try:
             unit.groups.get(tenant, group)
@@ -105,7 +105,7 @@ def put_group(
         return _written(unit, caller, tenant, group, change, "group.written", detail, location, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return change_list(services, caller, tenant, work, writing)
+        return change_list(services, caller, tenant, write_group, writing)
 
 
 @router.delete("/{group}", response_model=WrittenList, responses=PROPOSED)
@@ -122,13 +122,13 @@ def delete_group(
     Rules that do are named in the answer.
     """
 
-    def work(unit: Unit) -> Reply:
+    def delete(unit: Unit) -> Reply:
         condition.require(etag(unit.groups.get(tenant, group).version))
         change = unit.groups.delete(tenant, group, author=author(caller))
         return _written(unit, caller, tenant, group, change, "group.deleted", {}, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return change_list(services, caller, tenant, work, writing)
+        return change_list(services, caller, tenant, delete, writing)
 
 
 # ---------------------------------------------------------------------------------------------------- members
@@ -168,14 +168,14 @@ def change_members(
     body = read_body(MembersChange, raw)
     add, remove = body.added_prefixes(), body.removed_prefixes()
 
-    def work(unit: Unit) -> Reply:
+    def change_group(unit: Unit) -> Reply:
         condition.allow(etag(unit.groups.get(tenant, group).version))
         change = unit.groups.change(tenant, group, add=add, remove=remove, author=author(caller))
         detail = {"added": len(add), "removed": len(remove)}
         return _written(unit, caller, tenant, group, change, "group.changed", detail, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return change_list(services, caller, tenant, work, writing, once)
+        return change_list(services, caller, tenant, change_group, writing, once)
 
 
 @router.delete("/{group}/members/{member:path}", response_model=WrittenList, responses=PROPOSED)
@@ -191,7 +191,7 @@ def remove_member(
     """Remove one member."""
     gone = read_prefix(member, "path.member")
 
-    def work(unit: Unit) -> Reply:
+    def remove(unit: Unit) -> Reply:
         record = unit.groups.get(tenant, group)
         condition.require(etag(record.version))
         if gone not in record.group.prefixes:
@@ -202,7 +202,7 @@ def remove_member(
         )
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return change_list(services, caller, tenant, work, writing)
+        return change_list(services, caller, tenant, remove, writing)
 
 
 def _written(
@@ -225,7 +225,7 @@ def _written(
     return reply(body, generation=change.generation, tag=etag(change.version), location=location)
 
 
-def _seen(record: GroupRecord) -> Group:
+def _make_group(record: GroupRecord) -> Group:
     group = record.group
     return Group(name=group.name, description=group.description, members=len(group.prefixes), rules=record.rules)
 

@@ -85,7 +85,7 @@ def get_hits(
     too what it decided ahead of the hosts, and stands where the tier puts it that counted most.
     """
 
-    def work(unit: Unit) -> HitsPage:
+    def read_page(unit: Unit) -> HitsPage:
         found = unit.hits.totals(tenant, Tier(tier), only)
         ahead = _count_ahead(unit, tenant, only) if tier == "host" else {}
         lifted = unit.placements.lifted_of(tenant)
@@ -93,7 +93,9 @@ def get_hits(
         names, following = page_after(ranked, limit, marker)
         history: Sequence[hitrecords.HitStretch] | None = None
         if resolution is not None:
-            history = unit.hits.history(tenant, Resolution[resolution.upper()], _start(since, unit.now), Tier(tier))
+            history = unit.hits.history(
+                tenant, Resolution[resolution.upper()], _find_start(since, unit.now), Tier(tier)
+            )
         return HitsPage(
             tier=tier,
             items=tuple(
@@ -103,7 +105,7 @@ def get_hits(
                     ahead={each.value: hits.rules[name].packets for each, hits in ahead.items()},
                     rule=name,
                     lifted=name in lifted,
-                    history=_history_of(name, history),
+                    history=_make_history(name, history),
                 )
                 for name in names
             ),
@@ -114,7 +116,7 @@ def get_hits(
             egress_return=_end(found, ahead, lambda hits: hits.egress_return),
         )
 
-    return answer(services.control.read(work))
+    return answer(services.control.read(read_page))
 
 
 @router.get("/tenants/{tenant}/acl/hits/summary", response_model=HitSummary)
@@ -135,17 +137,17 @@ def get_summary(
     now = services.clock()
     begins, span_s = _begins(since, now)
 
-    def work(unit: Unit) -> HitSummary:
+    def read_summary(unit: Unit) -> HitSummary:
         earliest = now - dt.timedelta(seconds=span_s)
         wanted = Resolution[resolution.upper()]
         return unit.hit_summaries.of(tenant, top=top, resolution=wanted, since=earliest, tier=Tier(tier))
 
-    def look() -> HitSummary:
-        return services.control.read(work)
+    def look_and_count() -> HitSummary:
+        return services.control.read(read_summary)
 
     version = services.control.read(lambda unit: unit.acls.version(tenant))
     moment = version, int(monotonic() / _TOLD_S)
-    found = services.summaries.of((tenant, tier, resolution, top, span_s), moment, look)
+    found = services.summaries.of((tenant, tier, resolution, top, span_s), moment, look_and_count)
     history = tuple(each for each in found.history if each.start >= begins)
     return answer(replace(found, history=history))
 
@@ -159,7 +161,7 @@ def get_unused(
     They are among those watched for so long. Gaps in counting are told as well.
     """
 
-    def work(unit: Unit) -> Unused:
+    def read_unused(unit: Unit) -> Unused:
         watch = unit.hits.watch(unit.tenants.get(tenant).domain)
         rules = unit.hits.watched_rules(tenant, Tier(tier))
         old = [rule for rule in rules if (unit.now - rule.since).total_seconds() >= idle_s]
@@ -169,14 +171,14 @@ def get_unused(
             idle_s=idle_s,
             watched_since=watch.since,
             rules=len(rules),
-            never=_share([rule for rule in rules if rule.hits.last_hit is None], rules),
-            idle=_share([rule for rule in rules if _idle_s(rule, unit.now) >= idle_s], rules),
+            never=_compute_share([rule for rule in rules if rule.hits.last_hit is None], rules),
+            idle=_compute_share([rule for rule in rules if _idle_s(rule, unit.now) >= idle_s], rules),
             too_young=len(rules) - len(old),
-            items=tuple(_unused_rule(rule, unit.now) for rule in unused),
+            items=tuple(_make_unused_rule(rule, unit.now) for rule in unused),
             lapses=tuple(fill(Lapse, lapse) for lapse in watch.lapses),
         )
 
-    return answer(services.control.read(work))
+    return answer(services.control.read(read_unused))
 
 
 @router.get("/domains/{domain}/hits", response_model=DomainHits)
@@ -194,7 +196,7 @@ def get_domain_hits(
     The order is by rate, packets, bytes or time.
     """
 
-    def work(unit: Unit) -> DomainHits:
+    def read_hits(unit: Unit) -> DomainHits:
         listed = unit.hits.listed_rules(domain, Tier(tier))
         wanted = [each for each in listed if contains in each.tenant or contains in each.rule]
         first = sorted(wanted, key=lambda each: _rank(sort, each.hits), reverse=True)[:limit]
@@ -218,7 +220,7 @@ def get_domain_hits(
             bits_per_s=sum(each.hits.rate_bps for each in listed),
         )
 
-    return answer(services.control.read(work))
+    return answer(services.control.read(read_hits))
 
 
 def _rank_rules(rules: Iterable[str], tiers: Sequence[TenantHits], sort: SortWord) -> list[str]:
@@ -256,7 +258,7 @@ def _count_document(kind: type[Counted], hits: hitrecords.RuleHits, **more: obje
     return fill(kind, hits, **rates, **more)
 
 
-def _unused_rule(watch: RuleWatch, now: dt.datetime) -> UnusedRule:
+def _make_unused_rule(watch: RuleWatch, now: dt.datetime) -> UnusedRule:
     watched_s = (now - watch.since).total_seconds()
     return fill(UnusedRule, watch.hits, rule=watch.rule, watched_since=watch.since, watched_s=watched_s)
 
@@ -266,18 +268,18 @@ def _begins(since: dt.datetime | None, now: dt.datetime) -> tuple[dt.datetime, i
 
     The seconds are rounded up, so that those who follow it ask the same.
     """
-    begins = _start(since, now)
+    begins = _find_start(since, now)
     span_s = min(max(0.0, (now - begins).total_seconds()), _LONGEST_S)
     return begins, math.ceil(span_s / _SPAN_S) * _SPAN_S
 
 
-def _start(since: dt.datetime | None, now: dt.datetime) -> dt.datetime:
+def _find_start(since: dt.datetime | None, now: dt.datetime) -> dt.datetime:
     if since is None:
         return now - _HISTORY
     return since if since.tzinfo is not None else since.replace(tzinfo=dt.UTC)
 
 
-def _history_of(rule: str, history: Sequence[hitrecords.HitStretch] | None) -> tuple[HitStretch, ...] | None:
+def _make_history(rule: str, history: Sequence[hitrecords.HitStretch] | None) -> tuple[HitStretch, ...] | None:
     if history is None:
         return None
     return tuple(HitStretch(stretch.start, *stretch.counts[rule]) for stretch in history if rule in stretch.counts)
@@ -288,7 +290,7 @@ def _idle_s(rule: RuleWatch, now: dt.datetime) -> float:
     return (now - (rule.hits.last_hit or rule.since)).total_seconds()
 
 
-def _share(some: Sequence[RuleWatch], rules: Sequence[RuleWatch]) -> float:
+def _compute_share(some: Sequence[RuleWatch], rules: Sequence[RuleWatch]) -> float:
     return len(some) / len(rules) if rules else 0.0
 
 
@@ -299,13 +301,15 @@ def _count_ahead(unit: Unit, tenant: str, only: Sequence[str] | None = None) -> 
     a tier permits is counted again by its host, so tiers are told apart and never added up; one that it denies is
     known to no host. Raises NotFound.
     """
-    found = {tier: unit.hits.totals(tenant, tier, only) for tier in _tiers_ahead(unit, unit.tenants.get(tenant).domain)}
+    found = {
+        tier: unit.hits.totals(tenant, tier, only) for tier in _list_tiers_ahead(unit, unit.tenants.get(tenant).domain)
+    }
     if Tier.EDGE in found:
         found[Tier.EDGE] = _without_denies(unit, tenant, found[Tier.EDGE])
     return MappingProxyType(found)
 
 
-def _tiers_ahead(unit: Unit, domain: str) -> tuple[Tier, ...]:
+def _list_tiers_ahead(unit: Unit, domain: str) -> tuple[Tier, ...]:
     if unit.pops.of_domain(domain) is not None:
         return Tier.SERVER, Tier.EDGE
     return (Tier.SERVER,) if unit.firewalls.planes(domain) else ()
@@ -354,7 +358,7 @@ async def take(
     before this one is missing. Reports of one enforcement point are taken one after the other.
     """
 
-    def keep(raw: bytes) -> Response:
+    def keep_report(raw: bytes) -> Response:
         return answer(RefusedHosts(services.counts.take(domain, enforcer, epoch, raw)))
 
-    return await keep_in_turn(services, caller, f"counts of enforcement point {enforcer}", request, keep)
+    return await keep_in_turn(services, caller, f"counts of enforcement point {enforcer}", request, keep_report)

@@ -41,13 +41,13 @@ def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body:
         return answer_write(services.control.carry_out(add, domain=domain))
     asked = body.onboarding(domain)
 
-    def work(unit: Unit) -> Reply:
+    def write_onboarding(unit: Unit) -> Reply:
         check_approved(unit, asked)
         record = unit.onboardings.ask(asked)
         log_event(unit, caller, "onboarding.asked", domain, {"name": body.name, "machine": asked.machine.address})
-        return _under_way(domain, record)
+        return _reply_under_way(domain, record)
 
-    done = services.control.carry_out(once.of(caller, work))
+    done = services.control.carry_out(once.of(caller, write_onboarding))
     services.onboarder.notice()
     return answer_write(done)
 
@@ -60,13 +60,13 @@ def list_onboardings(
     found = services.control.read(lambda unit: unit.onboardings.list(domain))
     known = {record.asked.switch.host: record for record in found}
     names, following = page_after(list(known), limit, marker)
-    return answer(Page(tuple(_seen(known[name]) for name in names), following))
+    return answer(Page(tuple(_make_onboarding(known[name]) for name in names), following))
 
 
 @router.get("/onboardings/{host}", response_model=MachineOnboarding)
 def get_onboarding(_: DomainOwner, services: ServicesDep, domain: NamePath, host: NamePath) -> Response:
     """How far a machine is."""
-    return answer(_seen(services.control.read(lambda unit: unit.onboardings.get(domain, host))))
+    return answer(_make_onboarding(services.control.read(lambda unit: unit.onboardings.get(domain, host))))
 
 
 @router.delete("/onboardings/{host}", status_code=202, response_model=MachineOnboarding)
@@ -76,12 +76,12 @@ def remove_onboarding(caller: DomainOwner, services: ServicesDep, domain: NamePa
     Nothing passes unfiltered in between.
     """
 
-    def work(unit: Unit) -> Reply:
+    def remove(unit: Unit) -> Reply:
         record = unit.onboardings.ask_back(domain, host)
         log_event(unit, caller, "onboarding.back", domain, {"name": host})
-        return _under_way(domain, record)
+        return _reply_under_way(domain, record)
 
-    done = services.control.carry_out(work)
+    done = services.control.carry_out(remove)
     services.onboarder.notice()
     return answer_write(done)
 
@@ -109,12 +109,12 @@ def _add_host(unit: Unit, caller: Principal, domain: str, host: HostRecord) -> R
     )
 
 
-def _under_way(domain: str, record: OnboardingRecord) -> Reply:
-    body = _seen(record)
+def _reply_under_way(domain: str, record: OnboardingRecord) -> Reply:
+    body = _make_onboarding(record)
     return Reply(202, {"Location": f"/v1/domains/{domain}/onboardings/{body.name}"}, dump_json(body))
 
 
-def _seen(record: OnboardingRecord) -> MachineOnboarding:
+def _make_onboarding(record: OnboardingRecord) -> MachineOnboarding:
     switch = record.asked.switch
     return fill(
         MachineOnboarding,

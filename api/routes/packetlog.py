@@ -84,7 +84,7 @@ def get_domain_log(
 def get_log_limit(_: DomainOwner, services: ServicesDep, domain: NamePath, request: Request) -> Response:
     """The most that a switch reports of each tenant."""
     found = services.control.read(lambda unit: unit.packet_log.limit(domain))
-    return answer(LogLimitBody.of(found), tag=_tag(found), request=request)
+    return answer(LogLimitBody.of(found), tag=_make_etag(found), request=request)
 
 
 @router.put("/domains/{domain}/log/limit", response_model=LogLimitBody)
@@ -94,14 +94,14 @@ def set_log_limit(
     """Have switches report more, or less, from now on."""
     limit = LogLimit(body.rate, body.burst)
 
-    def work(unit: Unit) -> Reply:
-        condition.require(_tag(unit.packet_log.limit(domain)))
+    def write_limit(unit: Unit) -> Reply:
+        condition.require(_make_etag(unit.packet_log.limit(domain)))
         if unit.packet_log.set_limit(domain, limit):
             log_event(unit, caller, "domain.changed", domain, {"log_limit": body.model_dump()})
         generation = unit.domains.get(domain).generation
-        return reply(LogLimitBody.of(limit), generation=generation, tag=_tag(limit))
+        return reply(LogLimitBody.of(limit), generation=generation, tag=_make_etag(limit))
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(write_limit))
 
 
 @reports.post("", response_model=SightingsTaken, openapi_extra=takes(SightingsBody))
@@ -113,12 +113,12 @@ async def take(
     Each report counts once. Reports of one enforcement point are taken one after the other.
     """
 
-    def keep(raw: bytes) -> Response:
+    def keep_report(raw: bytes) -> Response:
         seen = read_body(SightingsBody, raw).report()
         return answer(SightingsTaken(records=services.packets.take(domain, enforcer, seen)))
 
-    return await keep_in_turn(services, caller, f"packet reports of enforcement point {enforcer}", request, keep)
+    return await keep_in_turn(services, caller, f"packet reports of enforcement point {enforcer}", request, keep_report)
 
 
-def _tag(limit: LogLimit) -> str:
+def _make_etag(limit: LogLimit) -> str:
     return etag(f"{limit.rate}-{limit.burst}")

@@ -40,11 +40,11 @@ def get_placement(_: DomainOwner, services: ServicesDep, domain: NamePath, reque
     The ETag is that of the settings.
     """
 
-    def work(unit: Unit) -> PlacementBody:
+    def read_placement(unit: Unit) -> PlacementBody:
         rules = _placed_rules(unit, domain, unit.placements.list(domain))
         return PlacementBody.of(unit.placements.settings(domain), rules)
 
-    body = services.control.read(work)
+    body = services.control.read(read_placement)
     return answer(body, tag=etag(body.version), request=request)
 
 
@@ -55,7 +55,7 @@ def set_placement(
     """Choose differently from now on."""
     settings = body.settings()
 
-    def work(unit: Unit) -> Reply:
+    def write_placement(unit: Unit) -> Reply:
         before = unit.placements.settings(domain)
         condition.require(etag(before.version))
         version = unit.placements.set_settings(domain, settings)
@@ -63,7 +63,7 @@ def set_placement(
             log_event(unit, caller, "placement.settings", domain, body.model_dump())
         return reply(PlacementSettingsBody.of(settings), tag=etag(version))
 
-    return answer_write(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(write_placement, domain=domain))
 
 
 @router.post("/try", response_model=ChoiceBody)
@@ -83,14 +83,14 @@ def wish(
     """Pin a rule above its list, or forbid that it is lifted."""
     name = LiftedRule(TenantId(tenant), RuleId(rule))
 
-    def work(unit: Unit) -> Reply:
+    def write_wish(unit: Unit) -> Reply:
         placement = unit.placements.wish(domain, name, Wish(body.wish))
         log_event(unit, caller, "placement.wished", domain, {"tenant": tenant, "rule": rule, "wish": body.wish})
         assert placement is not None
         (placed,) = _placed_rules(unit, domain, [placement])
         return reply(placed, generation=unit.domains.get(domain).generation)
 
-    return answer_write(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(write_wish, domain=domain))
 
 
 @router.delete("/rules/{tenant}/{rule}", response_model=Gone)
@@ -98,7 +98,7 @@ def leave(caller: DomainOwner, services: ServicesDep, domain: NamePath, tenant: 
     """Leave a rule to the chooser again."""
     name = LiftedRule(TenantId(tenant), RuleId(rule))
 
-    def work(unit: Unit) -> Reply:
+    def remove_wish(unit: Unit) -> Reply:
         if not any(each.rule == name and each.wish for each in unit.placements.list(domain)):
             raise NotFound(f"nothing was wished of '{name}'")
         unit.placements.wish(domain, name, None)
@@ -106,7 +106,7 @@ def leave(caller: DomainOwner, services: ServicesDep, domain: NamePath, tenant: 
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(work, domain=domain))
+    return answer_write(services.control.carry_out(remove_wish, domain=domain))
 
 
 def _placed_rules(unit: Unit, domain: str, placements: tuple[Placement, ...] | list[Placement]) -> list[PlacedRule]:

@@ -40,14 +40,14 @@ edges = APIRouter(prefix="/v1/domains/{domain}", tags=["pops"], route_class=Smal
 def list_pops(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NameMarker = None) -> Response:
     """Every PoP, with its domain's generation."""
 
-    def work(unit: Unit) -> list[WrittenPop]:
+    def read_pops(unit: Unit) -> list[WrittenPop]:
         found = unit.pops.list(limit=limit + 1, marker=marker)
         return [
             WrittenPop(name=pop.name, version=pop.version, generation=unit.domains.get(pop.domain).generation)
             for pop in found
         ]
 
-    found = services.control.read(work)
+    found = services.control.read(read_pops)
     following = found[limit - 1].name if len(found) > limit else None
     return answer(Page(tuple(found[:limit]), following))
 
@@ -60,13 +60,13 @@ def add_pop(caller: Administrator, services: ServicesDep, body: NewPop, once: On
     """
     settings = body.settings()
 
-    def work(unit: Unit) -> Reply:
+    def add(unit: Unit) -> Reply:
         generation = unit.pops.add(body.name, body.domain, settings)
         log_event(unit, caller, "pop.added", body.domain, body.model_dump())
         written = WrittenPop(name=body.name, version=1, generation=generation)
         return reply(written, generation=generation, tag=etag(1), location=f"/v1/pops/{body.name}")
 
-    return answer_write(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, add)))
 
 
 @router.get("/{pop}", response_model=PopBody)
@@ -76,12 +76,12 @@ def get_pop(_: Administrator, services: ServicesDep, pop: NamePath) -> Response:
     It also says which server serves which tenant.
     """
 
-    def work(unit: Unit) -> PopBody:
+    def read_pop(unit: Unit) -> PopBody:
         found = unit.pops.get(pop)
         policy = unit.domains.policy(found.domain).policy
         return PopBody.of(found, policy, services.control.edge_report(found.domain))
 
-    body = services.control.read(work)
+    body = services.control.read(read_pop)
     return answer(body, tag=etag(body.version))
 
 
@@ -95,7 +95,7 @@ def set_pop(
     """
     settings = body.settings()
 
-    def work(unit: Unit) -> Reply:
+    def write_pop(unit: Unit) -> Reply:
         before = unit.pops.get(pop)
         condition.require(etag(before.version))
         generation = unit.pops.set_settings(pop, settings)
@@ -105,35 +105,35 @@ def set_pop(
         written = WrittenPop(name=pop, version=version, generation=generation)
         return reply(written, generation=generation, tag=etag(version))
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(write_pop))
 
 
 @router.delete("/{pop}", response_model=Gone)
 def remove_pop(caller: Administrator, services: ServicesDep, pop: NamePath, condition: ConditionDep) -> Response:
     """Take a PoP away, once it has no edge switches any more."""
 
-    def work(unit: Unit) -> Reply:
+    def remove(unit: Unit) -> Reply:
         found = unit.pops.get(pop)
         condition.require(etag(found.version))
         generation = unit.pops.remove(pop)
         log_event(unit, caller, "pop.removed", found.domain, {"pop": pop})
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(remove))
 
 
 @router.post("/{pop}/edges", status_code=201, response_model=WrittenHost)
 def add_edge(caller: Administrator, services: ServicesDep, pop: NamePath, body: Host, once: OnceDep) -> Response:
     """Onboard an edge switch; its uplink leads to the WAN."""
 
-    def work(unit: Unit) -> Reply:
+    def add(unit: Unit) -> Reply:
         domain = unit.pops.get(pop).domain
         generation = unit.pops.add_edge(pop, body.record())
         log_event(unit, caller, "pop.edge-added", domain, {"pop": pop, **body.model_dump()})
         written = WrittenHost(**body.model_dump(), generation=generation)
         return reply(written, generation=generation, location=f"/v1/pops/{pop}/edges/{body.name}")
 
-    return answer_write(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, add)))
 
 
 @router.delete("/{pop}/edges/{edge}", response_model=Gone)
@@ -143,14 +143,14 @@ def remove_edge(caller: Administrator, services: ServicesDep, pop: NamePath, edg
     It goes on as it was last programmed.
     """
 
-    def work(unit: Unit) -> Reply:
+    def remove(unit: Unit) -> Reply:
         domain = unit.pops.get(pop).domain
         unit.pops.remove_edge(pop, edge)
         log_event(unit, caller, "pop.edge-removed", domain, {"pop": pop, "name": edge})
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(remove))
 
 
 @router.post("/{pop}/servers", status_code=201, response_model=WrittenServer)
@@ -159,7 +159,7 @@ def add_server(
 ) -> Response:
     """Bring in a firewall server. It gets its share of tenants in the same generation."""
 
-    def work(unit: Unit) -> Reply:
+    def add(unit: Unit) -> Reply:
         domain = unit.pops.get(pop).domain
         server = unit.pops.add_server(pop, body.record())
         generation = unit.domains.get(domain).generation
@@ -168,7 +168,7 @@ def add_server(
         location = f"/v1/pops/{pop}/servers/{body.name}"
         return reply(WrittenServer(**said), generation=generation, location=location)
 
-    return answer_write(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, add)))
 
 
 @router.put("/{pop}/servers/{server}", response_model=Moved)
@@ -180,48 +180,48 @@ def set_server(
     The tenants of one that is lost get other servers in the same generation.
     """
 
-    def work(unit: Unit) -> Reply:
+    def write_server(unit: Unit) -> Reply:
         generation = unit.pops.set_server_state(pop, server, state_of(body.state))
         return reply(Moved(generation=generation), generation=generation)
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(write_server))
 
 
 @router.delete("/{pop}/servers/{server}", response_model=Gone)
 def remove_server(caller: Administrator, services: ServicesDep, pop: NamePath, server: NamePath) -> Response:
     """Take a server out. Its tenants get other servers in the same generation."""
 
-    def work(unit: Unit) -> Reply:
+    def remove(unit: Unit) -> Reply:
         domain = unit.pops.get(pop).domain
         generation = unit.pops.remove_server(pop, server)
         log_event(unit, caller, "pop.server-removed", domain, {"pop": pop, "name": server})
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(remove))
 
 
 @router.patch("/{pop}/places", response_model=Moved)
 def place(caller: Administrator, services: ServicesDep, pop: NamePath, body: PlacesChange) -> Response:
     """Have tenants served by servers of your choice. Tenants that share a chunk move together."""
 
-    def work(unit: Unit) -> Reply:
+    def place_tenants(unit: Unit) -> Reply:
         domain = unit.pops.get(pop).domain
         generation = unit.pops.place(pop, body.places)
         log_event(unit, caller, "pop.placed", domain, {"pop": pop, "places": body.places})
         return reply(Moved(generation=generation), generation=generation)
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(place_tenants))
 
 
 @router.post("/{pop}/rebuild", response_model=Moved)
 def rebuild(caller: Administrator, services: ServicesDep, pop: NamePath, once: OnceDep) -> Response:
     """Have the lines built anew, now, whatever their stale share is."""
 
-    def work(unit: Unit) -> Reply:
+    def write_rebuild(unit: Unit) -> Reply:
         generation = unit.pops.forget_lines(pop)
         return reply(Moved(generation=generation), generation=generation)
 
-    return answer_write(services.control.carry_out(once.of(caller, work)))
+    return answer_write(services.control.carry_out(once.of(caller, write_rebuild)))
 
 
 @router.post("/{pop}/heavy", response_model=RoundBody)
@@ -246,9 +246,9 @@ def list_edges(
 ) -> Response:
     """The edge switches of a domain's PoP, by name."""
 
-    def work(unit: Unit) -> dict[str, Host]:
+    def read_edges(unit: Unit) -> dict[str, Host]:
         unit.domains.get(domain)
         return {each.name: Host.of(each) for each in unit.pops.edges(domain)}
 
-    found = services.control.read(work)
+    found = services.control.read(read_edges)
     return answer(page_of(found, limit, marker))

@@ -34,7 +34,7 @@ router = APIRouter(prefix="/v1/tenants/{tenant}/proposals", tags=["proposals"], 
 domains = APIRouter(prefix="/v1/domains/{domain}", tags=["proposals"], route_class=SmallBody)
 
 
-def _of_tenant(unit: Unit, tenant: str) -> Scope:
+def _scope_of_tenant(unit: Unit, tenant: str) -> Scope:
     return Scope(unit.tenants.domain(tenant), tenant)
 
 
@@ -49,20 +49,20 @@ def list_proposals(
 
     Of those that were decided, they are the newest 100.
     """
-    found = services.control.read(lambda unit: unit.proposals.list(_of_tenant(unit, tenant)))
+    found = services.control.read(lambda unit: unit.proposals.list(_scope_of_tenant(unit, tenant)))
     return answer(page_of({each.id: each for each in found}, limit, marker))
 
 
 @router.get("/{proposal}", response_model=Proposal)
 def get_proposal(_: TenantReader, services: ServicesDep, tenant: NamePath, proposal: ProposalPath) -> Response:
     """One proposal."""
-    return answer(services.control.read(lambda unit: unit.proposals.get(_of_tenant(unit, tenant), proposal)).seen)
+    return answer(services.control.read(lambda unit: unit.proposals.get(_scope_of_tenant(unit, tenant), proposal)).seen)
 
 
 @router.get("/{proposal}/acl", response_model=dict[str, object])
 def get_proposed_list(_: TenantReader, services: ServicesDep, tenant: NamePath, proposal: ProposalPath) -> Response:
     """The list that is proposed, in the native form. Raises 409 once it was decided."""
-    found = services.control.read(lambda unit: unit.proposals.open(_of_tenant(unit, tenant), proposal))
+    found = services.control.read(lambda unit: unit.proposals.open(_scope_of_tenant(unit, tenant), proposal))
     return Response(found.body.encode(), media_type="application/json")
 
 
@@ -85,7 +85,7 @@ def approve_proposal(
 
     Another person than its author must do it.
     """
-    work = once.of(caller, lambda unit: approve(unit, caller, _of_tenant(unit, tenant), proposal))
+    work = once.of(caller, lambda unit: approve(unit, caller, _scope_of_tenant(unit, tenant), proposal))
     return answer_write(services.control.carry_out(work, payer=tenant))
 
 
@@ -100,7 +100,7 @@ def reject_proposal(
 ) -> Response:
     """Reject a proposal: nothing of it happens."""
     work = once.of(
-        caller, lambda unit: refuse(unit, caller, _of_tenant(unit, tenant), proposal, "rejected", body.reason)
+        caller, lambda unit: refuse(unit, caller, _scope_of_tenant(unit, tenant), proposal, "rejected", body.reason)
     )
     return answer_write(services.control.carry_out(work))
 
@@ -110,7 +110,7 @@ def withdraw_proposal(
     caller: TenantWriter, services: ServicesDep, tenant: NamePath, proposal: ProposalPath, once: OnceDep
 ) -> Response:
     """Take one's own proposal back."""
-    work = once.of(caller, lambda unit: refuse(unit, caller, _of_tenant(unit, tenant), proposal, "withdrawn", ""))
+    work = once.of(caller, lambda unit: refuse(unit, caller, _scope_of_tenant(unit, tenant), proposal, "withdrawn", ""))
     return answer_write(services.control.carry_out(work))
 
 
@@ -138,11 +138,11 @@ def put_approvals(
     """
     wanted = Approvals(operator_rules=body.operator_rules, tenants=tuple(body.tenants))
 
-    def work(unit: Unit) -> Reply:
+    def write_approvals(unit: Unit) -> Reply:
         condition.require(etag(unit.domains.get(domain).version))
         return set_approvals(unit, caller, domain, wanted)
 
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(write_approvals))
 
 
 @domains.get("/proposals", response_model=Page[Proposal])
@@ -217,7 +217,7 @@ def withdraw_domain_proposal(
 
 def _list_changes(services: Services, tenant: str, proposal: str) -> ProposedChanges:
     def read(unit: Unit) -> tuple[Acl, KeptProposal, tuple[Prefix, ...], ReturnTraffic]:
-        scope = _of_tenant(unit, tenant)
+        scope = _scope_of_tenant(unit, tenant)
         returns = unit.domains.get(scope.domain).return_traffic
         found = unit.proposals.open(scope, proposal)
         return unit.acls.current(tenant).acl, found, unit.tenants.get(tenant).prefixes, returns

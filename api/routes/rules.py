@@ -108,11 +108,11 @@ def list_rules(
 ) -> Response:
     """The rules of the list, in order. The ETag is the whole list's."""
 
-    def work(unit: Unit) -> tuple[AclRecord, TenantRecord, Endpoints]:
+    def read_rules(unit: Unit) -> tuple[AclRecord, TenantRecord, Endpoints]:
         endpoints = unit.endpoint_groups.addresses(tenant) if names_endpoints(find) else {}
         return unit.acls.current(tenant), unit.tenants.get(tenant), endpoints
 
-    record, owner, endpoints = services.control.read(work)
+    record, owner, endpoints = services.control.read(read_rules)
     indices = at("query.find", find_rules, record.acl, find, owner.prefixes, endpoints)
     found = (record.acl.rules[index] for index in indices)
     by_id = {rule.id: rule for rule in found if rule.id.startswith(begins)}
@@ -138,14 +138,14 @@ def insert_rule(
     rule = rule_from_json(in_words(json_document(raw), services.clock()))
     services.control.ceilings.check_rule(rule)
 
-    def work(unit: Unit) -> Reply:
+    def insert(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
         change = unit.acls.insert_rule(tenant, rule, position=place.find_position(unit, tenant), author=author(caller))
         location = f"/v1/tenants/{tenant}/acl/rules/{rule.id}"
         return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return change_list(services, caller, tenant, work, writing, once)
+        return change_list(services, caller, tenant, insert, writing, once)
 
 
 @router.get("/{rule}", response_model=RuleDocument)
@@ -172,13 +172,13 @@ def put_rule(
     changed = _rule_called(rule, in_words(json_document(raw), services.clock()))
     services.control.ceilings.check_rule(changed)
 
-    def work(unit: Unit) -> Reply:
+    def write_rule(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
         change = unit.acls.put_rule(tenant, changed, author=author(caller))
         return _written(unit, caller, tenant, rule, change, "rule.changed", writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return change_list(services, caller, tenant, work, writing)
+        return change_list(services, caller, tenant, write_rule, writing)
 
 
 @router.put("/{rule}/place", response_model=WrittenList, responses=PROPOSED)
@@ -196,14 +196,14 @@ def move_rule(
     It goes before or after the other one, and keeps its number and its counts.
     """
 
-    def work(unit: Unit) -> Reply:
+    def move(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
         position = place.find_position(unit, tenant, without=rule)
         change = unit.acls.move_rule(tenant, rule, position=position, author=author(caller))
         return _written(unit, caller, tenant, rule, change, "rule.moved", writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return change_list(services, caller, tenant, work, writing)
+        return change_list(services, caller, tenant, move, writing)
 
 
 @router.delete("/{rule}", response_model=WrittenList, responses=PROPOSED)
@@ -217,13 +217,13 @@ def delete_rule(
 ) -> Response:
     """Take a rule out of the list."""
 
-    def work(unit: Unit) -> Reply:
+    def delete(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
         change = unit.acls.delete_rule(tenant, rule, author=author(caller))
         return _written(unit, caller, tenant, rule, change, "rule.deleted", gone=True, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return change_list(services, caller, tenant, work, writing)
+        return change_list(services, caller, tenant, delete, writing)
 
 
 def in_words(document: object, now: dt.datetime) -> object:

@@ -45,12 +45,12 @@ def list_tenants(caller: Caller, services: ServicesDep, limit: Limit = 100, mark
     """The tenants that the caller may see: all of them, or its own."""
     only = only_tenant(caller)
 
-    def work(unit: Unit) -> tuple[TenantRecord, ...]:
+    def read_tenants(unit: Unit) -> tuple[TenantRecord, ...]:
         if only is not None:
             return (unit.tenants.get(only),) if marker is None else ()
         return unit.tenants.list(limit=limit + 1, marker=marker)
 
-    found = services.control.read(work)
+    found = services.control.read(read_tenants)
     following = found[limit - 1].id if len(found) > limit else None
     return answer(Page(tuple(_seen(Tenant, record) for record in found[:limit]), following))
 
@@ -60,12 +60,12 @@ def create_tenant(caller: TenantCreator, services: ServicesDep, body: NewTenant,
     """Register a tenant."""
     prefixes = read_prefixes(body.prefixes)
 
-    def work(unit: Unit) -> Reply:
+    def create(unit: Unit) -> Reply:
         record = unit.tenants.create(body.id, name=body.name, domain=body.domain, prefixes=prefixes)
         log_event(unit, caller, "tenant.created", record.id, {"domain": record.domain})
-        return _written(unit, record, location=f"/v1/tenants/{record.id}")
+        return _reply_written(unit, record, location=f"/v1/tenants/{record.id}")
 
-    return answer_write(services.control.carry_out(once.of(caller, work), domain=body.domain))
+    return answer_write(services.control.carry_out(once.of(caller, create), domain=body.domain))
 
 
 @router.post(":batch", status_code=201, response_model=CreatedTenants)
@@ -76,7 +76,7 @@ def create_tenants(caller: TenantCreator, services: ServicesDep, body: NewTenant
     """
     read = [(each, at(f"tenants[{index}]", read_prefixes, each.prefixes)) for index, each in enumerate(body.tenants)]
 
-    def work(unit: Unit) -> Reply:
+    def create_all(unit: Unit) -> Reply:
         generation = unit.domains.get(body.domain).generation
         for index, (each, prefixes) in enumerate(read):
             make = partial(unit.tenants.create, name=each.name, domain=body.domain, prefixes=prefixes)
@@ -86,7 +86,7 @@ def create_tenants(caller: TenantCreator, services: ServicesDep, body: NewTenant
         created = CreatedTenants(body.domain, len(read), generation)
         return reply(created, generation=generation, location="/v1/tenants")
 
-    return answer_write(services.control.carry_out(once.of(caller, work), domain=body.domain))
+    return answer_write(services.control.carry_out(once.of(caller, create_all), domain=body.domain))
 
 
 @router.get("/{tenant}", response_model=SeenTenant)
@@ -105,7 +105,7 @@ def get_tenant(caller: TenantReader, services: ServicesDep, tenant: NamePath) ->
         }  # fmt: skip
 
     record, rules, seen = services.control.read(read)
-    body = _seen(SeenTenant, record, used=_used_by(services, record, rules), **seen)
+    body = _seen(SeenTenant, record, used=_measure_use(services, record, rules), **seen)
     return answer(body, tag=etag(record.version))
 
 
@@ -115,13 +115,13 @@ def rename_tenant(
 ) -> Response:
     """Give a tenant another name; its id stays."""
 
-    def work(unit: Unit) -> Reply:
+    def rename(unit: Unit) -> Reply:
         condition.require(etag(unit.tenants.get(tenant).version))
         record = unit.tenants.rename(tenant, body.name)
         log_event(unit, caller, "tenant.renamed", tenant, {"name": body.name})
-        return _written(unit, record)
+        return _reply_written(unit, record)
 
-    return answer_write(services.control.carry_out(work, tenant=tenant))
+    return answer_write(services.control.carry_out(rename, tenant=tenant))
 
 
 @router.delete("/{tenant}", response_model=Gone)
@@ -131,13 +131,13 @@ def delete_tenant(caller: TenantOwner, services: ServicesDep, tenant: NamePath, 
     It must have no endpoints any more.
     """
 
-    def work(unit: Unit) -> Reply:
+    def delete(unit: Unit) -> Reply:
         condition.require(etag(unit.tenants.get(tenant).version))
         generation = unit.tenants.delete(tenant)
         log_event(unit, caller, "tenant.deleted", tenant, {"generation": generation})
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(work, tenant=tenant))
+    return answer_write(services.control.carry_out(delete, tenant=tenant))
 
 
 # ---------------------------------------------------------------------------------------------------- prefixes
@@ -147,7 +147,7 @@ def delete_tenant(caller: TenantOwner, services: ServicesDep, tenant: NamePath, 
 def get_prefixes(_: TenantReader, services: ServicesDep, tenant: NamePath, request: Request) -> Response:
     """The prefixes that a tenant owns."""
     record = services.control.read(lambda unit: unit.tenants.get(tenant))
-    body = OwnedPrefixes(_texts(record))
+    body = OwnedPrefixes(_list_prefixes(record))
     return answer(body, tag=etag(record.version), request=request)
 
 
@@ -158,12 +158,12 @@ def set_prefixes(
     """Make these, and no others, what a tenant owns."""
     prefixes = read_prefixes(body.prefixes)
 
-    def work(unit: Unit) -> Reply:
+    def write_prefixes(unit: Unit) -> Reply:
         before = unit.tenants.get(tenant)
         condition.require(etag(before.version))
-        return _prefixes_written(unit, caller, before, unit.tenants.set_prefixes(tenant, prefixes))
+        return _reply_prefixes_written(unit, caller, before, unit.tenants.set_prefixes(tenant, prefixes))
 
-    return answer_write(services.control.carry_out(work, tenant=tenant))
+    return answer_write(services.control.carry_out(write_prefixes, tenant=tenant))
 
 
 @router.post("/{tenant}/prefixes", status_code=201, response_model=Written)
@@ -178,13 +178,13 @@ def add_prefix(
     """Give a tenant one more prefix, which nobody owns yet."""
     prefix = read_prefix(body.prefix, "prefix")
 
-    def work(unit: Unit) -> Reply:
+    def add(unit: Unit) -> Reply:
         before = unit.tenants.get(tenant)
         condition.allow(etag(before.version))
         location = f"/v1/tenants/{tenant}/prefixes/{prefix}"
-        return _prefixes_written(unit, caller, before, unit.tenants.add_prefix(tenant, prefix), location)
+        return _reply_prefixes_written(unit, caller, before, unit.tenants.add_prefix(tenant, prefix), location)
 
-    return answer_write(services.control.carry_out(once.of(caller, work), tenant=tenant))
+    return answer_write(services.control.carry_out(once.of(caller, add), tenant=tenant))
 
 
 @router.delete("/{tenant}/prefixes/{prefix:path}", response_model=Written)
@@ -201,12 +201,12 @@ def remove_prefix(
     """
     gone = read_prefix(prefix, "path.prefix")
 
-    def work(unit: Unit) -> Reply:
+    def remove(unit: Unit) -> Reply:
         before = unit.tenants.get(tenant)
         condition.require(etag(before.version))
-        return _prefixes_written(unit, caller, before, unit.tenants.remove_prefix(tenant, gone))
+        return _reply_prefixes_written(unit, caller, before, unit.tenants.remove_prefix(tenant, gone))
 
-    return answer_write(services.control.carry_out(work, tenant=tenant))
+    return answer_write(services.control.carry_out(remove, tenant=tenant))
 
 
 @router.get("/{tenant}/endpoints", response_model=Page[OwnEndpoint])
@@ -215,12 +215,12 @@ def list_own_endpoints(
 ) -> Response:
     """The tenant's endpoints with their addresses, by name; not where they are."""
 
-    def work(unit: Unit) -> tuple[OwnEndpoint, ...]:
+    def read_endpoints(unit: Unit) -> tuple[OwnEndpoint, ...]:
         records = unit.domains.endpoints(unit.tenants.get(tenant).domain)
         mine = sorted((each.endpoint for each in records if each.endpoint.tenant == tenant), key=lambda each: each.name)
         return tuple(OwnEndpoint(each.name, tuple(map(str, each.prefixes))) for each in mine)
 
-    return answer(page_of({each.name: each for each in services.control.read(work)}, limit, marker))
+    return answer(page_of({each.name: each for each in services.control.read(read_endpoints)}, limit, marker))
 
 
 # ---------------------------------------------------------------------------------------------------- quotas
@@ -230,7 +230,7 @@ def list_own_endpoints(
 def get_quota(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
     """The quota of the tenant's list, and what is used of it."""
     record, rules = services.control.read(lambda unit: _with_rules(unit, tenant))
-    used = _used_by(services, record, rules)
+    used = _measure_use(services, record, rules)
     return answer(fill(Quota, record.quota, used=used), tag=etag(record.version))
 
 
@@ -243,13 +243,13 @@ def set_quota(
     A list that costs more stays as it is, and may not grow.
     """
 
-    def work(unit: Unit) -> Reply:
+    def write_quota(unit: Unit) -> Reply:
         condition.require(etag(unit.tenants.get(tenant).version))
         record = unit.tenants.set_quota(tenant, body.quota())
         log_event(unit, caller, "tenant.quota", tenant, body.model_dump())
-        return _written(unit, record)
+        return _reply_written(unit, record)
 
-    return answer_write(services.control.carry_out(work, tenant=tenant))
+    return answer_write(services.control.carry_out(write_quota, tenant=tenant))
 
 
 def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:
@@ -258,7 +258,7 @@ def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:
     return record, unit.acls.head(tenant).rules
 
 
-def _used_by(services: Services, record: TenantRecord, rules: int) -> Used:
+def _measure_use(services: Services, record: TenantRecord, rules: int) -> Used:
     return Used(
         rules,
         services.control.flows_of(record.domain, record.number),
@@ -270,30 +270,34 @@ def _used_by(services: Services, record: TenantRecord, rules: int) -> Used:
 
 def _seen(kind: type[Shown], record: TenantRecord, **more: object) -> Shown:
     """Return a tenant as a document."""
-    return fill(kind, record, prefixes=_texts(record), quota=fill(Limits, record.quota), **more)
+    return fill(kind, record, prefixes=_list_prefixes(record), quota=fill(Limits, record.quota), **more)
 
 
-def _texts(record: TenantRecord) -> tuple[str, ...]:
+def _list_prefixes(record: TenantRecord) -> tuple[str, ...]:
     return tuple(map(str, record.prefixes))
 
 
 # ---------------------------------------------------------------------------------------------------- steps
 
 
-def _written(unit: Unit, record: TenantRecord, location: str | None = None) -> Reply:
+def _reply_written(unit: Unit, record: TenantRecord, location: str | None = None) -> Reply:
     generation = unit.domains.get(record.domain).generation
     body = _seen(WrittenTenant, record, generation=generation)
     return reply(body, generation=generation, tag=etag(record.version), location=location)
 
 
-def _prefixes_written(
+def _reply_prefixes_written(
     unit: Unit, caller: Principal, before: TenantRecord, after: TenantRecord, location: str | None = None
 ) -> Reply:
     generation = unit.domains.get(after.domain).generation
     changed = after.version != before.version
     if changed:
         log_event(
-            unit, caller, "tenant.prefixes", after.id, {"prefixes": list(_texts(after)), "generation": generation}
+            unit,
+            caller,
+            "tenant.prefixes",
+            after.id,
+            {"prefixes": list(_list_prefixes(after)), "generation": generation},
         )
     body = Written(version=after.version, generation=generation, changed=changed)
     return reply(body, generation=generation, tag=etag(after.version), location=location)

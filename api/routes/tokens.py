@@ -40,7 +40,7 @@ def create_token(caller: Administrator, services: ServicesDep, body: TokenReques
     A repeated request with the same key is answered 409.
     """
 
-    def work(unit: Unit) -> Reply:
+    def create(unit: Unit) -> Reply:
         new = unit.tokens.create(
             Role(body.role),
             tenant=body.tenant,
@@ -54,7 +54,7 @@ def create_token(caller: Administrator, services: ServicesDep, body: TokenReques
         location = f"/v1/tokens/{new.record.id}"
         return reply(_seen(NewToken, new.record, token=new.secret), tag=etag(new.record.id), location=location)
 
-    return answer_write(services.control.carry_out(once.of(caller, work, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, create, secret=True)))
 
 
 @router.get("/tokens/mine", response_model=Token)
@@ -71,7 +71,7 @@ def rotate_token(caller: Caller, services: ServicesDep, token: NumberPath, body:
     The old one ends after an overlap. Bearers may replace their own tokens.
     """
 
-    def work(unit: Unit) -> Reply:
+    def rotate(unit: Unit) -> Reply:
         if token != caller.token_id and not is_admin(caller):
             raise NotFound(f"there is no token {token}")
         unit.tokens.require(caller.token_id)
@@ -83,7 +83,7 @@ def rotate_token(caller: Caller, services: ServicesDep, token: NumberPath, body:
         location = f"/v1/tokens/{new.record.id}"
         return reply(_seen(NewToken, new.record, token=new.secret), tag=etag(new.record.id), location=location)
 
-    return answer_write(services.control.carry_out(once.of(caller, work, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, rotate, secret=True)))
 
 
 @router.get("/tokens/{token}", response_model=Token)
@@ -97,13 +97,13 @@ def get_token(_: Administrator, services: ServicesDep, token: NumberPath) -> Res
 def revoke_token(caller: Administrator, services: ServicesDep, token: NumberPath, condition: ConditionDep) -> Response:
     """Make a token invalid, at once."""
 
-    def work(unit: Unit) -> None:
+    def revoke(unit: Unit) -> None:
         unit.tokens.require(caller.token_id)
         condition.require(etag(unit.tokens.get(token).id))
         unit.tokens.revoke(token)
         log_event(unit, caller, "token.revoked", str(token), {})
 
-    services.control.write(work)
+    services.control.write(revoke)
     return Response(status_code=204)
 
 

@@ -30,7 +30,7 @@ class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     @model_serializer(mode="wrap")
-    def _only_what_is_set(self, everything: SerializerFunctionWrapHandler) -> dict[str, object]:
+    def _serialize_what_is_set(self, everything: SerializerFunctionWrapHandler) -> dict[str, object]:
         return {name: value for name, value in everything(self).items() if name in self.model_fields_set}
 
 

@@ -33,7 +33,7 @@ class DomainChange(Incoming):
     path_mtu_rate: PathMtuRate | None = None
 
     @model_validator(mode="after")
-    def _changes_something(self) -> DomainChange:
+    def _check_that_it_changes(self) -> DomainChange:
         if not self.said():
             raise ValueError("say `return_traffic`, `path_mtu_rate` or both")
         return self

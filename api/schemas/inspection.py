@@ -46,15 +46,15 @@ class PacketBody(Incoming):
 
     def packet(self) -> Packet:
         """The packet. Raises BadInput."""
-        family, source = _address(self.source, "source")
-        other, destination = _address(self.destination, "destination")
+        family, source = _read_address(self.source, "source")
+        other, destination = _read_address(self.destination, "destination")
         if family is not other:
             raise BadInput(f"it is not of the IP version of '{self.source}'", place="destination")
         return Packet(
             family=family,
             source=source,
             destination=destination,
-            protocol=self._protocol(),
+            protocol=self._read_protocol(),
             source_port=self.source_port,
             destination_port=self.destination_port,
             icmp_type=self.icmp_type,
@@ -63,7 +63,7 @@ class PacketBody(Incoming):
             later_fragment=self.later_fragment,
         )
 
-    def _protocol(self) -> int:
+    def _read_protocol(self) -> int:
         try:
             return self.protocol if isinstance(self.protocol, int) else parse_protocol(self.protocol)
         except AclflowError as error:
@@ -265,7 +265,7 @@ class StandingBody(Outgoing):
     cost: Cost | None
 
 
-def _address(text: str, place: str) -> tuple[Family, int]:
+def _read_address(text: str, place: str) -> tuple[Family, int]:
     try:
         return parse_address(text)
     except AclflowError as error:

@@ -109,7 +109,7 @@ class SightingsBody(Incoming):
     def report(self) -> Sightings:
         """The report. Raises BadInput with the place."""
         return Sightings(
-            self.number, tuple(_sighting(each, f"seen[{at}]") for at, each in enumerate(self.seen)), self.lost
+            self.number, tuple(_make_sighting(each, f"seen[{at}]") for at, each in enumerate(self.seen)), self.lost
         )
 
 
@@ -119,7 +119,7 @@ class SightingsTaken(Outgoing):
     records: int
 
 
-def _sighting(body: SightingBody, place: str) -> Sighting:
+def _make_sighting(body: SightingBody, place: str) -> Sighting:
     try:
         return Sighting(body.host, body.at, int(body.cookie, 16), body.packet.packet(), body.octets)
     except BadInput as error:

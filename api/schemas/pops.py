@@ -195,12 +195,12 @@ class PopBody(Outgoing):
                     if tenant in names and number in servers},
             lines={name: LinesBody.of(each) for name, each in lines.items()},  # type: ignore[misc]
             over_allocated={names[tenant]: addresses for tenant, addresses in over.items() if tenant in names},
-            heavy=_heavy(pop, report),
+            heavy=_list_heavy(pop, report),
             heavy_entries=0 if report is None else len(report.heavy.rows),
         )  # fmt: skip
 
 
-def _heavy(pop: Pop, report: EdgeReport | None) -> list[HeavyBody]:
+def _list_heavy(pop: Pop, report: EdgeReport | None) -> list[HeavyBody]:
     lifts = {} if report is None else {lift.rule: lift for lift in report.heavy.lifts}
     found = []
     for each in pop.heavy:

@@ -52,7 +52,7 @@ class _AclPage:
                 .on_value_change(self._show_matches)
             )
             if self._writes:
-                ui.button("New rule", icon="add", on_click=self._new).props("no-caps unelevated")
+                ui.button("New rule", icon="add", on_click=self._ask_for_rule).props("no-caps unelevated")
                 ui.button("Import", icon="upload_file", on_click=lambda: take_import(self._desk)).props(
                     "no-caps outline"
                 )
@@ -120,7 +120,7 @@ class _AclPage:
         hits = self._hits.get(rule)
         return {"packets": words.short(hits.packets), "ahead": _ahead(hits)} if hits else {}
 
-    async def _new(self) -> None:
+    async def _ask_for_rule(self) -> None:
         await add_rule(self._desk, {})
 
 

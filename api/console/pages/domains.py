@@ -58,7 +58,7 @@ async def build(view: View) -> None:
     ui.label("A domain is a set of hosts that hold the same rules, so that endpoints may move between them.").classes(
         "quiet"
     )
-    ui.button("New domain", icon="add", on_click=lambda: _create(view)).props("no-caps unelevated")
+    ui.button("New domain", icon="add", on_click=lambda: _ask_for_domain(view)).props("no-caps unelevated")
     if not found:
         empty("No domain yet. Make one, then bring hosts in; its enforcers enrol with one-time tokens.")
     for domain in found:
@@ -68,7 +68,7 @@ async def build(view: View) -> None:
         ui.timer(_LIVE_S, panel.refresh)
 
 
-def _create(view: View) -> None:
+def _ask_for_domain(view: View) -> None:
     with dialog("New domain", 460) as box:
         name = ui.input("Name", placeholder="pop1").props("outlined dense autofocus").classes("w-full")
 
@@ -95,8 +95,8 @@ class _Domain:
                     RETURN_TRAFFIC
                 )
                 ui.space()
-                ui.button("Invite an enforcer", icon="key", on_click=self._invite).props("flat dense no-caps")
-                ui.button("Bring in a host", icon="add", on_click=self._bring).props("outline dense no-caps")
+                ui.button("Invite an enforcer", icon="key", on_click=self._invite_enforcer).props("flat dense no-caps")
+                ui.button("Bring in a host", icon="add", on_click=self._ask_for_host).props("outline dense no-caps")
                 ui.button("Delete", icon="delete", on_click=self._delete).props(
                     f"flat dense no-caps color=negative aria-label='Delete {self._domain.id}'"
                 )
@@ -126,10 +126,10 @@ class _Domain:
         self._state.text = done if seen.state.done else f"{words.of(len(late), 'enforcement point')} behind"
         self._state.classes(replace=f"chip {'none' if not seen.hosts else 'good' if seen.state.done else 'warn'}")
         brought = {each.name for each in seen.machines}
-        rows = [_host_row(host, late.get(host.name), may_go=host.name not in brought) for host in seen.hosts]
+        rows = [_make_host_row(host, late.get(host.name), may_go=host.name not in brought) for host in seen.hosts]
         fill(self._hosts, rows)
         now = dt.datetime.now(dt.UTC)
-        fill(self._enforcers, [_enforcer_row(each, now) for each in seen.enforcers])
+        fill(self._enforcers, [_make_enforcer_row(each, now) for each in seen.enforcers])
         if seen.machines != self._machines:
             self._machines = seen.machines
             self._coming.clear()
@@ -148,11 +148,11 @@ class _Domain:
                 ui.label(f"{each.machine}, bridge {each.bridge}").classes("quiet small")
                 ui.label(each.error or each.step).classes("small grow text-negative" if each.error else "small grow")
                 if not each.under_way:
-                    ui.button("Give back", on_click=functools.partial(self._give_back, each.name)).props(
+                    ui.button("Give back", on_click=functools.partial(self._give_machine_back, each.name)).props(
                         f"flat dense no-caps color=negative aria-label='Give {each.name} back'"
                     )
 
-    def _bring(self) -> None:
+    def _ask_for_host(self) -> None:
         ask_for_host(self._view, self._domain.id, self.refresh)
 
     def _delete(self) -> None:
@@ -176,22 +176,22 @@ class _Domain:
         name, domain = str(event.args), self._domain.id
         text = "Its switch keeps the last program; close it yourself, or bring the host in again later."
         if await is_sure(f"Remove the host {name}?", text, "Remove"):
-            await self._do(lambda client: client.remove_host(domain, name))
+            await self._do_and_refresh(lambda client: client.remove_host(domain, name))
 
-    async def _give_back(self, name: str) -> None:
+    async def _give_machine_back(self, name: str) -> None:
         domain = self._domain.id
         text = "Its switch is closed first, then the domain forgets it. Nothing passes unfiltered in between."
         if await is_sure(f"Give the machine {name} back?", text, "Give back"):
-            await self._do(lambda client: client.give_back(domain, name))
+            await self._do_and_refresh(lambda client: client.give_back(domain, name))
 
-    async def _do(self, work: functools.partial[object] | object) -> None:
+    async def _do_and_refresh(self, work: functools.partial[object] | object) -> None:
         try:
             await self._view.do(work)  # type: ignore[arg-type]
         except AclflowError as error:
             ui.notify(str(error), type="negative")
         await self.refresh()
 
-    async def _invite(self) -> None:
+    async def _invite_enforcer(self) -> None:
         domain = self._domain.id
         try:
             token = await self._view.do(lambda client: client.invite_enforcer(domain))
@@ -214,8 +214,8 @@ def _read(client: Client, name: str) -> _Seen:
     return _Seen(domain, client.hosts(name), client.enforcers(name), state, tuple(client.onboardings(name)))
 
 
-def _host_row(host: Host, lag: Lagging | None, *, may_go: bool) -> dict[str, object]:
-    state, kind, says = _state_words(lag)
+def _make_host_row(host: Host, lag: Lagging | None, *, may_go: bool) -> dict[str, object]:
+    state, kind, says = _describe_state(lag)
     return {
         "name": host.name,
         "state": state,
@@ -227,7 +227,7 @@ def _host_row(host: Host, lag: Lagging | None, *, may_go: bool) -> dict[str, obj
     }
 
 
-def _state_words(lag: Lagging | None) -> tuple[str, str, str]:
+def _describe_state(lag: Lagging | None) -> tuple[str, str, str]:
     if lag is None:
         return "in force", "good", ""
     if lag.state is None:
@@ -236,7 +236,7 @@ def _state_words(lag: Lagging | None) -> tuple[str, str, str]:
     return state, "warn", f"at generation {lag.generation or 0}" + (f": {lag.error}" if lag.error else "")
 
 
-def _enforcer_row(each: Enforcer, now: dt.datetime) -> dict[str, object]:
+def _make_enforcer_row(each: Enforcer, now: dt.datetime) -> dict[str, object]:
     silent = each.last_seen is None or (now - each.last_seen).total_seconds() > _SILENT_S
     return {
         "name": each.name,
@@ -253,24 +253,24 @@ def ask_for_host(view: View, domain: str, done: Callable[[], Awaitable[None]]) -
     """Ask which host, and have it brought in."""
     with dialog(f"Bring a host into {domain}") as box:
         kind = ui.toggle([_MACHINE, _SWITCH], value=_MACHINE).props("no-caps unelevated aria-label='What it is'")
-        name = _field("Name", "host3")
-        uplink = _field("Uplink interface", "eth1", "the one towards the outside; it becomes a port of the switch")
+        name = _add_field("Name", "host3")
+        uplink = _add_field("Uplink interface", "eth1", "the one towards the outside; it becomes a port of the switch")
         with ui.column().classes("w-full gap-3") as machine:
-            address = _field("Address of the machine", "198.51.100.3", "the service logs in there with its own key")
+            address = _add_field("Address of the machine", "198.51.100.3", "the service logs in there with its own key")
             with ui.row().classes("w-full gap-3 no-wrap"):
-                user, port = _field("User", "root", value="root"), _field("SSH port", "22", value="22")
-            controllers = _field("Controllers of its switch", "ssl:192.0.2.1:6653", "several with commas")
-        datapath = _field("Datapath id", "00000000000000a3", "16 hexadecimal digits")
+                user, port = _add_field("User", "root", value="root"), _add_field("SSH port", "22", value="22")
+            controllers = _add_field("Controllers of its switch", "ssl:192.0.2.1:6653", "several with commas")
+        datapath = _add_field("Datapath id", "00000000000000a3", "16 hexadecimal digits")
         machine.bind_visibility_from(kind, "value", lambda value: value == _MACHINE)
         datapath.bind_visibility_from(kind, "value", lambda value: value == _SWITCH)
 
         async def bring() -> None:
             if kind.value == _SWITCH:
-                host = Host(_needed(name), _datapath_id(datapath), _needed(uplink))
+                host = Host(_needed(name), _read_datapath_id(datapath), _needed(uplink))
                 await view.do(lambda client: client.add_host(domain, host))
             else:
                 targets = [each.strip() for each in controllers.value.split(",") if each.strip()]
-                login = {"address": _needed(address), "user": _needed(user), "port": _port(port)}
+                login = {"address": _needed(address), "user": _needed(user), "port": _read_port(port)}
                 asked = {
                     "name": _needed(name), "uplink": _needed(uplink), "machine": login, "controllers": targets,
                     "tls": any(each.startswith("ssl:") for each in targets),
@@ -281,7 +281,7 @@ def ask_for_host(view: View, domain: str, done: Callable[[], Awaitable[None]]) -
         Way(box, "Bring it in", bring)
 
 
-def _field(label: str, example: str, hint: str = "", *, value: str = "") -> ui.input:
+def _add_field(label: str, example: str, hint: str = "", *, value: str = "") -> ui.input:
     field = ui.input(label, value=value, placeholder=example).props("outlined dense").classes("w-full grow")
     return field.props(f'hint="{hint}"') if hint else field.props("hide-bottom-space")
 
@@ -294,14 +294,14 @@ def _needed(field: ui.input) -> str:
     return text
 
 
-def _port(field: ui.input) -> int:
+def _read_port(field: ui.input) -> int:
     text = _needed(field)
     if not text.isdigit():
         raise BadInput(f"'{text}' is not a port", place=str(field.props["label"]))
     return int(text)
 
 
-def _datapath_id(field: ui.input) -> int:
+def _read_datapath_id(field: ui.input) -> int:
     text = _needed(field)
     try:
         return int(text, 16)

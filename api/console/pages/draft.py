@@ -36,8 +36,8 @@ async def build(view: View) -> None:
         empty("No draft is shared. Share one from its review, and send the link.")
     for each in found:
         with ui.column().classes("panel gap-1"):
-            ui.link(each.message or f"Draft of {each.by()}", _path(view.tenant, each.id))
-            ui.label(_about(view, each)).classes("small quiet")
+            ui.link(each.message or f"Draft of {each.by()}", _make_path(view.tenant, each.id))
+            ui.label(_describe_draft(view, each)).classes("small quiet")
 
 
 class _DraftPage:
@@ -49,15 +49,15 @@ class _DraftPage:
 
     def draw(self) -> None:
         ui.label(self._shared.message or "Without a message").classes("text-lg")
-        ui.label(_about(self._view, self._shared)).classes("quiet")
+        ui.label(_describe_draft(self._view, self._shared)).classes("quiet")
         if self._view.session.may_write:
             with ui.row().classes("gap-3"):
                 ui.button("Go on from it", icon="edit_note", on_click=self._take).props("no-caps unelevated")
-                ui.button("Delete", on_click=self._delete).props("flat no-caps color=negative")
+                ui.button("Delete", on_click=self._delete_draft).props("flat no-caps color=negative")
         self._differs = Section("difference", "What it would change", "Comparing it with the list as it is")
-        self._view.parts.later(self._look)
+        self._view.parts.later(self._show_difference)
 
-    async def _look(self) -> None:
+    async def _show_difference(self) -> None:
         client, tenant = self._view.client, self._view.tenant
         try:
             found = await self._view.session.reading.once(lambda: client.check_acl(tenant, self._acl, ("difference",)))
@@ -85,7 +85,7 @@ class _DraftPage:
         self._desk.put(rebased)
         ui.navigate.to(path_of("review", tenant))
 
-    async def _delete(self) -> None:
+    async def _delete_draft(self) -> None:
         if not await is_sure(
             "Delete the shared draft?", "Its link will lead nowhere. The list stays as it is.", "Delete it"
         ):
@@ -121,7 +121,7 @@ def share(desk: Desk) -> None:
 
 
 def _show_link(view: View, shared: SharedDraft) -> None:
-    path = _path(view.tenant, shared.id)
+    path = _make_path(view.tenant, shared.id)
     with dialog("The draft is shared") as box:
         ui.link("Open it", path)
         ui.label(f"The link is good until {words.moment(shared.expires, view.session.zone)}.").classes("quiet")
@@ -133,10 +133,10 @@ def _show_link(view: View, shared: SharedDraft) -> None:
             ui.button("Close", on_click=box.close).props("no-caps unelevated")
 
 
-def _path(tenant: str, draft: str) -> str:
+def _make_path(tenant: str, draft: str) -> str:
     return f"{path_of('draft', tenant)}?id={quote(draft)}"
 
 
-def _about(view: View, shared: SharedDraft) -> str:
+def _describe_draft(view: View, shared: SharedDraft) -> str:
     made, ends = (words.moment(time, view.session.zone) for time in (shared.created, shared.expires))
     return f"by {shared.by()}, {made}, from version {shared.base_version}; kept until {ends}"

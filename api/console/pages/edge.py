@@ -121,11 +121,11 @@ class _Pop:
         self._domain.text = f"domain {pop['domain']}"
         edges = words.list_names([each["name"] for each in pop["edges"]])
         self._edges.text = f"edge switches: {edges}" if edges else "no edge switch yet: aclflow pop edge add"
-        fill(self._servers, _servers(pop, traffic))
-        fill(self._tenants, _tenants(pop, traffic))
-        self._dropped.text = _dropped_line(traffic)
+        fill(self._servers, _make_server_rows(pop, traffic))
+        fill(self._tenants, _make_tenant_rows(pop, traffic))
+        self._dropped.text = _describe_dropped(traffic)
         self._show_tcam(pop)
-        fill(self._heavy, _heavy(pop, traffic))
+        fill(self._heavy, _make_heavy_rows(pop, traffic))
 
     def _show_tcam(self, pop: Mapping[str, Any]) -> None:
         self._parts.clear()
@@ -146,7 +146,7 @@ def _read(client: Client, name: str) -> tuple[Mapping[str, Any], Mapping[str, An
     return client.pop(name), client.pop_traffic(name)
 
 
-def _dropped_line(traffic: Mapping[str, Any]) -> str:
+def _describe_dropped(traffic: Mapping[str, Any]) -> str:
     nobody, spoofed = (words.of(traffic[name]["packets"], "packet") for name in ("nobody", "spoofed"))
     return f"Dropped at the edge: {nobody} to addresses without owner, {spoofed} from outside with a tenant's address"
 
@@ -161,7 +161,7 @@ def _parts(pop: Mapping[str, Any]) -> list[_Part]:
     settings = pop["settings"]
     found = [_Part("Heavy hitters", pop["heavy_entries"], settings["most_heavy"])]
     for family, lines in _taken_lines(pop).items():
-        version = _version(family)
+        version = _spell_family(family)
         found.append(_Part(f"Exceptions, {version}", lines["exceptions"], settings["most_exceptions"]))
         found.append(_Part(f"Lines, {version}", lines["lines"], settings["most_lines"]))
     return found
@@ -182,7 +182,7 @@ def _draw_part(part: _Part) -> None:
 
 def _draw_lines(family: str, lines: Mapping[str, Any]) -> None:
     with ui.row().classes("w-full items-center gap-3"):
-        ui.label(_version(family)).classes("font-bold w-12")
+        ui.label(_spell_family(family)).classes("font-bold w-12")
         ui.label(f"{words.count(lines['in_lines'])} of {words.of(lines['chunks'], 'chunk')} in lines").classes("number")
         ui.label(f"{words.count(lines['stale'])} stale").classes(f"chip {'warn' if lines['stale'] else 'none'}")
         wrong = lines["misdirected"]
@@ -201,7 +201,7 @@ def _leaking(rate: float) -> str:
     return f"{words.share(rate) if rate >= _NOTICED else 'none'} of the addresses without owner pass"
 
 
-def _heavy(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[str, object]]:
+def _make_heavy_rows(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[str, object]]:
     counted = {(each["tenant"], each["rule"]): each["packets"] for each in traffic["heavy"]}
     return [
         {
@@ -215,7 +215,7 @@ def _heavy(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[str,
     ]
 
 
-def _servers(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[str, object]]:
+def _make_server_rows(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[str, object]]:
     tenants: dict[str, list[str]] = {}
     for tenant, server in pop["places"].items():
         tenants.setdefault(server, []).append(tenant)
@@ -238,7 +238,7 @@ def _servers(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[st
     return rows
 
 
-def _tenants(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[str, object]]:
+def _make_tenant_rows(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[str, object]]:
     rows = []
     for name, each in traffic["tenants"].items():
         share = each["bypass_share"]
@@ -255,5 +255,5 @@ def _tenants(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[st
     return rows
 
 
-def _version(family: str) -> str:
+def _spell_family(family: str) -> str:
     return family.replace("ipv", "IPv")

@@ -31,9 +31,9 @@ class _Events:
         self._search = ui.input(placeholder="Only events that say …").props(
             "outlined dense clearable debounce=250 aria-label='Search events'"
         )
-        self._search.classes("w-full").on_value_change(self._draw)
+        self._search.classes("w-full").on_value_change(self._draw_page)
         self._list = ui.column().classes("panel gap-2")
-        self._older = ui.button("Older events", on_click=self._go_back).props("flat no-caps")
+        self._older = ui.button("Older events", on_click=self._turn_back).props("flat no-caps")
 
     async def refresh(self) -> None:
         """Show the newest events."""
@@ -46,20 +46,20 @@ class _Events:
             return
         if page.items != self._shown:
             self._shown = page.items
-            self._draw()
+            self._draw_page()
         self._older.set_visibility(page.next is not None and most < 1000)
 
-    def _draw(self) -> None:
+    def _draw_page(self) -> None:
         wanted = (self._search.value or "").lower()
-        found = [event for event in self._shown if wanted in _searchable_text(event)]
+        found = [event for event in self._shown if wanted in _make_searchable_text(event)]
         self._list.clear()
         with self._list:
             draw_events(found, self._view.session.zone)
 
-    async def _go_back(self) -> None:
+    async def _turn_back(self) -> None:
         self._most = min(1000, self._most * 4)
         await self.refresh()
 
 
-def _searchable_text(event: Event) -> str:
+def _make_searchable_text(event: Event) -> str:
     return f"{event.kind} {event.subject} {dict(event.detail)} {event.by()}".lower()

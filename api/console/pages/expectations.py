@@ -55,7 +55,7 @@ class _ExpectationsPage:
                 "Test the draft" if edits else "Test the list", icon="rule", on_click=self.test
             ).props("no-caps outline")
             if writes:
-                ui.button("Keep", icon="save", on_click=self._keep).props("no-caps unelevated")
+                ui.button("Keep", icon="save", on_click=self._keep_expectations).props("no-caps unelevated")
         self._outcome = ui.column().classes("w-full gap-3").props("aria-live=polite data-part=expectations")
         bar = DraftBar(self._desk)
         self._desk.on_change = bar.refresh
@@ -78,7 +78,7 @@ class _ExpectationsPage:
             found = await self._view.session.reading.once(lambda: self._view.client.test_acl(tenant, acl, text))
         except AclflowError as error:
             self._outcome.clear()
-            self._complain(error)
+            self._show_error(error)
             return
         finally:
             self._outcome.props("aria-busy=false")
@@ -87,7 +87,7 @@ class _ExpectationsPage:
         with self._outcome:
             draw_outcomes(found.expectations)
 
-    async def _keep(self) -> None:
+    async def _keep_expectations(self) -> None:
         text, tenant = self._text.value or "", self._view.tenant
         try:
             kept = await self._view.do(lambda client: _keep_or_delete(client, tenant, text, self._etag))
@@ -96,7 +96,7 @@ class _ExpectationsPage:
             return
         except AclflowError as error:
             self._outcome.clear()
-            self._complain(error)
+            self._show_error(error)
             return
         self._etag = kept.etag
         ui.notify("Every commit is held to it from now on." if text.strip() else "Nothing is expected any more.")
@@ -113,7 +113,7 @@ class _ExpectationsPage:
             ui.label(kept.text or "Nothing is expected.").classes("mono").style("white-space: pre-wrap")
             ui.label("Your text is as you typed it. Keep puts it in the place of theirs.").classes("quiet")
 
-    def _complain(self, error: AclflowError) -> None:
+    def _show_error(self, error: AclflowError) -> None:
         with self._outcome:
             ui.label(str(error)).classes("text-negative").props("role=alert")
 
@@ -140,9 +140,9 @@ def draw_outcomes(outcomes: Sequence[JudgedExpectation]) -> None:
                 ui.label(each.text).classes("font-bold")
             if not each.kept:
                 ui.label(f"{each.witness}").classes("mono")
-                ui.label("; ".join(map(_step_words, each.decided))).classes("quiet")
+                ui.label("; ".join(map(_describe_step, each.decided))).classes("quiet")
 
 
-def _step_words(step: AskedList) -> str:
+def _describe_step(step: AskedList) -> str:
     by = name_decider(step.rule or None, "rule {}")
     return f"{step.direction or 'the operator'}: {step.action}, by {by}"

@@ -146,7 +146,7 @@ class _Firewalls:
         self._show_spread(seen.spread)
         self._cluster.show(seen.members, seen.spread)
         if seen.samples:
-            self._plot.set_content(_picture(seen, self._view.session.zone))
+            self._plot.set_content(_draw_picture(seen, self._view.session.zone))
         self._plot.set_visibility(bool(seen.samples))
         if seen.decisions != self._decisions:
             self._decisions = seen.decisions
@@ -229,7 +229,7 @@ def _trouble(seen: _Seen) -> str:
     return ""
 
 
-def _picture(seen: _Seen, zone: dt.tzinfo) -> str:
+def _draw_picture(seen: _Seen, zone: dt.tzinfo) -> str:
     limits: tuple[tuple[str, float], ...] = ()
     if seen.fleet is not None:
         limits = (("most", float(seen.fleet.settings["limits"]["most"])),)
@@ -248,7 +248,7 @@ def _rows(seen: _Seen, now: dt.datetime) -> list[dict[str, object]]:
     shares = {each.carrier.name: each.buckets for each in seen.spread.firewalls} if seen.spread else {}
     plane: PlaneWord = seen.fleet.settings["plane"] if seen.fleet else "nftables"
     return [
-        _row(
+        _make_row(
             known.get(name) or Firewall(name, plane, None),
             members.get(name),
             seen.late.get(name),
@@ -259,7 +259,7 @@ def _rows(seen: _Seen, now: dt.datetime) -> list[dict[str, object]]:
     ]
 
 
-def _row(
+def _make_row(
     firewall: Firewall, member: FleetMember | None, late: Lagging | None, buckets: int | None, now: dt.datetime
 ) -> dict[str, object]:
     state, kind, says = _state(member, late)

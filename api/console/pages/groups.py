@@ -33,13 +33,13 @@ class _Groups:
     def draw(self) -> None:
         ui.label("A rule names a group as @name; a change of its members changes every such rule.").classes("quiet")
         if self._writes:
-            ui.button("New group", icon="add", on_click=lambda: self._edit(None)).props("no-caps unelevated")
+            ui.button("New group", icon="add", on_click=lambda: self._ask_for_group(None)).props("no-caps unelevated")
         self._list = ui.column().classes("w-full gap-3")
         self._bar = DraftBar(self._desk)
-        self._desk.on_change = self._refresh
-        self._refresh()
+        self._desk.on_change = self._draw_again
+        self._draw_again()
 
-    def _refresh(self) -> None:
+    def _draw_again(self) -> None:
         self._bar.refresh()
         self._list.clear()
         acl = self._desk.draft.acl
@@ -58,7 +58,9 @@ class _Groups:
                 ui.label(group.description).classes("quiet")
                 ui.space()
                 if self._writes:
-                    ui.button("Edit", icon="edit", on_click=lambda: self._edit(group)).props("flat dense no-caps")
+                    ui.button("Edit", icon="edit", on_click=lambda: self._ask_for_group(group)).props(
+                        "flat dense no-caps"
+                    )
             ui.label(
                 words.list_names([str(prefix) for prefix in group.prefixes], _MOST_SHOWN)
                 or "no members: rules that name it match nothing"
@@ -69,7 +71,7 @@ class _Groups:
             else:
                 ui.label("no rule uses it").classes("small quiet")
 
-    async def _edit(self, group: AddressGroup | None) -> None:
+    async def _ask_for_group(self, group: AddressGroup | None) -> None:
         with dialog(f"Group @{group.name}" if group else "New group", opened=False) as box:
             name = (
                 ui.input("Name", value=group.name if group else "").props("outlined dense autofocus").classes("w-full")

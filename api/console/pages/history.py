@@ -70,18 +70,20 @@ class _History:
             ui.button(
                 "What it changed",
                 icon="difference",
-                on_click=lambda: self._compare(version.version - 1, version.version),
+                on_click=lambda: self._compare_versions(version.version - 1, version.version),
             ).props("flat dense no-caps")
         if not newest:
             ui.button(
-                "Compare with now", icon="compare_arrows", on_click=lambda: self._compare(version.version, None)
+                "Compare with now",
+                icon="compare_arrows",
+                on_click=lambda: self._compare_versions(version.version, None),
             ).props("flat dense no-caps")
             if self._view.session.may_write:
                 ui.button("Roll back to it", icon="undo", on_click=lambda: self._take_back(version.version)).props(
                     "flat dense no-caps"
                 )
 
-    async def _compare(self, before: int, after: int | None) -> None:
+    async def _compare_versions(self, before: int, after: int | None) -> None:
         name = "now" if after is None else f"version {after}"
         with dialog(f"From version {before} to {name}", 860) as box:
             place = ui.column().classes("w-full gap-3")

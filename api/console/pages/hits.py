@@ -69,7 +69,7 @@ class _Hits:
     def draw(self) -> None:
         with ui.row().classes("w-full items-center gap-3"):
             self._span = (
-                ui.select(_SPANS, value=0, label="Show", on_change=self._again)
+                ui.select(_SPANS, value=0, label="Show", on_change=self._search_again)
                 .props("outlined dense options-dense")
                 .classes("w-64")
             )
@@ -122,13 +122,13 @@ class _Hits:
             self._said.text += f"; the {words.count(_MOST)} busiest are listed"
         now = dt.datetime.now(dt.UTC)
         first = (asked["page"] - 1) * asked["rowsPerPage"]
-        rows = [_row(each, now) for each in found.rules[first:limit]]
+        rows = [_make_row(each, now) for each in found.rules[first:limit]]
         ends = (
-            [_row(each, now) for each in _ends(found) if each.packets or any(each.ahead.values())]
+            [_make_row(each, now) for each in _list_defaults(found) if each.packets or any(each.ahead.values())]
             if asked["page"] == 1
             else []
         )
-        self._put([*ends, *rows], min(summary.rules, _MOST), _columns(found.ingress_default.ahead))
+        self._put_rows([*ends, *rows], min(summary.rules, _MOST), _columns(found.ingress_default.ahead))
 
     async def _counted_since(self) -> str:
         """Say from when the counts are."""
@@ -145,14 +145,14 @@ class _Hits:
         found = await view.read(
             ("unused", idle_s), lambda client: client.unused_rules(view.tenant, idle_s=idle_s), fresh_s=30
         )
-        self._said.text = _said(found)
+        self._said.text = _describe_unused(found)
         first = (asked["page"] - 1) * asked["rowsPerPage"]
         now = dt.datetime.now(dt.UTC)
         rows = [
             {"rule": each.rule, "linked": True, "packets": "", "last": self._idle(each, now), "resets": ""}
             for each in found.items[first : first + asked["rowsPerPage"]]
         ]
-        self._put(rows, len(found.items), _COLUMNS)
+        self._put_rows(rows, len(found.items), _COLUMNS)
 
     def _idle(self, each: UnusedRule, now: dt.datetime) -> str:
         """Say when a rule met its last packet, or since when it is watched."""
@@ -161,7 +161,7 @@ class _Hits:
         since = words.moment(each.watched_since, self._view.session.zone)
         return f"none since {since} ({words.span(each.watched_s)})"
 
-    def _put(self, rows: Sequence[dict[str, object]], total: int, shown: list[dict[str, Any]]) -> None:
+    def _put_rows(self, rows: Sequence[dict[str, object]], total: int, shown: list[dict[str, Any]]) -> None:
         if self._table.columns != shown:
             self._table.columns = shown
         self._total = total
@@ -181,7 +181,7 @@ class _Hits:
         self._table.pagination = {**event.args["pagination"], "rowsNumber": self._total}
         await self.refresh()
 
-    async def _again(self) -> None:
+    async def _search_again(self) -> None:
         self._table.pagination = {**self._table.pagination, "page": 1}
         await self.refresh()
 
@@ -195,11 +195,11 @@ def _columns(ahead: Collection[str]) -> list[dict[str, Any]]:
     return [rule, {**packets, **_AT_HOSTS}, *more, *others]
 
 
-def _ends(found: TenantHits) -> tuple[RuleHits, ...]:
+def _list_defaults(found: TenantHits) -> tuple[RuleHits, ...]:
     return found.ingress_default, found.egress_default, found.ingress_return, found.egress_return
 
 
-def _said(found: Unused) -> str:
+def _describe_unused(found: Unused) -> str:
     said = f"{words.of(len(found.items), 'rule')} of {words.count(found.rules)}"
     if found.watched_since is None:
         return "No host is counted yet, so nothing can be said of unused rules"
@@ -207,7 +207,7 @@ def _said(found: Unused) -> str:
     return said + young + (f"; {words.of(len(found.lapses), 'gap')} in counting" if found.lapses else "")
 
 
-def _row(hits: RuleHits, now: dt.datetime) -> dict[str, object]:
+def _make_row(hits: RuleHits, now: dt.datetime) -> dict[str, object]:
     is_met_ahead_only = not hits.packets and any(hits.ahead.values())
     return {
         "rule": _ENDS.get(hits.rule, hits.rule),

@@ -109,9 +109,9 @@ class _ReviewPage:
         with ui.row().classes("commit-bar"):
             ui.button("Back to the rules", on_click=lambda: ui.navigate.to(self._desk.list_path)).props("flat no-caps")
             self._commit = ui.button("Commit", icon="publish", on_click=self._do_commit).props("no-caps unelevated")
-        self._view.parts.later(self._compare)
+        self._view.parts.later(self._compare_rules)
 
-    async def _compare(self) -> None:
+    async def _compare_rules(self) -> None:
         draft = self._desk.draft
         tenants = await self._view.read("every tenant", lambda client: list(client.tenants()), fresh_s=2)
         number = sum(each.domain == self._desk.domain for each in tenants)

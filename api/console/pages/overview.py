@@ -107,8 +107,8 @@ class _Overview:
         except AclflowError:
             return
         flows = quota.used.flows
-        self._rules.show(words.count(seen.rules), _of_limit(quota.rules))
-        self._flows.show("…" if flows is None else words.count(flows), _of_limit(quota.flows))
+        self._rules.show(words.count(seen.rules), _describe_limit(quota.rules))
+        self._flows.show("…" if flows is None else words.count(flows), _describe_limit(quota.flows))
         self._permitted.show(words.short(seen.permitted))
         self._denied.show(words.short(seen.denied + seen.denied_ahead), _where_denied(seen))
         self._unused.show(words.count(seen.unused))
@@ -171,5 +171,5 @@ def _where_denied(seen: HitSummary) -> str:
     return f"{words.short(seen.denied_ahead)} at firewalls" if seen.denied_ahead else "packets so far"
 
 
-def _of_limit(limit: int | None) -> str:
+def _describe_limit(limit: int | None) -> str:
     return "no limit" if limit is None else f"of {words.count(limit)}"

@@ -120,7 +120,7 @@ class _Packets:
         if fresh:
             newest = sorted((*self._records, *fresh), key=lambda each: -int(each["id"]))
             self._records = newest[:_SHOWN]
-            fill(self._table, [_row(each, self._view.session.zone) for each in self._records])
+            fill(self._table, [_make_row(each, self._view.session.zone) for each in self._records])
         self._show_none()
 
     def _asked_filter(self) -> tuple[str | None, str | None]:
@@ -141,7 +141,7 @@ class _Packets:
         self._why.text = "No reported packet is of that rule and verdict." if filtered else self._says
 
 
-def _row(record: Mapping[str, Any], zone: dt.tzinfo) -> dict[str, object]:
+def _make_row(record: Mapping[str, Any], zone: dt.tzinfo) -> dict[str, object]:
     return {
         "id": record["id"],
         "time": words.moment(dt.datetime.fromisoformat(record["time"]), zone),

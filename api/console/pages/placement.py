@@ -163,13 +163,13 @@ class _Placement:
             saves = ui.label().classes("small number")
             ui.label(f"since {words.moment(rule.lifted, zone)}" if rule.lifted else "not lifted").classes("small quiet")
             with ui.button(icon="more_vert").props(f"flat dense round aria-label='More for {rule.rule}'"), ui.menu():
-                ui.menu_item("Pin it", on_click=lambda: self._wish(rule, "pinned"))
-                ui.menu_item("Forbid it", on_click=lambda: self._wish(rule, "forbidden"))
+                ui.menu_item("Pin it", on_click=lambda: self._set_wish(rule, "pinned"))
+                ui.menu_item("Forbid it", on_click=lambda: self._set_wish(rule, "forbidden"))
                 if rule.wish:
-                    ui.menu_item("Leave it to the chooser", on_click=lambda: self._wish(rule, None))
+                    ui.menu_item("Leave it to the chooser", on_click=lambda: self._set_wish(rule, None))
         return saves, ui.label().classes("small quiet").style("padding-left: 36px")
 
-    async def _wish(self, rule: PlacedRule, wish: str | None) -> None:
+    async def _set_wish(self, rule: PlacedRule, wish: str | None) -> None:
         domain = self._domain
         try:
             if wish is None:

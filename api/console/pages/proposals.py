@@ -104,22 +104,22 @@ class _Page:
         """Draw what there is, and follow it."""
         self._dialogs = ui.element("div")
         self._column = ui.column().classes("w-full gap-4")
-        self._show(await self._read())
-        ui.timer(_FOLLOW_S, self._follow)
+        self._show_proposals(await self._read_proposals())
+        ui.timer(_FOLLOW_S, self._follow_changes)
 
-    async def _read(self) -> Sequence[Proposal]:
+    async def _read_proposals(self) -> Sequence[Proposal]:
         key = ("proposals", self._about)
         return await self._view.read(key, lambda client: list(client.proposals(self._about)), fresh_s=_FOLLOW_S - 0.5)
 
-    async def _follow(self) -> None:
+    async def _follow_changes(self) -> None:
         try:
-            found = await self._read()
+            found = await self._read_proposals()
         except AclflowError:
             return  # the frame says that the service does not answer
         if found != self._shown:
-            self._show(found)
+            self._show_proposals(found)
 
-    def _show(self, found: Sequence[Proposal]) -> None:
+    def _show_proposals(self, found: Sequence[Proposal]) -> None:
         self._shown = found
         waiting = [each for each in found if each.state == "open"]
         decided = [each for each in found if each.state != "open"]
@@ -181,10 +181,10 @@ class _Waiting:
                 lasts = words.span(seen.confirm_s)
                 ui.label(f"Once it is out it goes back by itself after {lasts} unless it is kept.").classes("small")
             self._changes = Section("proposed", "", "Comparing it with what is in force")
-            self._draw_ways()
-        self._view.parts.later(self._compare)
+            self._draw_buttons()
+        self._view.parts.later(self._compare_changes)
 
-    def _draw_ways(self) -> None:
+    def _draw_buttons(self) -> None:
         who, seen = self._view.session.who, self._proposal
         if not self._view.session.may_write:
             return
@@ -210,7 +210,7 @@ class _Waiting:
                 text = words.for_owners(str(error)) if self._view.tenant else str(error)
                 ui.notify(text, type="negative", multi_line=True, position="top", timeout=0, close_button=True)
 
-    async def _compare(self) -> None:
+    async def _compare_changes(self) -> None:
         about, name = self._about, self._proposal.id
         try:
             changes = await self._view.read(

@@ -35,10 +35,10 @@ async def build(view: View) -> None:
         return
     ask_why(found)
     for tenant in found:
-        _draw(view, tenant)
+        _draw_tenant(view, tenant)
 
 
-def _draw(view: View, tenant: Tenant) -> None:
+def _draw_tenant(view: View, tenant: Tenant) -> None:
     limit = tenant.quota
     with ui.column().classes("panel"), ui.row().classes("w-full items-center gap-3"):
         ui.link(tenant.name or tenant.id, path_of("overview", tenant.id)).classes("font-bold")
@@ -70,7 +70,7 @@ async def _edit(view: View, tenant: Tenant) -> None:
         return
     with dialog(f"Tenant {tenant.id}", 520) as box:
         title = ui.input("Name", value=seen.name).props("outlined dense autofocus").classes("w-full")
-        prefixes = _prefixes_field("\n".join(seen.prefixes))
+        prefixes = _add_prefixes_field("\n".join(seen.prefixes))
         ui.label("Prefixes that a rule or an endpoint still needs cannot go.").classes("small quiet")
         limits = {
             name: ui.input(label, value="" if limit is None else str(limit), placeholder="no limit")
@@ -141,7 +141,7 @@ async def _delete(view: View, tenant: Tenant) -> None:
         button.bind_enabled_from(typed, "value", lambda value: str(value or "").strip() == seen.id)
 
 
-def _prefixes_field(value: str = "") -> ui.textarea:
+def _add_prefixes_field(value: str = "") -> ui.textarea:
     return (
         ui.textarea("Prefixes it owns, one a line", value=value)
         .props("outlined input-class=mono rows=4")
@@ -191,7 +191,7 @@ async def _create(view: View) -> None:
             .props("outlined dense")
             .classes("w-full")
         )
-        prefixes = _prefixes_field()
+        prefixes = _add_prefixes_field()
 
         async def make() -> None:
             owned = _prefixes(prefixes.value)

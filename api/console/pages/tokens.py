@@ -25,10 +25,10 @@ async def build(view: View) -> None:
     found = await view.read("tokens", lambda client: client.tokens(), fresh_s=1)
     ui.button("New token", icon="add", on_click=lambda: _create(view)).props("no-caps unelevated")
     for token in reversed(found):
-        _draw(view, token)
+        _draw_token(view, token)
 
 
-def _draw(view: View, token: Token) -> None:
+def _draw_token(view: View, token: Token) -> None:
     own = token.id == view.session.who.id
     with ui.element("div").classes("panel token"):
         with ui.row().classes("items-center gap-3 who"):
@@ -41,12 +41,12 @@ def _draw(view: View, token: Token) -> None:
         until = f"ends {words.moment(token.expires, view.session.zone)}" if token.expires else "no end"
         ui.label(until).classes("small quiet number until")
         if not own:
-            ui.button("Revoke", icon="block", on_click=lambda: _revoke(view, token)).props(
+            ui.button("Revoke", icon="block", on_click=lambda: _revoke_token(view, token)).props(
                 f"flat dense no-caps no-wrap color=negative aria-label='Revoke token {token.id}'"
             ).classes("act")
 
 
-async def _revoke(view: View, token: Token) -> None:
+async def _revoke_token(view: View, token: Token) -> None:
     if not await is_sure(f"Revoke token {token.id}?", "Every program that uses it is shut out at once.", "Revoke"):
         return
     try:
@@ -82,12 +82,12 @@ async def _create(view: View) -> None:
                     role.value, tenant=of_tenant, description=about.value, expires=expires
                 )
             )
-            _show_once(secret)
+            _show_secret_once(secret)
 
         Way(box, "Create", make)
 
 
-def _show_once(secret: str) -> None:
+def _show_secret_once(secret: str) -> None:
     with dialog("The token") as box:
         box.props("persistent")
         ui.label("This is the only time that it is shown: keep it now.")

@@ -61,7 +61,7 @@ def _picture(client: Client, domain: Domain) -> str:
     every = [client.pop(each["name"]) for each in client.pops()]
     pops = [each for each in every if each["domain"] == domain.id]
     servers = {each["name"]: each for pop in pops for each in pop["servers"]}
-    edges = [_host(each["name"], state) for pop in pops for each in pop["edges"]]
+    edges = [_make_host_node(each["name"], state) for pop in pops for each in pop["edges"]]
     firewalls = [_firewall(each, state, servers.get(each.name)) for each in client.firewalls(domain.id)]
     known = {each.name for each in firewalls}
     firewalls += [
@@ -71,8 +71,8 @@ def _picture(client: Client, domain: Domain) -> str:
         Column("Outside", (Node("WAN", "every packet from outside"),)),
         Column("Edge switches", _cut(edges)),
         Column("Firewalls", _cut(firewalls)),
-        Column("Hosts", _cut([_host(host.name, state) for host in client.hosts(domain.id)])),
-        Column("Tenants", _cut(_tenants(client, domain.id))),
+        Column("Hosts", _cut([_make_host_node(host.name, state) for host in client.hosts(domain.id)])),
+        Column("Tenants", _cut(_make_tenant_nodes(client, domain.id))),
     )
     now = dt.datetime.now(dt.UTC)
     enforcers = {
@@ -95,7 +95,7 @@ def _cut(nodes: Iterable[Node]) -> tuple[Node, ...]:
     return (*every[: _MOST_NODES - 1], Node(f"{words.count(len(rest))} more", "", worst))
 
 
-def _tenants(client: Client, domain: str) -> list[Node]:
+def _make_tenant_nodes(client: Client, domain: str) -> list[Node]:
     places = Counter(str(endpoint.tenant) for endpoint in client.endpoints(domain))
     return [
         Node(
@@ -107,7 +107,7 @@ def _tenants(client: Client, domain: str) -> list[Node]:
     ]
 
 
-def _host(name: str, state: Enforced) -> Node:
+def _make_host_node(name: str, state: Enforced) -> Node:
     lag = next((each for each in state.laggards if each.host == name), None)
     if lag is None:
         return Node(name, f"holds generation {words.count(state.generation)}", "good")
@@ -119,7 +119,7 @@ def _host(name: str, state: Enforced) -> Node:
 
 def _firewall(firewall: Firewall, state: Enforced, server: Mapping[str, Any] | None) -> Node:
     """Draw a firewall with its load, or a PoP's server with its state."""
-    node = _host(firewall.name, state)
+    node = _make_host_node(firewall.name, state)
     load = firewall.load
     says = node.says if load is None else f"{words.short(load.packets_pps, 'pps')}, CPU {load.cpu_permille / 10:.0f} %"
     kind = node.kind

@@ -61,15 +61,17 @@ class _TracePage:
         ).classes("quiet")
         with ui.column().classes("panel"), ui.element("form").classes("w-full").on("submit.prevent", self.trace):
             with ui.element("div").classes("asking"):
-                self._source = self._text(_SOURCE, query.get("source", ""), "192.0.2.7")
-                self._destination = self._text(_DESTINATION, query.get("destination", ""), "198.51.100.20, web1")
+                self._source = self._add_text_field(_SOURCE, query.get("source", ""), "192.0.2.7")
+                self._destination = self._add_text_field(
+                    _DESTINATION, query.get("destination", ""), "198.51.100.20, web1"
+                )
                 asked = query.get("protocol", "tcp")
                 self._protocol = (
                     ui.select(list(PROTOCOLS), value=asked if asked in PROTOCOLS else "tcp", label="Protocol")
                     .props("outlined dense")
                     .on_value_change(self._fit)
                 )
-                self._port = self._text("Destination port", query.get("port", ""), "443")
+                self._port = self._add_text_field("Destination port", query.get("port", ""), "443")
                 ui.button("Trace", icon="route").props("no-caps unelevated type=submit")
             with ui.row().classes("w-full items-start gap-3 more-of-it"):
                 self._segment = (
@@ -77,7 +79,7 @@ class _TracePage:
                     .props("outlined dense")
                     .classes("w-72")
                 )
-                self._source_port = self._text("Source port", str(_CLIENT_PORT), "").classes("w-36")
+                self._source_port = self._add_text_field("Source port", str(_CLIENT_PORT), "").classes("w-36")
                 self._in_draft = ui.checkbox("In your draft", value=bool(self._desk.draft.edits))
                 self._in_draft.set_visibility(bool(self._desk.draft.edits))
         self._outcome = ui.column().classes("w-full gap-4").props("aria-live=polite")
@@ -85,7 +87,7 @@ class _TracePage:
         self._desk.on_change = bar.refresh
         self._fit()
 
-    def _text(self, label: str, value: str, example: str) -> ui.input:
+    def _add_text_field(self, label: str, value: str, example: str) -> ui.input:
         return ui.input(label, value=value, placeholder=example).props("outlined dense hide-bottom-space")
 
     def _fit(self) -> None:
@@ -105,7 +107,7 @@ class _TracePage:
         ends = {_SOURCE: (self._source.value or "").strip(), _DESTINATION: (self._destination.value or "").strip()}
         endpoints = await self._desk.endpoints()
         named = with_addresses(ends, lambda: {name: [*map(str, of)] for name, of in endpoints.items()}, "project")
-        (family, source), (other, destination) = (_address(named[end], end) for end in (_SOURCE, _DESTINATION))
+        (family, source), (other, destination) = (_read_address(named[end], end) for end in (_SOURCE, _DESTINATION))
         if other is not family:
             raise BadInput("it is of the other IP version than the source", place=_DESTINATION)
         protocol = parse_protocol(self._protocol.value)
@@ -135,13 +137,13 @@ class _TracePage:
                 ui.label(str(error)).classes("text-negative").props("role=alert")
             return
         with self._outcome:
-            self._show(packet, found)
+            self._show_trace(packet, found)
 
-    def _show(self, packet: Packet, found: Trace) -> None:
+    def _show_trace(self, packet: Packet, found: Trace) -> None:
         permitted = found.action == "permit"
         with ui.element("div").classes(f"verdict {'good' if permitted else 'bad'}"):
             ui.icon("check_circle" if permitted else "block").classes("text-3xl").props("aria-hidden=true")
-            ui.label(f"{'Permitted' if permitted else 'Denied'}: {self._why(found)}")
+            ui.label(f"{'Permitted' if permitted else 'Denied'}: {self._explain_trace(found)}")
         source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
         ui.html(draw_way(found.steps, source, destination, permitted=permitted), sanitize=False).classes("w-full")
         if not found.steps:
@@ -178,7 +180,7 @@ class _TracePage:
                 "if the other address is another project's, that project's list may still drop it."
             ).classes("quiet")
 
-    def _why(self, found: Trace) -> str:
+    def _explain_trace(self, found: Trace) -> str:
         if not found.steps:
             whose = "anybody's here" if self._view.session.is_admin else "this project's"
             return f"neither address is {whose}"
@@ -214,7 +216,7 @@ class _TracePage:
             with ui.element("dl").classes("facts"):
                 for name, value in rule.items():
                     if name not in ("id", "action", "description"):
-                        fact(name.replace("_", " "), _value(value))
+                        fact(name.replace("_", " "), _spell_value(value))
                 fact("decided at", tier_words(found))
             if step.tenant == self._view.tenant and not rule["id"].startswith("_"):
                 ui.link("Show it in the list", f"{path_of('acl', self._view.tenant)}?q={rule['id']}")
@@ -224,14 +226,14 @@ class _TracePage:
         other = "deny" if permitted else "permit"
         with ui.row().classes("gap-3"):
             if step.rule is not None and not step.rule.startswith("_"):
-                ui.button(f"Change '{step.rule}'", icon="edit", on_click=lambda: self._change(str(step.rule))).props(
-                    "no-caps outline"
-                )
+                ui.button(
+                    f"Change '{step.rule}'", icon="edit", on_click=lambda: self._change_rule(str(step.rule))
+                ).props("no-caps outline")
             ui.button(
                 f"{other.capitalize()} such packets", icon="add", on_click=lambda: self._insert(packet, step, other)
             ).props("no-caps unelevated")
 
-    async def _change(self, name: str) -> None:
+    async def _change_rule(self, name: str) -> None:
         acl = self._desk.draft.acl
         rule = next((rule for rule in acl.rules if rule.id == name), None)
         if rule is None:
@@ -267,7 +269,7 @@ def _rule_for(packet: Packet, step: Step, action: str, taken: Collection[str]) -
     return rule
 
 
-def _address(text: str, field: str) -> tuple[Any, int]:
+def _read_address(text: str, field: str) -> tuple[Any, int]:
     try:
         return parse_address(text)
     except AclflowError as error:
@@ -285,7 +287,7 @@ def _port(text: str | None, field: str) -> int:
     return found.low
 
 
-def _value(value: object) -> str:
+def _spell_value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -296,10 +298,10 @@ def draw_way(steps: Sequence[Step], source: str, destination: str, *, permitted:
 
     It is a row of boxes, and a column where the window is narrow.
     """
-    boxes = [("end", ("from", source)), *map(_step_box, steps)]
+    boxes = [("end", ("from", source)), *map(_make_step_box, steps)]
     boxes.append(("end", ("to", destination)) if permitted else ("bad", ("dropped",)))
     said = f"{source} to {destination}: {'permitted' if permitted else 'denied'}"
-    items = "".join(_box(kind, lines) for kind, lines in boxes)
+    items = "".join(_draw_box(kind, lines) for kind, lines in boxes)
     return f'<ol class="way" aria-label="{escape(said)}">{items}</ol>'
 
 
@@ -323,10 +325,10 @@ def rule_words(rule: str | None) -> str:
     return "no rule matches: the default" if rule is None else name_decider(rule, "rule {}")
 
 
-def _step_box(step: Step) -> tuple[str, tuple[str, ...]]:
+def _make_step_box(step: Step) -> tuple[str, tuple[str, ...]]:
     return ("good" if step.action == "permit" else "bad"), (who_decides(step), rule_words(step.rule), step.action)
 
 
-def _box(kind: str, lines: tuple[str, ...]) -> str:
+def _draw_box(kind: str, lines: tuple[str, ...]) -> str:
     *before, last = map(escape, lines)
     return f'<li class="{kind}">{"".join(f"<span>{line}</span>" for line in before)}<b>{last}</b></li>'

@@ -65,7 +65,7 @@ class Cluster:
         self._well.classes(replace=f"chip {'good' if well == len(members) else 'bad'}")
         self._shares.text = "; ".join(dict.fromkeys(map(_sharing, known)))
         owners = {each.carrier.number: (each.carrier.name, each.buckets) for each in spread.firewalls} if spread else {}
-        fill(self._members, [_member_row(where, each, owners) for where, each in members.items()])
+        fill(self._members, [_make_member_row(where, each, owners) for where, each in members.items()])
         fill(self._states, _state_rows(known))
 
 
@@ -74,7 +74,7 @@ def _sharing(member: Status) -> str:
     return f"level {member.level}, {member.context}, {member.confirmation}"
 
 
-def _member_row(where: str, member: Status | str, owners: Mapping[int, tuple[str, int]]) -> dict[str, object]:
+def _make_member_row(where: str, member: Status | str, owners: Mapping[int, tuple[str, int]]) -> dict[str, object]:
     if isinstance(member, str):
         return {"at": where, "member": "", "state": "does not answer", "kind": "bad", "lag": member}
     name, buckets = owners.get(member.member, ("", None))

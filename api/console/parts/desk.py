@@ -109,7 +109,7 @@ class Desk:
                 draft = draft.add_edit(SetGroup(AddressGroup(GroupName(group), endpoints[name])))
         return draft
 
-    def _keep(self, draft: Draft) -> None:
+    def _keep_draft(self, draft: Draft) -> None:
         self.view.session.drafts[self.view.tenant] = draft
 
     def forget(self) -> None:
@@ -124,7 +124,7 @@ class Desk:
     def put(self, draft: Draft) -> None:
         """Go on from another draft."""
         self._draft = draft
-        self._keep(draft)
+        self._keep_draft(draft)
         self.on_change()
 
     def edit(self, edit: Edit) -> bool:
@@ -164,9 +164,9 @@ class OperatorDesk(Desk):
         """
         kept = view.session.operator_drafts.get(domain)
         if kept is None or not kept.edits:
-            kept = Draft(await view.session.reading.once(lambda: _operator_rules(view.client, domain)))
+            kept = Draft(await view.session.reading.once(lambda: _read_operator_rules(view.client, domain)))
         desk = cls(view, domain, kept)
-        desk._keep(kept)
+        desk._keep_draft(kept)
         return desk
 
     @property
@@ -178,7 +178,7 @@ class OperatorDesk(Desk):
         return f"{path_of('operator-review')}?domain={quote(self.domain, safe='')}"
 
     async def newest(self) -> AclSeen:
-        return await self.view.session.reading.once(lambda: _operator_rules(self.view.client, self.domain))
+        return await self.view.session.reading.once(lambda: _read_operator_rules(self.view.client, self.domain))
 
     async def endpoints(self) -> Mapping[str, tuple[Prefix, ...]]:
         return {}
@@ -191,14 +191,14 @@ class OperatorDesk(Desk):
             raise BadPolicy("a rule of the operator's does not end by itself: leave it empty", place="expires")
         super().check(rule, draft, owned)
 
-    def _keep(self, draft: Draft) -> None:
+    def _keep_draft(self, draft: Draft) -> None:
         self.view.session.operator_drafts[self.domain] = draft
 
     def forget(self) -> None:
         self.view.session.operator_drafts.pop(self.domain, None)
 
 
-def _operator_rules(client: Client, domain: str) -> AclSeen:
+def _read_operator_rules(client: Client, domain: str) -> AclSeen:
     seen = client.seen_operator_rules(domain)
     return AclSeen(Acl(seen.rules), seen.etag)
 

@@ -33,9 +33,9 @@ class Way:
         self._wrong.set_visibility(False)
         with ui.row().classes("w-full justify-end gap-2"):
             ui.button("Cancel", on_click=box.close).props("flat no-caps")
-            self.button = ui.button(verb, on_click=self._try).props(f"no-caps unelevated {colour}")
+            self.button = ui.button(verb, on_click=self._try_action).props(f"no-caps unelevated {colour}")
 
-    async def _try(self) -> None:
+    async def _try_action(self) -> None:
         self._wrong.set_visibility(False)
         self.button.props("loading")
         try:

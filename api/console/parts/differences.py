@@ -136,7 +136,7 @@ def draw_cost(after: Cost | None, before: Cost | None = None, *, counting: bool 
         ("iptables lines", "iptables_lines"),
         ("nftables lines", "nftables_lines"),
     ]
-    now, then = _costs(after), _costs(before) if before else {}
+    now, then = _sum_costs(after), _sum_costs(before) if before else {}
     with ui.element("table").classes("w-full").style("border-spacing: 0 4px"), ui.element("tbody"):
         for label, key in rows:
             if key not in now:
@@ -154,7 +154,7 @@ def draw_cost(after: Cost | None, before: Cost | None = None, *, counting: bool 
         working("Counting the lines of a firewall VNF")
 
 
-def _costs(cost: Cost) -> dict[str, int]:
+def _sum_costs(cost: Cost) -> dict[str, int]:
     ingress, egress, firewall = cost.ingress, cost.egress, cost.firewall
     found = {
         "rules": ingress.rules + egress.rules,

@@ -58,7 +58,7 @@ class Enforcing:
             if self._note:
                 ui.label(self._note).classes("text-warning")
             self._bar = ui.linear_progress(show_value=False).props("indeterminate rounded")
-            self._rows = {point: self._row(point) for point in points}
+            self._rows = {point: self._add_row(point) for point in points}
             with ui.row().classes("w-full justify-end"):
                 self._close = ui.button("Go on without waiting", on_click=lambda: ui.navigate.to(self._after))
                 self._close.props("flat no-caps")
@@ -77,7 +77,7 @@ class Enforcing:
                 ui.button("See what waits", on_click=lambda: ui.navigate.to(page)).props("flat no-caps")
                 ui.button("Done", on_click=lambda: ui.navigate.to(self._after)).props("flat no-caps")
 
-    def _row(self, host: str) -> tuple[ui.icon, ui.label]:
+    def _add_row(self, host: str) -> tuple[ui.icon, ui.label]:
         with ui.row().classes("items-center gap-2 w-full"):
             icon = ui.icon("hourglass_top").classes("quiet")
             ui.label(host).classes("grow")
@@ -96,7 +96,7 @@ class Enforcing:
         except AclflowError as error:
             self._text.text = f"The service does not answer: {error.reason}. The list is committed all the same."
             return
-        self._show(state)
+        self._show_state(state)
         if state.done:
             self._looks.deactivate()
             self._bar.set_visibility(False)
@@ -108,7 +108,7 @@ class Enforcing:
             self._looks.interval = _LATER_S
             self._text.text = f"{_still(state)} It is committed, and goes on being tried."
 
-    def _show(self, state: Enforced) -> None:
+    def _show_state(self, state: Enforced) -> None:
         lagging = {each.host: each for each in state.laggards}
         if not self._rows:
             late = len(state.laggards)

@@ -71,23 +71,23 @@ class _Import:
         }
         self._format = ui.select(formats, value="", label="Format", on_change=self._read)
         self._format.props("outlined dense").classes("w-full")
-        self._lists = self._question(_LISTS, "a name, or NAME=egress; several with commas").classes("w-full")
-        self._chains = self._question(_CHAINS, "FORWARD=ingress, several with commas").classes("w-full")
+        self._lists = self._add_question(_LISTS, "a name, or NAME=egress; several with commas").classes("w-full")
+        self._chains = self._add_question(_CHAINS, "FORWARD=ingress, several with commas").classes("w-full")
         with ui.row().classes("w-full gap-3") as self._interfaces:
-            self._arrives = self._question(_ARRIVES, "eth0")
-            self._leaves = self._question(_LEAVES, "eth1")
+            self._arrives = self._add_question(_ARRIVES, "eth0")
+            self._leaves = self._add_question(_LEAVES, "eth1")
         self._stateless = ui.checkbox(_STATELESS, on_change=self._read)
         self._ask(())
         self._outcome = ui.column().classes("w-full gap-2").props("aria-live=polite")
         ui.upload(
-            label="Drop a file here, or press +", auto_upload=True, max_file_size=_LARGEST, on_upload=self._take
+            label="Drop a file here, or press +", auto_upload=True, max_file_size=_LARGEST, on_upload=self._take_file
         ).props("flat bordered").classes("w-full").on(
             "rejected", lambda: ui.notify(f"larger than {words.bytes_text(_LARGEST)}", type="negative")
         )
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=self._box.close).props("flat no-caps")
 
-    def _question(self, label: str, example: str) -> ui.input:
+    def _add_question(self, label: str, example: str) -> ui.input:
         field = ui.input(label, placeholder=example).props("outlined dense debounce=400").classes("grow")
         field.on_value_change(self._read)
         return field
@@ -99,7 +99,7 @@ class _Import:
         self._interfaces.set_visibility("interfaces" in options)
         self._stateless.set_visibility("stateless" in options)
 
-    async def _take(self, event: events.UploadEventArguments) -> None:
+    async def _take_file(self, event: events.UploadEventArguments) -> None:
         self._file = _File(event.file.name, await event.file.read())
         await self._read()
 
@@ -109,8 +109,8 @@ class _Import:
         if file is None:
             return
         options = Options(
-            lists=_parts(self._lists.value),
-            chains=_parts(self._chains.value),
+            lists=_split_names(self._lists.value),
+            chains=_split_names(self._chains.value),
             stateless=bool(self._stateless.value),
             interfaces=Interfaces((self._arrives.value or "").strip(), (self._leaves.value or "").strip()),
         )
@@ -118,7 +118,7 @@ class _Import:
         this = self._readings
         found: Imported | AclflowError
         try:
-            form = await asyncio.to_thread(_format_of, file, self._format.value or None)
+            form = await asyncio.to_thread(_find_format, file, self._format.value or None)
             self._ask(form.options)
             found = await asyncio.to_thread(registry.read, file.text, form.name, name=file.name, options=options)
             _check_origin(found, self._desk.view.tenant)
@@ -131,9 +131,9 @@ class _Import:
             if isinstance(found, AclflowError):
                 ui.label(_said(str(found))).classes("text-negative").props("role=alert")
             else:
-                self._show(file, found)
+                self._show_imported(file, found)
 
-    def _show(self, file: _File, imported: Imported) -> None:
+    def _show_imported(self, file: _File, imported: Imported) -> None:
         ui.label(f"{words.of(len(imported.acl.rules), 'rule')}, {words.of(len(imported.acl.groups), 'address group')}")
         for note in imported.notes[:5]:
             ui.label(_said(note)).classes("small quiet")
@@ -148,7 +148,7 @@ class _Import:
         ui.button(label, on_click=accept).props("no-caps unelevated")
 
 
-def _parts(text: str | None) -> tuple[str, ...]:
+def _split_names(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
@@ -159,7 +159,7 @@ def _said(text: str) -> str:
     return text
 
 
-def _format_of(file: _File, chosen: str | None) -> registry.Format:
+def _find_format(file: _File, chosen: str | None) -> registry.Format:
     text = file.text.decode(errors="replace")
     registry.refuse_empty(text, file.name)
     return registry.format_named(chosen) if chosen else registry.guess(text, file.name)

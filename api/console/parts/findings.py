@@ -57,12 +57,12 @@ def draw_findings(
         empty("Nothing found: every rule decides something, none is in the way of another.")
         return
     kinds = [kind for kind in _MEANINGS if any(each.kind == kind for each in findings)]
-    for kind in sorted(kinds, key=lambda kind: min(_rank(each) for each in findings if each.kind == kind)):
-        some = sorted((each for each in findings if each.kind == kind), key=_rank)
+    for kind in sorted(kinds, key=lambda kind: min(_rank_severity(each) for each in findings if each.kind == kind)):
+        some = sorted((each for each in findings if each.kind == kind), key=_rank_severity)
         _Kind(kind, some, counts.get(kind, len(some)), tenant, waive).draw()
 
 
-def _rank(finding: Finding) -> int:
+def _rank_severity(finding: Finding) -> int:
     return list(_SEVERITIES).index(finding.severity)
 
 
@@ -89,11 +89,11 @@ class _Kind:
                 ui.space()
                 ui.label(words.count(self._total)).classes("number quiet")
             self._place = ui.column().classes("w-full gap-1")
-        expansion.on_value_change(self._fill)
+        expansion.on_value_change(self._draw_findings)
         if opened:
-            self._fill()
+            self._draw_findings()
 
-    def _fill(self) -> None:
+    def _draw_findings(self) -> None:
         if self._place.default_slot.children:
             return
         with self._place:
@@ -114,13 +114,13 @@ class _Kind:
                 for rule in finding.rules[:2]:
                     ui.link(f"show {rule}", f"{path_of('acl', self._tenant)}?q={rule}").classes("small")
                 if self._waive is not None:
-                    self._offer(finding, self._waive)
+                    self._offer_waiver(finding, self._waive)
 
-    def _offer(self, finding: Finding, waive: Act) -> None:
+    def _offer_waiver(self, finding: Finding, waive: Act) -> None:
         button = ui.button("Waive", icon="task_alt", on_click=lambda: waive(finding)).props(
             "flat dense no-caps size=sm"
         )
-        button.props(f'aria-label="Waive {self._kind} of {_about(_subject(finding), finding.group)}"')
+        button.props(f'aria-label="Waive {self._kind} of {_name_subject(_subject(finding), finding.group)}"')
 
 
 def ask_to_waive(view: View, finding: Finding, after: After) -> None:
@@ -158,7 +158,7 @@ def draw_waivers(view: View, waivers: Sequence[Waiver], after: After) -> None:
     """Draw what is waived: by whom, why, until when; and how it is taken back."""
     now = dt.datetime.now(dt.UTC)
     for each in waivers:
-        about = _about(each.rules, each.group)
+        about = _name_subject(each.rules, each.group)
         with ui.row().classes("w-full items-center gap-3 py-1"):
             ui.label("over" if each.ends <= now else "waived").classes(f"chip {'warn' if each.ends <= now else 'none'}")
             with ui.column().classes("gap-0").style("flex: 1 1 240px; min-width: 0"):
@@ -166,11 +166,11 @@ def draw_waivers(view: View, waivers: Sequence[Waiver], after: After) -> None:
                 until = words.moment(each.ends, view.session.zone)
                 ui.label(f"by {each.by()}, until {until}").classes("small quiet")
             if view.session.may_write:
-                button = ui.button("Delete", on_click=lambda waiver=each: _delete(view, waiver, after))
+                button = ui.button("Delete", on_click=lambda waiver=each: _ask_to_delete(view, waiver, after))
                 button.props(f'flat dense no-caps aria-label="Delete the waiver of {each.kind} of {about}"')
 
 
-async def _delete(view: View, waiver: Waiver, after: After) -> None:
+async def _ask_to_delete(view: View, waiver: Waiver, after: After) -> None:
     try:
         await view.do(lambda client: client.remove_waiver(view.tenant, waiver.id))
     except AclflowError as error:
@@ -185,7 +185,7 @@ def _subject(finding: Finding) -> tuple[str, ...]:
     return finding.rules if finding.kind == "conflict" else finding.rules[:1]
 
 
-def _about(rules: Sequence[str], group: str | None) -> str:
+def _name_subject(rules: Sequence[str], group: str | None) -> str:
     return f"@{group}" if group is not None else " and ".join(rules)
 
 

@@ -50,12 +50,12 @@ async def frame(session: Session, place: Place, tenant: str) -> ui.column:
         with ui.link(target="/").classes("brand flex items-center gap-2 no-wrap").props("aria-label='aclflow, home'"):
             ui.html("<img src='/console-static/favicon.svg' alt='' width='24' height='24'>", sanitize=False)
             ui.label("aclflow").classes("brand-name")
-        await _project_picker(session, place, tenant)
+        await _draw_project_picker(session, place, tenant)
         ui.space()
         _theme_button()
-        _account(session)
+        _draw_account(session)
     with ui.left_drawer(value=False).classes("side p-0").props("width=230 breakpoint=900 show-if-above") as drawer:
-        _tree(session, place)
+        _draw_menu(session, place)
     menu.on_click(drawer.toggle)
     _give_keyboard(drawer, menu)
     banner = ui.element("div").classes("banner").props("role=alert aria-live=assertive")
@@ -83,7 +83,7 @@ def say_refused(reason: str) -> None:
     empty(reason)
 
 
-def _tree(session: Session, here: Place) -> None:
+def _draw_menu(session: Session, here: Place) -> None:
     with ui.element("nav").props("aria-label='Main menu'"):
         for section in sections_for(session.who):
             places = [each for each in section.places if each.in_tree]
@@ -100,7 +100,7 @@ def _tree(session: Session, here: Place) -> None:
                     link.props("aria-current=page")
 
 
-async def _project_picker(session: Session, here: Place, tenant: str) -> None:
+async def _draw_project_picker(session: Session, here: Place, tenant: str) -> None:
     try:
         tenants = await session.reading.get("tenants", lambda: list(session.client.tenants()), fresh_s=_TENANTS_FRESH_S)
     except AclflowError:
@@ -109,7 +109,7 @@ async def _project_picker(session: Session, here: Place, tenant: str) -> None:
         session.project = tenants[0].id
     if not tenants:
         return
-    names = {each.id: _name(each) for each in tenants}
+    names = {each.id: _name_project(each) for each in tenants}
     goes_to = here.path if "{tenant}" in here.path else "/project/{tenant}"
     picked = tenant or session.project
     ui.select(
@@ -120,7 +120,7 @@ async def _project_picker(session: Session, here: Place, tenant: str) -> None:
     ).props("dense outlined dark options-dense bg-color=transparent aria-label=Project").classes("w-44 project-picker")
 
 
-def _name(tenant: Tenant) -> str:
+def _name_project(tenant: Tenant) -> str:
     return tenant.name or tenant.id
 
 
@@ -142,7 +142,7 @@ def _theme_button() -> None:
     button.on("click", js_handler=_CHANGE_THEME)
 
 
-def _account(session: Session) -> None:
+def _draw_account(session: Session) -> None:
     who = session.who
     with ui.button(icon="account_circle").props("flat dense color=white aria-label='Account'"), ui.menu():
         with ui.column().classes("px-4 py-3 gap-0"):

@@ -79,8 +79,10 @@ class _Waiting:
             self._text = ui.label().style("flex: 1 1 260px").props("role=status")
             self._left = ui.label().classes("number font-bold").props("role=timer")
             with ui.row().classes("gap-2 no-wrap") as self._ways:
-                ui.button("Revert now", icon="undo", on_click=self._revert).props("no-caps outline color=negative")
-                ui.button("Keep", icon="check", on_click=self._keep).props("no-caps unelevated")
+                ui.button("Revert now", icon="undo", on_click=self._revert_change).props(
+                    "no-caps outline color=negative"
+                )
+                ui.button("Keep", icon="check", on_click=self._confirm_change).props("no-caps unelevated")
             self._anew = ui.button("Show the list as it is", icon="refresh", on_click=ui.navigate.reload)
             self._anew.props("no-caps outline")
         self._banner.set_visibility(False)
@@ -95,7 +97,7 @@ class _Waiting:
                 f"Version {seen.unconfirmed.version} goes back to version {seen.unconfirmed.back_to} at {until} unless "
                 "it is kept. Until then nobody can write another change."
             )
-            self._draw(waits=True)
+            self._draw_buttons(waits=True)
             self._tick()
         elif self._shown is not None and not self._settled:
             self._settled = True
@@ -103,10 +105,10 @@ class _Waiting:
             was = "is kept" if kept else f"was taken back: the list is as it was at version {self._shown.back_to}"
             self._text.text = f"Version {self._shown.version} {was}."
             self._left.text = ""
-            self._draw(waits=False)
+            self._draw_buttons(waits=False)
             self._anew.set_visibility(not kept)
 
-    def _draw(self, *, waits: bool) -> None:
+    def _draw_buttons(self, *, waits: bool) -> None:
         self._banner.set_visibility(True)
         self._ways.set_visibility(waits and self._view.session.may_write)
         self._anew.set_visibility(False)
@@ -117,10 +119,10 @@ class _Waiting:
             left = (self._shown.until - dt.datetime.now(dt.UTC)).total_seconds()
             self._left.text = words.countdown(left) if left > 0 else "now"
 
-    async def _keep(self) -> None:
+    async def _confirm_change(self) -> None:
         await self._settle(lambda client: client.confirm_acl(self._view.tenant))
 
-    async def _revert(self) -> None:
+    async def _revert_change(self) -> None:
         assert self._shown is not None  # the button stands beside a change that waits
         text = f"Version {self._shown.back_to} is in force again at once, for everybody."
         if await is_sure(f"Take version {self._shown.version} back?", text, "Take it back"):

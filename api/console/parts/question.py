@@ -21,10 +21,10 @@ def ask_why(tenants: Sequence[Tenant]) -> None:
     with ui.column().classes("panel"), ui.element("form").classes("w-full") as form:
         heading("Why is a packet dropped?")
         with ui.element("div").classes("asking"):
-            source = _text("From address", "192.0.2.7")
-            destination = _text("To address", "198.51.100.20")
+            source = _add_text_field("From address", "192.0.2.7")
+            destination = _add_text_field("To address", "198.51.100.20")
             protocol = ui.select(list(PROTOCOLS), value="tcp", label="Protocol").props("outlined dense")
-            port = _text("To port", "443")
+            port = _add_text_field("To port", "443")
             ui.button("Find out", icon="route").props("no-caps unelevated type=submit")
 
         def ask() -> None:
@@ -41,23 +41,24 @@ def find_concerned(tenants: Sequence[Tenant], source: str, destination: str) -> 
 
     That is the owner of its destination, else that of its source, else the first tenant.
     """
-    owners = (owner for address in (destination, source) if (owner := _owner(tenants, address)) is not None)
+    owners = (owner for address in (destination, source) if (owner := _find_owner(tenants, address)) is not None)
     return next(owners, tenants[0])
 
 
-def _owner(tenants: Sequence[Tenant], address: str) -> Tenant | None:
+def _find_owner(tenants: Sequence[Tenant], address: str) -> Tenant | None:
     try:
         family, number = parse_address(address)
     except AclflowError:
         return None  # the page of the trace says what is wrong with it
     return next(
-        (each for each in tenants if any(_holds(Prefix.parse(one), family, number) for one in each.prefixes)), None
+        (each for each in tenants if any(_has_address(Prefix.parse(one), family, number) for one in each.prefixes)),
+        None,
     )
 
 
-def _holds(prefix: Prefix, family: Family, number: int) -> bool:
+def _has_address(prefix: Prefix, family: Family, number: int) -> bool:
     return prefix.family is family and prefix.holds(number)
 
 
-def _text(label: str, example: str) -> ui.input:
+def _add_text_field(label: str, example: str) -> ui.input:
     return ui.input(label, placeholder=example).props("outlined dense hide-bottom-space")

@@ -34,7 +34,7 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
         found = SuggestedPlace(position, None) if position is not None else suggest_place(draft.acl, rule)
         desk.put(draft.add_edit(Insert(rule, found.position)))
         if position is None:
-            ui.notify(f"'{rule.id}' is in the draft, {_place_words(found)}.", type="info")
+            ui.notify(f"'{rule.id}' is in the draft, {_describe_place(found)}.", type="info")
 
     await ask_for_rule(
         "New rule",
@@ -46,7 +46,7 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
     )
 
 
-def _place_words(found: SuggestedPlace) -> str:
+def _describe_place(found: SuggestedPlace) -> str:
     where = f"before '{found.before}', which decides its packets now" if found.before else "at the end of the list"
     return (
         f"{where}; {words.list_names(found.exceptions)} before it still denies some of its packets"

@@ -99,10 +99,10 @@ class _Form:
 
     def draw(self) -> None:
         with ui.row().classes("w-full gap-4 items-start"):
-            name = self._text("id", "Name").classes("grow")
+            name = self._add_text_field("id", "Name").classes("grow")
             name.props("" if self._keeps_id else "autofocus").set_enabled(not self._keeps_id)
-            self._choice("action", ("permit", "deny"), None)
-            self._choice("direction", ("ingress", "egress"), "ingress")
+            self._add_choice("action", ("permit", "deny"), None)
+            self._add_choice("direction", ("ingress", "egress"), "ingress")
         with ui.row().classes("w-full gap-4 items-start no-wrap"):
             protocol = str(self._start.get("protocol", "any"))
             known = dict.fromkeys((*_PROTOCOLS, protocol))
@@ -112,35 +112,37 @@ class _Form:
                 .classes("w-44")
                 .on_value_change(self._protocol_changed)
             )
-            self._text("description", "Description").classes("grow")
+            self._add_text_field("description", "Description").classes("grow")
         for side in ("source", "destination"):
             with ui.row().classes("w-full gap-4 items-start no-wrap"):
-                self._text(
+                self._add_text_field(
                     side,
                     LABELS[side],
                     default="any" if "action" in self._start else "",
                     suggestions=["any", *self._names],
                 ).classes("grow")
-                self._text(f"{side}_ports", LABELS[f"{side}_ports"], default="any").classes("w-56")
+                self._add_text_field(f"{side}_ports", LABELS[f"{side}_ports"], default="any").classes("w-56")
         with ui.row().classes("w-full gap-4 items-start no-wrap"):
             for asked in _OF_ICMP:
-                self._text(asked, LABELS[asked]).classes("w-32")
-            self._text("owner", "Owner").classes("grow")
+                self._add_text_field(asked, LABELS[asked]).classes("w-32")
+            self._add_text_field("owner", "Owner").classes("grow")
             self._ends = TimeField("Ends", self._end, self._zone, place="expires", may_be_empty=True)
             self._fields["expires"] = self._ends.input
         with ui.row().classes("gap-x-6 gap-y-0"):
-            self._tick("established", "Only established (ACK or RST)")
-            self._tick("fragments", "Later fragments only")
-            self._tick("log", "Log packets that it decides")
-            self._tick("stateless", "Stateless: decides by its match, without a connection")
+            self._add_tick_box("established", "Only established (ACK or RST)")
+            self._add_tick_box("fragments", "Later fragments only")
+            self._add_tick_box("log", "Log packets that it decides")
+            self._add_tick_box("stateless", "Stateless: decides by its match, without a connection")
         self._error = ui.label().classes("text-negative small").props("role=alert")
         self._error.set_visibility(False)
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=self._dialog.close).props("flat no-caps")
-            ui.button("Keep in draft", on_click=self._submit).props("no-caps unelevated")
+            ui.button("Keep in draft", on_click=self._submit_rule).props("no-caps unelevated")
         self._protocol_changed()
 
-    def _text(self, name: str, label: str, *, default: str = "", suggestions: list[str] | None = None) -> ui.input:
+    def _add_text_field(
+        self, name: str, label: str, *, default: str = "", suggestions: list[str] | None = None
+    ) -> ui.input:
         value = self._start.get(name, default)
         text = ", ".join(map(reference_text, map(str, value if isinstance(value, list) else [value])))
         field = ui.input(label, value=text, autocomplete=suggestions).props("outlined dense hide-bottom-space")
@@ -149,13 +151,13 @@ class _Form:
         self._fields[name] = field
         return field
 
-    def _choice(self, name: str, values: tuple[str, ...], default: str | None) -> None:
+    def _add_choice(self, name: str, values: tuple[str, ...], default: str | None) -> None:
         toggle = ui.toggle(list(values), value=self._start.get(name, default)).props(
             f"no-caps unelevated aria-label={name}"
         )
         self._fields[name] = toggle
 
-    def _tick(self, name: str, label: str) -> None:
+    def _add_tick_box(self, name: str, label: str) -> None:
         self._fields[name] = ui.checkbox(label, value=bool(self._start.get(name, False)))
 
     def _protocol_changed(self) -> None:
@@ -172,7 +174,7 @@ class _Form:
             self._fields[name].set_visibility(protocol in _ICMP or bool(self._fields[name].value))
         self._fields["established"].set_enabled(protocol == "tcp")
 
-    def _submit(self) -> None:
+    def _submit_rule(self) -> None:
         for field in self._fields.values():
             if isinstance(field, ui.input):
                 field.props(remove="error error-message")
@@ -180,11 +182,11 @@ class _Form:
         try:
             self._take(rule_from_json(with_references(self._document())))
         except AclflowError as error:
-            self._show(error)
+            self._show_error(error)
             return
         self._dialog.submit(True)
 
-    def _show(self, error: AclflowError) -> None:
+    def _show_error(self, error: AclflowError) -> None:
         name, reason = field_of(error), reason_of(error)
         field = self._fields.get(name)
         if isinstance(field, ui.input):
@@ -231,10 +233,10 @@ def field_of(error: AclflowError) -> str:
 
 def reason_of(error: AclflowError) -> str:
     """Say the reason of an error in the page's words, which number rules from 1."""
-    return _rows_in_words(error.reason)
+    return _describe_rows(error.reason)
 
 
-def _rows_in_words(text: str) -> str:
+def _describe_rows(text: str) -> str:
     return _ROW.sub(lambda found: f"rule {int(found[1]) + 1}", words.for_owners(text))
 
 
@@ -242,7 +244,7 @@ def error_text(error: AclflowError, acl: Acl) -> str:
     """Say a list's error in the page's words: row from 1, field by label."""
     row = _ROW.match(error.place or "")
     if row is None or int(row.group(1)) >= len(acl.rules):
-        return _rows_in_words(str(error))
+        return _describe_rows(str(error))
     number = int(row.group(1))
     name = field_of(error)
     where = f"Rule {number + 1} ('{acl.rules[number].id}')" + (f", {LABELS[name]}" if name in LABELS else "")

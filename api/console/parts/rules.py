@@ -53,10 +53,10 @@ def edit_field(rule: Rule, field: str, text: str) -> Rule:
     document = dict(rule_to_json(rule))
     if field in ("source", "destination"):
         addresses, _, ports = f" {text} ".partition(" port ")
-        parts = _parts(addresses)
+        parts = _split_commas(addresses)
         if not parts:
             raise BadInput(NO_ADDRESS, place=field)
-        document |= {field: parts, f"{field}_ports": _parts(ports)}
+        document |= {field: parts, f"{field}_ports": _split_commas(ports)}
     else:
         document[field] = text.strip()
         if field == "protocol" and not text.strip():
@@ -65,5 +65,5 @@ def edit_field(rule: Rule, field: str, text: str) -> Rule:
     return rule_from_json({name: value for name, value in document.items() if value not in ("", [], ["any"], "any")})
 
 
-def _parts(text: str) -> list[str]:
+def _split_commas(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]

@@ -21,7 +21,7 @@ class Section:
         self._title = title
         self._column = ui.column().classes("w-full gap-3").props(f"data-part={name} aria-busy=true")
         with self._column:
-            self._head()
+            self._draw_heading()
             working(doing)
 
     @contextmanager
@@ -29,7 +29,7 @@ class Section:
         """Draw what came into it, in place of what is there."""
         self._column.clear()
         with self._column:
-            self._head()
+            self._draw_heading()
             yield
         if complete:
             self._column.props("aria-busy=false")
@@ -38,7 +38,7 @@ class Section:
         """Take it off the page."""
         self._column.delete()
 
-    def _head(self) -> None:
+    def _draw_heading(self) -> None:
         if self._title:
             heading(self._title)
 

@@ -43,9 +43,9 @@ def lifted_over_time(
         counts.append(len(standing))
         saved.append(sum(standing.values()))
         if event.kind == LIFTED:
-            standing.pop(_name(event), None)
+            standing.pop(_name_rule(event), None)
         else:
-            standing[_name(event)] = _estimate(moves[place + 1 :], _name(event))
+            standing[_name_rule(event)] = _estimate(moves[place + 1 :], _name_rule(event))
         counts.append(len(standing))
         saved.append(sum(standing.values()))
     return LiftedOverTime(tuple(reversed(times)), tuple(reversed(counts)), tuple(reversed(saved)))
@@ -53,11 +53,11 @@ def lifted_over_time(
 
 def _estimate(earlier: Sequence[Event], name: Name) -> float:
     """Return the savings for which a rule was lifted last."""
-    said = (each.detail.get("saves_us_per_s") for each in earlier if each.kind == LIFTED and _name(each) == name)
+    said = (each.detail.get("saves_us_per_s") for each in earlier if each.kind == LIFTED and _name_rule(each) == name)
     return float(next(said, None) or 0)
 
 
-def _name(event: Event) -> Name:
+def _name_rule(event: Event) -> Name:
     return event.detail["tenant"], event.detail["rule"]
 
 

@@ -47,11 +47,11 @@ def series_picture(times: Sequence[dt.datetime], series: Sequence[Series], zone:
     """
     height = _TOP + len(series) * (_LANE + _GAP) - _GAP + _FOOT
     axis = _xs(times)
-    lanes = "".join(_lane(_TOP + number * (_LANE + _GAP), axis, each) for number, each in enumerate(series))
+    lanes = "".join(_draw_lane(_TOP + number * (_LANE + _GAP), axis, each) for number, each in enumerate(series))
     foot = height - 6
-    ends = _text(_LEFT, foot, _clock(times[0], zone), quiet=True)
+    ends = _draw_text(_LEFT, foot, _spell_clock(times[0], zone), quiet=True)
     if len(times) > 1:
-        ends += _text(_WIDTH - _RIGHT, foot, _clock(times[-1], zone), quiet=True, anchor="end")
+        ends += _draw_text(_WIDTH - _RIGHT, foot, _spell_clock(times[-1], zone), quiet=True, anchor="end")
     said = "; ".join(
         f"{each.name} {words.short(each.values[-1], each.unit)} now, {words.short(max(each.values), each.unit)} at most"
         for each in series
@@ -70,23 +70,23 @@ def _xs(times: Sequence[dt.datetime]) -> list[float]:
     return [_LEFT + (time - times[0]).total_seconds() / whole * (right - _LEFT) for time in times]
 
 
-def _lane(top: float, axis: Sequence[float], series: Series) -> str:
+def _draw_lane(top: float, axis: Sequence[float], series: Series) -> str:
     bottom, right = top + _LANE, _WIDTH - _RIGHT
     most = max(series.values)
     full = max(most, *(value for _, value in series.limits), 0.0) * _HEADROOM or 1.0
     points = [(x, bottom - value / full * _LANE) for x, value in _thin_points(axis, series.values)]
     parts = [
-        _text(_LEFT, top - 10, series.name, bold=True),
-        _rule(bottom),
-        _text(_LEFT - 8, bottom + 4, "0", anchor="end", quiet=True),
+        _draw_text(_LEFT, top - 10, series.name, bold=True),
+        _draw_rule(bottom),
+        _draw_text(_LEFT - 8, bottom + 4, "0", anchor="end", quiet=True),
     ]
     if most:
         y = bottom - most / full * _LANE
-        parts += [_rule(y), _text(_LEFT - 8, y + 4, words.short(most, series.unit), anchor="end", quiet=True)]
+        parts += [_draw_rule(y), _draw_text(_LEFT - 8, y + 4, words.short(most, series.unit), anchor="end", quiet=True)]
     for name, value in series.limits:
         y = bottom - value / full * _LANE
-        parts += [_rule(y, dashed=True), _text(right - 4, y - 4, name, quiet=True, anchor="end")]
-    line = _path(points, stepped=series.stepped)
+        parts += [_draw_rule(y, dashed=True), _draw_text(right - 4, y - 4, name, quiet=True, anchor="end")]
+    line = _draw_path(points, stepped=series.stepped)
     x, y = points[-1]
     area = f"{line}L{x:.1f} {bottom}L{points[0][0]:.1f} {bottom}Z"
     parts.append(f'<path d="{area}" style="fill:var(--{series.kind}-soft)" fill-opacity=".6" stroke="none"/>')
@@ -94,7 +94,7 @@ def _lane(top: float, axis: Sequence[float], series: Series) -> str:
         f'<path d="{line}" fill="none" style="stroke:var(--{series.kind})" stroke-width="2" stroke-linejoin="round"/>'
     )
     parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" style="fill:var(--{series.kind})"/>')
-    parts.append(_text(right + 10, y + 5, words.short(series.values[-1], series.unit), bold=True))
+    parts.append(_draw_text(right + 10, y + 5, words.short(series.values[-1], series.unit), bold=True))
     return "".join(parts)
 
 
@@ -108,23 +108,23 @@ def _thin_points(axis: Sequence[float], values: Sequence[float]) -> list[tuple[f
     return [*found, (axis[-1], values[-1])]
 
 
-def _path(points: Sequence[tuple[float, float]], *, stepped: bool) -> str:
+def _draw_path(points: Sequence[tuple[float, float]], *, stepped: bool) -> str:
     (x, y), *others = points
     joins = "H{0:.1f}V{1:.1f}" if stepped else "L{0:.1f} {1:.1f}"
     return f"M{x:.1f} {y:.1f}" + "".join(joins.format(*point) for point in others)
 
 
-def _rule(y: float, *, dashed: bool = False) -> str:
+def _draw_rule(y: float, *, dashed: bool = False) -> str:
     look = 'style="stroke:var(--quiet)" stroke-dasharray="4 4"' if dashed else 'style="stroke:var(--line)"'
     return f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" fill="none" {look}/>'
 
 
-def _text(x: float, y: float, text: str, *, bold: bool = False, quiet: bool = False, anchor: str = "start") -> str:
+def _draw_text(x: float, y: float, text: str, *, bold: bool = False, quiet: bool = False, anchor: str = "start") -> str:
     return (
         f'<text x="{x}" y="{y:.1f}" font-size="12" text-anchor="{anchor}" font-weight="{600 if bold else 400}" '
         f'class="{"quiet" if quiet else "plain"}">{escape(text)}</text>'
     )
 
 
-def _clock(time: dt.datetime, zone: dt.tzinfo) -> str:
+def _spell_clock(time: dt.datetime, zone: dt.tzinfo) -> str:
     return f"{time.astimezone(zone):%H:%M:%S}"

@@ -51,16 +51,18 @@ def domain_picture(domain: str, columns: Sequence[Column], enforcers: Mapping[st
     parts = []
     for number, column in enumerate(shown):
         x = 2 + number * (_BOX_WIDTH + _GAP)
-        parts.append(_text(x, 20, column.title, size=12, quiet=True, bold=True))
+        parts.append(_draw_text(x, 20, column.title, size=12, quiet=True, bold=True))
         following = shown[number + 1].nodes if number + 1 < len(shown) else ()
         for y in _heights(len(column.nodes), rows):
-            parts += [_link(x + _BOX_WIDTH, y, other) for other in _heights(len(following), rows)]
-        parts += [_box(x, y, node) for node, y in zip(column.nodes, _heights(len(column.nodes), rows), strict=True)]
+            parts += [_draw_link(x + _BOX_WIDTH, y, other) for other in _heights(len(following), rows)]
+        parts += [
+            _draw_box(x, y, node) for node, y in zip(column.nodes, _heights(len(column.nodes), rows), strict=True)
+        ]
     if enforcers:
-        parts.append(_text(2, _TOP + rows * _ROW + 14, "driven by", size=12, quiet=True, bold=True))
+        parts.append(_draw_text(2, _TOP + rows * _ROW + 14, "driven by", size=12, quiet=True, bold=True))
     for number, (name, says) in enumerate(enforcers.items()):
         y = _TOP + rows * _ROW + 26 + _BOX_HEIGHT / 2
-        parts.append(_box(2 + number * (_BOX_WIDTH + _GAP), y, Node(name, says)))
+        parts.append(_draw_box(2 + number * (_BOX_WIDTH + _GAP), y, Node(name, says)))
     counted = ", ".join(f"{len(column.nodes)} {column.title.lower()}" for column in shown)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" style="min-width:{0.8 * width:.0f}px" role="img" '
@@ -74,15 +76,15 @@ def _heights(count: int, rows: int) -> list[float]:
     return [_TOP + (number + 0.5) * _ROW * rows / count - 12 for number in range(count)]
 
 
-def _box(x: float, y: float, node: Node) -> str:
+def _draw_box(x: float, y: float, node: Node) -> str:
     top, colour = y - _BOX_HEIGHT / 2, _COLOURS[node.kind]
     dot = f'<circle cx="{x + 16}" cy="{top + 21}" r="5" style="fill:{colour}"/>' if node.kind != "none" else ""
     return (
         f'<rect x="{x}" y="{top}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="10" '
         f'style="fill:var(--card);stroke:{"var(--line)" if node.kind == "none" else colour}" stroke-width="1.5"/>'
         + dot
-        + _text(x + (28 if dot else 12), top + 26, node.name, size=14, bold=True)
-        + _text(x + 12, top + 46, node.says, size=12, quiet=True)
+        + _draw_text(x + (28 if dot else 12), top + 26, node.name, size=14, bold=True)
+        + _draw_text(x + 12, top + 46, node.says, size=12, quiet=True)
         + ("" if node.load is None else _bar(x + 12, top + _BOX_HEIGHT - 11, node.load))
     )
 
@@ -97,7 +99,7 @@ def _bar(x: float, y: float, load: float) -> str:
     )
 
 
-def _text(x: float, y: float, words: str, *, size: int, bold: bool = False, quiet: bool = False) -> str:
+def _draw_text(x: float, y: float, words: str, *, size: int, bold: bool = False, quiet: bool = False) -> str:
     most = _LONGEST_NAME if size > 12 else _LONGEST
     shown = words if len(words) <= most else words[: most - 1] + "…"
     weight, look = "600" if bold else "400", "quiet" if quiet else "plain"
@@ -107,7 +109,7 @@ def _text(x: float, y: float, words: str, *, size: int, bold: bool = False, quie
     )
 
 
-def _link(x: float, y: float, other: float) -> str:
+def _draw_link(x: float, y: float, other: float) -> str:
     end = x + _GAP
     half = (x + end) / 2
     path = f"M{x} {y:.1f}C{half} {y:.1f} {half} {other:.1f} {end} {other:.1f}"
