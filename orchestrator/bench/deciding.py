@@ -84,7 +84,7 @@ def _create_domains(unit: Unit, domains: int) -> None:
     unit.capacities.add(Plane.NFTABLES, _MEASURED, source="made up")
     chance = random.Random(1)  # noqa: S311 -- no secret
     for number in range(domains):
-        domain = _name(number)
+        domain = _name_domain(number)
         unit.domains.create(domain)
         unit.fleets.put(domain, FleetSettings())
         unit.fleets.ask(domain, chance.randint(1, 8), Plane.NFTABLES, "the suite")
@@ -104,7 +104,7 @@ def _fill_database(database: str, domains: int, now: dt.datetime) -> None:
             pps = round(max(rate - slope * back, 0.0))
             carried = {"packets_pps": pps, "bits_bps": pps * 4096, "most_pps": pps}
             samples.append(
-                {"domain": _name(number), "at": at, "connections": 0, "serving": 1, "rules": 2000, **carried}
+                {"domain": _name_domain(number), "at": at, "connections": 0, "serving": 1, "rules": 2000, **carried}
             )
     engine = create_engine(database)
     try:
@@ -115,7 +115,7 @@ def _fill_database(database: str, domains: int, now: dt.datetime) -> None:
         engine.dispose()
 
 
-def _name(number: int) -> str:
+def _name_domain(number: int) -> str:
     return f"domain{number}"
 
 

@@ -62,7 +62,7 @@ def run(*, quick: bool, progress: Progress) -> Results:
                     steps.next(f"{figure}, round {turn + 1} of {rounds}")
                     bench.round(figure, share)
             bench.stop()
-    _record(results, bench)
+    _record_polls(results, bench)
     return results
 
 
@@ -147,7 +147,7 @@ def _load_switch(connected: Mapping[str, Channel], lab: Lab, name: str, epoch: i
     return device
 
 
-def _record(results: Results, bench: _Polls) -> None:
+def _record_polls(results: Results, bench: _Polls) -> None:
     for figure, share in _SHARES.items():
         own, service = bench.own_ms[figure], bench.service_ms[figure]
         both = [one + other for one, other in zip(own, service, strict=True)]

@@ -104,7 +104,7 @@ def _measure(results: Results, name: str, acl: Acl, rounds: int) -> Mapping[str,
     spent: dict[str, list[float]] = {way: [] for way in WAYS}
     with ExitStack() as stack:
         routers = {way: stack.enter_context(Router(f"aclbench-{place}-")) for place, way in enumerate(WAYS)}
-        _load(routers, owning_all(acl))
+        _load_lists(routers, owning_all(acl))
         for turn in range(rounds + 1):
             for way, router in routers.items():
                 found = router.cpu_ns(packets)
@@ -113,17 +113,17 @@ def _measure(results: Results, name: str, acl: Acl, rounds: int) -> Mapping[str,
     bare = spent.pop(_BARE)
     extra = {way: [mine - none for mine, none in zip(each, bare, strict=True)] for way, each in spent.items()}
     for way, values in extra.items():
-        results.figures[f"{name}_{_word(way)}_ns"] = Figure.of(values, "ns")
+        results.figures[f"{name}_{_make_word(way)}_ns"] = Figure.of(values, "ns")
     ratios = [ours / theirs for ours, theirs in zip(extra[_OURS], extra[LINEAR[0]], strict=True)]
     results.figures[f"{name}_vs_row_by_row"] = Figure.of(ratios, "ratio", _TARGET)
     return {way: statistics.median(values) for way, values in extra.items()}
 
 
-def _word(way: str) -> str:
+def _make_word(way: str) -> str:
     return way.replace(" ", "_").replace("-", "_")
 
 
-def _load(routers: Mapping[str, Router], policy: Policy) -> None:
+def _load_lists(routers: Mapping[str, Router], policy: Policy) -> None:
     script = nftables_script(policy)
     routers[_OURS].run("nft", "-f", "-", text=script)
     routers[_UNCOUNTED].run("nft", "-f", "-", text=drop_counters(script))

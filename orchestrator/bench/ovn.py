@@ -97,10 +97,12 @@ class _Site:
         """Everything, with the ports of one logical switch bound here."""
         for name, schema in _SCHEMAS.items():
             run_program(["ovsdb-tool", "create", str(self.folder / f"{name}.db"), str(schema)])
-            self._spawn("ovsdb-server", name, str(self.folder / f"{name}.db"), f"--remote=punix:{self._socket(name)}")
-            _until(partial(answers, self._socket(name)), f"{name} does not listen")
-        remotes = {name: f"unix:{self._socket(name)}" for name in _SCHEMAS}
-        self._spawn("ovn-northd", "northd", f"--ovnnb-db={remotes['nb']}", f"--ovnsb-db={remotes['sb']}")
+            self._spawn_program(
+                "ovsdb-server", name, str(self.folder / f"{name}.db"), f"--remote=punix:{self._find_socket(name)}"
+            )
+            _until(partial(answers, self._find_socket(name)), f"{name} does not listen")
+        remotes = {name: f"unix:{self._find_socket(name)}" for name in _SCHEMAS}
+        self._spawn_program("ovn-northd", "northd", f"--ovnnb-db={remotes['nb']}", f"--ovnsb-db={remotes['sb']}")
         switch = self.lab.ovs
         switch.vsctl("add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev", "fail_mode=secure")
         switch.vsctl("set", "Open_vSwitch", ".", "external_ids:system-id=bench", "external_ids:ovn-encap-type=geneve",
@@ -110,12 +112,12 @@ class _Site:
             kind = () if port.address else ("type=internal",)
             switch.vsctl(*moved, "add-port", "br-int", port.name, "--", "set", "interface", port.name, *kind,
                          f"external_ids:iface-id={port.name}")  # fmt: skip
-        self._spawn("ovn-controller", "ovn-controller", f"unix:{switch.run_dir / 'db.sock'}")
+        self._spawn_program("ovn-controller", "ovn-controller", f"unix:{switch.run_dir / 'db.sock'}")
         self._until_a_chassis()
 
     def _until_a_chassis(self) -> None:
         """Until ovn-controller has made itself known: before, nobody is waited for."""
-        southbound = _Database(self._socket("sb"), "OVN_Southbound")
+        southbound = _Database(self._find_socket("sb"), "OVN_Southbound")
         asked = {"op": "select", "table": "Chassis", "where": [], "columns": ["name"]}
         _until(lambda: bool(southbound.transact([asked])[0]["rows"]), "ovn-controller did not register")
 
@@ -123,10 +125,10 @@ class _Site:
         """Resident memory of all its processes."""
         return sum(resident_mib(each.pid) for each in self.running)
 
-    def _socket(self, name: str) -> Path:
+    def _find_socket(self, name: str) -> Path:
         return self.folder / f"{name}.sock"
 
-    def _spawn(self, program: str, name: str, *arguments: str) -> None:
+    def _spawn_program(self, program: str, name: str, *arguments: str) -> None:
         lab = self.lab
         self.running.append(
             processes.spawn(
@@ -154,13 +156,13 @@ class _Database:
         """The result of every operation. Raises Refused."""
         asked = {"method": "transact", "params": [self._name, *operations], "id": 0}
         self._socket.sendall(json.dumps(asked).encode())
-        results: list[dict[str, Any]] = self._answer()["result"]
+        results: list[dict[str, Any]] = self._read_answer()["result"]
         for result in results:
             if result and "error" in result:
                 raise Refused(f"OVN: {result['error']}: {result.get('details', '')}")
         return results
 
-    def _answer(self) -> dict[str, Any]:
+    def _read_answer(self) -> dict[str, Any]:
         while True:
             while self._rest:
                 try:
@@ -273,11 +275,11 @@ def match_of(rule: Rule) -> str:
         terms.append(name)
         for side, ports in (("src", rule.source_ports), ("dst", rule.destination_ports)):
             if ports != EVERY_PORT:
-                terms.append(_ports(f"{name}.{side}", ports))
+                terms.append(_spell_ports(f"{name}.{side}", ports))
     return " && ".join(terms)
 
 
-def _ports(field_name: str, ports: Sequence[PortRange]) -> str:
+def _spell_ports(field_name: str, ports: Sequence[PortRange]) -> str:
     parts = [
         f"{field_name} == {each.low}" if each.low == each.high else f"{each.low} <= {field_name} <= {each.high}"
         for each in ports

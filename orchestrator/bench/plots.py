@@ -86,7 +86,7 @@ def _draw_lines(pyplot: Any, lines: list[Series], folder: Path) -> Path:
         axes.set_ylim(bottom=0)
     axes.legend(**(_BESIDE if len(lines) > _FEW_LINES else {}))
     axes.grid(visible=True, alpha=0.3)
-    return _save(pyplot, figure, folder, lines[0].y_label.split(" (")[0])
+    return _save_figure(pyplot, figure, folder, lines[0].y_label.split(" (")[0])
 
 
 def _name_powers(axis: Any, ticker: Any) -> None:
@@ -105,10 +105,10 @@ def _draw_bars(pyplot: Any, stack: Stack, folder: Path) -> Path:
     axes.set_title(stack.title)
     axes.legend(**_BESIDE)
     axes.grid(visible=True, axis="y", alpha=0.3)
-    return _save(pyplot, figure, folder, stack.title)
+    return _save_figure(pyplot, figure, folder, stack.title)
 
 
-def _save(pyplot: Any, figure: Any, folder: Path, title: str) -> Path:
+def _save_figure(pyplot: Any, figure: Any, folder: Path, title: str) -> Path:
     path = folder / (title.lower().replace(" ", "-").replace("/", "-") + ".svg")
     figure.tight_layout()
     figure.savefig(path, metadata=dict.fromkeys(_METADATA))

@@ -33,7 +33,7 @@ def write(results: Results, folder: Path) -> list[Path]:
     document.write_text(_write_json(results.document()) + "\n", encoding="utf-8")
     plots = draw_plots(results.series, results.stacks, folder)
     report = folder / "report.md"
-    report.write_text(_markdown(results, plots), encoding="utf-8")
+    report.write_text(_write_markdown(results, plots), encoding="utf-8")
     return [document, *plots, report]
 
 
@@ -76,7 +76,7 @@ def show(results: Results, console: Console) -> None:
     for heading in ("figure", "median", "95 % interval", "runs", "unit", "target", ""):
         table.add_column(heading, justify="right" if heading in {"median", "runs"} else "left")
     for name, figure in results.figures.items():
-        table.add_row(name, *_cells(figure))
+        table.add_row(name, *_write_cells(figure))
     for name, reason in results.absent.items():
         table.add_row(name, "-", reason)
     console.print(table)
@@ -84,16 +84,16 @@ def show(results: Results, console: Console) -> None:
         console.print(f"  {note}")
 
 
-def _cells(figure: Figure) -> tuple[str, str, str, str, str, str]:
+def _write_cells(figure: Figure) -> tuple[str, str, str, str, str, str]:
     verdict = "" if figure.target is None else ("met" if figure.is_met else "MISSED")
     spread = f"{in_digits(figure.low)} .. {in_digits(figure.high)}"
     return in_digits(figure.median), spread, str(figure.runs), figure.unit, str(figure.target or ""), verdict
 
 
-def _markdown(results: Results, plots: list[Path]) -> str:
+def _write_markdown(results: Results, plots: list[Path]) -> str:
     headings = "| figure | median | 95 % interval | runs | unit | target | |"
     lines = [f"# {results.suite}", "", headings, "|" + " --- |" * 7]
-    lines += [f"| `{name}` | " + " | ".join(_cells(figure)) + " |" for name, figure in results.figures.items()]
+    lines += [f"| `{name}` | " + " | ".join(_write_cells(figure)) + " |" for name, figure in results.figures.items()]
     lines += [f"| `{name}` | absent | {reason} | | | | |" for name, reason in results.absent.items()]
     lines += ["", *(f"![{plot.stem}]({plot.name})" for plot in plots), ""]
     lines += [f"- {note}" for note in results.notes]

@@ -23,28 +23,28 @@ _UNPRIVILEGED = 0.3
 def synthetic(rules: int, seed: int = 1) -> Acl:
     """An ingress list of `rules` IPv4 rules for a tenant that owns everything."""
     draw = random.Random(seed)  # noqa: S311  (no secret: the same rules every time)
-    return Acl(tuple(_rule(index, draw) for index in range(rules)))
+    return Acl(tuple(_draw_rule(index, draw) for index in range(rules)))
 
 
-def _rule(index: int, draw: random.Random) -> Rule:
+def _draw_rule(index: int, draw: random.Random) -> Rule:
     return Rule(
         RuleId(f"r{index}"),
         Action.DENY if draw.random() < 0.2 else Action.PERMIT,
         protocol=draw.choice((TCP, TCP, TCP, UDP)),
-        source=Addresses((_prefix(draw, 0x0A, SOURCE_LENGTHS),)),
-        destination=Addresses((_prefix(draw, 0xC6, DESTINATION_LENGTHS),)),
-        source_ports=_ports(draw, named=0.15, ranged=0.05),
-        destination_ports=_ports(draw, named=0.6, ranged=0.15),
+        source=Addresses((_draw_prefix(draw, 0x0A, SOURCE_LENGTHS),)),
+        destination=Addresses((_draw_prefix(draw, 0xC6, DESTINATION_LENGTHS),)),
+        source_ports=_draw_ports(draw, named=0.15, ranged=0.05),
+        destination_ports=_draw_ports(draw, named=0.6, ranged=0.15),
     )
 
 
-def _prefix(draw: random.Random, first_octet: int, lengths: tuple[int, ...]) -> Prefix:
+def _draw_prefix(draw: random.Random, first_octet: int, lengths: tuple[int, ...]) -> Prefix:
     length = draw.choice(lengths)
     address = first_octet << 24 | draw.getrandbits(24)
     return Prefix(Family.IPV4, address >> (32 - length) << (32 - length), length)
 
 
-def _ports(draw: random.Random, *, named: float, ranged: float) -> tuple[PortRange, ...]:
+def _draw_ports(draw: random.Random, *, named: float, ranged: float) -> tuple[PortRange, ...]:
     kind = draw.random()
     if kind < named:
         port = draw.choice((22, 25, 53, 80, 123, 443, 3306, 8080, draw.randrange(1024, HIGHEST_PORT)))

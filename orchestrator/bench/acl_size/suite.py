@@ -91,7 +91,7 @@ def conclude(results: Results, curves: Measured, pairs: Measured, counts: Sequen
         results.figures[f"vnf_acl_af_xdp_pps_{most}_vs_{least}"] = Figure.of(found, "ratio")
     for (way, rules, metric), values in curves.values.items():
         if not rules and metric in {Metric.REQUESTS, Metric.PACKETS, Metric.RTT}:
-            results.figures[f"{_word(way)}_no_rules_{metric.name.lower()}"] = Figure.of(values, metric.unit)
+            results.figures[f"{_make_word(way)}_no_rules_{metric.name.lower()}"] = Figure.of(values, metric.unit)
     _beside_the_paper(results, curves, most)
 
 
@@ -125,7 +125,7 @@ def _beside_the_paper(results: Results, curves: Measured, most: int) -> None:
         results.figures[f"{name}_vnf_acl_vs_iptables_last_{most}_as_measured"] = Figure.of(found, "ratio")
 
 
-def _word(way: str) -> str:
+def _make_word(way: str) -> str:
     return way.lower().replace(" ", "_").replace("-", "_")
 
 
@@ -146,7 +146,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, j
     results = Results("acl-size", {**settings, "connections": sizes.load.connections, "at_once": sizes.load.at_once})
     kept = Journal(journal, {"suite": results.suite, **results.settings})
     with site(layout) as place:
-        gauges, steps = Gauges(sizes.load, compile_library(place.run_dir)), Steps(progress, _steps(sizes))
+        gauges, steps = Gauges(sizes.load, compile_library(place.run_dir)), Steps(progress, _count_steps(sizes))
         bench = _Bench(place, sizes, gauges, steps, kept)
         bench.kernel_and_switch()
         bench.libc_malloc()
@@ -159,10 +159,10 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, j
 def expect_length(*, quick: bool) -> Expected:
     """How long a run is."""
     sizes = Sizes.quick() if quick else Sizes.full()
-    return Expected(_steps(sizes), sizes.step_s)
+    return Expected(_count_steps(sizes), sizes.step_s)
 
 
-def _steps(sizes: Sizes) -> int:
+def _count_steps(sizes: Sizes) -> int:
     ways = (*KERNEL_WAYS, *SWITCH_WAYS, *AF_XDP_WAYS)
     families = {way.family for way in ways}
     return sizes.rounds * (len(ways) * len(sizes.counts) + len(families)) + (sizes.pairs + sizes.libc_pairs) * 2
@@ -193,19 +193,19 @@ class _Bench:
                 family: KernelPlane(stack.enter_context(serve_line(self.place, kind.value)), kind)
                 for kind, family in FAMILIES.items()
             }
-            planes[VNF_ACL] = stack.enter_context(_switch(self.place, Ports.SYSTEM))
+            planes[VNF_ACL] = stack.enter_context(_serve_switch(self.place, Ports.SYSTEM))
             self.curves.join(self._rounds(planes, (*KERNEL_WAYS, *SWITCH_WAYS)))
             self._pairs(planes[VNF_ACL], Way(VNF_ACL), self.sizes.pairs)
 
     def libc_malloc(self) -> None:
         """Measure the headline's pair with the C library's allocator."""
-        with _switch(self.place, Ports.SYSTEM, Allocator.LIBC) as plane:
+        with _serve_switch(self.place, Ports.SYSTEM, Allocator.LIBC) as plane:
             self._pairs(plane, Way(VNF_ACL_LIBC), self.sizes.libc_pairs)
 
     def af_xdp(self, results: Results) -> None:
         """The VNF-ACL on AF_XDP ports, where this machine can do it."""
         try:
-            with _switch(self.place, Ports.AF_XDP) as plane:
+            with _serve_switch(self.place, Ports.AF_XDP) as plane:
                 self.curves.join(self._rounds({VNF_ACL_AF_XDP: plane}, AF_XDP_WAYS))
         except (Missing, Refused, Unreachable) as error:
             figure = f"vnf_acl_af_xdp_pps_{max(self.sizes.counts)}_vs_{min(self.sizes.counts)}"
@@ -217,7 +217,7 @@ class _Bench:
             for rules in _pair(self.sizes, turn):
                 name = f"headline, round {turn + 1} of {pairs}: {way}, {rules} rules"
                 self.steps.next(name)
-                sample = self.journal.sample(name, partial(self._steady, plane, way, rules))
+                sample = self.journal.sample(name, partial(self._measure_steady, plane, way, rules))
                 self.pairs.add(way.name_of_run(rules), rules, sample)
 
     def _rounds(self, planes: Mapping[str, Plane], ways: Sequence[Way]) -> Measured:
@@ -232,7 +232,7 @@ class _Bench:
                 found.add(way.name_of_run(rules), rules, sample)
         return found
 
-    def _steady(self, plane: Plane, way: Way, rules: int) -> Sample:
+    def _measure_steady(self, plane: Plane, way: Way, rules: int) -> Sample:
         plane.load(way.load_list(rules))
         return self.gauges.steady_packets(plane)
 
@@ -246,7 +246,7 @@ class _Bench:
 
 
 @contextmanager
-def _switch(place: Layout, ports: Ports, allocator: Allocator = Allocator.JEMALLOC) -> Iterator[SwitchPlane]:
+def _serve_switch(place: Layout, ports: Ports, allocator: Allocator = Allocator.JEMALLOC) -> Iterator[SwitchPlane]:
     name = f"vnf-{ports.value}-{allocator.name.lower()}"
     with serve_line(place, name) as line, vnf_acl(line, ports, allocator=allocator) as vnf:
         yield SwitchPlane(line, vnf)

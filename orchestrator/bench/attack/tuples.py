@@ -119,13 +119,13 @@ def floods() -> dict[str, tuple[str, list[Packet]]]:
     away = [(_LOOKED_AT.network ^ 1 << i, _SOURCE_PORT ^ 1 << j, _PORT ^ 1 << k) for i, j, k in bits]
     drawn = [(draw.getrandbits(31) | 1 << 26, draw.getrandbits(16), draw.getrandbits(16)) for _ in bits]
     return {
-        "known": ("attacker", [_packet(source, _OWN, *ports) for source, *ports in away]),
-        "random": ("attacker", [_packet(source, _OWN, *ports) for source, *ports in drawn]),
-        "endpoint": ("evil1", [_packet(_OWN, destination, *ports) for destination, *ports in away]),
+        "known": ("attacker", [_make_packet(source, _OWN, *ports) for source, *ports in away]),
+        "random": ("attacker", [_make_packet(source, _OWN, *ports) for source, *ports in drawn]),
+        "endpoint": ("evil1", [_make_packet(_OWN, destination, *ports) for destination, *ports in away]),
     }
 
 
-def _packet(source: int, destination: int, source_port: int, port: int) -> Packet:
+def _make_packet(source: int, destination: int, source_port: int, port: int) -> Packet:
     return Packet(Family.IPV4, source, destination, TCP, source_port, port, tcp_flags=TcpFlag.SYN)
 
 
@@ -162,7 +162,7 @@ def measure(results: Results, steps: Steps, sizes: Sizes, layout: Layout | None)
         for turn in range(rounds):
             for lever in LEVERS:
                 steps.next(f"round {turn + 1} of {rounds}: tuple-space explosion, {lever.name or 'as configured'}")
-                _set(lab, lever)
+                _set_lever(lab, lever)
                 quiet = victim.packets_per_cpu_s(cpu_s)
                 for attack, (sender, packets) in floods().items():
                     if lever.name and attack != "known":
@@ -187,9 +187,9 @@ class Victim:
         self._out, self._in = (lab.inside(name, raw_socket) for name in ("client", "web"))
         draw = random.Random(_SEED)  # noqa: S311
         packets = [
-            _packet(_CLIENTS + draw.randrange(256), _WEB, draw.randrange(1024, 65536), _PORT) for _ in range(4000)
+            _make_packet(_CLIENTS + draw.randrange(256), _WEB, draw.randrange(1024, 65536), _PORT) for _ in range(4000)
         ]
-        self._frames = _frames(lab, "client", packets)
+        self._frames = _make_frames(lab, "client", packets)
 
     def packets_per_cpu_s(self, cpu_s: float) -> float:
         """Send until the daemon used that CPU time; return packets arrived per second of it."""
@@ -227,9 +227,9 @@ class Victim:
 @contextmanager
 def flooding(lab: Lab, sender: str, packets: Sequence[Packet]) -> Iterator[None]:
     """Send packets in turn at a slow, steady rate during the block."""
-    stopping, made = threading.Event(), _frames(lab, sender, packets)
+    stopping, made = threading.Event(), _make_frames(lab, sender, packets)
     out = lab.inside(sender, raw_socket)
-    thread = threading.Thread(target=_flood, args=(out, made, stopping))
+    thread = threading.Thread(target=_send_flood, args=(out, made, stopping))
     thread.start()
     try:
         yield
@@ -239,7 +239,7 @@ def flooding(lab: Lab, sender: str, packets: Sequence[Packet]) -> Iterator[None]
         out.close()
 
 
-def _flood(out: socket.socket, made: Sequence[bytes], stopping: threading.Event) -> None:
+def _send_flood(out: socket.socket, made: Sequence[bytes], stopping: threading.Event) -> None:
     began, sent = time.monotonic(), 0
     while not stopping.wait(0.002):
         due = int((time.monotonic() - began) * PER_S)
@@ -249,12 +249,12 @@ def _flood(out: socket.socket, made: Sequence[bytes], stopping: threading.Event)
         sent = due
 
 
-def _frames(lab: Lab, sender: str, packets: Sequence[Packet]) -> list[bytes]:
+def _make_frames(lab: Lab, sender: str, packets: Sequence[Packet]) -> list[bytes]:
     mac = lab.spec.node(sender).mac
     return [frames.frame(each, src_mac=mac, dst_mac=GATEWAY_MAC, payload=bytes(20)) for each in packets]
 
 
-def _set(lab: Lab, lever: Lever) -> None:
+def _set_lever(lab: Lab, lever: Lever) -> None:
     ovs = lab.ovs_of(lab.spec.hosts[0].name)
     for key in _KNOWN_SETTINGS:
         ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", key)

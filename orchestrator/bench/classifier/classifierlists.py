@@ -52,7 +52,7 @@ class Listed:
 def load_list(kind: str, rules: int) -> Listed:
     """Return ClassBench's set of this kind and size, or a similar one from a seed."""
     name = f"{kind}1_{rules // 1000}k"
-    text = _text(name, "rules")
+    text = _read_text(name, "rules")
     if text is None:
         return Listed(generate_list(kind, rules), "generated")
     return Listed(
@@ -65,19 +65,21 @@ def trace(kind: str, rules: int, boxes: Sequence[Box], packets: int) -> Packets:
 
     Where there are fewer, the same ones come again.
     """
-    text = _text(f"{kind}1_{rules // 1000}k", "trace")
-    found = drawn(boxes, packets) if text is None else _records([each.packet for each in read_trace(text.decode())])
+    text = _read_text(f"{kind}1_{rules // 1000}k", "trace")
+    found = (
+        drawn(boxes, packets) if text is None else _make_records([each.packet for each in read_trace(text.decode())])
+    )
     return np.ascontiguousarray(np.resize(found, packets))
 
 
-def _text(name: str, ending: str) -> bytes | None:
+def _read_text(name: str, ending: str) -> bytes | None:
     plain, packed = FOLDER / f"{name}.{ending}", FOLDER / f"{name}.{ending}.gz"
     if plain.exists():
         return plain.read_bytes()
     return gzip.decompress(packed.read_bytes()) if packed.exists() else None
 
 
-def _records(packets: Sequence[Packet]) -> Packets:
+def _make_records(packets: Sequence[Packet]) -> Packets:
     return np.array([record(packet) for packet in packets], PACKET)
 
 
@@ -89,36 +91,36 @@ def drawn(boxes: Sequence[Box], packets: int, seed: int = 1) -> Packets:
     draw = random.Random(seed)  # noqa: S311  (no secret: the same packets every time)
     found: list[Packet] = []
     while len(found) < packets:
-        one = _corner(boxes[draw.randrange(max(1, len(boxes) - 1))], draw)
+        one = _draw_corner(boxes[draw.randrange(max(1, len(boxes) - 1))], draw)
         found += [one] * min(int(draw.paretovariate(1.0)), 8)
-    return _records(found[:packets])
+    return _make_records(found[:packets])
 
 
-def _corner(box: Box, draw: random.Random) -> Packet:
-    protocols = [number for number in (TCP, UDP, ICMP) if box.protocols >> number & 1] or _members(box.protocols)
+def _draw_corner(box: Box, draw: random.Random) -> Packet:
+    protocols = [number for number in (TCP, UDP, ICMP) if box.protocols >> number & 1] or _list_members(box.protocols)
     protocol = draw.choice(protocols)
     with_ports = protocol in (TCP, UDP)
     return possible(
         Packet(
             box.family,
-            source=_end(box.source, draw),
-            destination=_end(box.destination, draw),
+            source=_draw_end(box.source, draw),
+            destination=_draw_end(box.destination, draw),
             protocol=protocol,
-            source_port=_end(box.source_ports, draw) if with_ports else 0,
-            destination_port=_end(box.destination_ports, draw) if with_ports else 0,
-            icmp_type=_members(box.icmp_types)[0] if protocol == ICMP else 0,
-            icmp_code=_members(box.icmp_codes)[0] if protocol == ICMP else 0,
-            tcp_flags=_members(box.tcp_flags)[0] if protocol == TCP else 0,
+            source_port=_draw_end(box.source_ports, draw) if with_ports else 0,
+            destination_port=_draw_end(box.destination_ports, draw) if with_ports else 0,
+            icmp_type=_list_members(box.icmp_types)[0] if protocol == ICMP else 0,
+            icmp_code=_list_members(box.icmp_codes)[0] if protocol == ICMP else 0,
+            tcp_flags=_list_members(box.tcp_flags)[0] if protocol == TCP else 0,
             later_fragment=not box.fragments & WHOLE,
         )
     )
 
 
-def _members(bits: int) -> list[int]:
+def _list_members(bits: int) -> list[int]:
     return [number for number in range(256) if bits >> number & 1]
 
 
-def _end(spans: Spans, draw: random.Random) -> int:
+def _draw_end(spans: Spans, draw: random.Random) -> int:
     span = draw.choice(spans)
     return draw.choice((span.low, span.high))
 
@@ -158,7 +160,7 @@ def generate_list(kind: str, rules: int, seed: int = 1) -> Acl:
     ports = [(PortRange(port, port),) for port in sorted(draw.sample(range(1, 1 << 15), 100))]
     found: dict[tuple[object, ...], Rule] = {}
     for _ in range(rules):
-        rule = _rule(kind, len(found), pools, ports, draw)
+        rule = _draw_rule(kind, len(found), pools, ports, draw)
         key = (rule.source, rule.destination, rule.source_ports, rule.destination_ports, rule.protocol)
         found.setdefault(key, rule)
     return Acl(tuple(found.values()))
@@ -171,7 +173,7 @@ def _pool(draw: random.Random, count: int) -> list[int]:
     return [draw.choice(narrow) | draw.getrandbits(8) for _ in range(count)]
 
 
-def _rule(
+def _draw_rule(
     kind: str, number: int, pools: Sequence[Sequence[int]], ports: Sequence[tuple[PortRange, ...]], draw: random.Random
 ) -> Rule:
     lengths = draw.choices(_LENGTHS[kind], [weight for *_, weight in _LENGTHS[kind]])[0][:2]
@@ -183,7 +185,7 @@ def _rule(
     both: tuple[tuple[PortRange, ...], tuple[PortRange, ...]] = (EVERY_PORT, EVERY_PORT)
     if protocol in (TCP, UDP):
         first, second, _ = draw.choices(_PORTS[kind], [weight for *_, weight in _PORTS[kind]])[0]
-        both = (_ports(first, ports, draw), _ports(second, ports, draw))
+        both = (_draw_ports(first, ports, draw), _draw_ports(second, ports, draw))
     action = Action.DENY if number % 2 else Action.PERMIT
     return Rule(
         RuleId(f"r{number}"), action, protocol=protocol, source=sides[0], destination=sides[1], source_ports=both[0],
@@ -191,7 +193,7 @@ def _rule(
     )  # fmt: skip
 
 
-def _ports(
+def _draw_ports(
     wanted: tuple[PortRange, ...] | None, ports: Sequence[tuple[PortRange, ...]], draw: random.Random
 ) -> tuple[PortRange, ...]:
     return ports[int(len(ports) * draw.random() ** 2)] if wanted is None else wanted

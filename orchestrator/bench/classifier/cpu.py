@@ -74,30 +74,30 @@ def measure(results: Results, *, quick: bool, progress: Progress) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             program = peer.built(Path(folder))
-            found = dict(_all_sides(results, program, rounds, quick=quick, progress=progress))
+            found = dict(_measure_all_lists(results, program, rounds, quick=quick, progress=progress))
         except Missing as reason:
             for name in ("cpu_ns_vs_rte_acl", *names, "cpu_build_vs_rte_acl_10k", "cpu_ns_vs_rte_acl_100k"):
                 results.absent[name] = str(reason)
             return
-    _record(results, found)
+    _record_sides(results, found)
 
 
-def _all_sides(
+def _measure_all_lists(
     results: Results, program: Path, rounds: int, *, quick: bool, progress: Progress
 ) -> Iterator[tuple[tuple[str, int], Sides]]:
     for rules in RULES:
         for kind in KINDS:
             progress(f"rte_acl beside ours: {kind}, {rules} rules")
-            yield (kind, rules), _sides(results, program, (kind, rules), load_list(kind, rules), rounds)
+            yield (kind, rules), _measure_list(results, program, (kind, rules), load_list(kind, rules), rounds)
     if not quick:
         progress(f"rte_acl beside ours: acl, {LONG} rules")
         yield (
             ("acl", LONG),
-            _sides(results, program, ("acl", LONG), Listed(generate_list("acl", LONG), "generated"), rounds),
+            _measure_list(results, program, ("acl", LONG), Listed(generate_list("acl", LONG), "generated"), rounds),
         )
 
 
-def _sides(results: Results, program: Path, key: tuple[str, int], made: Listed, rounds: int) -> Sides:
+def _measure_list(results: Results, program: Path, key: tuple[str, int], made: Listed, rounds: int) -> Sides:
     boxes = made.boxes()
     packets = trace(*key, boxes, PACKETS)
     core = min(os.sched_getaffinity(0))
@@ -110,7 +110,7 @@ def _sides(results: Results, program: Path, key: tuple[str, int], made: Listed, 
             ours_ns.append(best_ns(lambda: search.first(packets), len(packets)))
         found = Sides(tuple(ours_ns), tuple(theirs_ns), build_s, theirs.build_s, search.shape.bytes, theirs.bytes,
                       theirs.way)  # fmt: skip
-    results.notes.append(_sizes(f"{key[0]}_{key[1] // 1000}k", made, search, found))
+    results.notes.append(_describe_sizes(f"{key[0]}_{key[1] // 1000}k", made, search, found))
     return found
 
 
@@ -179,7 +179,7 @@ def pin_to_core(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _record(results: Results, found: dict[tuple[str, int], Sides]) -> None:
+def _record_sides(results: Results, found: dict[tuple[str, int], Sides]) -> None:
     short = {key: sides for key, sides in found.items() if key[1] != LONG}
     means = [statistics.geometric_mean(each) for each in zip(*(sides.ratios for sides in short.values()), strict=True)]
     results.figures["cpu_ns_vs_rte_acl"] = Figure.of(means, "ratio", Target(1.0))
@@ -201,7 +201,7 @@ def _record(results: Results, found: dict[tuple[str, int], Sides]) -> None:
             )
 
 
-def _sizes(name: str, made: Listed, search: Search, sides: Sides) -> str:
+def _describe_sizes(name: str, made: Listed, search: Search, sides: Sides) -> str:
     shape = search.shape
     return (
         f"{name} ({made.source}, {len(made.acl.rules):,} rules): "

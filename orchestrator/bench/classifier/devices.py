@@ -181,7 +181,7 @@ def by_rules(device: Device, sizes: Sizes, results: Results) -> list[Series]:
         spent.setdefault(_LIST_IN_C, {})[rules] = statistics.median(in_order)
         if rules == RULES:
             results.figures["sequential_us"] = Figure.of(in_order, "us")
-    return _series(device, spent, "rules", "delay_by_rules_us")
+    return _make_series(device, spent, "rules", "delay_by_rules_us")
 
 
 def by_items(device: Device, sizes: Sizes, results: Results) -> list[Series]:
@@ -196,7 +196,7 @@ def by_items(device: Device, sizes: Sizes, results: Results) -> list[Series]:
                 results.notes.append(f"{model.value} with {items:,} items was not measured: {error}")
                 break
             spent.setdefault(model.value, {})[items] = statistics.median(values)
-    return _series(device, spent, "items", "delay_by_items_us")
+    return _make_series(device, spent, "items", "delay_by_items_us")
 
 
 def by_batch(device: Device, sizes: Sizes) -> list[Series]:
@@ -212,7 +212,7 @@ def by_batch(device: Device, sizes: Sizes) -> list[Series]:
         for name, search in searches.items():
             values = _time_rounds(partial(search.first, packets), sizes.rounds, 1e6)
             spent.setdefault(name, {})[size] = statistics.median(values)
-    return _series(device, spent, "packets of a batch", "batch_latency_us")
+    return _make_series(device, spent, "packets of a batch", "batch_latency_us")
 
 
 def by_group(device: Device, sizes: Sizes) -> list[Series]:
@@ -223,7 +223,7 @@ def by_group(device: Device, sizes: Sizes) -> list[Series]:
             run = prepare(device, model, made, items, count)
             values = _time_rounds(run.resident, sizes.rounds, 1e9 / count)
             spent.setdefault(model.value, {})[items] = statistics.median(values)
-    return _series(device, spent, "items of a group", "group_size_ns")
+    return _make_series(device, spent, "items of a group", "group_size_ns")
 
 
 def resident_figures(results: Results, device: Device, sizes: Sizes) -> None:
@@ -314,7 +314,7 @@ def _time_rounds(call: Callable[[], object], rounds: int, scale: float) -> list[
     return spent
 
 
-def _series(device: Device, spent: dict[str, dict[int, float]], x_label: str, y_label: str) -> list[Series]:
+def _make_series(device: Device, spent: dict[str, dict[int, float]], x_label: str, y_label: str) -> list[Series]:
     found = []
     for name, points in spent.items():
         x, y = tuple(map(float, points)), tuple(points.values())

@@ -41,26 +41,26 @@ class Peer:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        word, *rest = self._answer().split()
+        word, *rest = self._read_answer().split()
         if word != "built":
             raise Missing(" ".join(rest) or "rte_acl does not start")
         self.build_s, self.bytes, self.way = float(rest[0]), int(rest[1]), rest[2]
 
     def ns(self) -> float:
         """Nanoseconds a packet, the best of some passes over all packets."""
-        return float(self._ask("go"))
+        return float(self._ask_program("go"))
 
     def rows(self) -> npt.NDArray[np.int32]:
         """The row of each packet, -1 where none holds it."""
-        return np.array(self._ask("rows").split(), np.int32)
+        return np.array(self._ask_program("rows").split(), np.int32)
 
-    def _ask(self, word: str) -> str:
+    def _ask_program(self, word: str) -> str:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{word}\n")
         self._process.stdin.flush()
-        return self._answer()
+        return self._read_answer()
 
-    def _answer(self) -> str:
+    def _read_answer(self) -> str:
         assert self._process.stdout is not None
         while line := self._process.stdout.readline():
             if not line.startswith("EAL:"):
@@ -99,7 +99,7 @@ def running(
     with tempfile.TemporaryDirectory() as name:
         lines, tuples = Path(name) / "lines", Path(name) / "tuples"
         lines.write_bytes(_lines(boxes).tobytes())
-        tuples.write_bytes(_tuples(packets).tobytes())
+        tuples.write_bytes(_make_tuples(packets).tobytes())
         words = [lines, tuples, limit, passes, *EAL, "-m", MEMORY_MB, "-l", core]
         with subprocess.Popen(
             [program, *map(str, words)],
@@ -124,7 +124,7 @@ def _lines(boxes: Sequence[Box]) -> npt.NDArray[Any]:
     """Return the rules of boxes: each combination of prefixes, port ranges and protocols."""
     rows: list[tuple[Any, ...]] = []
     for row, box in enumerate(boxes):
-        protocols = [(0, 0)] if box.protocols == ALL_BYTES else _protocols(box.protocols)
+        protocols = [(0, 0)] if box.protocols == ALL_BYTES else _list_protocols(box.protocols)
         sides = [[each for span in side for each in _prefixes(span)] for side in (box.source, box.destination)]
         ports = [(*one, *other) for one, other in product(box.source_ports, box.destination_ports)]
         for (source, length), (destination, other), (protocol, mask), ends in product(*sides, protocols, ports):
@@ -132,7 +132,7 @@ def _lines(boxes: Sequence[Box]) -> npt.NDArray[Any]:
     return np.array(rows, _LINE)
 
 
-def _protocols(bits: int) -> list[tuple[int, int]]:
+def _list_protocols(bits: int) -> list[tuple[int, int]]:
     return [(number, 255) for number in range(256) if bits >> number & 1]
 
 
@@ -146,7 +146,7 @@ def _prefixes(span: Span) -> list[tuple[int, int]]:
     return found
 
 
-def _tuples(packets: Packets) -> npt.NDArray[Any]:
+def _make_tuples(packets: Packets) -> npt.NDArray[Any]:
     found = np.zeros(len(packets), _TUPLE)
     found["source"], found["destination"] = packets["source"][:, 0] >> 32, packets["destination"][:, 0] >> 32
     for name in ("protocol", "source_port", "destination_port"):

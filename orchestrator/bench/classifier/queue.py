@@ -85,7 +85,7 @@ def _sides(stack: ExitStack, results: Results, policy: Policy) -> Iterator[tuple
     yield "no filter", Side(next(routers), None)
     router = next(routers)
     driver = iptables_driver("legacy", RouterMachine(router).run)
-    _bring(driver, policy, Plane.IPTABLES)
+    _bring_driver(driver, policy, Plane.IPTABLES)
     yield "iptables", Side(router, driver)
     router = next(routers)
     yield "queue", Side(router, _queue(stack, router, Setup(queues=(0,)), policy))
@@ -106,14 +106,14 @@ def _queue(stack: ExitStack, router: Router, setup: Setup, policy: Policy) -> Qu
     """A firewall in user space whose rows are built."""
     driver = queue_driver(setup, Led(), "legacy", RouterMachine(router))
     stack.callback(driver.stop)
-    _bring(driver, policy, Plane.QUEUE)
+    _bring_driver(driver, policy, Plane.QUEUE)
     ends = time.monotonic() + _BUILT_S
     while not driver.is_built and time.monotonic() < ends:
         time.sleep(0.05)
     return driver
 
 
-def _bring(driver: FilterDriver, policy: Policy, plane: Plane) -> None:
+def _bring_driver(driver: FilterDriver, policy: Policy, plane: Plane) -> None:
     wanted = filter_program(policy, [plane], domain="bench", generation=1)
     driver.apply(gap.correction(driver.observe(), wanted, driver.resolve), gap.stamp_of(wanted))
 
@@ -161,7 +161,7 @@ def _flood(results: Results, sides: dict[str, Side], rounds: int, progress: Prog
         legal = [side.router.flood(_FLOOD_S, "-S", "-p", str(_OPEN), _WEB) for _ in range(min(rounds, 5))]
         key = f"{name.replace(' ', '_')}_hping3_kpps"
         results.figures[key] = Figure.of([each.came / each.seconds / 1e3 for each in legal], "kpps")
-        results.notes.append(_said(name, legal))
+        results.notes.append(_describe_floods(name, legal))
         if name.startswith("queue"):
             illegal += side.router.flood(_FLOOD_S, "-S", "-p", str(_SHUT), _WEB).came
             trouble = side.driver.trouble() if isinstance(side.driver, QueueDriver) else None
@@ -169,7 +169,7 @@ def _flood(results: Results, sides: dict[str, Side], rounds: int, progress: Prog
     results.figures["queue_illegal_forwarded"] = Figure.of([float(illegal)], "packets")
 
 
-def _said(name: str, floods: Sequence[Flood]) -> str:
+def _describe_floods(name: str, floods: Sequence[Flood]) -> str:
     sent = statistics.median(each.sent / each.seconds for each in floods)
     came = statistics.median(each.came / max(1, each.sent) for each in floods)
     return f"hping3 --flood -S through {name}: offered {sent / 1e3:.0f} kpps, {100 * came:.1f} % of it forwarded"

@@ -73,7 +73,7 @@ def measure(results: Results, *, quick: bool, progress: Progress) -> None:
         spent: dict[str, list[float]] = {name: [] for name in captures}
         for _ in range(rounds):
             for name, each in captures.items():
-                spent[name].append(_seconds(deciding, each, cores))
+                spent[name].append(_time_replay(deciding, each, cores))
     for name, seconds in spent.items():
         target = Target(5, at_most=False) if name == "replay_mpps" else None
         results.figures[name] = Figure.of([packets / each / 1e6 for each in seconds], "Mpps", target)
@@ -110,7 +110,7 @@ def write_flows(path: Path, deciding: Deciding, flows: Packets, packets: int) ->
     counts = np.zeros(len(flows), np.int64)
     with path.open("wb") as file:
         file.write(_HEADER)
-        for chosen in (draw.integers(0, len(flows), size) for size in _runs(packets)):
+        for chosen in (draw.integers(0, len(flows), size) for size in _split_runs(packets)):
             counts += np.bincount(chosen, minlength=len(flows))
             file.write(b"".join(written[number] for number in chosen.tolist()))
     return Written(path, packets, _by_line(deciding, flows, counts))
@@ -127,7 +127,7 @@ def write_each_a_flow(path: Path, deciding: Deciding, flows: Packets, packets: i
     ports_at = [_PORTS_AT[Family(family)] for family in flows["family"].tolist()]
     with path.open("wb") as file:
         file.write(_HEADER)
-        for size in _runs(packets):
+        for size in _split_runs(packets):
             chosen = draw.integers(0, len(flows), size)
             some = flows[chosen]
             for name in ("source_port", "destination_port"):
@@ -149,7 +149,7 @@ def check(deciding: Deciding, written: Written, cores: int) -> None:
             raise Drifted(f"a replay on {threads} threads counts other packets than were written")
 
 
-def _seconds(deciding: Deciding, written: Written, cores: int) -> float:
+def _time_replay(deciding: Deciding, written: Written, cores: int) -> float:
     began = time.perf_counter()
     _replay_capture(deciding, written, cores)
     return time.perf_counter() - began
@@ -167,7 +167,7 @@ def _by_line(deciding: Deciding, packets: Packets, counts: npt.NDArray[np.int64]
     return tuple(sums.tolist())
 
 
-def _runs(packets: int) -> Iterator[int]:
+def _split_runs(packets: int) -> Iterator[int]:
     for begin in range(0, packets, _RUN):
         yield min(_RUN, packets - begin)
 

@@ -56,15 +56,15 @@ def recursive(vectors: Vectors, rows: int, most_cells: int) -> Recursive:
     Raises TooLarge where one of them would have more cells than `most_cells`.
     """
     source, destination, source_port, port, protocol = (each.vectors for each in vectors.axes)
-    _check("first", source, destination, most_cells)
+    _check_cells("first", source, destination, most_cells)
     ports = _build_pair_table(source_port, port, rows)
     upper = _build_pair_table(ports.vectors, protocol, rows)
     pair = _build_pair_table(source, destination, rows)
-    _check("last", pair.vectors, upper.vectors, most_cells)
+    _check_cells("last", pair.vectors, upper.vectors, most_cells)
     return Recursive((pair.cells, ports.cells, upper.cells, _rows(pair.vectors, upper.vectors, rows)))
 
 
-def _check(which: str, left: U64, right: U64, most_cells: int) -> None:
+def _check_cells(which: str, left: U64, right: U64, most_cells: int) -> None:
     cells = len(left) * len(right)
     if cells > most_cells:
         raise TooLarge(f"the {which} table would have {cells:,} cells ({len(left):,} x {len(right):,} classes)")
@@ -76,7 +76,7 @@ def _build_pair_table(left: U64, right: U64, rows: int) -> Node:
     Sets of rows are identified by the sum of their rows' random weights.
     """
     weights = np.random.default_rng(1).integers(1, 1 << _WEIGHT_BITS, (2, rows)).astype(np.float64)
-    ones, others = _bits(left, rows), _bits(right, rows).T
+    ones, others = _unpack_bits(left, rows), _unpack_bits(right, rows).T
     sums = [(ones * weight) @ others for weight in weights]
     both = np.stack([each.ravel() for each in sums], axis=1).astype(np.uint64)
     whole = np.ascontiguousarray(both).view("V16").ravel()
@@ -85,7 +85,7 @@ def _build_pair_table(left: U64, right: U64, rows: int) -> Node:
     return Node(classes.astype(np.uint32).reshape(len(left), len(right)), left[at] & right[beside])
 
 
-def _bits(vectors: U64, rows: int) -> npt.NDArray[np.float64]:
+def _unpack_bits(vectors: U64, rows: int) -> npt.NDArray[np.float64]:
     packed = vectors.astype("<u8").view(np.uint8)
     return np.unpackbits(packed, axis=1, count=rows, bitorder="little").astype(np.float64)
 

@@ -160,7 +160,7 @@ def measure_list(
     """Record what each way costs a packet; their medians. Raises Drifted for a wrong row."""
     spent: dict[str, list[float]] = {}
     with ExitStack() as stack:
-        running = _ways(programs, stack, results, name, made)
+        running = _start_ways(programs, stack, results, name, made)
         for way, each in running.items():
             if way != _BARE:
                 check(each, made, way)
@@ -176,7 +176,7 @@ def measure_list(
     return {way: statistics.median(values) for way, values in extra.items()}
 
 
-def _ways(programs: Programs, stack: ExitStack, results: Results, name: str, made: Rows) -> dict[str, Way]:
+def _start_ways(programs: Programs, stack: ExitStack, results: Results, name: str, made: Rows) -> dict[str, Way]:
     running = {
         _BARE: stack.enter_context(ways.bare(programs, made.packets)),
         VECTORS: stack.enter_context(ways.vectors(programs, made.packets, made.rows)),

@@ -64,7 +64,7 @@ class Way:
     def __init__(self, loaded: libbpf.Loaded, packets: Sequence[Masked]) -> None:
         self._loaded = loaded
         data = b"".join(_PACKET.pack(*packet) for packet in packets)
-        libbpf.put_all(loaded.maps["packets"], _places(len(packets)), data, len(packets))
+        libbpf.put_all(loaded.maps["packets"], _number_rows(len(packets)), data, len(packets))
 
     def row(self, place: int) -> int:
         """The row that is found for the packet of a place."""
@@ -92,7 +92,7 @@ def tuples(programs: Programs, packets: Sequence[Masked], space: TupleSpace) -> 
         raise Missing(f"{len(space.shapes)} shapes and {len(space.entries)} entries have no room")
     with _load_program(programs[_TUPLES]) as loaded:
         shapes = b"".join(_PACKET.pack(*mask) + struct.pack("<I", lowest) for mask, lowest in space.shapes)
-        libbpf.put_all(loaded.maps["shapes"], _places(len(space.shapes)), shapes, len(space.shapes))
+        libbpf.put_all(loaded.maps["shapes"], _number_rows(len(space.shapes)), shapes, len(space.shapes))
         keys = b"".join(_PACKET.pack(*masked) + struct.pack("<I", place) for place, masked in space.entries)
         rows = np.array(list(space.entries.values()), "<u4").tobytes()
         libbpf.put_all(loaded.maps["entries"], keys, rows, len(space.entries))
@@ -115,10 +115,10 @@ def combined_ways(
     cells = np.concatenate([table.ravel() for table in made.tables]).astype("<u4")
     with _load_program(programs[_CLASSES]) as loaded:
         _hold(loaded, rows)
-        libbpf.put_all(loaded.maps["cells"], _places(len(cells)), cells.tobytes(), len(cells))
+        libbpf.put_all(loaded.maps["cells"], _number_rows(len(cells)), cells.tobytes(), len(cells))
         first = np.cumsum([0, *(table.size for table in made.tables)])
         heads = b"".join(struct.pack("<II", at, table.shape[1]) for at, table in zip(first, made.tables, strict=False))
-        libbpf.put_all(loaded.maps["tables"], _places(len(made.tables)), heads, len(made.tables))
+        libbpf.put_all(loaded.maps["tables"], _number_rows(len(made.tables)), heads, len(made.tables))
         yield Way(loaded, packets)
 
 
@@ -147,5 +147,5 @@ def _hold(loaded: libbpf.Loaded, rows: Sequence[CacheRow]) -> None:
         libbpf.put(loaded.maps["head"], 0, head)
 
 
-def _places(count: int) -> bytes:
+def _number_rows(count: int) -> bytes:
     return np.arange(count, dtype="<u4").tobytes()

@@ -64,16 +64,16 @@ def stage(rules: int) -> Iterator[Stage]:
         url, console = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         service = stack.enter_context(_running(["serve", "--port", url.rpartition(":")[2]], Path(folder)))
         with Client(url, token) as client:
-            _until(client.is_ready, service)
-            _fill(client, rules)
+            _wait_until(client.is_ready, service)
+            _fill_domain(client, rules)
         arguments = ["console", "--url", url, "--port", console.rpartition(":")[2]]
         shown = stack.enter_context(_running(arguments, Path(folder)))
-        _until(lambda: _listens(int(console.rpartition(":")[2])), shown)
+        _wait_until(lambda: _is_listening(int(console.rpartition(":")[2])), shown)
         stack.enter_context(_counting(url, token))
         yield Stage(url, console, token, service.pid, shown.pid)
 
 
-def _fill(client: Client, rules: int) -> None:
+def _fill_domain(client: Client, rules: int) -> None:
     client.create_domain(DOMAIN)
     client.create_tenant(TENANT, domain=DOMAIN, prefixes=[Prefix.parse("0.0.0.0/0"), Prefix.parse("::/0")])
     client.add_host(DOMAIN, Host(HOST, 0xB1, "up0"))
@@ -106,7 +106,7 @@ def _counting(url: str, token: str) -> Iterator[None]:
     stop = threading.Event()
     with Client(url, enrolment.token) as enforcer:
         enforcer.new_epoch(DOMAIN, enrolment.enforcer)
-        reporter = threading.Thread(target=_report, args=(enforcer, enrolment.enforcer, stop), daemon=True)
+        reporter = threading.Thread(target=_report_counts, args=(enforcer, enrolment.enforcer, stop), daemon=True)
         reporter.start()
         try:
             yield
@@ -115,7 +115,7 @@ def _counting(url: str, token: str) -> Iterator[None]:
             reporter.join()
 
 
-def _report(enforcer: Client, number: int, stop: threading.Event) -> None:
+def _report_counts(enforcer: Client, number: int, stop: threading.Event) -> None:
     cookies = _cookies(enforcer)
     dice = np.random.default_rng(1)
     sequence = enforcer.claim_counts(DOMAIN, number, HOST).sequence
@@ -139,7 +139,7 @@ def _cookies(enforcer: Client) -> U64:
     return np.array(sorted(found), np.uint64)
 
 
-def _until(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+def _wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while not ready():
         if process.poll() is not None:
@@ -149,6 +149,6 @@ def _until(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.05)
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -154,7 +154,7 @@ def _content_s(page: Page, ground: Stage, rounds: int) -> dict[str, list[float]]
             for part, name in _PARTS.items():
                 page.wait_for_selector(f"[data-part={part}][aria-busy=false]")
                 taken[name].append(time.perf_counter() - started)
-            _discard(page, ground)
+            _discard_changes(page, ground)
     return taken
 
 
@@ -165,7 +165,7 @@ def _move_a_rule(page: Page, ground: Stage) -> None:
     page.get_by_text("1 change not committed").wait_for()
 
 
-def _discard(page: Page, ground: Stage) -> None:
+def _discard_changes(page: Page, ground: Stage) -> None:
     page.goto(ground.console + _PAGES["acl"])
     page.wait_for_selector(_COMPLETE)
     page.get_by_role("button", name="Discard").click()

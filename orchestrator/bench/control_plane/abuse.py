@@ -97,7 +97,7 @@ class _World:
         self._control = Control(self._store, Compiler(Metrics()), self._publisher, precompiler=self._precompiler)
         self._enforcement = Enforcement(self._store, Metrics(), told=self._control.note_report)
         self._control.start()
-        self._control.write(_fill)
+        self._control.write(_fill_domain)
         with self._store.write() as unit:
             token = unit.enforcers.invite(_DOMAIN, expires=unit.now + dt.timedelta(hours=1), author="bench")
             self._enforcer = unit.enforcers.enrol(token, name="controller", kind="openflow").enforcer.id
@@ -115,7 +115,7 @@ class _World:
         for turn in range(first, first + changes // 2):
             port = PortRange(1 + turn % 65_535, 1 + turn % 65_535)
             rule = make_rule(f"one{turn}", destination_ports=(port,))
-            for work in (_inserting(rule), _deleting(rule.id)):
+            for work in (_make_insertion(rule), _make_deletion(rule.id)):
                 started = time.perf_counter()
                 self._insist(work)
                 taken.append(1000 * (time.perf_counter() - started))
@@ -145,7 +145,7 @@ class _World:
             self._enforcement.report(_DOMAIN, self._enforcer, Report((point,), next(self._sequence)))
 
 
-def _fill(unit: Unit) -> None:
+def _fill_domain(unit: Unit) -> None:
     unit.domains.create(_DOMAIN)
     unit.domains.add_host(_DOMAIN, HostRecord(_HOST, 1, "up"))
     for number, (name, owned) in enumerate(((_ABUSER, "0.0.0.0/1"), (_OTHER, "200.0.0.0/8"))):
@@ -155,11 +155,11 @@ def _fill(unit: Unit) -> None:
         unit.domains.put_endpoint(_DOMAIN, Endpoint(name, TenantId(name), name, (2 << 40) + number + 1, (address,)))
 
 
-def _inserting(rule: Rule) -> Callable[[Unit], object]:
+def _make_insertion(rule: Rule) -> Callable[[Unit], object]:
     return lambda unit: unit.acls.insert_rule(_OTHER, rule, author="bench", position=0)
 
 
-def _deleting(name: RuleId) -> Callable[[Unit], object]:
+def _make_deletion(name: RuleId) -> Callable[[Unit], object]:
     return lambda unit: unit.acls.delete_rule(_OTHER, name, author="bench")
 
 

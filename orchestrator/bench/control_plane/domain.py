@@ -63,7 +63,7 @@ def measure(results: Results, progress: Callable[[str], None]) -> None:
 def cost(tenants: int, rules: int) -> Cost:
     """Make a policy, compile it from scratch, prove it from scratch."""
     with collector_paused():
-        policy = Policy(tuple(_tenant(number, rules) for number in range(1, tenants + 1)))
+        policy = Policy(tuple(_make_tenant(number, rules) for number in range(1, tenants + 1)))
         policy_mib = _peak_mib()
         started = time.perf_counter()
         program = compile_host(policy, domain="bench", generation=1)
@@ -73,7 +73,7 @@ def cost(tenants: int, rules: int) -> Cost:
     return Cost(compiled - started, proven - compiled, len(program.blocks), policy_mib, _peak_mib())
 
 
-def _tenant(number: int, rules: int) -> Tenant:
+def _make_tenant(number: int, rules: int) -> Tenant:
     acl = synthetic(rules, seed=number)
     numbers: dict[str, int] = {rule.id: number * rules + place for place, rule in enumerate(acl.rules)}
     return Tenant(TenantId(f"t{number}"), number, (EVERY_IPV4,), acl, RuleNumbers(numbers))

@@ -84,10 +84,10 @@ class _Bench:
             if turn == 0:  # warms both sides up, and gives the baseline its flows
                 flows = flows_as_text(self.lab, self.lab.spec.hosts[0].name, text)
                 self.results.notes.append(f"{name}: {flows} flows on every switch")
-                self._baseline(text)
+                self._time_baseline(text)
                 continue
             ours.append(seconds)
-            theirs.append(self._baseline(text))
+            theirs.append(self._time_baseline(text))
         target = _WHOLE_LIST if rules == self.sizes.rules else None
         record_ratio(self.results, name, ours, theirs, OFCTL, target)
 
@@ -158,7 +158,7 @@ class _Bench:
         time_write(self.client.put_acl, TENANT, Acl())
         clear(self.lab, BASELINE_BRIDGES)
 
-    def _baseline(self, text: Path) -> float:
+    def _time_baseline(self, text: Path) -> float:
         return sum(ofctl_add(self.lab, bridge, text) for bridge in BASELINE_BRIDGES)
 
 

@@ -94,11 +94,11 @@ def web_list() -> Acl:
 def measure(results: Results, sizes: Sizes, progress: Callable[[str], None]) -> None:
     """Measure both."""
     try:
-        _against_ovn(results, sizes, progress)
+        _compare_with_ovn(results, sizes, progress)
     except Missing as missing:
         results.absent["stateful_cps_vs_ovn"] = str(missing)
     try:
-        _against_stateless(results, sizes, progress)
+        _compare_with_stateless(results, sizes, progress)
     except Missing as missing:
         results.absent["stateful_pps_vs_stateless"] = str(missing)
 
@@ -114,12 +114,12 @@ class _Rates:
     cpu_us: list[float] = field(default_factory=list)
 
 
-def _against_ovn(results: Results, sizes: Sizes, progress: Callable[[str], None]) -> None:
+def _compare_with_ovn(results: Results, sizes: Sizes, progress: Callable[[str], None]) -> None:
     spec: PopSpec = parse(_SPEC)
     acl = web_list()
     with ExitStack() as stack:
         lab = stack.enter_context(ground(spec))
-        ports = [_logical_port(lab, name) for name in ("near", "far")]
+        ports = [_make_logical_port(lab, name) for name in ("near", "far")]
         baseline = stack.enter_context(ovn(lab, ReturnTraffic.TRACKED, ports))
         for near, far in (("near", "far"), ("far", "near")):
             _see_directly(lab, near, far)
@@ -129,8 +129,8 @@ def _against_ovn(results: Results, sizes: Sizes, progress: Callable[[str], None]
         with plane.client() as client:
             time_write(client.waiting(PATIENCE_S).put_acl, TENANT, acl)
         ways = {
-            _OURS: stack.enter_context(_web(lab, stack, "inside1", "inside2")),
-            _THEIRS: stack.enter_context(_web(lab, stack, "near", "far")),
+            _OURS: stack.enter_context(_make_web(lab, stack, "inside1", "inside2")),
+            _THEIRS: stack.enter_context(_make_web(lab, stack, "near", "far")),
         }
         bench = _Bench(lab, ways, compile_library(Path(stack.enter_context(TemporaryDirectory()))))
         bench.round(_WARM_UP)
@@ -147,19 +147,19 @@ def _against_ovn(results: Results, sizes: Sizes, progress: Callable[[str], None]
     )
 
 
-def _logical_port(lab: Lab, name: str) -> LogicalPort:
+def _make_logical_port(lab: Lab, name: str) -> LogicalPort:
     node = lab.spec.node(name)
-    return LogicalPort(node.port, f"{format_mac(node.mac)} {_address(lab, name)}")
+    return LogicalPort(node.port, f"{format_mac(node.mac)} {_find_address(lab, name)}")
 
 
-def _address(lab: Lab, name: str) -> str:
+def _find_address(lab: Lab, name: str) -> str:
     prefix, *_ = lab.spec.node(name).addresses
     return format_address(Family.IPV4, prefix.network)
 
 
 def _see_directly(lab: Lab, near: str, far: str) -> None:
     """Make one end of OVN's switch the other's gateway: there is no other."""
-    address, mac = _address(lab, far), format_mac(lab.spec.node(far).mac)
+    address, mac = _find_address(lab, far), format_mac(lab.spec.node(far).mac)
     for words in (
         ("neighbour", "replace", address, "lladdr", mac, "dev", INTERFACE, "nud", "permanent"),
         ("route", "replace", "default", "via", address, "dev", INTERFACE, "onlink"),
@@ -167,13 +167,13 @@ def _see_directly(lab: Lab, near: str, far: str) -> None:
         lab.inside(near, partial(run_program, ["ip", *words]))
 
 
-def _web(lab: Lab, stack: ExitStack, client: str, server: str) -> Web:
+def _make_web(lab: Lab, stack: ExitStack, client: str, server: str) -> Web:
     for node in (client, server):
         lab.inside(node, partial(namespaces.set_kernel, _MANY_PORTS))
     for block in (NAMED, UNNAMED):
         lab.inside(client, partial(run_program, ["ip", "route", "add", "local", str(block), "dev", "lo"]))
     folder = Path(stack.enter_context(TemporaryDirectory()))
-    return Web(lab, folder, Ends(client, server, _address(lab, server)))
+    return Web(lab, folder, Ends(client, server, _find_address(lab, server)))
 
 
 @dataclass(slots=True)
@@ -197,10 +197,10 @@ class _Bench:
             sources = {"ACLBENCH_SOURCES": str(block), "ACLBENCH_PASSED": str(self.passed)}
             for name in list(self.ways)[:: 1 if self.turns % 2 else -1]:
                 rates = self.found.setdefault((name, ending), _Rates())
-                self._run(self.ways[name], rates, count, sources)
+                self._run_downloads(self.ways[name], rates, count, sources)
         self.passed += count
 
-    def _run(self, web: Web, rates: _Rates, count: int, sources: Mapping[str, str]) -> None:
+    def _run_downloads(self, web: Web, rates: _Rates, count: int, sources: Mapping[str, str]) -> None:
         self.lab.ovs.forget()  # else one way's entries are asked for the other way's packets
         daemon = self.lab.state.process(self.lab.ovs.switch_process).pid
         before, started = processor_s(daemon), time.perf_counter()
@@ -245,7 +245,7 @@ def tracked_and_stateless() -> dict[str, Program]:
     }  # fmt: skip
 
 
-def _against_stateless(results: Results, sizes: Sizes, progress: Callable[[str], None]) -> None:
+def _compare_with_stateless(results: Results, sizes: Sizes, progress: Callable[[str], None]) -> None:
     programs = tracked_and_stateless()
     found: dict[str, list[float]] = {name: [] for name in programs}
     with site() as place, serve_line(place, "stateful") as line, vnf_acl(line, Ports.SYSTEM) as vnf:

@@ -74,14 +74,14 @@ def measure_findings(results: Results, *, rounds: int, progress: Progress) -> No
     it. ClassBench sets say no actions: every other rule denies, the hardest reading of them for conflicts;
     `findings_10k_s` is that of the slowest set.
     """
-    lists = dict(_lists())
+    lists = dict(_read_lists())
     slowest: list[float] = []
     changes: list[float] = []
     for name, acl in lists.items():
         progress(f"findings and differences of {name}")
-        seconds = [_cpu_seconds(check, acl) for _ in range(rounds)]
+        seconds = [_measure_cpu_seconds(check, acl) for _ in range(rounds)]
         slowest = max(slowest, seconds, key=sum)
-        changes += [_cpu_seconds(difference, acl, change_rules(acl, turn)) for turn in range(rounds)]
+        changes += [_measure_cpu_seconds(difference, acl, change_rules(acl, turn)) for turn in range(rounds)]
         results.figures[f"findings_{name}_s"] = Figure.of(seconds, "s", FINDINGS_10K)
         results.notes.append(_describe_findings(name, acl))
     if slowest:
@@ -92,7 +92,7 @@ def measure_findings(results: Results, *, rounds: int, progress: Progress) -> No
     progress("findings of 100,000 rules")
     many = synthetic(100_000)
     results.figures["findings_100k_s"] = Figure.of(
-        [_cpu_seconds(check, many) for _ in range(max(1, rounds // 3))], "s", FINDINGS_100K
+        [_measure_cpu_seconds(check, many) for _ in range(max(1, rounds // 3))], "s", FINDINGS_100K
     )
     results.notes.append(_describe_findings("100,000 synthetic rules", many))
 
@@ -106,7 +106,7 @@ def change_rules(acl: Acl, seed: int) -> Acl:
     return replace(acl, rules=tuple(rules))
 
 
-def _lists() -> Iterator[tuple[str, Acl]]:
+def _read_lists() -> Iterator[tuple[str, Acl]]:
     folder = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[4] / "shared" / "data")) / "classbench"
     for name in SETS:
         path = folder / f"{name}.rules.gz"
@@ -115,7 +115,7 @@ def _lists() -> Iterator[tuple[str, Acl]]:
             yield name, read(text, "classbench", name=name, options=Options(classbench_action=None)).acl
 
 
-def _cpu_seconds(work: Callable[..., object], *lists: Acl) -> float:
+def _measure_cpu_seconds(work: Callable[..., object], *lists: Acl) -> float:
     started = time.process_time()
     work(*lists)
     return time.process_time() - started

@@ -42,7 +42,9 @@ class Shape:
 
     def lists(self) -> tuple[Acl, Acl]:
         """Return the list and its opposite."""
-        made = {Kind.CROSSING: _crossing, Kind.PORT_PAIRS: _port_pairs, Kind.ADDRESS_PAIRS: _address_pairs}[self.kind]
+        made = {Kind.CROSSING: _crossing, Kind.PORT_PAIRS: _make_port_pairs, Kind.ADDRESS_PAIRS: _make_address_pairs}[
+            self.kind
+        ]
         return Acl(tuple(made(self, is_turned=False))), Acl(tuple(made(self, is_turned=True))[::-1])
 
     @property
@@ -105,14 +107,14 @@ def _crossing(shape: Shape, *, is_turned: bool) -> Iterator[Rule]:
             yield make_rule(f"r{number}{way.value}", is_permit=is_permit, direction=way, **{side: some})
 
 
-def _port_pairs(shape: Shape, *, is_turned: bool) -> Iterator[Rule]:
+def _make_port_pairs(shape: Shape, *, is_turned: bool) -> Iterator[Rule]:
     some = _ports(shape.ports)
     for at in range(shape.rules):
         side = Addresses((Prefix(Family.IPV4, _FIRST + 2 * at, 32),))
         yield make_rule(f"r{at}", is_permit=not is_turned, source=side, source_ports=some, destination_ports=some)
 
 
-def _address_pairs(shape: Shape, *, is_turned: bool) -> Iterator[Rule]:
+def _make_address_pairs(shape: Shape, *, is_turned: bool) -> Iterator[Rule]:
     sides = [
         Addresses(tuple(Prefix(Family.IPV4, _FIRST + 2 * each + at, 32) for each in range(shape.addresses)))
         for at in (0, 1)

@@ -60,7 +60,7 @@ def bypass(cloud: Cloud, tcam: Tcam, load: Load) -> list[Series]:
 
 def by_share(cloud: Cloud, tcam: Tcam) -> list[Series]:
     """Figure 9: rates of false matches against the heavy hitters' share."""
-    return _rates(
+    return _plot_rates(
         _SHARES,
         lambda share: (cloud, replace(tcam, heavy_share=share)),
         _SHARE,
@@ -75,7 +75,7 @@ def by_size(cloud: Cloud, tcam: Tcam) -> list[Series]:
     steps = (high - low) * _ROUND // 3
     sizes = [round(10 ** (low + (high - low) * step / steps)) for step in range(steps + 1)]
     counts = [float(size) for size in sizes if size >= cloud.tenants * cloud.blocks_a_tenant]
-    return _rates(
+    return _plot_rates(
         counts,
         lambda vms: (replace(cloud, vms=round(vms)), tcam),
         "VMs",
@@ -84,14 +84,14 @@ def by_size(cloud: Cloud, tcam: Tcam) -> list[Series]:
     )
 
 
-def _rates(
+def _plot_rates(
     x: Sequence[float], case: Callable[[float], tuple[Cloud, Tcam]], x_label: str, y_label: str, *, x_log: bool
 ) -> list[Series]:
     def papers(at: float) -> float:
-        return paper(*_with_chunks(case(at), PAPERS_CHUNK))[2]
+        return paper(*_add_chunk_size(case(at), PAPERS_CHUNK))[2]
 
     def union(size: int) -> Callable[[float], float]:
-        return lambda at: filters_of(*_with_chunks(case(at), size)).union_rate
+        return lambda at: filters_of(*_add_chunk_size(case(at), size)).union_rate
 
     ways = {
         "one line, the paper's formula, /18": papers,
@@ -101,7 +101,7 @@ def _rates(
     return [_positive(name, x, [way(at) for at in x], x_label, y_label, x_log=x_log) for name, way in ways.items()]
 
 
-def _with_chunks(case: tuple[Cloud, Tcam], size: int) -> tuple[Cloud, int, Tcam]:
+def _add_chunk_size(case: tuple[Cloud, Tcam], size: int) -> tuple[Cloud, int, Tcam]:
     return case[0], size, case[1]
 
 

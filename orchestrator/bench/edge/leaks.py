@@ -59,11 +59,11 @@ def measure(
         for mode in Misdirect:
             step(f"{name} lines, IPv{world.grid.family.value}, misdirected: {mode.value}")
             place.servers.load(world, mode)
-            found[name, mode] = _leak(world, mode, place, world.grid.routable[::every])
+            found[name, mode] = _measure_leak(world, mode, place, world.grid.routable[::every])
     return found
 
 
-def _leak(world: World, mode: Misdirect, place: Place, swept: U64) -> Leak:
+def _measure_leak(world: World, mode: Misdirect, place: Place, swept: U64) -> Leak:
     grid, before = world.grid, place.wan.count_arrived()
     machines = [permitted_frame(grid, Prefix.parse(machine(tenant)).network) for tenant in world.tenants]
     for shots in ([datagram(grid, address) for address in grid.addresses(swept)], machines):

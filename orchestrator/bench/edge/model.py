@@ -37,11 +37,11 @@ def measure_planner(results: Results) -> None:
         for name, size in (("papers_chunks", PAPERS_CHUNK), ("larger_chunks", LARGER_CHUNK)):
             found = plan(Cloud(vms=vms), size)
             exponent = len(str(vms)) - 1
-            results.figures[f"union_rate_1e{exponent}_{name}"] = _one(found.filters.union_rate)
-            results.figures[f"one_line_rate_1e{exponent}_{name}"] = _one(found.paper.one_line_rate)
+            results.figures[f"union_rate_1e{exponent}_{name}"] = _make_figure(found.filters.union_rate)
+            results.figures[f"one_line_rate_1e{exponent}_{name}"] = _make_figure(found.paper.one_line_rate)
     trillion = plan(Cloud(vms=10**12), LARGER_CHUNK).filters.union_rate
     results.figures["union_rate_1e12"] = Figure.of([trillion], "1", _UNION)
-    results.figures["planner_1e13_s"] = Figure.of([_cpu_s(_plan_anew)], "s", _PLANNER_S)
+    results.figures["planner_1e13_s"] = Figure.of([_measure_cpu_s(_plan_anew)], "s", _PLANNER_S)
     advice = suggest(Cloud(vms=10**13), Tcam(), _TARGET_RATE)
     results.notes.append(
         f"at 10^13 VMs {_TARGET_RATE:g} takes chunks of {advice.chunk_size:,} addresses, which leaves "
@@ -64,7 +64,7 @@ def built(results: Results, chunks: int) -> None:
     keys = np.unique(drawn(1, 0, chunks))
     servers = np.arange(len(keys), dtype=np.int64) // settings.per_line % _SERVERS
     shape = Shape(settings.width, tuple(range(1, settings.functions + 1)), settings.per_line)
-    seconds = _cpu_s(lambda: build(keys, servers, [shape], most_exceptions=len(keys)))
+    seconds = _measure_cpu_s(lambda: build(keys, servers, [shape], most_exceptions=len(keys)))
     results.figures[f"build_{chunks}_chunks_s"] = Figure.of([seconds], "s", _BUILD_S)
 
 
@@ -88,11 +88,11 @@ def measure_samples(results: Results, draws: int, step: Callable[[str], None]) -
         )
 
 
-def _one(value: float) -> Figure:
+def _make_figure(value: float) -> Figure:
     return Figure.of([value], "1")
 
 
-def _cpu_s(work: Callable[[], object]) -> float:
+def _measure_cpu_s(work: Callable[[], object]) -> float:
     began = time.process_time()
     work()
     return time.process_time() - began

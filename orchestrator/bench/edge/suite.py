@@ -139,7 +139,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
     Raises Missing where a tool is not installed, Drifted where a program is not held.
     """
     results = Results("edge", {"seeds": list(sizes.seeds), "draws": sizes.draws, "rounds": sizes.rounds})
-    steps = Steps(progress, _steps(sizes))
+    steps = Steps(progress, _count_steps(sizes))
     steps.next("the planner")
     model.measure_planner(results)
     model.measure_samples(results, sizes.draws, steps.next)
@@ -175,7 +175,7 @@ def _with_packets(results: Results, worlds: _Worlds, place: Place, sizes: Sizes,
     leaks.conclude(results, worlds.grid, leaks.measure(worlds.leaking, place, sizes.every, step))
 
 
-def _steps(sizes: Sizes) -> int:
+def _count_steps(sizes: Sizes) -> int:
     a_version = len(sizes.worlds) * len(sizes.seeds) + 2 + _WORLDS * len(Misdirect)
     return _MODELS + a_version * len(_GRIDS) + len(Ports) * sizes.rounds
 

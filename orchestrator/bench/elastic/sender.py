@@ -31,8 +31,8 @@ def send(address: str, port: int, size: int, flows: int, rates: list[float]) -> 
             sockets[flow].sendto(NUMBER.pack(flow, number) + padding, (address, port))
             total += 1
             sent[int(step * STEP_S)] += 1
-            _pace(began + (step + 1 - (due - total) / max(rate * STEP_S, 1.0)) * STEP_S)
-        _pace(began + (step + 1) * STEP_S)
+            _sleep_until(began + (step + 1 - (due - total) / max(rate * STEP_S, 1.0)) * STEP_S)
+        _sleep_until(began + (step + 1) * STEP_S)
     return sent
 
 
@@ -42,7 +42,7 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _pace(until: float) -> None:
+def _sleep_until(until: float) -> None:
     left = until - time.monotonic()
     if left > 0:
         time.sleep(left)

@@ -90,7 +90,7 @@ def conclude(results: Results, runs: Sequence[Seen]) -> None:
         figures["seconds_to_serving"] = Figure.of(waits, "s", _SOON)
     else:
         results.absent["seconds_to_serving"] = "the fleet never grew"
-    results.series += _lines(runs[-1])
+    results.series += _plot_lines(runs[-1])
     results.notes += [_where(number, run) for number, run in enumerate(runs, 1) if run.missed]
 
 
@@ -111,7 +111,7 @@ def when_sent(sent: Sequence[int], flows: int, missing: Iterable[Sequence[int]])
     return Counter(bisect_right(ends, number * flows + flow) for flow, number in missing)
 
 
-def _lines(run: Seen) -> list[Series]:
+def _plot_lines(run: Seen) -> list[Series]:
     seconds = tuple(map(float, range(len(run.offered))))
     rate = "datagrams a second (1/s)"
     carried = tuple(float(run.carried.get(second, 0)) for second in range(len(run.offered)))
@@ -229,7 +229,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
             found.append(_Run(lab, client, sizes).go())
     conclude(results, found)
     deciding.measure(results, rounds=_DECIDING_ROUNDS)
-    results.notes += _notes(sizes)
+    results.notes += _write_notes(sizes)
     return results
 
 
@@ -381,7 +381,7 @@ def _read_output(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def _notes(sizes: Sizes) -> list[str]:
+def _write_notes(sizes: Sizes) -> list[str]:
     most = max(each.load for each in sizes.phases)
     return [
         "the lab's own fleet: each VNF is a namespace with an agent and nftables, its links capped at "

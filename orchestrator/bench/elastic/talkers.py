@@ -55,13 +55,13 @@ def talk(address: str, port: int, connections: int, seconds: float) -> dict[str,
     while (now := time.monotonic()) < ends or any(each.waits and not each.cut for each in talkers):
         alive = {each.link: each for each in talkers if not each.cut}
         for each in alive.values():
-            _try(each, now, ends)
+            _try_to_say(each, now, ends)
         for link in select.select(list(alive), [], [], 0.05)[0]:
-            _hear(alive[link])
+            _try_to_hear(alive[link])
     return {"cut": sum(each.cut for each in talkers), "answers": sum(each.answers for each in talkers)}
 
 
-def _try(talker: _Talker, now: float, ends: float) -> None:
+def _try_to_say(talker: _Talker, now: float, ends: float) -> None:
     try:
         if now < ends or talker.waits:
             talker.say(now)
@@ -69,7 +69,7 @@ def _try(talker: _Talker, now: float, ends: float) -> None:
         talker.cut = True
 
 
-def _hear(talker: _Talker) -> None:
+def _try_to_hear(talker: _Talker) -> None:
     try:
         talker.hear()
     except OSError:

@@ -42,17 +42,17 @@ def _octets_at_rest() -> int:
 
     The memory of millions of pairs is given back some seconds after their namespace went, and then bit by bit.
     """
-    held, still = _octets(), 0
+    held, still = _read_memory_bytes(), 0
     for _ in range(_MOST_LOOKS):
         time.sleep(_LOOK_S)
-        before, held = held, _octets()
+        before, held = held, _read_memory_bytes()
         still = still + 1 if abs(held - before) < _STILL_OCTETS else 0
         if still == _STILL_LOOKS:
             break
     return held
 
 
-def _octets() -> int:
+def _read_memory_bytes() -> int:
     text = Path("/proc/meminfo").read_text(encoding="ascii")
     return sum(int(number) * 1024 for _, number in _COUNTED.findall(text))
 
@@ -87,7 +87,7 @@ def hash_set(router: Router, held: HashSet, count: int, sizes: Sizes) -> Growth:
 def interval_set(router: Router, count: int, sizes: Sizes) -> Growth:
     """Fill an interval set afresh with `count` ranges, which it then holds. Raises Missing, Refused."""
     script = intervals(count)
-    load_s = _seconds(lambda: router.run("nft", "-f", "-", text=script))
+    load_s = _time_call(lambda: router.run("nft", "-f", "-", text=script))
     typed_ms = _typed_ms(router, map(typed_interval, range(sizes.typed)))
     return Growth(count, load_s, None, None, None, typed_ms)
 
@@ -98,7 +98,7 @@ def _singles_us(held: HashSet, count: int, singles: int) -> float:
     So many are added one after the other, and removed again.
     """
     new = pairs(singles, count)
-    taken = [_seconds(partial(held.add_one, key.tobytes())) for key in new]
+    taken = [_time_call(partial(held.add_one, key.tobytes())) for key in new]
     held.remove(new)
     return statistics.median(taken) * 1e6
 
@@ -106,17 +106,17 @@ def _singles_us(held: HashSet, count: int, singles: int) -> float:
 def _batch_us(held: HashSet, count: int, batch: int) -> float:
     """Microseconds a pair of a batch, in one transaction; taken away again."""
     new = pairs(batch, count)
-    seconds = _seconds(lambda: held.add(new))
+    seconds = _time_call(lambda: held.add(new))
     held.remove(new)
     return seconds / batch * 1e6
 
 
 def _typed_ms(router: Router, commands: Iterable[tuple[str, ...]]) -> float:
     """Milliseconds that `nft` takes to add one element, from its start to its end."""
-    return statistics.median(_seconds(partial(router.run, *typed)) for typed in commands) * 1000
+    return statistics.median(_time_call(partial(router.run, *typed)) for typed in commands) * 1000
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def _time_call(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

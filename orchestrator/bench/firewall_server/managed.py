@@ -63,7 +63,7 @@ class Managed:
             "ACLFLOW_LISTEN_PORT": str(_PORT),
             "ACLFLOW_PLAIN_HTTP": "yes",  # the addresses are of this machine alone
         }
-        self._spawn("service", ["serve"], {**own, **settings})
+        self._spawn_program("service", ["serve"], {**own, **settings})
         until = time.monotonic() + _PATIENCE_S
         with self.client() as client:
             while not client.is_ready():
@@ -79,7 +79,7 @@ class Managed:
             "ACLFLOW_TOKEN": invitation,
         }
         words = ["agent", "--driver", "firewall-server", "--name", server, *options]
-        self._spawn(server, words, own, namespace=self.place.namespace(server))
+        self._spawn_program(server, words, own, namespace=self.place.namespace(server))
 
     def kill(self, name: str) -> None:
         """End the service or a server's agent as a crash would."""
@@ -104,7 +104,7 @@ class Managed:
         if not state.done:
             raise Unreachable(f"generation {generation} is not enforced by {[each.host for each in state.laggards]}")
 
-    def _spawn(
+    def _spawn_program(
         self, name: str, words: Sequence[str], settings: Mapping[str, str], *, namespace: str | None = None
     ) -> None:
         self.running[name] = processes.spawn(
@@ -133,7 +133,7 @@ def run_servers(
     try:
         made.start_service(settings or {})
         for name in names[1:]:
-            _route(place.namespace(name), links[names[0]].controller, links[name].controller)
+            _add_route(place.namespace(name), links[names[0]].controller, links[name].controller)
         with made.client() as client:
             made.await_enforced(client, _onboard(made, client, tenants))
         yield made
@@ -163,18 +163,18 @@ def _namespace(place: Layout, server: str, number: int) -> Management:
     """Create a server's namespace and interface; return its link to the service."""
     name = place.namespace(server)
     namespaces.create(name)
-    namespaces.inside(name, _meeting)
+    namespaces.inside(name, _add_rehome_link)
     return network.create_management(name, place.firewall_link(number))
 
 
-def _meeting() -> None:
+def _add_rehome_link() -> None:
     with IPRoute() as inner:
         inner.link("add", ifname=REHOME, kind="veth", peer={"ifname": _NOWHERE})
         for each in (REHOME, _NOWHERE, "lo"):
             inner.link("set", index=inner.link_lookup(ifname=each)[0], state="up")
 
 
-def _route(namespace: str, service: str, gateway: str) -> None:
+def _add_route(namespace: str, service: str, gateway: str) -> None:
     def add() -> None:
         with IPRoute() as inner:
             inner.route("add", dst=f"{service}/32", gateway=gateway)

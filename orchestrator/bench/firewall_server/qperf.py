@@ -46,9 +46,9 @@ def bandwidth(line: Line, address: str, seconds: int, beside: Iterable[Process] 
 
     Raises Missing, Refused.
     """
-    taking_part = [process.pid for process in (*beside, *_servers(line))] + _kernel_threads()
+    taking_part = [process.pid for process in (*beside, *_servers(line))] + _list_kernel_threads()
     before, machine = _seconds(taking_part) + _childrens(), _machine()
-    rate = _run(line, address, seconds, "tcp_bw")
+    rate = _run_test(line, address, seconds, "tcp_bw")
     spent, (busy, total) = _seconds(taking_part) + _childrens() - before, _machine()
     transferred = rate * seconds
     return Bandwidth(rate, spent * 1e9 / transferred, (busy - machine[0]) / (total - machine[1]))
@@ -56,7 +56,7 @@ def bandwidth(line: Line, address: str, seconds: int, beside: Iterable[Process] 
 
 def latency_us(line: Line, address: str, seconds: int) -> float:
     """Microseconds one way, half of a round trip, as qperf has it. Raises Missing, Refused."""
-    return _run(line, address, seconds, "tcp_lat") / 1000
+    return _run_test(line, address, seconds, "tcp_lat") / 1000
 
 
 def read(text: str, test: str) -> float:
@@ -70,7 +70,7 @@ def read(text: str, test: str) -> float:
     return float(match[1])
 
 
-def _run(line: Line, address: str, seconds: int, test: str) -> float:
+def _run_test(line: Line, address: str, seconds: int, test: str) -> float:
     options = ("--time", str(seconds), "--unify_units", "--precision", "6")
     text = line.run(CLIENT, "qperf", address, *options, test)
     _until_childless(_servers(line))
@@ -83,10 +83,10 @@ def _servers(line: Line) -> list[Process]:
     Each has a session of its own; only this line's carries traffic now.
     """
     found = [process for process in marked_processes(line.layout.run_dir) if process.name == "qperf"]
-    return [process for process in found if _session(process.pid) == process.pid]
+    return [process for process in found if _find_session(process.pid) == process.pid]
 
 
-def _session(pid: int) -> int:
+def _find_session(pid: int) -> int:
     try:
         return os.getsid(pid)
     except ProcessLookupError:
@@ -102,7 +102,7 @@ def _until_childless(servers: Iterable[Process]) -> None:
         time.sleep(_POLL_S)
 
 
-def _kernel_threads() -> list[int]:
+def _list_kernel_threads() -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

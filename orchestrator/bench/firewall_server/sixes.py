@@ -68,7 +68,7 @@ def measure(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Sixes:
         for count in sizes.sixes:
             step(f"hash set of {count:,} pairs of IPv6")
             routers[count] = stack.enter_context(Router(f"{place.prefix}six{count}-"))
-            _load(found, routers[count], count, sizes.singles)
+            _load_pairs(found, routers[count], count, sizes.singles)
             _check(routers[count], count)
         sent = packets(pairs(_FEW)) * (_EACH_ROUND // _FEW)
         for turn in range(sizes.lookups + 1):
@@ -96,7 +96,7 @@ def record(results: Results, found: Sixes, sizes: Sizes) -> None:
     results.figures[f"ipv6_lookup_cpu_{most}_vs_{least}"] = Figure.of(same, "ratio")
 
 
-def _load(found: Sixes, router: Router, count: int, singles: int) -> None:
+def _load_pairs(found: Sixes, router: Router, count: int, singles: int) -> None:
     router.run("nft", "-f", "-", text=MARKED_ONLY.replace("table ip ", "table ip6 "))
     table = PairTable()
     router.inside(ROUTER, table.create)

@@ -57,15 +57,15 @@ def measure(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Streams
     """All rounds. Raises Missing, Refused, Unreachable, Drifted."""
     found = Streams()
     with ExitStack() as stack:
-        ways = {ROUTING: _Way(stack.enter_context(_line(place, "routing")), SERVER_ADDRESS)}
+        ways = {ROUTING: _Way(stack.enter_context(_serve_qperf_line(place, "routing")), SERVER_ADDRESS)}
         for count in sizes.counts:
             step(f"{hash_set(count)} on a line")
-            line = stack.enter_context(_line(place, f"hash{count}"))
+            line = stack.enter_context(_serve_qperf_line(place, f"hash{count}"))
             _permit(line, count)
             ways[hash_set(count)] = _Way(line, SERVER_ADDRESS)
         step(TUNNEL)
         try:
-            line = stack.enter_context(_line(place, "ipsec"))
+            line = stack.enter_context(_serve_qperf_line(place, "ipsec"))
             ways[TUNNEL] = _Way(line, SERVER_INSIDE, stack.enter_context(tunnel(line)))
         except (Missing, Unreachable) as error:
             found.absent = str(error)
@@ -85,7 +85,7 @@ def steps(sizes: Sizes) -> int:
 
 
 @contextmanager
-def _line(place: Layout, name: str) -> Iterator[Line]:
+def _serve_qperf_line(place: Layout, name: str) -> Iterator[Line]:
     with serve_line(place, name) as line:
         qperf.start(line)
         yield line

@@ -30,7 +30,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
     """
     settings = {"counts": list(sizes.counts), "rounds": sizes.rounds, "lookups": sizes.lookups, "loads": sizes.loads}
     results = Results("firewall-server", settings)
-    steps = Steps(progress, _steps(sizes))
+    steps = Steps(progress, _count_steps(sizes))
     with site(layout) as place:
         _sets(results, sizes, steps, place)
         sixes.record(results, sixes.measure(place, sizes, steps.next), sizes)
@@ -41,7 +41,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
     return results
 
 
-def _steps(sizes: Sizes) -> int:
+def _count_steps(sizes: Sizes) -> int:
     sets = sizes.loads * len(sizes.counts) + len(sizes.intervals) + sizes.lookups + 1
     return sets + sixes.steps(sizes) + streams.steps(sizes) + general.steps(sizes.rounds) + updates.STEPS
 

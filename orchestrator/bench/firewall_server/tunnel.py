@@ -75,7 +75,7 @@ def tunnel(line: Line) -> Iterator[tuple[Process, ...]]:
     running: list[Process] = []
     try:
         for role, other in ((CLIENT, SERVER), (SERVER, CLIENT)):
-            folder = _folder(line, role)
+            folder = _make_folder(line, role)
             connection = _CONNECTION.format(
                 here=outside[role], there=outside[other], inside=inside[role], beyond=inside[other]
             )
@@ -84,13 +84,13 @@ def tunnel(line: Line) -> Iterator[tuple[Process, ...]]:
             running.append(_charon(line, role, folder))
         for role in (SERVER, CLIENT):
             _until_loaded(line, role)
-        _swanctl(line, CLIENT, "--initiate", "--child", "net", "--timeout", str(int(_PATIENCE_S)))
+        _run_swanctl(line, CLIENT, "--initiate", "--child", "net", "--timeout", str(int(_PATIENCE_S)))
         yield tuple(running)
     finally:
         processes.stop(running)
 
 
-def _folder(line: Line, role: str) -> Path:
+def _make_folder(line: Line, role: str) -> Path:
     folder = line.layout.run_dir / f"{line.name}-{role}-run"
     folder.mkdir()
     (folder / "strongswan.conf").write_text(_SETTINGS)
@@ -120,7 +120,7 @@ def _until_loaded(line: Line, role: str) -> None:
     configuration = line.layout.run_dir / f"{line.name}-{role}-run" / "swanctl.conf"
     while True:
         try:
-            _swanctl(line, role, "--load-all", "--file", str(configuration))
+            _run_swanctl(line, role, "--load-all", "--file", str(configuration))
         except Refused as error:
             if time.monotonic() > until:
                 raise Unreachable(f"the {role}'s IPsec gateway does not answer: {error}") from None
@@ -129,7 +129,7 @@ def _until_loaded(line: Line, role: str) -> None:
             return
 
 
-def _swanctl(line: Line, role: str, *command: str) -> None:
+def _run_swanctl(line: Line, role: str, *command: str) -> None:
     folder = line.layout.run_dir / f"{line.name}-{role}-run"
     settings = {"STRONGSWAN_CONF": str(folder / "strongswan.conf")}
     line.run(role, "swanctl", *command, "--uri", f"unix://{folder}/charon.vici", settings=settings)

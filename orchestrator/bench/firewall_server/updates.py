@@ -100,7 +100,7 @@ def burst(servers: Managed, tenants: int, updates: int, found: Updates) -> None:
                 for number in range(updates):
                     began = time.perf_counter()
                     written = waiting.insert_rule(name(tenant), pair(tenant, number), position=0)
-                    _must_be_enforced(written)
+                    _check_enforced(written)
                     found.burst_ms.append(1000 * (time.perf_counter() - began))
                     found.generations.add(written.generation)
         except Exception as error:  # noqa: BLE001 -- told below, on the thread that asked
@@ -163,14 +163,14 @@ def _singles(servers: Managed, sizes: Sizes, found: Updates) -> None:
             began = time.perf_counter()
             written = waiting.insert_rule(name(0), pair(0, number), position=number)
             found.one_ms.append(1000 * (time.perf_counter() - began))
-            _must_be_enforced(written)
+            _check_enforced(written)
             for stage, seconds in written.stages.items():
                 found.stages.setdefault(stage, []).append(1000 * seconds)
         check(servers, {*held, *(pair(0, number) for number in range(sizes.changes))})
         waiting.put_acl(name(0), Acl())
 
 
-def _must_be_enforced(written: Written) -> None:
+def _check_enforced(written: Written) -> None:
     if not written.enforced:
         raise Unreachable(f"generation {written.generation} was not enforced in {_PATIENCE_S} s")
 

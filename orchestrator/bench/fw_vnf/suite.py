@@ -36,7 +36,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
         {"rounds": sizes.rounds, "rules": list(sizes.rules), "octets": list(sizes.lengths), "rates": list(sizes.rates),
          "vnfs": list(sizes.vnfs), "cap_mbps": sizes.cap, "offered": list(sizes.offered), "seconds": sizes.seconds},
     )  # fmt: skip
-    values, steps = Values(), Steps(progress, _steps(sizes))
+    values, steps = Values(), Steps(progress, _count_steps(sizes))
     with site(layout) as place:
         with alone.alone(place) as line:
             for turn in range(sizes.rounds):
@@ -67,15 +67,15 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
                     full = ground.measure_carried(count, round(count * sizes.cap * _OVER), sizes.seconds)
                     values.full.setdefault(count, []).append(full)
     conclude(results, values, sizes)
-    results.notes += _notes(sizes)
+    results.notes += _write_notes(sizes)
     return results
 
 
-def _steps(sizes: Sizes) -> int:
+def _count_steps(sizes: Sizes) -> int:
     return sizes.rounds * (len(sizes.rules) + len(sizes.lists) + len(sizes.vnfs))
 
 
-def _notes(sizes: Sizes) -> list[str]:
+def _write_notes(sizes: Sizes) -> list[str]:
     return [
         "one VNF: iptables (legacy backend), stateless, one line a rule, only the last of them permits; iperf3 sends "
         "UDP datagrams, what arrives is counted at the receiver's interface; rates are of datagrams without headers",

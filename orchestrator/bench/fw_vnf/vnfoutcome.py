@@ -38,15 +38,15 @@ def conclude(results: Results, values: Values, sizes: Sizes) -> None:
     results.series += _by_size(values, sizes, "reception rate of one VNF (Mb/s)", lambda rates: rates.arrived)
     results.series += _by_rate(values, sizes)
     results.series += _together(values, sizes)
-    _alone(results, values, sizes)
-    _spread(results, values, sizes)
+    _record_one_vnf(results, values, sizes)
+    _record_spread(results, values, sizes)
     _capacity(results, values)
 
 
 def _by_size(values: Values, sizes: Sizes, label: str, of: Callable[[Rates], float]) -> list[Series]:
     """The paper's figures 1 and 2."""
     return [
-        _line(f"{rules} rules", sizes.lengths, [[of(each) for each in values.by_size[rules, length]]
+        _make_series(f"{rules} rules", sizes.lengths, [[of(each) for each in values.by_size[rules, length]]
               for length in sizes.lengths], "octets of a datagram", label)
         for rules in sizes.rules
     ]  # fmt: skip
@@ -55,7 +55,7 @@ def _by_size(values: Values, sizes: Sizes, label: str, of: Callable[[Rates], flo
 def _by_rate(values: Values, sizes: Sizes) -> list[Series]:
     """The paper's figure 3."""
     return [
-        _line(f"{rules} rules", sizes.rates, [[each.arrived for each in values.by_rate[rules, rate]]
+        _make_series(f"{rules} rules", sizes.rates, [[each.arrived for each in values.by_rate[rules, rate]]
               for rate in sizes.rates], "offered (Mb/s)", f"reception rate of one VNF at {PAPER_OCTETS} octets (Mb/s)")
         for rules in sizes.rules
     ]  # fmt: skip
@@ -65,13 +65,13 @@ def _together(values: Values, sizes: Sizes) -> list[Series]:
     """The paper's figure 4, for several numbers of VNFs."""
     label = f"reception rate of VNFs of {sizes.cap} Mb/s each (Mb/s)"
     return [
-        _line(f"{count} VNFs", sizes.offered, [values.together[count, rate] for rate in sizes.offered],
+        _make_series(f"{count} VNFs", sizes.offered, [values.together[count, rate] for rate in sizes.offered],
               "offered (Mb/s)", label)
         for count in sizes.vnfs
     ]  # fmt: skip
 
 
-def _line(name: str, x: Sequence[int], values: Sequence[Sequence[float]], x_label: str, y_label: str) -> Series:
+def _make_series(name: str, x: Sequence[int], values: Sequence[Sequence[float]], x_label: str, y_label: str) -> Series:
     figures = [Figure.of(each, "") for each in values]
     return Series(
         name, tuple(map(float, x)), tuple(each.median for each in figures), x_label, y_label,
@@ -79,8 +79,8 @@ def _line(name: str, x: Sequence[int], values: Sequence[Sequence[float]], x_labe
     )  # fmt: skip
 
 
-def _alone(results: Results, values: Values, sizes: Sizes) -> None:
-    most, length = max(sizes.rules), _near(sizes.lengths, PAPER_OCTETS)
+def _record_one_vnf(results: Results, values: Values, sizes: Sizes) -> None:
+    most, length = max(sizes.rules), _find_nearest(sizes.lengths, PAPER_OCTETS)
     with_rules = [each.arrived for each in values.by_size[most, length]]
     without = [each.arrived for each in values.by_size[0, length]]
     results.figures[f"one_vnf_mbps_{most}_rules"] = Figure.of(with_rules, "Mb/s")
@@ -91,7 +91,7 @@ def _alone(results: Results, values: Values, sizes: Sizes) -> None:
     results.figures[f"reception_nftables_{most}_rules_vs_none"] = Figure.of(ratios(looked_up, without), "ratio")
 
 
-def _spread(results: Results, values: Values, sizes: Sizes) -> None:
+def _record_spread(results: Results, values: Values, sizes: Sizes) -> None:
     words = {2: "two", 3: "three", _FIVE: "five"}
     for count in sizes.vnfs:
         if count in words:
@@ -114,18 +114,18 @@ def _capacity(results: Results, values: Values) -> None:
         ]
         kept[plane.value] = [asdict(each) for each in measured]
         model = fit(measured, version=1)
-        for name, value in _model(prefix, model).items():
+        for name, value in _model_figures(prefix, model).items():
             results.figures[name] = Figure(value, value, value, 1, "ratio" if name.endswith("error") else "ns")
         if model.error is None:
             results.absent[f"{prefix}_prediction_error"] = "fewer than four measurements"
     results.settings = {**results.settings, "capacity": kept}
 
 
-def _model(prefix: str, model: CapacityModel) -> Mapping[str, float]:
+def _model_figures(prefix: str, model: CapacityModel) -> Mapping[str, float]:
     times = {"base": model.base_s, "per_rule": model.per_rule_s, "per_octet": model.per_octet_s}
     found = {f"{prefix}_{name}_ns": seconds * _NANO for name, seconds in times.items()}
     return found if model.error is None else {**found, f"{prefix}_prediction_error": model.error}
 
 
-def _near(options: Sequence[int], wanted: int) -> int:
+def _find_nearest(options: Sequence[int], wanted: int) -> int:
     return min(options, key=lambda option: abs(option - wanted))

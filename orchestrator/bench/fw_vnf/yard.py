@@ -67,7 +67,7 @@ class Yard:
     def spread(self, how_many: int) -> None:
         """Have so many firewalls carry everything. Raises Drifted where the switch holds something else."""
         self._generation += 1
-        members = tuple(_member(number) for number in range(how_many))
+        members = tuple(_make_member(number) for number in range(how_many))
         wanted = Spread(members, assign(NOBODY, {each.name: 1.0 for each in members}))
         program = spread_program(wanted, domain="bench", generation=self._generation)
         change = gap.correction(self._device.observe(), program, self._device.resolve)
@@ -89,7 +89,7 @@ class Yard:
         Raises Unreachable if none does.
         """
         each = offered * MEGABIT // generators // STREAMS
-        running = [self._generator(number, each, seconds) for number in range(generators)]
+        running = [self._start_generator(number, each, seconds) for number in range(generators)]
         try:
             time.sleep(_WARM_S)
             before, began = self._count_received(), time.monotonic()
@@ -101,7 +101,7 @@ class Yard:
             raise Unreachable(f"none of iperf3's datagrams reached the receivers: {'; '.join(told)[:400]}")
         return arrived * PAPER_OCTETS * 8 / took / MEGABIT
 
-    def _generator(self, number: int, bits_per_s: int, seconds: int) -> subprocess.Popen[str]:
+    def _start_generator(self, number: int, bits_per_s: int, seconds: int) -> subprocess.Popen[str]:
         command = [
             *("iperf3", "--client", SERVER_ADDRESS, "--port", str(THROUGHPUT + number)),
             *("--udp", "--length", str(PAPER_OCTETS), "--bitrate", str(bits_per_s), "--parallel", str(STREAMS)),
@@ -144,26 +144,26 @@ def yard(layout: Layout, most: int) -> Iterator[Yard]:
         ):
             namespaces.inside(switches, partial(_join, layout.namespace(role), port))
             namespaces.inside(layout.namespace(role), partial(_end, address))
-        firewalls = [_firewall(layout, number) for number in range(most)]
+        firewalls = [_make_firewall(layout, number) for number in range(most)]
         for firewall in firewalls:
             stack.callback(firewall.remove)
             firewall.create(switches, str(OWNED))
-        switch = stack.enter_context(_switch(layout, [port for each in firewalls for port in each.ports]))
+        switch = stack.enter_context(_run_switch(layout, [port for each in firewalls for port in each.ports]))
         device = stack.enter_context(_driven(layout, switch))
         stack.enter_context(_listening(layout, most))
         yield Yard(layout, firewalls, device)
 
 
-def _member(number: int) -> Member:
-    (left, left_mac), (right, right_mac) = _sides(number)
+def _make_member(number: int) -> Member:
+    (left, left_mac), (right, right_mac) = _name_sides(number)
     return Member(f"f{number}", number, Side(left, left_mac), Side(right, right_mac))
 
 
-def _firewall(layout: Layout, number: int) -> Forwarder:
-    return Forwarder(layout.namespace(f"f{number}"), *_sides(number))
+def _make_firewall(layout: Layout, number: int) -> Forwarder:
+    return Forwarder(layout.namespace(f"f{number}"), *_name_sides(number))
 
 
-def _sides(number: int) -> tuple[tuple[str, int], tuple[str, int]]:
+def _name_sides(number: int) -> tuple[tuple[str, int], tuple[str, int]]:
     first = _MACS + 2 * number
     return (f"f{number}l", first), (f"f{number}r", first + 1)
 
@@ -191,7 +191,7 @@ def _end(address: str) -> None:
 
 
 @contextmanager
-def _switch(layout: Layout, ports: Sequence[str]) -> Iterator[OpenVSwitch]:
+def _run_switch(layout: Layout, ports: Sequence[str]) -> Iterator[OpenVSwitch]:
     folder, logs = layout.run_dir / "yard-ovs", layout.logs / "yard-ovs"
     logs.mkdir()
     switch = OpenVSwitch(folder, layout.namespace(SWITCHES), mark=layout.run_dir, logs=logs)
@@ -223,7 +223,7 @@ def _driven(layout: Layout, switch: OpenVSwitch) -> Iterator[Switch]:
         switch.vsctl("set-controller", _BRIDGE, f"tcp:{_CONTROLLER}:{inside.port}")
         return inside
 
-    namespaces.inside(layout.namespace(SWITCHES), _loopback)
+    namespaces.inside(layout.namespace(SWITCHES), _set_loopback_up)
     with wait_connected(launcher, {_DATAPATH}) as channels:
         device = Switch(channels[_DATAPATH], uplink=INSIDE_PORT, tier=Tier.SPREAD)
         if not device.claim(1):
@@ -231,7 +231,7 @@ def _driven(layout: Layout, switch: OpenVSwitch) -> Iterator[Switch]:
         yield device
 
 
-def _loopback() -> None:
+def _set_loopback_up() -> None:
     with IPRoute() as routes:
         routes.link("set", index=routes.link_lookup(ifname="lo")[0], state="up")
 

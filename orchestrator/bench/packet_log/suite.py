@@ -87,26 +87,26 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
     """
     asked = {"rounds": sizes.rounds, "seconds": sizes.seconds, "rules": sizes.rules, "flood_packets_s": sizes.per_s}
     results = Results("packet-log", {**asked, "sources": sizes.sources})
-    programs = {case: _program(sizes, log=case is Beside.LOGGED) for case in Beside}
+    programs = {case: _compile_list(sizes, log=case is Beside.LOGGED) for case in Beside}
     found = {case: _Values() for case in Beside}
     steps = Steps(progress, sizes.rounds * len(Beside))
     with site(layout) as place, serve_line(place, "vnf") as line, vnf_acl(line, Ports.SYSTEM) as vnf:
         for turn in range(sizes.rounds):
-            for case in _order(turn):
+            for case in _order_cases(turn):
                 steps.next(f"round {turn + 1} of {sizes.rounds}: {case.value}")
-                _load(line, vnf, programs[case])
-                _measure(found[case], line, vnf, sizes, flood=case is not Beside.NOTHING)
+                _load_program(line, vnf, programs[case])
+                _measure_line(found[case], line, vnf, sizes, flood=case is not Beside.NOTHING)
     _conclude(results, found)
     results.notes += _NOTES
     return results
 
 
-def _order(turn: int) -> Sequence[Beside]:
+def _order_cases(turn: int) -> Sequence[Beside]:
     cases = list(Beside)
     return cases[turn % len(cases) :] + cases[: turn % len(cases)]
 
 
-def _program(sizes: Sizes, *, log: bool) -> Program:
+def _compile_list(sizes: Sizes, *, log: bool) -> Program:
     denied = Rule(
         RuleId("flooded"), Action.DENY, protocol=UDP, destination=Addresses((SERVER,)),
         destination_ports=(PortRange(UNSERVED, UNSERVED),), log=log,
@@ -115,13 +115,13 @@ def _program(sizes: Sizes, *, log: bool) -> Program:
     return compile_host(wanted, domain="bench", generation=1 + log)
 
 
-def _load(line: Line, vnf: VnfAcl, program: Program) -> None:
+def _load_program(line: Line, vnf: VnfAcl, program: Program) -> None:
     vnf.load(program)
     if netcat.reached_sources(line, [(Clients.ONE.address, UNSERVED)]) != [False]:
         raise Drifted("what is to be denied gets through")
 
 
-def _measure(values: _Values, line: Line, vnf: VnfAcl, sizes: Sizes, *, flood: bool) -> None:
+def _measure_line(values: _Values, line: Line, vnf: VnfAcl, sizes: Sizes, *, flood: bool) -> None:
     sources = Clients.OUTSIDE.addresses(sizes.sources)
     lasting = sizes.seconds + _LEAD_S
     before = vnf.work()

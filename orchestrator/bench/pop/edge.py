@@ -116,7 +116,7 @@ def edge_switch(links: Links, ports: Ports = Ports.SYSTEM, *, name: str = "ovs")
     running = [switch.start_database()]
     try:
         running.append(switch.start_switch())
-        _build(switch, links, ports)
+        _build_bridge(switch, links, ports)
         with wait_connected(lambda observer: _launcher(links, switch, observer), {_DATAPATH}) as channels:
             device = Switch(channels[_DATAPATH], uplink=UPLINK, tier=Tier.EDGE, timeout_s=_PATIENCE_S)
             if not device.claim(1):
@@ -133,7 +133,7 @@ def _launcher(links: Links, switch: OpenVSwitch, observer: SwitchObserver) -> La
     return launcher
 
 
-def _build(switch: OpenVSwitch, links: Links, ports: Ports) -> None:
+def _build_bridge(switch: OpenVSwitch, links: Links, ports: Ports) -> None:
     if ports is Ports.AF_XDP:
         switch.vsctl("set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={_POLLING_CORES}")
     switch.vsctl(

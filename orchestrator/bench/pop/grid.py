@@ -63,7 +63,7 @@ class Grid:
         return [key * self.hosts + part for key, part in zip(keys.tolist(), parts, strict=True)]
 
 
-def _grid(space: str, length: int, client: str, stranger: str) -> Grid:
+def _make_grid(space: str, length: int, client: str, stranger: str) -> Grid:
     space_, client_, stranger_ = map(Prefix.parse, (space, client, stranger))
     chunking = Chunking(space_.family, length)
     return Grid(chunking, chunking.key(space_.network), client_, stranger_.network)
@@ -74,5 +74,5 @@ def figure_prefix(grid: Grid) -> str:
     return "" if grid.family is Family.IPV4 else f"ipv{grid.family.value}_"
 
 
-IPV4 = _grid("0.0.0.0/0", 16, "10.0.0.170", "10.0.0.9")
-IPV6 = _grid("2001:db8::/32", 48, "fd00::170", "fd00::9")
+IPV4 = _make_grid("0.0.0.0/0", 16, "10.0.0.170", "10.0.0.9")
+IPV6 = _make_grid("2001:db8::/32", 48, "fd00::170", "fd00::9")

@@ -82,14 +82,14 @@ class Links:
             for number in self.numbers:
                 self.inside(server(number), partial(_configure_server, number))
         except BaseException:
-            self._remove()
+            self._remove_namespaces()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._remove()
+        self._remove_namespaces()
 
     def namespace(self, role: str) -> str:
         return self._names[role]
@@ -121,7 +121,7 @@ class Links:
         """How the edge reaches its servers."""
         return tuple(Way(number, f"s{number}", _SERVICE_MAC + number) for number in self.numbers)
 
-    def _remove(self) -> None:
+    def _remove_namespaces(self) -> None:
         processes.stop(self._running)
         for name in self._names.values():
             namespaces.remove(name)
@@ -133,7 +133,7 @@ class Links:
         """
         with IPRoute() as edge:
             edge.link("add", ifname=REHOME, kind="bridge")
-            bridge = _index(edge, REHOME)
+            bridge = _find_index(edge, REHOME)
             edge.link("set", index=bridge, state="up")
             self._pair(edge, OUT, EDGE_MAC, OUTSIDE, INTERFACE, SENDER_MAC)
             self._pair(edge, UPLINK, EDGE_MAC + 1, WAN, EDGE, _WAN_MAC)
@@ -141,14 +141,14 @@ class Links:
                 role = server(number)
                 self._pair(edge, f"s{number}", EDGE_MAC + 1 + number, role, SERVICE, _SERVICE_MAC + number)
                 self._pair(edge, f"r{number}", _REHOME_MAC + 256 + number, role, REHOME, _REHOME_MAC + number)
-                edge.link("set", index=_index(edge, f"r{number}"), master=bridge)
+                edge.link("set", index=_find_index(edge, f"r{number}"), master=bridge)
 
     def _pair(self, here: IPRoute, name: str, mac: int, role: str, other: str, other_mac: int) -> None:
         """A link from the calling thread's namespace to another, up at both ends."""
         with descriptor(self._names[role]) as there:
             peer = {"ifname": other, "net_ns_fd": there, "address": format_mac(other_mac)}
             here.link("add", ifname=name, kind="veth", address=format_mac(mac), peer=peer)
-        here.link("set", index=_index(here, name), state="up")
+        here.link("set", index=_find_index(here, name), state="up")
         without_offloads(name)
         self.inside(role, lambda: _up(other))
 
@@ -158,10 +158,10 @@ class Links:
             for number in self.numbers:
                 self._pair(wan, f"in{number}", _WAN_MAC + number, server(number), INSIDE, _WAN_MAC + 256 + number)
             self._pair(wan, BACK, _WAN_MAC + 512, OUTSIDE, BACK, _WAN_MAC + 513)
-            lo, back = _index(wan, "lo"), _index(wan, BACK)
+            lo, back = _find_index(wan, "lo"), _find_index(wan, BACK)
             for prefix in self._owned:
                 wan.route("add", dst=str(prefix), oif=lo, type="local", table=_LOCAL_TABLE, scope="host")
-            _default(wan, socket.AF_INET, back, _WAN_MAC + 513)
+            _add_default_route(wan, socket.AF_INET, back, _WAN_MAC + 513)
 
 
 def server(number: int) -> str:
@@ -173,29 +173,29 @@ def _ready(settings: Mapping[str, str]) -> None:
     """A namespace with its kernel's settings, before there are links. Called inside."""
     namespaces.set_kernel(dict(settings))
     with IPRoute() as here:
-        here.link("set", index=_index(here, "lo"), state="up")
+        here.link("set", index=_find_index(here, "lo"), state="up")
 
 
 def _configure_outside() -> None:
     """The permitted client, whose datagrams go to the edge. Called inside."""
     with IPRoute() as outside:
-        index = _index(outside, INTERFACE)
+        index = _find_index(outside, INTERFACE)
         outside.addr("add", index=index, address=str(IPV4.client).partition("/")[0], prefixlen=32)
-        _default(outside, socket.AF_INET, index, EDGE_MAC)
+        _add_default_route(outside, socket.AF_INET, index, EDGE_MAC)
 
 
 def _configure_server(number: int) -> None:
     """Everything onwards to the WAN, and addresses where servers meet. Called inside."""
     namespaces.set_kernel(_FORWARDING)
     with IPRoute() as here:
-        rehome = _index(here, REHOME)
+        rehome = _find_index(here, REHOME)
         for address, length in (*rehome_addresses(number), (f"fe80::{number:x}", 64)):
             here.addr("add", index=rehome, address=address, prefixlen=length, flags=_NO_DETECTION)
         for family in _NEXT_HOPS:
-            _default(here, family, _index(here, INSIDE), _WAN_MAC + number)
+            _add_default_route(here, family, _find_index(here, INSIDE), _WAN_MAC + number)
 
 
-def _default(here: IPRoute, family: socket.AddressFamily, index: int, mac: int) -> None:
+def _add_default_route(here: IPRoute, family: socket.AddressFamily, index: int, mac: int) -> None:
     everywhere, hop = _NEXT_HOPS[family]
     here.neigh("add", dst=hop, lladdr=format_mac(mac), ifindex=index, state="permanent", family=family)
     here.route("add", dst=everywhere, gateway=hop, oif=index, flags=["onlink"], family=family)
@@ -208,9 +208,9 @@ def _up(name: str) -> None:
     """
     changed = IFF_UP if name == REHOME else IFF_UP | IFF_MULTICAST
     with IPRoute() as here:
-        here.link("set", index=_index(here, name), flags=IFF_UP, change=changed)
+        here.link("set", index=_find_index(here, name), flags=IFF_UP, change=changed)
     without_offloads(name)
 
 
-def _index(routes: IPRoute, name: str) -> int:
+def _find_index(routes: IPRoute, name: str) -> int:
     return int(routes.link_lookup(ifname=name)[0])

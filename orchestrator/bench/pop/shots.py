@@ -32,15 +32,15 @@ _QUEUED = 6
 
 def datagram(grid: Grid, destination: int, *, size: int = 18) -> bytes:
     """A frame from outside to the edge that nobody permits."""
-    return _datagram(grid, grid.stranger, destination, ATTACKED_PORT, size)
+    return _make_frame(grid, grid.stranger, destination, ATTACKED_PORT, size)
 
 
 def permitted_frame(grid: Grid, destination: int) -> bytes:
     """A frame of the one client's: the machine of that address permits it."""
-    return _datagram(grid, grid.client.network, destination, PERMITTED_PORT, 18)
+    return _make_frame(grid, grid.client.network, destination, PERMITTED_PORT, 18)
 
 
-def _datagram(grid: Grid, source: int, destination: int, port: int, size: int) -> bytes:
+def _make_frame(grid: Grid, source: int, destination: int, port: int, size: int) -> bytes:
     packet = Packet(grid.family, source, destination, UDP, 40_000, port)
     return frames.frame(packet, src_mac=SENDER_MAC, dst_mac=EDGE_MAC, payload=bytes(size))
 
@@ -55,8 +55,8 @@ def fire(links: Links, switch: EdgeSwitch, shots: Sequence[bytes]) -> None:
         for start in range(0, len(shots), _BATCH):
             for frame in shots[start : start + _BATCH]:
                 sender.send(frame)
-            _until(lambda: not _waiting(queues))
-    _until(lambda: switch.count_handled() - before >= len(shots))
+            _wait_until(lambda: not _waiting(queues))
+    _wait_until(lambda: switch.count_handled() - before >= len(shots))
 
 
 def raw_socket() -> socket.socket:
@@ -77,7 +77,7 @@ def _waiting(queues: TextIO) -> bool:
     return any(int(line.split()[_QUEUED]) for line in queues.read().splitlines()[1:])
 
 
-def _until(true: Callable[[], bool]) -> None:
+def _wait_until(true: Callable[[], bool]) -> None:
     until = time.monotonic() + _PATIENCE_S
     while not true():
         if time.monotonic() > until:

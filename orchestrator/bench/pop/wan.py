@@ -47,11 +47,11 @@ class Wan:
         counters = "\n".join(f"counter {name} {{ }}" for name in _KINDS)
         rules = "\n".join(f'udp dport {port} counter name "{name}"' for name, port in _KINDS.items())
         hook = "type filter hook prerouting priority raw; policy accept;"
-        self._nft(text=f"table inet {_TABLE} {{\n{counters}\nchain arriving {{ {hook}\n{rules}\n}}\n}}\n")
+        self._run_nft(text=f"table inet {_TABLE} {{\n{counters}\nchain arriving {{ {hook}\n{rules}\n}}\n}}\n")
 
     def count_arrived(self) -> Arrived:
         """Everything so far."""
-        document = json.loads(self._nft("-j", "list", "counters", "table", "inet", _TABLE))
+        document = json.loads(self._run_nft("-j", "list", "counters", "table", "inet", _TABLE))
         found = {
             each["counter"]["name"]: Counted(each["counter"]["packets"], each["counter"]["bytes"])
             for each in document["nftables"]
@@ -59,7 +59,7 @@ class Wan:
         }
         return Arrived(found["attack"], found["permitted"])
 
-    def _nft(self, *arguments: str, text: str = "") -> str:
+    def _run_nft(self, *arguments: str, text: str = "") -> str:
         command = ["nft", *(arguments or ("-f", "-"))]
         try:
             done = self._links.inside(

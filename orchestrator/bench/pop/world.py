@@ -56,7 +56,7 @@ class World:
         draw = random.Random(seed)  # noqa: S311  (no secret: the same world every time)
         drawn = draw.sample(grid.routable.tolist(), sizes.tenants * sizes.chunks)
         blocks = [drawn[index :: sizes.tenants] for index in range(sizes.tenants)]
-        self.tenants = tuple(_tenant(number, keys, grid) for number, keys in enumerate(blocks, 1))
+        self.tenants = tuple(_make_tenant(number, keys, grid) for number, keys in enumerate(blocks, 1))
         self.policy = Policy(self.tenants, endpoints=tuple(map(_endpoint, self.tenants)))
         self.server_of_tenant = {tenant.number: 1 + index % sizes.servers for index, tenant in enumerate(self.tenants)}
         bases = tuple(draw.sample(range(1 << 16), sizes.functions))
@@ -113,7 +113,7 @@ def _endpoint(tenant: Tenant) -> Endpoint:
     return Endpoint(name, tenant.id, name, _MACHINE_MAC + tenant.number, (Prefix.parse(machine(tenant)),))
 
 
-def _tenant(number: int, keys: Sequence[int], grid: Grid) -> Tenant:
+def _make_tenant(number: int, keys: Sequence[int], grid: Grid) -> Tenant:
     prefixes = tuple(grid.chunking.prefix(key) for key in keys)
     host = Prefix(grid.family, prefixes[0].network + HOST, grid.family.bits)
     rule = Rule(

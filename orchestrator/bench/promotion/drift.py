@@ -71,7 +71,7 @@ class Drift:
     def numbers(self) -> list[str]:
         """Return the names of what is measured."""
         turns = [f"{way} {turn}" for way in WAYS for turn in range(self.rounds)]
-        return [*turns, *map(_upcalls, turns), *map(_moves, _LOOPS)]
+        return [*turns, *map(_name_upcalls, turns), *map(_name_moves, _LOOPS)]
 
     def popularity(self) -> Iterator[list[int]]:
         """Yield each round's connections by service, the same every time."""
@@ -88,7 +88,7 @@ class Drift:
     def acl(self) -> Acl:
         """Return rules that look at sources, a deny, and a permit for each service."""
         others = (rule for rule in Listed(self.rules).acl().rules if not _meets_server(rule) or rule.id == "not-0")
-        return Acl((*others, *map(_permit, range(self.services))))
+        return Acl((*others, *map(_make_permit, range(self.services))))
 
     def settings(self, algorithm: Algorithm) -> Settings:
         """Return settings that lift services with a hundredth of the connections or more."""
@@ -108,7 +108,7 @@ def measure(drift: Drift, place: Layout, preload: Path, step: Callable[[str], No
         prospects = Prospector(bench.policy).of
         loops = {way: _Loop(drift.settings(how), prospects) for way, how in _LOOPS.items()}
         numbers = bench.policy.tenants[0].rule_numbers
-        services = [numbers[_permit(each).id] for each in range(drift.services)]
+        services = [numbers[_make_permit(each).id] for each in range(drift.services)]
         order = random.Random(drift.rounds)  # noqa: S311  (an order to measure in)
         passed = 0
         for turn, connections in enumerate(drift.popularity()):
@@ -116,7 +116,7 @@ def measure(drift: Drift, place: Layout, preload: Path, step: Callable[[str], No
             traffic = _Traffic(line, preload, connections, passed)
             passed += sum(connections)
             busiest = sorted(range(drift.services), key=lambda each: -connections[each])[: drift.budget]
-            placed = {NOTHING: (), HINDSIGHT: tuple(_lift_of(each) for each in busiest)}
+            placed = {NOTHING: (), HINDSIGHT: tuple(_name_lift(each) for each in busiest)}
             for way in order.sample(WAYS, len(WAYS)):
                 loop = loops.get(way)
                 bench.bring(placed[way] if loop is None else loop.lifted)
@@ -124,10 +124,10 @@ def measure(drift: Drift, place: Layout, preload: Path, step: Callable[[str], No
                 replies, seconds = traffic.pass_through()
                 name = f"{way} {turn}"
                 found[name] = replies / seconds
-                found[_upcalls(name)] = (bench.vnf.work().upcalls - worked.upcalls) / replies
+                found[_name_upcalls(name)] = (bench.vnf.work().upcalls - worked.upcalls) / replies
                 if loop is not None:
                     loop.go_on(_count_packets(before, bench.vnf.hits(), services))
-        return found | {_moves(way): float(loop.moves) for way, loop in loops.items()}
+        return found | {_name_moves(way): float(loop.moves) for way, loop in loops.items()}
 
 
 def record(results: Results, drift: Drift, found: Mapping[str, float]) -> None:
@@ -139,7 +139,7 @@ def record(results: Results, drift: Drift, found: Mapping[str, float]) -> None:
         PAPER: "paper_loop",
         HINDSIGHT: "best_placement",
     }.items():
-        upcalls = [found[_upcalls(f"{way} {turn}")] for turn in range(1, drift.rounds)]
+        upcalls = [found[_name_upcalls(f"{way} {turn}")] for turn in range(1, drift.rounds)]
         results.figures[f"{name}_upcalls_per_connection"] = Figure.of(upcalls, "1")
     hours = (drift.rounds - 1) * _ROUND_S / 3600
     for way, first, target in ((SAVINGS, "loop", Target(0.9, at_most=False)), (PAPER, "paper_loop", None)):
@@ -148,7 +148,7 @@ def record(results: Results, drift: Drift, found: Mapping[str, float]) -> None:
             [own / best for own, best, _ in pairs], "ratio", target
         )
         results.figures[f"{first}_vs_nothing_lifted"] = Figure.of([own / none for own, _, none in pairs], "ratio")
-        results.figures[f"{first}_moves_an_hour"] = Figure.of([found[_moves(way)] / hours], "1/h")
+        results.figures[f"{first}_moves_an_hour"] = Figure.of([found[_name_moves(way)] / hours], "1/h")
 
 
 class _Loop:
@@ -164,7 +164,7 @@ class _Loop:
     def go_on(self, packets: Sequence[int]) -> None:
         """Have the round that ends with these packets of each service."""
         subjects = [
-            Subject(_lift_of(number), each, 0.0 if each else float("inf"), lifted=_lift_of(number) in self.lifted)
+            Subject(_name_lift(number), each, 0.0 if each else float("inf"), lifted=_name_lift(number) in self.lifted)
             for number, each in enumerate(packets)
         ]
         choice = choose(subjects, self._settings, _SPREAD_S, self._prospects)
@@ -206,19 +206,19 @@ class _Traffic:
         return replies, seconds
 
 
-def _moves(way: str) -> str:
+def _name_moves(way: str) -> str:
     return f"{way} moves"
 
 
-def _upcalls(name: str) -> str:
+def _name_upcalls(name: str) -> str:
     return f"{name} upcalls"
 
 
-def _lift_of(number: int) -> LiftedRule:
-    return LiftedRule(TENANT, _permit(number).id)
+def _name_lift(number: int) -> LiftedRule:
+    return LiftedRule(TENANT, _make_permit(number).id)
 
 
-def _permit(number: int) -> Rule:
+def _make_permit(number: int) -> Rule:
     port = PortRange(_FIRST_PORT + number, _FIRST_PORT + number)
     destination = Addresses((SERVER,))
     return Rule(

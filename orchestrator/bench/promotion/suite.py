@@ -116,13 +116,15 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, j
     numbers = [*Metric.__members__, *sizes.drift.numbers()]
     kept = Journal(journal, {"suite": results.suite, **results.settings}, numbers)
     with site(layout) as place:
-        bench = _Bench(sizes, Gauges(sizes.load, compile_library(place.run_dir)), Steps(progress, _steps(sizes)), kept)
+        bench = _Bench(
+            sizes, Gauges(sizes.load, compile_library(place.run_dir)), Steps(progress, _count_steps(sizes)), kept
+        )
         with ExitStack() as stack:
             kernel = stack.enter_context(serve_line(place, "first"))
             line = stack.enter_context(serve_line(place, "vnf"))
             vnf = stack.enter_context(vnf_acl(line, Ports.SYSTEM, neighbours=NEIGHBOURS_PORTS))
             first: _Planes = {(FIRST_MATCH, False): KernelPlane(kernel, Filter.IPTABLES_LEGACY)}
-            planes = {**first, **_both(SYSTEM, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))}
+            planes = {**first, **_pair_planes(SYSTEM, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))}
             bench.values.join(bench.rounds(planes, _ways()))
             bench.steps.next(f"one rule among {most}, lifted and lowered")
             lifts(results, measure_lifts(vnf, most, sizes.lifts))
@@ -143,16 +145,16 @@ def _ways() -> tuple[Sequence[Way], Sequence[Way]]:
 def expect_length(*, quick: bool) -> Expected:
     """How long a run is."""
     sizes = Sizes.quick() if quick else Sizes.full()
-    return Expected(_steps(sizes), sizes.step_s)
+    return Expected(_count_steps(sizes), sizes.step_s)
 
 
-def _steps(sizes: Sizes) -> int:
+def _count_steps(sizes: Sizes) -> int:
     every, largest = _ways()
     ways = len(every) * len(sizes.counts) + len(largest) + len(curves(AF_XDP))
     return sizes.rounds * ways + 1 + sizes.drift.rounds + flow_cache.steps(sizes.rounds)
 
 
-def _both(firewall: str, plain: Plane, lifting: Plane) -> _Planes:
+def _pair_planes(firewall: str, plain: Plane, lifting: Plane) -> _Planes:
     return {(firewall, False): plain, (firewall, True): lifting}
 
 
@@ -160,7 +162,7 @@ def _af_xdp(bench: _Bench, place: Layout, results: Results) -> None:
     """Measure the largest number of rules on AF_XDP ports, where this machine can."""
     try:
         with serve_line(place, "afxdp") as line, vnf_acl(line, Ports.AF_XDP) as vnf:
-            planes = _both(AF_XDP, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))
+            planes = _pair_planes(AF_XDP, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))
             bench.values.join(bench.rounds(planes, ((), curves(AF_XDP))))
     except (Missing, Refused, Unreachable) as error:
         results.absent["requests_lifted_vs_not_af_xdp"] = f"AF_XDP ports do not work here: {error}"

@@ -98,9 +98,9 @@ def parse(document: object) -> Inventory:
     """The machines of a document. Raises BadInput with the place."""
     groups, variables = _read_listing(document) if _is_list(document) else _written(document)
     for name in (CLIENTS, SERVERS):
-        if name not in groups or not _members(groups, name):
+        if name not in groups or not _list_members(groups, name):
             raise BadInput(f"has no machine in it: the suite needs {CLIENTS} and {SERVERS}", place=name)
-    names = {group: sorted(_members(groups, group)) for group in (CLIENTS, SERVERS)}
+    names = {group: sorted(_list_members(groups, group)) for group in (CLIENTS, SERVERS)}
     hosts = {
         name: _host(name, _merge_variables(groups, name) | variables.get(name, {}))
         for each in names.values()
@@ -116,40 +116,40 @@ def _is_list(document: object) -> bool:
 def _read_listing(document: Any) -> tuple[dict[str, _Group], Mapping[str, dict[str, Any]]]:
     """Of `ansible-inventory --list`: it has merged the variables."""
     groups = {
-        name: _Group(set(_mapping(body, name).get("hosts", ())), set(body.get("children", ())))
+        name: _Group(set(_check_mapping(body, name).get("hosts", ())), set(body.get("children", ())))
         for name, body in document.items()
         if name != "_meta"
     }
-    return groups, _mapping(_mapping(document["_meta"], "_meta").get("hostvars"), "_meta.hostvars")
+    return groups, _check_mapping(_check_mapping(document["_meta"], "_meta").get("hostvars"), "_meta.hostvars")
 
 
 def _written(document: object) -> tuple[dict[str, _Group], Mapping[str, dict[str, Any]]]:
     """Of an inventory as people write it."""
     groups: dict[str, _Group] = {}
     variables: dict[str, dict[str, Any]] = {}
-    for name, body in _mapping(document, "inventory").items():
-        _collect(str(name), body, str(name), groups, variables)
+    for name, body in _check_mapping(document, "inventory").items():
+        _collect_groups(str(name), body, str(name), groups, variables)
     groups.setdefault("all", _Group()).children.update(set(groups) - {"all"})
     return groups, variables
 
 
-def _collect(
+def _collect_groups(
     name: str, body: object, place: str, groups: dict[str, _Group], variables: dict[str, dict[str, Any]]
 ) -> None:
-    said = _mapping(body, place)
+    said = _check_mapping(body, place)
     if unknown := sorted(set(map(str, said)) - {"hosts", "children", "vars"}):
         raise BadInput("a group has hosts, children and vars", place=f"{place}.{unknown[0]}")
     group = groups.setdefault(name, _Group())
-    group.variables |= _mapping(said.get("vars"), f"{place}.vars")
-    for host, own in _mapping(said.get("hosts"), f"{place}.hosts").items():
+    group.variables |= _check_mapping(said.get("vars"), f"{place}.vars")
+    for host, own in _check_mapping(said.get("hosts"), f"{place}.hosts").items():
         group.hosts.add(str(host))
-        variables.setdefault(str(host), {}).update(_mapping(own, f"{place}.hosts.{host}"))
-    for child, inner in _mapping(said.get("children"), f"{place}.children").items():
+        variables.setdefault(str(host), {}).update(_check_mapping(own, f"{place}.hosts.{host}"))
+    for child, inner in _check_mapping(said.get("children"), f"{place}.children").items():
         group.children.add(str(child))
-        _collect(str(child), inner, f"{place}.children.{child}", groups, variables)
+        _collect_groups(str(child), inner, f"{place}.children.{child}", groups, variables)
 
 
-def _mapping(value: object, place: str) -> dict[str, Any]:
+def _check_mapping(value: object, place: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -157,7 +157,7 @@ def _mapping(value: object, place: str) -> dict[str, Any]:
     return value
 
 
-def _members(groups: Mapping[str, _Group], name: str) -> set[str]:
+def _list_members(groups: Mapping[str, _Group], name: str) -> set[str]:
     return {host for group in _below(groups, name, ()) for host in groups[group].hosts}
 
 
@@ -177,7 +177,7 @@ def _merge_variables(groups: Mapping[str, _Group], host: str) -> dict[str, Any]:
     Inner ones count more than outer ones, of neighbours the later name.
     """
     depth = {name: max(map(len, _ways(groups, name)), default=0) for name in groups}
-    mine = [name for name in groups if host in _members(groups, name)]
+    mine = [name for name in groups if host in _list_members(groups, name)]
     found: dict[str, Any] = {}
     for name in sorted(mine, key=lambda each: (depth[each], each)):
         found |= groups[name].variables
@@ -197,32 +197,32 @@ def _ways(groups: Mapping[str, _Group], name: str) -> Iterator[tuple[str, ...]]:
 def _host(name: str, said: Mapping[str, Any]) -> Host:
     """A machine of its variables. Raises BadInput with machine and variable."""
     try:
-        address = _text(said, "ansible_host", name)
-        ports = {each: _port(said, each, default) for each, default in _PORTS.items()}
+        address = _read_text(said, "ansible_host", name)
+        ports = {each: _read_port(said, each, default) for each, default in _PORTS.items()}
         return Host(
             name,
             address,
             ports["ansible_port"],
-            _text(said, "ansible_user", "root"),
-            _text(said, "ansible_ssh_private_key_file", "") or None,
-            tuple(shlex.split(_text(said, "ansible_ssh_common_args", ""))),
-            _address(_text(said, "aclflow_bench_address", address)),
+            _read_text(said, "ansible_user", "root"),
+            _read_text(said, "ansible_ssh_private_key_file", "") or None,
+            tuple(shlex.split(_read_text(said, "ansible_ssh_common_args", ""))),
+            _check_address(_read_text(said, "aclflow_bench_address", address)),
             ports["aclflow_bench_port"],
             ports["aclflow_bench_http_port"],
-            _port(said, _REFUSED, 0) if _REFUSED in said else 0,
+            _read_port(said, _REFUSED, 0) if _REFUSED in said else 0,
         )
     except BadInput as error:
         raise error.within(name) from None
 
 
-def _text(said: Mapping[str, Any], name: str, default: str) -> str:
+def _read_text(said: Mapping[str, Any], name: str, default: str) -> str:
     text = str(said.get(name, default))
     if "{{" in text:
         raise BadInput("is a template, which only Ansible fills in: give the value itself", place=name)
     return text
 
 
-def _address(text: str) -> str:
+def _check_address(text: str) -> str:
     try:
         return str(ipaddress.IPv4Address(text))
     except ValueError:
@@ -231,8 +231,8 @@ def _address(text: str) -> str:
         ) from None
 
 
-def _port(said: Mapping[str, Any], name: str, default: int) -> int:
-    text = _text(said, name, str(default))
+def _read_port(said: Mapping[str, Any], name: str, default: int) -> int:
+    text = _read_text(said, name, str(default))
     if not text.isdecimal() or not 0 < int(text) <= 65535:
         if name not in said:
             return default

@@ -69,10 +69,10 @@ def parse(document: object) -> Limits:
     """The limits of a document. Raises BadInput with the place."""
     if not isinstance(document, dict):
         raise BadInput("holds `figure: {at_least: number}` or `figure: {at_most: number}` lines")
-    return dict(_limit(str(name), said) for name, said in document.items())
+    return dict(_read_limit(str(name), said) for name, said in document.items())
 
 
-def _limit(name: str, said: object) -> tuple[Measure, Target]:
+def _read_limit(name: str, said: object) -> tuple[Measure, Target]:
     try:
         measure = Measure(name)
     except ValueError:

@@ -46,15 +46,15 @@ class Pair:
         Each raises Unreachable, Refused, Missing.
         """
         found: dict[str, Callable[[], Sample]] = {
-            TCP: lambda: self._stream(load),
-            UDP: lambda: self._flood(load),
-            HTTP: lambda: self._requests(load),
+            TCP: lambda: self._measure_stream(load),
+            UDP: lambda: self._measure_flood(load),
+            HTTP: lambda: self._measure_requests(load),
         }
         if self.server.host.refused_port:
             found[KNOCK] = self._try_port
         return found
 
-    def _iperf(self, load: Load, *more: str) -> str:
+    def _run_iperf(self, load: Load, *more: str) -> str:
         host = self.server.host
         words = (
             "iperf3",
@@ -77,18 +77,18 @@ class Pair:
                 seconds=load.seconds + 30,
             )
         except Refused as error:
-            raise self._not_through("iperf3", host.iperf_port, error) from None
+            raise self._make_unreachable("iperf3", host.iperf_port, error) from None
 
-    def _stream(self, load: Load) -> Sample:
-        text = self._iperf(load)
+    def _measure_stream(self, load: Load) -> Sample:
+        text = self._run_iperf(load)
         try:
             return {Measure.TCP: float(json.loads(text)["end"]["sum_received"]["bits_per_second"]) / 1e6}
         except (ValueError, KeyError, TypeError):
             raise Refused(f"iperf3 reported something else: {text.strip()[:200]!r}") from None
 
-    def _flood(self, load: Load) -> Sample:
+    def _measure_flood(self, load: Load) -> Sample:
         before = self._frames()
-        sent, seconds = iperf.read(self._iperf(load, "--udp", "--length", str(OCTETS), "--bitrate", "0"))
+        sent, seconds = iperf.read(self._run_iperf(load, "--udp", "--length", str(OCTETS), "--bitrate", "0"))
         arrived = self._frames() - before
         if not sent or not arrived:
             raise Unreachable(f"none of iperf3's datagrams went from {self.name.replace(' ', ' to ')}")
@@ -103,7 +103,7 @@ class Pair:
             raise Refused(f"no interface has {address} (aclflow_bench_address)", place=f"{host.name} ({host.address})")
         return iperf.received_frames(self.server.run("cat", "/proc/net/dev"), found[0]["ifname"])
 
-    def _requests(self, load: Load) -> Sample:
+    def _measure_requests(self, load: Load) -> Sample:
         host = self.server.host
         words = ("--server", host.traffic, "--port", str(host.http_port), "--uri", PAGE, "--http-version=1.0")
         sessions = f"{load.at_once},{load.connections // load.at_once},0"
@@ -113,7 +113,7 @@ class Pair:
             )
             found = httperf.read(text)
         except (Refused, Unreachable) as error:
-            raise self._not_through("httperf", host.http_port, error) from None
+            raise self._make_unreachable("httperf", host.http_port, error) from None
         return {
             Measure.REQUESTS: found.per_s,
             Measure.CONNECT: found.connect_ms,
@@ -129,6 +129,6 @@ class Pair:
         )
         return {Measure.REFUSED: float(said.strip() == "came")}
 
-    def _not_through(self, program: str, port: int, error: AclflowError) -> AclflowError:
+    def _make_unreachable(self, program: str, port: int, error: AclflowError) -> AclflowError:
         way = f"{self.client.host.traffic} to {self.server.host.traffic} port {port}"
         return Unreachable(f"{program} from {way}: {error.reason}; does the tenant's list permit it?", place=self.name)

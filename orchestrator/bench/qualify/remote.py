@@ -34,23 +34,25 @@ class Remote:
         Raises Unreachable for a machine that is not reached or does not answer in time, Missing for a program that is
         not there, Refused for one that fails.
         """
-        command = self._ssh(words)
+        command = self._make_ssh_command(words)
         try:
             done = subprocess.run(
                 command, input=text, capture_output=True, text=True, timeout=_LOGIN_S + seconds, check=False
             )
         except FileNotFoundError:
-            raise _no_ssh() from None
+            raise _make_missing_ssh() from None
         except subprocess.TimeoutExpired:
-            raise self._error(Unreachable, f"'{words[0]}' has not ended after {_LOGIN_S + seconds:.0f} s") from None
+            raise self._make_error(
+                Unreachable, f"'{words[0]}' has not ended after {_LOGIN_S + seconds:.0f} s"
+            ) from None
         if done.returncode == 0:
             return done.stdout
         said = " ".join((done.stderr.strip() or done.stdout.strip()).split())[-500:]
         if done.returncode == _SSH_FAILED:
-            raise self._not_reached(said)
+            raise self._make_unreachable(said)
         if done.returncode == _NOT_FOUND:
-            raise self._error(Missing, f"the program '{words[0]}' is not installed there")
-        raise self._error(Refused, f"'{words[0]}' ended with {done.returncode}: {said}")
+            raise self._make_error(Missing, f"the program '{words[0]}' is not installed there")
+        raise self._make_error(Refused, f"'{words[0]}' ended with {done.returncode}: {said}")
 
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -58,32 +60,32 @@ class Remote:
 
         Raises Missing.
         """
-        command = self._ssh(("sh", "-c", _WHILE_HEARD, "sh", *words))
+        command = self._make_ssh_command(("sh", "-c", _WHILE_HEARD, "sh", *words))
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe)
         except FileNotFoundError:
-            raise _no_ssh() from None
+            raise _make_missing_ssh() from None
         with process:
             try:
                 yield process
             finally:
                 process.terminate()
 
-    def _ssh(self, words: Sequence[str]) -> list[str]:
+    def _make_ssh_command(self, words: Sequence[str]) -> list[str]:
         host = self.host
         key = ["-i", host.key, "-o", "IdentitiesOnly=yes"] if host.key else []
         options = [word for option in _OPTIONS for word in ("-o", option)]
         where = ("-p", str(host.port), "-l", host.user, "--", host.address)
         return ["ssh", *options, *key, *host.options, *where, f"{_PATH} exec {shlex.join(words)}"]
 
-    def _not_reached(self, said: str) -> AclflowError:
+    def _make_unreachable(self, said: str) -> AclflowError:
         todo = advice(said, user=self.host.user, key="ansible_ssh_private_key_file")
-        return self._error(Unreachable, f"cannot be reached over SSH: {'; '.join(filter(None, (todo, said)))}")
+        return self._make_error(Unreachable, f"cannot be reached over SSH: {'; '.join(filter(None, (todo, said)))}")
 
-    def _error(self, kind: type[AclflowError], text: str) -> AclflowError:
+    def _make_error(self, kind: type[AclflowError], text: str) -> AclflowError:
         return kind(text, place=f"{self.host.name} ({self.host.address})")
 
 
-def _no_ssh() -> Missing:
+def _make_missing_ssh() -> Missing:
     return Missing("the program 'ssh' is not installed here: apt-get install openssh-client")

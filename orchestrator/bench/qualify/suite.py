@@ -44,15 +44,15 @@ def answering(server: Remote) -> Iterator[None]:
         listening: dict[int, tuple[str, ...]] = {host.iperf_port: iperf}
         for port in filter(None, (host.http_port, host.refused_port)):
             settings = f"{folder}/web-{port}.conf"
-            server.run("tee", settings, text=_web(folder, host.traffic, port))
+            server.run("tee", settings, text=_configure_web(folder, host.traffic, port))
             listening[port] = ("lighttpd", "-D", "-f", settings)
         for port, words in listening.items():
             process = stack.enter_context(server.running(*words))
-            _until_listening(server, process, port, words[0])
+            _wait_until_listening(server, process, port, words[0])
         yield
 
 
-def _web(folder: str, address: str, port: int) -> str:
+def _configure_web(folder: str, address: str, port: int) -> str:
     return (
         f'server.document-root = "{folder}"\n'
         f'server.bind = "{address}"\n'
@@ -63,7 +63,7 @@ def _web(folder: str, address: str, port: int) -> str:
     )
 
 
-def _until_listening(server: Remote, process: subprocess.Popen[bytes], port: int, program: str) -> None:
+def _wait_until_listening(server: Remote, process: subprocess.Popen[bytes], port: int, program: str) -> None:
     place = f"{server.host.name} ({server.host.address})"
     until = time.monotonic() + _PATIENCE_S
     while process.poll() is None and time.monotonic() < until:
@@ -160,14 +160,14 @@ def _lines(found: _Found, limits: Limits) -> Iterator[Series]:
     longest: dict[Measure, int] = {}
     for (pair, measure), values in found.values.items():
         if len(values) > 1:
-            yield _line(pair.replace(" ", " to "), measure, values)
+            yield _make_series(pair.replace(" ", " to "), measure, values)
             longest[measure] = max(len(values), longest.get(measure, 0))
     for measure, turns in longest.items():
         if measure in limits:
-            yield _line("limit", measure, [limits[measure].bound] * turns)
+            yield _make_series("limit", measure, [limits[measure].bound] * turns)
 
 
-def _line(name: str, measure: Measure, values: Sequence[float]) -> Series:
+def _make_series(name: str, measure: Measure, values: Sequence[float]) -> Series:
     rounds = tuple(float(turn + 1) for turn in range(len(values)))
     return Series(name, rounds, tuple(values), "round", f"{measure.value} ({measure.unit})")
 
@@ -178,13 +178,13 @@ def _name_figure(measure: Measure, pair: str) -> str:
 
 def _ready(inventory: Inventory) -> None:
     """Raises one error that tells everything that is wrong with the machines."""
-    wrong = [*_lacking(inventory.clients, "client"), *_lacking(inventory.servers, "server")]
+    wrong = [*_find_lacking(inventory.clients, "client"), *_find_lacking(inventory.servers, "server")]
     if wrong:
         kind = Missing if all(isinstance(each, Missing) for each in wrong) else Unreachable
         raise kind("; ".join(dict.fromkeys(map(str, wrong))))
 
 
-def _lacking(hosts: Sequence[Host], role: str) -> Iterator[AclflowError]:
+def _find_lacking(hosts: Sequence[Host], role: str) -> Iterator[AclflowError]:
     for host in hosts:
         try:
             _tools(host, _NEEDS[role])
@@ -235,9 +235,9 @@ def write_page(results: Results, plots: Sequence[Path], path: Path, now: dt.date
         f"<h1>Qualification</h1><p>{now:%Y-%m-%d %H:%M} UTC</p>",
         f'<p class="{"missed" if short else "met"}">{html.escape(verdict)}</p>',
         "<table><tr>" + "".join(f"<th>{text}</th>" for text in _HEADINGS) + "</tr>",
-        *(_row(name, figure) for name, figure in results.figures.items()),
+        *(_write_row(name, figure) for name, figure in results.figures.items()),
         "</table>",
-        *_absent(results),
+        *_write_absent(results),
         '<div class="plots">',
         *map(_drawing, plots),
         "</div>",
@@ -249,7 +249,7 @@ def write_page(results: Results, plots: Sequence[Path], path: Path, now: dt.date
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _row(name: str, figure: Figure) -> str:
+def _write_row(name: str, figure: Figure) -> str:
     verdict = "" if figure.target is None else ("met" if figure.is_met else "missed")
     cells = [*(f"<td>{html.escape(word)}</td>" for word in name.split(" ", 2))]
     spread = f"{in_digits(figure.low)} to {in_digits(figure.high)}"
@@ -264,7 +264,7 @@ def _bound(target: Target | None) -> str:
     return "" if target is None else f"{'at most' if target.at_most else 'at least'} {in_digits(target.bound)}"
 
 
-def _absent(results: Results) -> list[str]:
+def _write_absent(results: Results) -> list[str]:
     if not results.absent:
         return []
     rows = [f"<li>{html.escape(f'{name}: {reason}')}</li>" for name, reason in results.absent.items()]

@@ -77,7 +77,7 @@ def measure(url: str, load: Load) -> Latency:
         quiet = _latencies(control, range(load.changes))
         with _filling(control, load.rules) as written:
             bulk = _latencies(control, range(load.changes, 2 * load.changes), at_least=written)
-        return Latency(_p99_ms(quiet), _p99_ms(bulk), float(len(written)))
+        return Latency(_find_p99_ms(quiet), _find_p99_ms(bulk), float(len(written)))
     finally:
         publisher.close()
         control.stop()
@@ -93,7 +93,7 @@ def _latencies(control: Control, numbers: range, at_least: list[int] | None = No
     for turn in numbers:
         while True:
             started = time.perf_counter()
-            control.carry_out(_replacing(_SMALL, 1, turn * 7 + len(took)), payer=_SMALL)
+            control.carry_out(_make_replacement(_SMALL, 1, turn * 7 + len(took)), payer=_SMALL)
             took.append(time.perf_counter() - started)
             is_last = turn == numbers[-1]
             if not is_last or at_least is None or len(at_least) > 1:
@@ -106,14 +106,14 @@ def _filling(control: Control, rules: int) -> Iterator[list[int]]:
     """Write one large list after the other during the block; yield their generations."""
     stopping, written = threading.Event(), list[int]()
 
-    def fill() -> None:
+    def fill_store() -> None:
         turn = 0
         while not stopping.is_set():
             turn += 1
-            written.extend(control.carry_out(_replacing(_LARGE, rules, turn), payer=_LARGE).generations.values())
+            written.extend(control.carry_out(_make_replacement(_LARGE, rules, turn), payer=_LARGE).generations.values())
 
     with ThreadPoolExecutor(1) as beside:
-        filling = beside.submit(fill)
+        filling = beside.submit(fill_store)
         try:
             yield written
         finally:
@@ -121,12 +121,12 @@ def _filling(control: Control, rules: int) -> Iterator[list[int]]:
         filling.result()
 
 
-def _replacing(tenant: str, rules: int, turn: int) -> Callable[[Unit], object]:
-    acl = Acl(tuple(_rule(number, turn) for number in range(rules)))
+def _make_replacement(tenant: str, rules: int, turn: int) -> Callable[[Unit], object]:
+    acl = Acl(tuple(_make_rule(number, turn) for number in range(rules)))
     return lambda unit: unit.acls.replace(tenant, acl, author="bench")
 
 
-def _rule(number: int, turn: int) -> Rule:
+def _make_rule(number: int, turn: int) -> Rule:
     far = Addresses((Prefix(Family.IPV4, (192 << 24) + ((number & 0xFFFF) << 8), 24),))
     port = 1 + (number + turn) % 60_000
     return Rule(
@@ -139,5 +139,5 @@ def _rule(number: int, turn: int) -> Rule:
     )
 
 
-def _p99_ms(seconds: list[float]) -> float:
+def _find_p99_ms(seconds: list[float]) -> float:
     return statistics.quantiles(seconds, n=_HUNDREDTHS, method="inclusive")[-1] * 1000

@@ -122,16 +122,16 @@ class World:
         self._enrol()
         self._read_back()
         first = self._size.tenants
-        tenants = [self._time_change(_adding_tenant(first + turn)) for turn in range(rounds)]
-        endpoints = [self._time_change(_adding_endpoint(first + turn)) for turn in range(rounds)]
-        hosts = [self._time_change(self._adding_host(turn)) for turn in range(rounds)]
+        tenants = [self._time_change(_make_tenant_addition(first + turn)) for turn in range(rounds)]
+        endpoints = [self._time_change(_make_endpoint_addition(first + turn)) for turn in range(rounds)]
+        hosts = [self._time_change(self._make_host_addition(turn)) for turn in range(rounds)]
         rules, reported, again = [], [], []
         for turn in range(rounds):
-            rules.append(self._spent(lambda: self._control.write(_adding_rule(turn))))  # noqa: B023
-            reported.append(rules[-1] + self._spent(self._report_all))
-            again.append(self._spent(self._report_all))
+            rules.append(self._measure_cpu_s(lambda: self._control.write(_make_rule_addition(turn))))  # noqa: B023
+            reported.append(rules[-1] + self._measure_cpu_s(self._report_all))
+            again.append(self._measure_cpu_s(self._report_all))
             self._read_back()
-        middle, peak_mib = statistics.median, _peak_mib()
+        middle, peak_mib = statistics.median, _read_peak_mib()
         ready_again_s, ready_again_cpu_s = self._start_again()
         return Cost(
             add_tenant=middle(tenants),
@@ -159,18 +159,18 @@ class World:
         program = self._publisher.program(_DOMAIN)
         assert program is not None
         self._kept.save(program)
-        self._control.write(_adding_rule(self._size.tenants - 1))
+        self._control.write(_make_rule_addition(self._size.tenants - 1))
         self.close()
         self._wire()
         return self._start()
 
     def _time_change(self, work: Callable[[Unit], object]) -> float:
         """CPU seconds of a change; then every point reads back."""
-        spent = self._spent(lambda: self._control.write(work))
+        spent = self._measure_cpu_s(lambda: self._control.write(work))
         self._read_back()
         return spent
 
-    def _spent(self, work: Callable[[], object]) -> float:
+    def _measure_cpu_s(self, work: Callable[[], object]) -> float:
         started = time.process_time()
         work()
         return time.process_time() - started
@@ -216,17 +216,17 @@ class World:
         self._sequence += 1
         hosts, servers = self._publisher.program(_DOMAIN), self._tiers.publisher(Tier.SERVER).program(_DOMAIN)
         if hosts is not None and self._switches:
-            self._report("controller", self._switches, hosts)
+            self._report_enforced("controller", self._switches, hosts)
         if servers is not None:
             for name in self._agents:
                 if name != "controller":
-                    self._report(name, [name], servers)
+                    self._report_enforced(name, [name], servers)
 
-    def _report(self, enforcer: str, names: list[str], held: Program) -> None:
+    def _report_enforced(self, enforcer: str, names: list[str], held: Program) -> None:
         points = (PointReport(name, held.generation, held.digest, PointState.ENFORCED, None, 1) for name in names)
         self._enforcement.report(_DOMAIN, self._agents[enforcer], Report(tuple(points), self._sequence))
 
-    def _adding_host(self, turn: int) -> Callable[[Unit], object]:
+    def _make_host_addition(self, turn: int) -> Callable[[Unit], object]:
         name, number = f"new{turn}", 1_000_000 + turn
         self._switches.append(name)
         return lambda unit: unit.domains.add_host(_DOMAIN, HostRecord(name, number, "up"))
@@ -243,36 +243,36 @@ def _fill(store: Store, size: Size) -> None:
     for first in range(0, size.tenants, _AT_ONCE):
         with store.write() as unit:
             for number in range(first, min(first + _AT_ONCE, size.tenants)):
-                _adding_tenant(number)(unit)
-                _adding_endpoint(number)(unit)
-                unit.acls.replace(_tenant(number), _list(number, size.rules), author="bench")
+                _make_tenant_addition(number)(unit)
+                _make_endpoint_addition(number)(unit)
+                unit.acls.replace(_name_tenant(number), _make_list(number, size.rules), author="bench")
 
 
-def _tenant(number: int) -> str:
+def _name_tenant(number: int) -> str:
     return f"t{number:06}"
 
 
-def _adding_tenant(number: int) -> Callable[[Unit], object]:
+def _make_tenant_addition(number: int) -> Callable[[Unit], object]:
     owned = Prefix(Family.IPV4, (10 << 24) + (number << 8), 24)
-    return lambda unit: unit.tenants.create(_tenant(number), name="", domain=_DOMAIN, prefixes=[owned])
+    return lambda unit: unit.tenants.create(_name_tenant(number), name="", domain=_DOMAIN, prefixes=[owned])
 
 
-def _adding_endpoint(number: int) -> Callable[[Unit], object]:
+def _make_endpoint_addition(number: int) -> Callable[[Unit], object]:
     address = Prefix(Family.IPV4, (10 << 24) + (number << 8) + 5, 32)
-    endpoint = Endpoint(f"e{number}", TenantId(_tenant(number)), f"p{number}", (2 << 40) + number + 1, (address,))
+    endpoint = Endpoint(f"e{number}", TenantId(_name_tenant(number)), f"p{number}", (2 << 40) + number + 1, (address,))
     return lambda unit: unit.domains.put_endpoint(_DOMAIN, endpoint)
 
 
-def _adding_rule(turn: int) -> Callable[[Unit], object]:
-    rule = _rule(f"new{turn}", 60_000 + turn, 0)
-    return lambda unit: unit.acls.insert_rule(_tenant(turn), rule, author="bench", position=0)
+def _make_rule_addition(turn: int) -> Callable[[Unit], object]:
+    rule = _make_rule(f"new{turn}", 60_000 + turn, 0)
+    return lambda unit: unit.acls.insert_rule(_name_tenant(turn), rule, author="bench", position=0)
 
 
-def _list(number: int, rules: int) -> Acl:
-    return Acl(tuple(_rule(f"r{place}", 1_000 + place, number + place) for place in range(rules)))
+def _make_list(number: int, rules: int) -> Acl:
+    return Acl(tuple(_make_rule(f"r{place}", 1_000 + place, number + place) for place in range(rules)))
 
 
-def _rule(name: str, port: int, source: int) -> Rule:
+def _make_rule(name: str, port: int, source: int) -> Rule:
     far = Addresses((Prefix(Family.IPV4, (192 << 24) + ((source & 0xFF) << 16), 16),))
     ports = (PortRange(port, port),)
     return Rule(RuleId(name), Action.PERMIT, Direction.INGRESS, source=far, protocol=TCP, destination_ports=ports)
@@ -283,7 +283,7 @@ def _wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(_LOOK_S)
 
 
-def _peak_mib() -> float:
+def _read_peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

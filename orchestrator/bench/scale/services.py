@@ -69,7 +69,7 @@ def measure(url: str, *, domains: int, changes: int, turn: int = 0) -> Share:
     Odd turns take the four ways the other way round. Raises Unreachable where a service does not start.
     """
     names = [f"share-{number:02}" for number in range(domains)]
-    _fill(url, names)
+    _fill_store(url, names)
     halves = [names[0::2], names[1::2]]
     at_one = [_Change(0, names[place % domains], place) for place in range(changes)]
     apart = [replace(each, service=int(each.domain in halves[1])) for each in at_one]
@@ -86,7 +86,7 @@ def measure(url: str, *, domains: int, changes: int, turn: int = 0) -> Share:
     return Share(each_ms["one"], each_ms["own"], each_ms["mixed"], spent["idle"][1] / changes)
 
 
-def _fill(url: str, names: Sequence[str]) -> None:
+def _fill_store(url: str, names: Sequence[str]) -> None:
     store = open_store(url)
     try:
         with store.write() as unit:
@@ -96,7 +96,7 @@ def _fill(url: str, names: Sequence[str]) -> None:
                 owned = Prefix(Family.IPV4, (10 << 24) + (number << 16), 16)
                 unit.domains.create(name)
                 unit.tenants.create(name, name="", domain=name, prefixes=[owned])
-                unit.acls.replace(name, Acl(tuple(map(_rule, range(_RULES)))), author="bench")
+                unit.acls.replace(name, Acl(tuple(map(_make_rule, range(_RULES)))), author="bench")
     finally:
         store.close()
 
@@ -143,17 +143,17 @@ class _Process:
 
     def change(self, domain: str, number: int) -> int:
         """Change a rule of a domain; return the generation once that is committed."""
-        return int(self._ask({"change": domain, "number": number}))
+        return int(self._ask_process({"change": domain, "number": number}))
 
     def wait_until_held(self, domain: str, generation: int) -> None:
         """Wait until the point of a domain here holds a generation."""
-        self._ask({"held": domain, "number": generation})
+        self._ask_process({"held": domain, "number": generation})
 
     def spent_ms(self) -> float:
         """CPU milliseconds so far."""
-        return float(self._ask({}))
+        return float(self._ask_process({}))
 
-    def _ask(self, words: dict[str, str | int]) -> str:
+    def _ask_process(self, words: dict[str, str | int]) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(words) + "\n")
@@ -195,16 +195,16 @@ def _serve(url: str, followed: Sequence[str]) -> None:
     threading.Thread(target=lambda: asyncio.run(points.follow(control, followed)), daemon=True).start()
     while not _is_ready(control, publisher, followed):
         time.sleep(_LOOK_S)
-    _say("ready")
+    _write_answer("ready")
     for line in sys.stdin:
         words = json.loads(line)
         if "change" in words:
-            _say(str(_change(control, words["change"], words["number"])))
+            _write_answer(str(_change(control, words["change"], words["number"])))
         elif "held" in words:
             points.wait_until_held(words["held"], words["number"])
-            _say("held")
+            _write_answer("held")
         else:
-            _say(str(time.process_time() * 1000))
+            _write_answer(str(time.process_time() * 1000))
     publisher.close()
     control.stop()
     store.close()
@@ -212,7 +212,7 @@ def _serve(url: str, followed: Sequence[str]) -> None:
 
 def _change(control: Control, domain: str, number: int) -> int:
     """Give a rule of a list other ports; return the generation."""
-    rule = _rule(number % _RULES, 1 + number % 60_000)
+    rule = _make_rule(number % _RULES, 1 + number % 60_000)
     done = control.carry_out(lambda unit: unit.acls.put_rule(domain, rule, author="bench"), payer=domain)
     return done.generations[domain]
 
@@ -255,12 +255,12 @@ def _is_ready(control: Control, publisher: Publisher, followed: Sequence[str]) -
     return all(publisher.program(domain) is not None for domain in followed)
 
 
-def _say(line: str) -> None:
+def _write_answer(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def _rule(number: int, port: int = 0) -> Rule:
+def _make_rule(number: int, port: int = 0) -> Rule:
     far = Addresses((Prefix(Family.IPV4, (192 << 24) + (number << 8), 24),))
     ports = (PortRange(1 + port, 1 + port),)
     return Rule(

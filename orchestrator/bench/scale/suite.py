@@ -60,10 +60,10 @@ def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Resu
 def expect_length(*, quick: bool) -> Expected:
     """How long a run is."""
     sizes = Sizes.quick() if quick else Sizes.full()
-    return Expected(_worlds(sizes), _EACH_S[quick])
+    return Expected(_count_worlds(sizes), _EACH_S[quick])
 
 
-def _worlds(sizes: Sizes) -> int:
+def _count_worlds(sizes: Sizes) -> int:
     return 6 * sizes.rounds + 1
 
 
@@ -72,13 +72,13 @@ def measure(sizes: Sizes, progress: Progress, *, journal: Path | None = None) ->
     results = Results("scale", {**asdict(sizes), "few_tenants": _FEW_TENANTS, "rules": _RULES, "changes": _CHANGES})
     numbers = [each.name for kind in (Cost, Latency, Share) for each in fields(kind)]
     kept = Journal(journal, {"suite": results.suite, **results.settings}, numbers)
-    steps = Steps(progress, _worlds(sizes))
+    steps = Steps(progress, _count_worlds(sizes))
     measured = partial(_measure_once, kept)
     small = Size(_FEW_TENANTS, _RULES, _FEW_HOSTS, 0)
     _compare(results, steps, sizes.rounds, small, Size(sizes.tenants, _RULES, _FEW_HOSTS, 0), _TENANTS, measured)
     _compare(results, steps, sizes.rounds, small, Size(_FEW_TENANTS, _RULES, sizes.hosts, 0), _HOSTS, measured)
     few, many = (Size(1, _RULES, 0, agents) for agents in (_FEW_AGENTS, sizes.agents))
-    _compare(results, steps, sizes.rounds, few, many, _agent_parts(sizes.agents), measured)
+    _compare(results, steps, sizes.rounds, few, many, _list_agent_parts(sizes.agents), measured)
     steps.next(f"a start with {sizes.start.tenants * sizes.start.rules:,} rules")
     _add_start(results, measured("start", sizes.start, 1), sizes.start)
     _add_domains(results, kept, sizes.load)
@@ -143,7 +143,7 @@ _TENANTS = (
 _HOSTS = (_Part("cpu_add_host", lambda cost: cost.add_host, lambda size: size.hosts, Target(2.0)),)
 
 
-def _agent_parts(agents: int) -> tuple[_Part, ...]:
+def _list_agent_parts(agents: int) -> tuple[_Part, ...]:
     linear = Target(agents / _FEW_AGENTS)
     return (
         _Part("cpu_one_rule_agents", lambda cost: cost.one_rule_reported, lambda size: size.agents, linear),

@@ -115,16 +115,16 @@ class Web:
         except FileNotFoundError:
             raise Missing("there is no lighttpd here: apt-get install lighttpd") from None
         try:
-            wait_until(self._answers, "the web server does not answer")
+            wait_until(self._is_answering, "the web server does not answer")
         except BaseException:
-            self._end()
+            self._end_server()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._end_server()
 
     def download(self, count: int, at_once: int, settings: Mapping[str, str] = _NOTHING) -> Downloads:
         """Download so many times; the client has some more `settings` in its environment.
@@ -150,7 +150,7 @@ class Web:
             raise Refused(f"downloads: {done.stderr.strip()[:500]}")
         return done.stdout
 
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
         if self._server.poll() is not None:
             raise Missing(f"lighttpd ended at once: {(self._folder / 'web.log').read_text()[-500:]}")
         try:
@@ -158,6 +158,6 @@ class Web:
         except Refused:
             return False
 
-    def _end(self) -> None:
+    def _end_server(self) -> None:
         self._server.terminate()
         self._server.wait()

@@ -156,7 +156,7 @@ def _fail_and_revive(ground: Ground | None, turn: int, sizes: Sizes) -> dict[str
     if ground is None:
         raise Refused("there is no lab to measure in")
     victim = ground.members[turn % SIZE]
-    seen = _failover(ground.lab, victim, sizes.connections)
+    seen = _kill_and_measure(ground.lab, victim, sizes.connections)
     cluster.revive(victim)
     wait_until(partial(cluster.is_up, victim), "a firewall does not serve again", _PATIENCE_S)
     return asdict(seen)
@@ -207,7 +207,7 @@ def _ground(layout: Layout) -> Iterator[Ground]:
         pop.down(layout)
 
 
-def _failover(lab: Lab, victim: Firewall, connections: int) -> Seen:
+def _kill_and_measure(lab: Lab, victim: Firewall, connections: int) -> Seen:
     load = _hold(lab, connections)
     killed = time.monotonic()
     _, noticed_s = cluster.kill_and_watch(victim)

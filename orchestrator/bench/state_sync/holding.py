@@ -51,10 +51,10 @@ def serve(address: str, port: int) -> None:
                 links[link.fileno()] = link
                 waiting.register(link, select.EPOLLIN)
             else:
-                _echo(links, number)
+                _echo_bytes(links, number)
 
 
-def _echo(links: dict[int, socket.socket], number: int) -> None:
+def _echo_bytes(links: dict[int, socket.socket], number: int) -> None:
     try:
         said = links[number].recv(100)
         if said:
@@ -82,7 +82,7 @@ class Load:
         """Open connections, send until the input ends, and see what is left."""
         held = [self._open_connection() for _ in range(connections)]
         say("ready")
-        self._send()
+        self._send_packets()
         return {
             "lost": _silent(held), "begun": self.begun, "failed": self.failed, "arrivals": self.arrivals,
             "held": len(held),
@@ -94,7 +94,7 @@ class Load:
         link.setblocking(False)
         return link
 
-    def _send(self) -> None:
+    def _send_packets(self) -> None:
         for source in self.sources:
             arrivals: list[float] = []
             self.arrivals.append(arrivals)
@@ -112,7 +112,7 @@ class Load:
                     flow.send(b"?")
                 due = max(due + EVERY_S, now)
             if now >= begin:
-                self._begin(now)
+                self._begin_connection(now)
                 begin = now + BEGIN_EVERY_S
             if not self._hear(max(0.0, due - now)):
                 break
@@ -129,14 +129,14 @@ class Load:
                 self.ready.unregister(key.fileobj)
                 goes_on = False
             elif key.data is None:
-                self._end(key.fileobj, key.fileobj.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0)
+                self._end_connection(key.fileobj, key.fileobj.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0)
             else:
                 with suppress(OSError):
                     key.fileobj.recv(10)
                     key.data.append(time.monotonic())
         return goes_on
 
-    def _begin(self, now: float) -> None:
+    def _begin_connection(self, now: float) -> None:
         link = socket.socket()
         link.setblocking(False)
         link.connect_ex((self.address, self.port))
@@ -144,9 +144,9 @@ class Load:
         self.beginning[link] = now
         self.begun += 1
         for late in [each for each, since in self.beginning.items() if now - since > PATIENCE_S]:
-            self._end(late, True)
+            self._end_connection(late, True)
 
-    def _end(self, link: socket.socket, has_failed: bool) -> None:
+    def _end_connection(self, link: socket.socket, has_failed: bool) -> None:
         del self.beginning[link]
         self.ready.unregister(link)
         self.failed += has_failed

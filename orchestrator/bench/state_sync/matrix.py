@@ -73,15 +73,15 @@ def measure(programs: Programs, web: Web, sizes: Sizes, steps: Steps, journal: J
         for context, confirmation, members, at_once in blocks:
             kinds = [Sharing(level, context, confirmation, members) for level in Level]
             for sharing in order.sample(kinds, len(kinds)):
-                _run(found, programs, web, sharing, sizes.downloads, at_once, journal, turn)
+                _run_downloads(found, programs, web, sharing, sizes.downloads, at_once, journal, turn)
         for members in MEMBERS:
             kinds = [Sharing(level, Context.DIRTY, Confirmation.SYNCHRONOUS, members) for level in Level]
             for sharing in order.sample(kinds, len(kinds)):
-                _run(found, programs, web, sharing, sizes.downloads, ALONE, journal, turn)
+                _run_downloads(found, programs, web, sharing, sizes.downloads, ALONE, journal, turn)
         with Statistics():
             for members in MEMBERS:
                 sharing = Sharing(Level.FULL, Context.DIRTY, Confirmation.SYNCHRONOUS, members)
-                spend = partial(_spend, programs, web, sharing, sizes.downloads)
+                spend = partial(_measure_cpu, programs, web, sharing, sizes.downloads)
                 spent = journal.row(f"programs {turn}: {sharing}", spend)
                 found.spent.setdefault(sharing, []).append(Spent(**spent))
     counted = programs.counters()
@@ -89,7 +89,7 @@ def measure(programs: Programs, web: Web, sizes: Sizes, steps: Steps, journal: J
     return found
 
 
-def _spend(programs: Programs, web: Web, sharing: Sharing, count: int) -> dict[str, float]:
+def _measure_cpu(programs: Programs, web: Web, sharing: Sharing, count: int) -> dict[str, float]:
     programs.share(sharing)
     began = programs.spent()
     web.download(count, _MEASURED)
@@ -97,7 +97,7 @@ def _spend(programs: Programs, web: Web, sharing: Sharing, count: int) -> dict[s
     return asdict(Spent(spent.owner_us / count, spent.others_us / count))
 
 
-def _run(
+def _run_downloads(
     found: Matrix, programs: Programs, web: Web, sharing: Sharing, count: int, at_once: int, journal: Journal, turn: int
 ) -> None:
     def measure_turn() -> Downloads:

@@ -65,10 +65,10 @@ class Peers:
         self._world, self._web, self._folder = world, web, folder
         self.ways: Mapping[str, Callable[[], object]] = MappingProxyType(
             {
-                "conntrack": partial(self._tracking, ""),
-                "ftfw": partial(self._tracking, "FTFW"),
-                "notrack": partial(self._tracking, "NOTRACK"),
-                "redis": self._storing,
+                "conntrack": partial(self._run_conntrackd, ""),
+                "ftfw": partial(self._run_conntrackd, "FTFW"),
+                "notrack": partial(self._run_conntrackd, "NOTRACK"),
+                "redis": self._run_stores,
             }
         )
 
@@ -76,13 +76,13 @@ class Peers:
         """Download one way, and count its processes. Raises Missing where its program is not installed."""
         with ExitStack() as stack:
             processes: Sequence[subprocess.Popen[str]] = stack.enter_context(self.ways[way]())  # type: ignore[arg-type]
-            before = _ran_us(processes)
+            before = _sum_run_us(processes)
             found = self._web.download(count, at_once)
             _wait_quiet(processes)
-            return Downloads(count, found.cpu_us + _ran_us(processes) - before, found.setup_median_us, found.failed)
+            return Downloads(count, found.cpu_us + _sum_run_us(processes) - before, found.setup_median_us, found.failed)
 
     @contextmanager
-    def _tracking(self, mode: str) -> Iterator[Sequence[subprocess.Popen[str]]]:
+    def _run_conntrackd(self, mode: str) -> Iterator[Sequence[subprocess.Popen[str]]]:
         with ExitStack() as stack:
             for number in FIREWALLS[:2]:
                 self._world.run(number, "nft", "-f", "-", text=_TRACKED)
@@ -103,7 +103,7 @@ class Peers:
         return process
 
     @contextmanager
-    def _storing(self) -> Iterator[Sequence[subprocess.Popen[str]]]:
+    def _run_stores(self) -> Iterator[Sequence[subprocess.Popen[str]]]:
         with ExitStack() as stack:
             processes = [self._start_store(stack, number) for number in FIREWALLS]
             first = self._world.address(1)
@@ -128,10 +128,10 @@ class Peers:
         if number != FIREWALLS[0]:
             words += ["--replicaof", f"{first} {_REDIS_PORT}"]
         process = self._start_member(stack, number, *words)
-        wait_until(lambda: self._responds(number, address), "Redis does not answer")
+        wait_until(lambda: self._is_responding(number, address), "Redis does not answer")
         return process
 
-    def _responds(self, number: int, address: str) -> bool:
+    def _is_responding(self, number: int, address: str) -> bool:
         command = ["redis-cli", "-h", address, "ping"]
         done = self._world.inside(number, lambda: subprocess.run(command, capture_output=True, text=True, check=False))
         return done.stdout.strip() == "PONG"
@@ -144,22 +144,22 @@ class Peers:
             )
         except FileNotFoundError:
             raise Missing(f"there is no {command[0]} here") from None
-        stack.callback(_end, process)
+        stack.callback(_end_process, process)
         return process
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end_process(process: subprocess.Popen[str]) -> None:
     process.terminate()
     process.communicate()
 
 
-def _ran_us(processes: Sequence[subprocess.Popen[str]]) -> float:
+def _sum_run_us(processes: Sequence[subprocess.Popen[str]]) -> float:
     return sum(processor_s(each.pid) for each in processes) * 1e6
 
 
 def _wait_quiet(processes: Sequence[subprocess.Popen[str]]) -> None:
     """Return when the processes have done what the last connections left them to do."""
     before = -1.0
-    while (now := _ran_us(processes)) - before > _QUIET_S * 1e4:
+    while (now := _sum_run_us(processes)) - before > _QUIET_S * 1e4:
         before = now
         time.sleep(_QUIET_S)

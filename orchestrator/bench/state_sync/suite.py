@@ -41,7 +41,7 @@ def expect_length(*, quick: bool) -> Expected:
     return Expected(sizes.runs * (settings + 1 + len(_BESIDE)) + 2 * sizes.failovers, _EACH_S[quick])
 
 
-def _steps(sizes: Sizes) -> int:
+def _count_steps(sizes: Sizes) -> int:
     return 2 * sizes.runs + 2 * sizes.failovers
 
 
@@ -52,14 +52,14 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
     results = Results("state-sync", settings)
     numbers = {each.name for kind in (Downloads, Spent, failover.Seen, failover.Scaling) for each in fields(kind)}
     kept = Journal(journal, {"suite": results.suite, **settings}, numbers)
-    steps = Steps(progress, _steps(sizes))
+    steps = Steps(progress, _count_steps(sizes))
     with ExitStack() as stack:
         world = stack.enter_context(World(MEMBERS[-1], prefix, between=Between.CABLES))
         programs = stack.enter_context(Programs(world))
-        web = stack.enter_context(Web(world, _folder(stack)))
+        web = stack.enter_context(Web(world, _make_folder(stack)))
         matrix.conclude(results, matrix.measure(programs, web, sizes, steps, kept))
         others = stack.enter_context(World(MEMBERS[0], f"{prefix}p", between=Between.CABLES))
-        folder = _folder(stack)
+        folder = _make_folder(stack)
         peers = Peers(others, stack.enter_context(Web(others, folder)), folder)
         _beside_peers(results, programs, web, peers, sizes, steps, kept)
     try:
@@ -70,7 +70,7 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
     return results
 
 
-def _folder(stack: ExitStack) -> Path:
+def _make_folder(stack: ExitStack) -> Path:
     return Path(stack.enter_context(tempfile.TemporaryDirectory()))
 
 

@@ -54,11 +54,11 @@ class World:
 
     def __enter__(self) -> World:
         namespaces.need_root()
-        self._clear()
-        for name in self._names():
+        self._remove_namespaces()
+        for name in self._list_names():
             namespaces.create(self.namespace(name))
             self.inside(name, lambda: namespaces.set_kernel(_FORWARDING))
-        self._batch([line for member in self.members for line in self._member(member)])
+        self._batch([line for member in self.members for line in self._write_member_commands(member)])
         ends = ((CLIENT, CLIENT4, CLIENT6), (SERVER, SERVER4, SERVER6))
         for end, four, six in ends:
             self.ip(end, ["link set lo up", f"addr add {four}/32 dev lo", f"addr add {six}/128 dev lo nodad"])
@@ -73,7 +73,7 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._clear()
+        self._remove_namespaces()
 
     def namespace(self, name: str | int) -> str:
         """The namespace of the client, the server, the middle, or a member by its number."""
@@ -91,10 +91,10 @@ class World:
     def run(self, name: str | int, *command: str, text: str | None = None) -> str:
         """The output of a command in a namespace."""
 
-        def ran() -> str:
+        def run_command() -> str:
             return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
-        return self.inside(name, ran)
+        return self.inside(name, run_command)
 
     def via(self, member: int) -> None:
         """Send the traffic of both directions through a member, new and old connections."""
@@ -143,10 +143,10 @@ class World:
 
         return dial
 
-    def _names(self) -> tuple[str, ...]:
+    def _list_names(self) -> tuple[str, ...]:
         return (CLIENT, SERVER, MIDDLE, *map(str, self.members))
 
-    def _member(self, member: int) -> list[str]:
+    def _write_member_commands(self, member: int) -> list[str]:
         mine = self.namespace(member)
         lines = []
         for end, network in ((CLIENT, 1), (SERVER, 2)):
@@ -205,6 +205,6 @@ class World:
         for line in lines:
             subprocess.run(["ip", *line.split()], check=True)
 
-    def _clear(self) -> None:
+    def _remove_namespaces(self) -> None:
         for name in (CLIENT, SERVER, MIDDLE, *map(str, range(1, 16))):
             namespaces.remove(self.namespace(name))

@@ -65,10 +65,10 @@ class Gauges:
         For a switch, which starts with an empty cache, also their cost.
         """
         if not isinstance(plane, SwitchPlane):
-            return self._http(plane, clients)
+            return self._measure_requests(plane, clients)
         plane.vnf.forget()
         before = plane.vnf.work()
-        found = self._http(plane, clients)
+        found = self._measure_requests(plane, clients)
         after = plane.vnf.work()
         each = self._connections
         cost = {
@@ -82,7 +82,7 @@ class Gauges:
     def later_upcalls(self, plane: SwitchPlane, clients: Clients) -> Sample:
         """Count upcalls of as many further clients, with the cache as `requests` left it."""
         before = plane.vnf.work().upcalls
-        self._http(plane, clients, passed=self._connections)
+        self._measure_requests(plane, clients, passed=self._connections)
         return {Metric.LATER_UPCALLS: (plane.vnf.work().upcalls - before) / self._connections}
 
     def packets(self, plane: Plane) -> Sample:
@@ -115,7 +115,7 @@ class Gauges:
         """How many there are: every session has the same number."""
         return self.load.connections // self.load.at_once * self.load.at_once
 
-    def _http(self, plane: Plane, clients: Clients, *, passed: int = 0) -> Sample:
+    def _measure_requests(self, plane: Plane, clients: Clients, *, passed: int = 0) -> Sample:
         load = self.load
         found = httperf.requests(
             plane.line,

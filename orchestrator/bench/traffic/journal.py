@@ -31,7 +31,7 @@ class Journal:
         if path.exists() and path.stat().st_size:
             self._known = _read(path, head, numbers)
         else:
-            self._append(head)
+            self._append_line(head)
 
     def sample(self, name: str, measure: Callable[[], Sample]) -> Sample:
         """Return a recorded measurement, or measure and record it now."""
@@ -42,14 +42,14 @@ class Journal:
         """Return recorded numbers by their names, or measure and record them now."""
         if name not in self._known:
             self._known[name] = dict(measure())
-            self._append([name, self._known[name]])
+            self._append_line([name, self._known[name]])
         return self._known[name]
 
     def has(self, name: str) -> bool:
         """Return whether a measurement is recorded."""
         return name in self._known
 
-    def _append(self, line: object) -> None:
+    def _append_line(self, line: object) -> None:
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")

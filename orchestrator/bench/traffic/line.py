@@ -66,14 +66,14 @@ class Line:
             self.inside(MIDDLE, self._link)
             self.route(True)
         except BaseException:
-            self._remove()
+            self._remove_namespaces()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._remove()
+        self._remove_namespaces()
 
     def namespace(self, role: str) -> str:
         return self._names[role]
@@ -100,13 +100,13 @@ class Line:
         """
         environment = self.environment(settings)
 
-        def there() -> subprocess.CompletedProcess[str]:
+        def run_there() -> subprocess.CompletedProcess[str]:
             return subprocess.run(
                 command, input=text, capture_output=True, text=True, check=False, env=environment, timeout=_PATIENCE_S
             )
 
         try:
-            done = self.inside(role, there)
+            done = self.inside(role, run_there)
         except FileNotFoundError:
             raise Missing(f"the program '{command[0]}' is not installed") from None
         except subprocess.TimeoutExpired:
@@ -119,7 +119,7 @@ class Line:
         """Return the programs' environment, with the mark that identifies them."""
         return {**os.environ, **(settings or {}), MARK: str(self.layout.run_dir)}
 
-    def _remove(self) -> None:
+    def _remove_namespaces(self) -> None:
         processes.stop(self._running)
         for name in self._names.values():
             namespaces.remove(name)
@@ -128,7 +128,7 @@ class Line:
         """Both links, and the middle's routes. Called inside the middle."""
         namespaces.set_kernel({**_QUIET, **_ROUTING})
         with IPRoute() as routes:
-            routes.link("set", index=_index(routes, "lo"), state="up")
+            routes.link("set", index=_find_index(routes, "lo"), state="up")
             for side, role, mac, end_mac in (
                 (LEFT, CLIENT, NEXT_HOP_MAC, CLIENT_MAC),
                 (RIGHT, SERVER, GATEWAY_MAC, SERVER_MAC),
@@ -136,10 +136,10 @@ class Line:
                 with descriptor(self._names[role]) as namespace:
                     peer = {"ifname": INTERFACE, "net_ns_fd": namespace, "address": format_mac(end_mac)}
                     routes.link("add", ifname=side, kind="veth", address=format_mac(mac), peer=peer)
-                routes.link("set", index=_index(routes, side), state="up")
-            left, right = _index(routes, LEFT), _index(routes, RIGHT)
+                routes.link("set", index=_find_index(routes, side), state="up")
+            left, right = _find_index(routes, LEFT), _find_index(routes, RIGHT)
             for address, index, mac in ((_CLIENT_HOP, left, CLIENT_MAC), (SERVER_ADDRESS, right, SERVER_MAC)):
-                _fixed_neighbour(routes, address, mac, index)
+                _add_fixed_neighbour(routes, address, mac, index)
             self.inside(CLIENT, _configure_client)
             self.inside(SERVER, _configure_server)
             routes.route("add", dst=f"{SERVER_ADDRESS}/32", oif=right)
@@ -151,7 +151,7 @@ def _configure_client() -> None:
     """Every client's address. Called inside the client's namespace."""
     with IPRoute() as routes:
         _configure_end(routes, NEXT_HOP_MAC, Clients.ONE.address)
-        lo = _index(routes, "lo")
+        lo = _find_index(routes, "lo")
         for block in (EXCLUDED, Clients.OUTSIDE.value, Clients.INSIDE.value, Clients.NEIGHBOURS.value):
             routes.route("add", dst=str(block), oif=lo, type="local", table=_LOCAL_TABLE, scope="host")
 
@@ -165,17 +165,17 @@ def _configure_server() -> None:
 def _configure_end(routes: IPRoute, next_hop_mac: int, address: str) -> None:
     namespaces.set_kernel({**_QUIET, **_MANY_CONNECTIONS})
     without_offloads(INTERFACE)
-    index = _index(routes, INTERFACE)
-    for each in (_index(routes, "lo"), index):
+    index = _find_index(routes, INTERFACE)
+    for each in (_find_index(routes, "lo"), index):
         routes.link("set", index=each, state="up")
     routes.addr("add", index=index, address=address, prefixlen=32)
-    _fixed_neighbour(routes, GATEWAY_IPV4, next_hop_mac, index)
+    _add_fixed_neighbour(routes, GATEWAY_IPV4, next_hop_mac, index)
     routes.route("add", dst="0.0.0.0/0", gateway=GATEWAY_IPV4, oif=index, flags=["onlink"])
 
 
-def _fixed_neighbour(routes: IPRoute, address: str, mac: int, index: int) -> None:
+def _add_fixed_neighbour(routes: IPRoute, address: str, mac: int, index: int) -> None:
     routes.neigh("add", dst=address, lladdr=format_mac(mac), ifindex=index, state="permanent", family=socket.AF_INET)
 
 
-def _index(routes: IPRoute, name: str) -> int:
+def _find_index(routes: IPRoute, name: str) -> int:
     return int(routes.link_lookup(ifname=name)[0])

@@ -33,12 +33,12 @@ class Measured:
         ways = dict.fromkeys(way for way, _, _ in self.values)
         pairs = [(metric, way) for metric in Metric for way in ways]
         return [
-            self._line(way, metric, counts)
+            self._make_series(way, metric, counts)
             for metric, way in pairs
             if all(self.of(way, rules, metric) for rules in counts)
         ]
 
-    def _line(self, way: str, metric: Metric, counts: Sequence[int]) -> Series:
+    def _make_series(self, way: str, metric: Metric, counts: Sequence[int]) -> Series:
         figures = [Figure.of(self.of(way, rules, metric), metric.unit) for rules in counts]
         return Series(
             way, tuple(map(float, counts)), tuple(each.median for each in figures), "rules", metric.value,

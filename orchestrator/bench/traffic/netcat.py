@@ -31,13 +31,13 @@ def round_trips(line: Line, source: str, count: int) -> list[float]:
     Raises Missing, and Unreachable where no answer comes.
     """
     with _netcats(line, [(source, ECHO)]) as (netcat,):
-        return [_round_trip(netcat) for _ in range(count + 1)][1:]
+        return [_measure_round_trip(netcat) for _ in range(count + 1)][1:]
 
 
 def first_round_trips(line: Line, sources: Sequence[str]) -> list[float]:
     """Milliseconds of the first round trip of each source address. Raises as `round_trips`."""
     with _netcats(line, [(source, ECHO) for source in sources]) as netcats:
-        return [_round_trip(netcat) for netcat in netcats]
+        return [_measure_round_trip(netcat) for netcat in netcats]
 
 
 def reached_sources(line: Line, doubtful: Sequence[tuple[str, int]]) -> list[bool]:
@@ -49,9 +49,9 @@ def reached_sources(line: Line, doubtful: Sequence[tuple[str, int]]) -> list[boo
     certain = (Clients.ONE.address, ECHO)
     with _netcats(line, [*doubtful, certain]) as (*asking, last):
         for netcat in asking:
-            _send(netcat)
-        _round_trip(last)
-        return [_heard(netcat, _GRACE_S) for netcat in asking]
+            _send_byte(netcat)
+        _measure_round_trip(last)
+        return [_is_heard(netcat, _GRACE_S) for netcat in asking]
 
 
 @contextmanager
@@ -76,20 +76,20 @@ def _start_client(line: Line, source: str, port: int) -> subprocess.Popen[bytes]
         raise Missing("the program 'nc' is not installed: apt-get install netcat-openbsd") from None
 
 
-def _round_trip(netcat: subprocess.Popen[bytes]) -> float:
+def _measure_round_trip(netcat: subprocess.Popen[bytes]) -> float:
     began = time.perf_counter()
-    _send(netcat)
-    if not _heard(netcat, _ANSWER_S):
+    _send_byte(netcat)
+    if not _is_heard(netcat, _ANSWER_S):
         raise Unreachable(f"netcat heard no answer within {_ANSWER_S:g} s")
     return (time.perf_counter() - began) * 1000
 
 
-def _send(netcat: subprocess.Popen[bytes]) -> None:
+def _send_byte(netcat: subprocess.Popen[bytes]) -> None:
     assert netcat.stdin is not None
     os.write(netcat.stdin.fileno(), _MESSAGE)
 
 
-def _heard(netcat: subprocess.Popen[bytes], patience_s: float) -> bool:
+def _is_heard(netcat: subprocess.Popen[bytes], patience_s: float) -> bool:
     assert netcat.stdout is not None
     coming = netcat.stdout.fileno()
     return bool(select.select([coming], [], [], patience_s)[0] and os.read(coming, 64))

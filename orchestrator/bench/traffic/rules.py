@@ -90,14 +90,14 @@ def _others(how_many: int, kind: Kind) -> Iterator[Rule]:
     drawn, left = how_many, how_many
     while left:
         for index, rule in enumerate(synthetic(drawn).rules[drawn - left :], drawn - left):
-            made = _of_kind(replace(rule, destination=_move_into(rule.destination, OWNED)), kind, index)
+            made = _adapt_to_kind(replace(rule, destination=_move_into(rule.destination, OWNED)), kind, index)
             if not _meets_traffic(made):
                 how_many -= 1
                 yield made
         drawn, left = drawn + how_many, how_many
 
 
-def _of_kind(rule: Rule, kind: Kind, index: int) -> Rule:
+def _adapt_to_kind(rule: Rule, kind: Kind, index: int) -> Rule:
     if kind is Kind.NO_SOURCES:
         return replace(rule, source=ANY, source_ports=EVERY_PORT)
     if kind is Kind.FIVE_TUPLES and index % 2:

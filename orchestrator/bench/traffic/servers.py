@@ -25,7 +25,7 @@ def start(line: Line, also: Sequence[int] = ()) -> None:
 
     Raises Missing, Unreachable.
     """
-    line.start(SERVER, "lighttpd", "-D", "-f", _web_settings(line, also))
+    line.start(SERVER, "lighttpd", "-D", "-f", _configure_web(line, also))
     line.start(SERVER, "iperf3", "--server", "--bind", SERVER_ADDRESS, "--port", str(THROUGHPUT))
     ports = (str(ECHO), str(UNSERVED))
     line.start(SERVER, sys.executable, "-m", "orchestrator.bench.traffic.echo", SERVER_ADDRESS, *ports)
@@ -33,7 +33,7 @@ def start(line: Line, also: Sequence[int] = ()) -> None:
         line.inside(SERVER, partial(until_listening, port))
 
 
-def _web_settings(line: Line, also: Sequence[int]) -> str:
+def _configure_web(line: Line, also: Sequence[int]) -> str:
     folder = line.layout.run_dir / f"{line.name}-web"
     folder.mkdir()
     (folder / PAGE.lstrip("/")).write_text("1")

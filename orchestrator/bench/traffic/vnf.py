@@ -132,7 +132,7 @@ def vnf_acl(
         running.append(switch.start_switch())
         if not allocator.used_by(running[-1].pid):
             raise Missing(f"the library {allocator.value} is not installed: apt-get install libjemalloc2")
-        _build(switch, ports, neighbours)
+        _build_bridge(switch, ports, neighbours)
         with wait_connected(lambda observer: _launcher(line, switch, observer), {_DATAPATH}) as channels:
             device = Switch(channels[_DATAPATH], uplink=LEFT)
             if not device.claim(1):
@@ -145,7 +145,7 @@ def vnf_acl(
 
 def megaflows(text: str) -> int:
     """Of `dpctl/show`: entries of the cache."""
-    return _number(r"^\s*flows: (\d+)", text)
+    return _find_number(r"^\s*flows: (\d+)", text)
 
 
 def handled_packets(text: str) -> int:
@@ -155,7 +155,7 @@ def handled_packets(text: str) -> int:
     """
     found = re.search(r"^\s*lookups: hit:(\d+) missed:(\d+) lost:(\d+)", text, re.MULTILINE)
     if found is None:
-        raise _said_else(text)
+        raise _make_refusal(text)
     return sum(map(int, found.groups()))
 
 
@@ -167,18 +167,18 @@ def missed_packets(text: str) -> int:
     return sum(map(int, found))
 
 
-def _number(pattern: str, text: str) -> int:
+def _find_number(pattern: str, text: str) -> int:
     match = re.search(pattern, text, re.MULTILINE)
     if match is None:
-        raise _said_else(text)
+        raise _make_refusal(text)
     return int(match[1])
 
 
-def _said_else(text: str) -> Refused:
+def _make_refusal(text: str) -> Refused:
     return Refused(f"the switch said something else: {text[:200]!r}")
 
 
-def _build(switch: OpenVSwitch, ports: Ports, neighbours: Sequence[str]) -> None:
+def _build_bridge(switch: OpenVSwitch, ports: Ports, neighbours: Sequence[str]) -> None:
     if ports is Ports.AF_XDP:
         switch.vsctl("set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={_POLLING_CORES}")
     switch.vsctl(
