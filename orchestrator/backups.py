@@ -88,7 +88,7 @@ def back_up_service(
     others.
     """
     named = [*recipients, *settings.backup_recipients.replace(",", " ").split()]
-    keys = [_recipient(each) for each in dict.fromkeys(named)]
+    keys = [_read_named_recipient(each) for each in dict.fromkeys(named)]
     place = AuthorityDir(settings.authority_dir)
     found = place.load() if place.exists else None
     kept = AuthorityFiles(encoded_key(found.key).decode(), found.pem) if found is not None and authority else None
@@ -146,7 +146,7 @@ def _check_same(place: AuthorityDir, authority: AuthorityFiles) -> None:
 # ---------------------------------------------------------------------------------------------------- encryption
 
 
-def _recipient(text: str) -> X25519PublicKey:
+def _read_named_recipient(text: str) -> X25519PublicKey:
     try:
         return read_recipient(text)
     except BadInput as error:

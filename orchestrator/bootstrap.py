@@ -38,11 +38,11 @@ _HERE = "machine"
 
 def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] | None = None) -> Service:
     """Wire a service. It is started by its application's lifespan. Raises what `open_store` raises."""
-    store = _open(settings, clock)
+    store = _open_store(settings, clock)
     return wire_service(store, settings, clock or store.now)
 
 
-def _open(settings: Settings, clock: Callable[[], dt.datetime] | None = None) -> Store:
+def _open_store(settings: Settings, clock: Callable[[], dt.datetime] | None = None) -> Store:
     make_state_dir(settings)
     history = HistorySettings(
         moments_s=settings.history_moments_s,
@@ -79,7 +79,7 @@ def read_packets_key(path: Path | None) -> bytes | None:
 @contextmanager
 def opened_store(settings: Settings) -> Iterator[Store]:
     """The store alone, for commands that work on it without a service."""
-    store = _open(settings)
+    store = _open_store(settings)
     try:
         yield store
     finally:
@@ -127,10 +127,10 @@ def serve(settings: Settings) -> None:
     take_turns()
     collect_seldom()
     with alone(settings):
-        _serve(settings)
+        _run_service(settings)
 
 
-def _serve(settings: Settings) -> None:
+def _run_service(settings: Settings) -> None:
     service = build_service(settings)
     try:
         server = build_server(service, settings)

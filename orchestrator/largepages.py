@@ -45,14 +45,14 @@ def gather() -> int:
     Takes a third of a millisecond a page that is not large yet, in which other threads go on. Nothing where the system
     cannot do it, or whoever runs it has forbidden large pages.
     """
-    if not _may():
+    if not _is_allowed():
         return 0
     return sum(LARGE_PAGE for start in _ranges() if _is_held(start) and _collapse_page(start))
 
 
 def keep_gathered() -> None:
     """Gather whenever much memory was allocated, in a thread of its own."""
-    threading.Thread(target=_keep, name="large-pages", daemon=True).start()
+    threading.Thread(target=_keep_gathering, name="large-pages", daemon=True).start()
 
 
 @dataclass(slots=True)
@@ -77,19 +77,19 @@ class Growth:
         self._gathered = self._before = pages
 
 
-def _keep() -> None:
+def _keep_gathering() -> None:
     growth, pause = Growth(), threading.Event()
     while not pause.wait(_LOOK_EVERY_S):
-        if growth.is_due(_pages_come()):
+        if growth.is_due(_count_page_faults()):
             gather()
-            growth.note_gathered(_pages_come())
+            growth.note_gathered(_count_page_faults())
 
 
-def _pages_come() -> int:
+def _count_page_faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-def _may() -> bool:
+def _is_allowed() -> bool:
     with suppress(OSError):
         return "[never]" not in _POLICY.read_text()
     return False

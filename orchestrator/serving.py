@@ -155,7 +155,7 @@ class OwnTls:
         self._names = names_of(settings)
         self._clock = clock
         self._given = settings.tls_certificate is not None
-        certificate, key = self._files(settings)
+        certificate, key = self._find_files(settings)
         self.context = service_context(certificate, key, self._place.read_believed())
         """What connections are made with: a later certificate is put into it."""
 
@@ -181,7 +181,7 @@ class OwnTls:
             except Exception:
                 log.exception("service.certificate_fault")  # of ours; nobody else would renew it
 
-    def _files(self, settings: Settings) -> tuple[Path, Path]:
+    def _find_files(self, settings: Settings) -> tuple[Path, Path]:
         if settings.tls_certificate is not None and settings.tls_key is not None:
             return settings.tls_certificate, settings.tls_key
         ensure_certificate(self._place, self._authority, self._names, self._clock())
@@ -212,7 +212,7 @@ class Server(uvicorn.Server):
         clock: Callable[[], dt.datetime],
     ) -> None:
         self._tls = OwnTls(settings, clock) if settings.tls else None
-        super().__init__(_config(app, settings, self._tls))
+        super().__init__(_make_config(app, settings, self._tls))
         self._store = store
         self._release = release
         self._beside: list[asyncio.Task[None]] = []
@@ -240,7 +240,7 @@ class Server(uvicorn.Server):
             return unit.certificates.invalid(fingerprints)
 
 
-def _config(app: FastAPI, settings: Settings, tls: OwnTls | None) -> uvicorn.Config:
+def _make_config(app: FastAPI, settings: Settings, tls: OwnTls | None) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         host=settings.listen_host,

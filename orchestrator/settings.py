@@ -195,13 +195,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _yes_or_no(text: str) -> bool:
+def _read_yes_or_no(text: str) -> bool:
     if text.lower() not in _WORDS:
         raise BadInput(f"'{text}' is neither yes nor no")
     return _WORDS[text.lower()]
 
 
-def _optional_path(text: str) -> Path | None:
+def _read_optional_path(text: str) -> Path | None:
     return Path(text) if text else None
 
 
@@ -209,15 +209,15 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
     {
         "state_dir": Path,
         "listen_port": int,
-        "tls": _yes_or_no,
-        "plain_http": _yes_or_no,
-        "tls_certificate": _optional_path,
-        "tls_key": _optional_path,
-        "authority": _optional_path,
-        "cloud": _optional_path,
-        "local_switch": _optional_path,
-        "ssh_key": _optional_path,
-        "machine_variables": _optional_path,
+        "tls": _read_yes_or_no,
+        "plain_http": _read_yes_or_no,
+        "tls_certificate": _read_optional_path,
+        "tls_key": _read_optional_path,
+        "authority": _read_optional_path,
+        "cloud": _read_optional_path,
+        "local_switch": _read_optional_path,
+        "ssh_key": _read_optional_path,
+        "machine_variables": _read_optional_path,
         "body_limit_bytes": int,
         "token_days": float,
         "watch_limit_s": float,
@@ -234,10 +234,10 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "history_limit_mb": float,
         "packet_log_kept": int,
         "audit_days": float,
-        "audit_file": _optional_path,
+        "audit_file": _read_optional_path,
         "tenant_changes_a_minute": float,
-        "packet_log_key": _optional_path,
-        "packet_log_file": _optional_path,
+        "packet_log_key": _read_optional_path,
+        "packet_log_file": _read_optional_path,
         "busy_timeout_s": float,
         "certificate_look_s": float,
         "certificate_overlap_s": float,
@@ -258,7 +258,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         if variable in environment:
             texts[name] = environment[variable]
             places[name] = variable
-    values = {name: _read(name, text, places[name]) for name, text in texts.items()}
+    values = {name: _read_value(name, text, places[name]) for name, text in texts.items()}
     try:
         return Settings(**values)  # type: ignore[arg-type]  # _READERS gives each field its own type
     except AclflowError as error:
@@ -285,18 +285,18 @@ def _from_file(path: str) -> tuple[dict[str, str], dict[str, str]]:
     if unknown is not None:
         raise BadInput(f"'{unknown}' is no setting; they are {', '.join(known)}", place=path)
     places = {name: f"{path}: {name}" for name in document}
-    return {name: _scalar(name, value, places[name]) for name, value in document.items()}, places
+    return {name: _spell_value(name, value, places[name]) for name, value in document.items()}, places
 
 
-def _scalar(name: str, value: object, place: str) -> str:
-    if isinstance(value, bool) and _READERS.get(name) is _yes_or_no:
+def _spell_value(name: str, value: object, place: str) -> str:
+    if isinstance(value, bool) and _READERS.get(name) is _read_yes_or_no:
         return "yes" if value else "no"
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise BadInput("a setting is one text or number", place=place)
     return str(value)
 
 
-def _read(name: str, text: str, place: str) -> object:
+def _read_value(name: str, text: str, place: str) -> object:
     try:
         return _READERS.get(name, str)(text)
     except BadInput as error:

@@ -147,7 +147,7 @@ def wire_service(store: Store, settings: Settings, clock: Callable[[], dt.dateti
     core = _wire_core(store, settings)
     machines = _wire_machines(core, settings, clock, is_alone=store.is_alone)
     refusals, workbench, feed = Refusals(), Workbench(), Feed(store)
-    auditor = _auditor(settings, store, refusals)
+    auditor = _make_auditor(settings, store, refusals)
     core.metrics.watch_audit(lambda: auditor.unsent)
     control = core.control
     services = Services(
@@ -158,7 +158,7 @@ def wire_service(store: Store, settings: Settings, clock: Callable[[], dt.dateti
         desk=machines.desk,
         onboarder=machines.onboarder,
         counts=CountDesk(store),
-        packets=PacketDesk(store, tuple(_packet_sinks(settings))),
+        packets=PacketDesk(store, tuple(_make_packet_sinks(settings))),
         spreading=core.spreading,
         cloud_kind=machines.cloud_kind,
         metrics=core.metrics,
@@ -237,7 +237,9 @@ def _wire_machines(core: _Core, settings: Settings, clock: Callable[[], dt.datet
     cloud = None if settings.cloud is None else open_cloud(settings.cloud)
     is_pinned = settings.tls_certificate is None
     desk = EnrolmentDesk(core.control, clock, authority, pinned=is_pinned, believed=believed, cloud_of=lambda _: cloud)
-    onboarder = Onboarder(core.control, _installers(settings), partial(_invite, desk, settings), _withdraw)
+    onboarder = Onboarder(
+        core.control, _make_installers(settings), partial(_invite, desk, settings), _withdraw_invitation
+    )
     if cloud is None:
         return _Machines(desk, onboarder, None, None)
     hand = CloudHand(cloud, settings.url, token_text=desk.token_text)
@@ -267,7 +269,7 @@ def _log_unmade(store: Store, server: Unmade) -> None:
         unit.events.append("firewall.made" if server.because is None else "firewall.unmade", server.domain, detail)
 
 
-def _installers(settings: Settings) -> Installers:
+def _make_installers(settings: Settings) -> Installers:
     local = None if settings.local_switch is None else LocalInstaller(settings.local_switch)
     remote = None
     if settings.ansible:
@@ -277,19 +279,19 @@ def _installers(settings: Settings) -> Installers:
     return Installers(local, remote)
 
 
-def _packet_sinks(settings: Settings) -> Iterator[PacketSink]:
+def _make_packet_sinks(settings: Settings) -> Iterator[PacketSink]:
     if settings.packet_log_file is not None:
         yield JsonLines(settings.packet_log_file)
     if settings.ipfix_collector:
         yield Collector(settings.ipfix_collector)
 
 
-def _auditor(settings: Settings, store: Store, refusals: Refusals) -> Auditor:
-    key, sinks = AuditKey.open(settings.audit_dir), tuple(_audit_sinks(settings))
+def _make_auditor(settings: Settings, store: Store, refusals: Refusals) -> Auditor:
+    key, sinks = AuditKey.open(settings.audit_dir), tuple(_make_audit_sinks(settings))
     return Auditor(store, refusals, key, sinks, keep=dt.timedelta(days=settings.audit_days))
 
 
-def _audit_sinks(settings: Settings) -> Iterator[Sink]:
+def _make_audit_sinks(settings: Settings) -> Iterator[Sink]:
     if settings.audit_file is not None:
         yield AnchorFile(settings.audit_file)
     if settings.audit_syslog:
@@ -303,7 +305,7 @@ def _invite(desk: EnrolmentDesk, settings: Settings, unit: Unit, asked: Onboardi
     machine's switch: tokens that are good once, for these two and nobody else.
     """
     invite = partial(
-        unit.enforcers.invite, asked.switch.domain, expires=unit.now + _INVITED, author=_onboarding_of(asked)
+        unit.enforcers.invite, asked.switch.domain, expires=unit.now + _INVITED, author=_name_onboarding(asked)
     )
     found: dict[str, Any] = {}
     if asked.controller is not None:
@@ -316,9 +318,9 @@ def _invite(desk: EnrolmentDesk, settings: Settings, unit: Unit, asked: Onboardi
     return found
 
 
-def _withdraw(unit: Unit, asked: Onboarding) -> None:
-    unit.enforcers.withdraw(asked.switch.domain, _onboarding_of(asked))
+def _withdraw_invitation(unit: Unit, asked: Onboarding) -> None:
+    unit.enforcers.withdraw(asked.switch.domain, _name_onboarding(asked))
 
 
-def _onboarding_of(asked: Onboarding) -> str:
+def _name_onboarding(asked: Onboarding) -> str:
     return f"onboarding of {asked.switch.host}"

@@ -62,10 +62,10 @@ class Question:
             None if acl is None else (acl.rules, dict(acl.groups), acl.ingress_default, acl.egress_default)
             for acl in (self.acl, self.against)
         ]
-        return _question, (*lists, self.own, self.way, self.returns)
+        return _make_question, (*lists, self.own, self.way, self.returns)
 
 
-def _question(acl: tuple[Any, ...], against: tuple[Any, ...] | None, *asked: Any) -> Question:
+def _make_question(acl: tuple[Any, ...], against: tuple[Any, ...] | None, *asked: Any) -> Question:
     return Question(Acl(*acl), None if against is None else Acl(*against), *asked)
 
 

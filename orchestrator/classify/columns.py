@@ -67,10 +67,10 @@ def columns(family: Family, boxes: Sequence[Box]) -> Columns:
         family=family,
         rows=np.array(rows, np.int32).reshape(-1, len(PARTS) + 1),
         address_starts=starts_of(sets.addresses),
-        addresses=_words([_ends(family, span) for spans in sets.addresses for span in spans]),
+        addresses=_make_words([_split_ends(family, span) for spans in sets.addresses for span in spans]),
         port_starts=starts_of(list(sets.ports)),
         ports=np.array([ends for spans in sets.ports for ends in spans], np.uint16).reshape(-1, 2),
-        sets=_words(list(sets.bits)),
+        sets=_make_words(list(sets.bits)),
     )
 
 
@@ -86,18 +86,18 @@ class _Sets:
 
     def row(self, box: Box) -> tuple[int, ...]:
         """The numbers of a box's sets, in the order of PARTS, and its fragment classes."""
-        sides = (self._side(side) for side in (box.source, box.destination))
+        sides = (self._number_side(side) for side in (box.source, box.destination))
         ports = (self.ports.setdefault(side, len(self.ports)) for side in (box.source_ports, box.destination_ports))
-        sets = (self._set(bits) for bits in (box.protocols, box.icmp_types, box.icmp_codes, box.tcp_flags))
+        sets = (self._number_set(bits) for bits in (box.protocols, box.icmp_types, box.icmp_codes, box.tcp_flags))
         return (*sides, *ports, *sets, box.fragments)
 
-    def _side(self, spans: Spans) -> int:
+    def _number_side(self, spans: Spans) -> int:
         number = self._numbers.setdefault(self._standins.of(spans), len(self.addresses))
         if number == len(self.addresses):
             self.addresses.append(spans)
         return number
 
-    def _set(self, bits: int) -> int:
+    def _number_set(self, bits: int) -> int:
         words = (bits & _WORD, bits >> 64 & _WORD, bits >> 128 & _WORD, (bits & ALL_BYTES) >> 192)
         return self.bits.setdefault(words, len(self.bits))
 
@@ -105,11 +105,11 @@ class _Sets:
 _WORD = (1 << 64) - 1
 
 
-def _ends(family: Family, span: Span) -> tuple[int, int, int, int]:
+def _split_ends(family: Family, span: Span) -> tuple[int, int, int, int]:
     return *halves(family, span.low), *halves(family, span.high)
 
 
-def _words(rows: Sequence[tuple[int, ...]]) -> U64:
+def _make_words(rows: Sequence[tuple[int, ...]]) -> U64:
     return np.array(rows, np.uint64).reshape(-1, 4)
 
 

@@ -102,7 +102,7 @@ class Deciding:
         for direction in self._ways:
             left = np.flatnonzero(asked[direction] & ((decider == NOBODY) | self.permits[decider]))
             let_out[left] = decider[left]
-            decider[left] = self._first(packets.take(left), direction)
+            decider[left] = self._find_first(packets.take(left), direction)
         return Verdicts(decider, let_out)
 
     def knows(self, packets: Packets) -> npt.NDArray[np.bool_]:
@@ -131,7 +131,7 @@ class Deciding:
             asked[mine] = search.first(packets.take(mine)) >= 0
         return asked
 
-    def _first(self, packets: Packets, direction: Direction) -> I32:
+    def _find_first(self, packets: Packets, direction: Direction) -> I32:
         found = np.full(len(packets), NOBODY, np.int32)
         for family in Family:
             mine = np.flatnonzero(packets["family"] == family.value)

@@ -98,11 +98,11 @@ class MessageReader:
                 raise Broken(place, "no message of IPFIX begins so: the file is damaged here")
             if place + length > len(data):
                 break
-            self._message(data, place + _HEADER.size, place + length, domain, found)
+            self._read_message(data, place + _HEADER.size, place + length, domain, found)
             place += length
         return place
 
-    def _message(self, data: bytes, place: int, end: int, domain: int, found: list[Read]) -> None:
+    def _read_message(self, data: bytes, place: int, end: int, domain: int, found: list[Read]) -> None:
         while place + _SET.size <= end:
             number, length = _SET.unpack_from(data, place)
             if length < _SET.size or place + length > end:
@@ -111,7 +111,7 @@ class MessageReader:
             if number == _TEMPLATES:
                 self._learn(data, *body, domain)
             elif number >= _DATA:
-                self._data(data, *body, self._templates.get((domain, number)), found)
+                self._read_records(data, *body, self._templates.get((domain, number)), found)
             place += length
         if place != end:
             raise Broken(place, "a message ends inside a set's header: the file is damaged here")
@@ -139,7 +139,7 @@ class MessageReader:
             else:
                 self._templates.pop((domain, number), None)
 
-    def _data(self, data: bytes, place: int, end: int, template: _Template | None, found: list[Read]) -> None:
+    def _read_records(self, data: bytes, place: int, end: int, template: _Template | None, found: list[Read]) -> None:
         if template is None:
             self.unknown += 1
             return
@@ -172,13 +172,13 @@ def _record(fields: Mapping[int, bytes]) -> Read:
     """The packet of a record, with what is missing of it, and its counts."""
     count, length, time = _number(fields, *_PACKETS, otherwise=1), _number(fields, *_BYTES), _time(fields)
     if max(count, length) > _MOST_COUNT:
-        return _unread(Unread.BROKEN), 1, 0, time
+        return _make_unread(Unread.BROKEN), 1, 0, time
     family = next((each for each, ends in _ADDRESSES.items() if all(end in fields for end in ends)), None)
     if family is None or _PROTOCOL not in fields:
-        return _unread(Unread.NOT_IP), count, length, time
+        return _make_unread(Unread.NOT_IP), count, length, time
     source, destination = (_number(fields, end) for end in _ADDRESSES[family])
     if max(source, destination) >> family.bits or _number(fields, _PROTOCOL) > 0xFF:
-        return _unread(Unread.BROKEN), count, length, time
+        return _make_unread(Unread.BROKEN), count, length, time
     protocol = _number(fields, _PROTOCOL)
     later = (family is Family.IPV6 and protocol == IPV6_FRAGMENT) or bool(_number(fields, _OFFSET))
     missing = 0
@@ -200,7 +200,7 @@ def _record(fields: Mapping[int, bytes]) -> Read:
     return packet, count, length, time
 
 
-def _unread(why: Unread) -> tuple[object, ...]:
+def _make_unread(why: Unread) -> tuple[object, ...]:
     return ((0, 0), (0, 0), 0, 0, 0, 0, 0, 0, 0, 0, int(why), 0, 0)
 
 

@@ -103,7 +103,7 @@ class Overlaid:
         `changes`: rows that are not as they were built, by number; None where there is none any more.
         """
         self._family, self._built, self._changes = family, built, changes
-        rows = sorted((row for row in changes.values() if row is not None), key=_by_order)
+        rows = sorted((row for row in changes.values() if row is not None), key=_sort_key)
         self._overlay = RowsInOrder(family, [row.box for row in rows]) if rows else None
         self._names = _Names.of(rows)
         self._removed = np.zeros(len(built.rows), np.bool_)
@@ -112,7 +112,7 @@ class Overlaid:
     @classmethod
     def of(cls, family: Family, rows: Iterable[Placed], searching: MakeSearch = Search) -> Overlaid:
         """Rows in any order, built with `searching`."""
-        return cls(family, _Built.of(family, tuple(sorted(rows, key=_by_order)), searching), MappingProxyType({}))
+        return cls(family, _Built.of(family, tuple(sorted(rows, key=_sort_key)), searching), MappingProxyType({}))
 
     @property
     def changed_rows(self) -> int:
@@ -131,7 +131,7 @@ class Overlaid:
 
     def rows(self) -> Iterator[Placed]:
         """Every row, in any order."""
-        yield from _rows_of(self._built, self._changes)
+        yield from _list_rows(self._built, self._changes)
 
     def first(self, packets: Packets) -> I32:
         """The number of the first row that holds each packet, NONE where none does."""
@@ -150,7 +150,7 @@ class Overlaid:
         changes = {**self._changes, **dict.fromkeys(removed), **{row.number: row for row in placed}}
         if len(changes) <= MOST_CHANGED:
             return Overlaid(self._family, self._built, MappingProxyType(changes))
-        return Overlaid.of(self._family, _rows_of(self._built, changes))
+        return Overlaid.of(self._family, _list_rows(self._built, changes))
 
     def rebuilt(self, searching: MakeSearch = Search) -> Overlaid:
         """The same rows without an overlay."""
@@ -167,10 +167,10 @@ class Overlaid:
 _UNSAID = object()
 
 
-def _rows_of(built: _Built, changes: Mapping[int, Placed | None]) -> Iterator[Placed]:
+def _list_rows(built: _Built, changes: Mapping[int, Placed | None]) -> Iterator[Placed]:
     yield from (row for row in built.rows if row.number not in changes)
     yield from (row for row in changes.values() if row is not None)
 
 
-def _by_order(row: Placed) -> tuple[int, int]:
+def _sort_key(row: Placed) -> tuple[int, int]:
     return row.order, row.number

@@ -283,28 +283,28 @@ class _PcapngWalk:
     def _take(self, kind: int, data: bytes, start: int, end: int, found: Found) -> None:
         """One block: what it says lies from `start` to `end`."""
         if kind == self.PACKET:
-            interface, high, low, captured, wire = self._fields(self._packet, data, start, end)
-            self._add(interface, start + self._packet.size, end, captured, wire, high << 32 | low, found)
+            interface, high, low, captured, wire = self._read_fields(self._packet, data, start, end)
+            self._add_packet(interface, start + self._packet.size, end, captured, wire, high << 32 | low, found)
         elif kind == self.OLD_PACKET:
-            interface, _drops, high, low, captured, wire = self._fields(self._old_packet, data, start, end)
-            self._add(interface, start + self._old_packet.size, end, captured, wire, high << 32 | low, found)
+            interface, _drops, high, low, captured, wire = self._read_fields(self._old_packet, data, start, end)
+            self._add_packet(interface, start + self._old_packet.size, end, captured, wire, high << 32 | low, found)
         elif kind == self.SIMPLE_PACKET:
-            (wire,) = self._fields(self._length, data, start, end)
+            (wire,) = self._read_fields(self._length, data, start, end)
             longest = self._interfaces[0].longest if self._interfaces else 0
-            self._add(0, start + 4, end, min(wire, longest) if longest else wire, wire, None, found)
+            self._add_packet(0, start + 4, end, min(wire, longest) if longest else wire, wire, None, found)
         elif kind == self.INTERFACE:
-            link, _reserved, longest = self._fields(self._interface, data, start, end)
+            link, _reserved, longest = self._read_fields(self._interface, data, start, end)
             if len(self._interfaces) >= MOST_INTERFACES:
                 raise Damaged(start - 8, f"no section has more than {MOST_INTERFACES} interfaces")
             ticks, offset = self._clock(data, start + self._interface.size, end)
             self._interfaces.append(_Interface(link, longest, ticks, offset))
             self._told.extend((offset, ticks, link))
         elif kind == self.SECTION:
-            major, _minor = self._fields(Layout(self._order + "HH"), data, start + 4, end)
+            major, _minor = self._read_fields(Layout(self._order + "HH"), data, start + 4, end)
             if major != 1:
                 raise Damaged(start - 8, f"a section is pcapng of version {major}; 1 is read")
 
-    def _fields(self, fields: Layout, data: bytes, start: int, end: int) -> tuple[int, ...]:
+    def _read_fields(self, fields: Layout, data: bytes, start: int, end: int) -> tuple[int, ...]:
         if start + fields.size > end:
             raise Damaged(start - 8, "a block is shorter than what it must say: the capture is damaged here")
         return fields.unpack_from(data, start)
@@ -325,7 +325,7 @@ class _PcapngWalk:
             place += 4 + length + -length % 4
         return (ticks if ticks < 1 << 63 else 0), offset
 
-    def _add(
+    def _add_packet(
         self, interface: int, start: int, end: int, captured: int, wire: int, ticks: int | None, found: Found
     ) -> None:
         if interface >= len(self._interfaces):

@@ -57,16 +57,16 @@ def kinds_of(piece: Piece) -> Kinds:
 
     Other threads run meanwhile.
     """
-    return _kinds_of_records(piece) if isinstance(piece, FlowRecords) else _kinds_of_frames(piece)
+    return _sort_records(piece) if isinstance(piece, FlowRecords) else _sort_frames(piece)
 
 
-def _kinds_of_records(records: FlowRecords) -> Kinds:
+def _sort_records(records: FlowRecords) -> Kinds:
     first, group = groups(records.packets, SEEN)
     count, byte_counts = (add_values(group, each, len(first)) for each in (records.count, records.byte_counts))
     return Kinds(records.packets.take(first), count, byte_counts, first, group)
 
 
-def _kinds_of_frames(frames: Frames) -> Kinds:
+def _sort_frames(frames: Frames) -> Kinds:
     records, *sums, group = _frames.kinds(frames.data, frames.starts, frames.captured, frames.wire, frames.links)
     count, byte_counts, first = (np.frombuffer(each, np.int64) for each in sums)
     return Kinds(np.frombuffer(records, PACKET), count, byte_counts, first, np.frombuffer(group, np.int32))
@@ -159,8 +159,8 @@ class Replay(Sums):
     @classmethod
     def of(cls, deciding: Deciding, against: Deciding | None = None) -> Replay:
         """A replay that has not begun."""
-        other = None if against is None else _nothing(against)
-        return cls(_nothing(deciding), other, deciding=deciding, against=against)
+        other = None if against is None else _count_nothing(against)
+        return cls(_count_nothing(deciding), other, deciding=deciding, against=against)
 
     def sums(self) -> Sums:
         """The counts without the lists, to send to another process."""
@@ -195,7 +195,7 @@ def replay(
         for capture in captures:
             found.captures.append(capture.name)
             before = capture.frames_before
-            for part in _in_turn(pool, capture, lambda piece: _part(piece, lists), ahead):
+            for part in _in_turn(pool, capture, lambda piece: _count_piece(piece, lists), ahead):
                 _add(found, part, capture.name, before)
                 before += part.length
             found.remarks += capture.remarks
@@ -231,7 +231,7 @@ def _in_turn(
         yield waiting.popleft().result()
 
 
-def _part(piece: Piece, lists: Sequence[Deciding]) -> _Part:
+def _count_piece(piece: Piece, lists: Sequence[Deciding]) -> _Part:
     found = kinds_of(piece)
     why = _reasons(found, lists)
     unread = {each: found.total(why == each.value) for each in Unread if each.value in why}
@@ -253,10 +253,10 @@ def _part(piece: Piece, lists: Sequence[Deciding]) -> _Part:
         nobodys=kinds.total(~asked),
         unread=unread,
         lists=tallies,
-        denied=_flows(kinds, asked & ~now, verdicts[0].decider, alone),
-        opened=_flows(kinds, now & ~before, verdicts[0].decider, past) if len(lists) > 1 else None,
-        closed=_flows(kinds, before & ~now, verdicts[0].decider, past) if len(lists) > 1 else None,
-        timeline=_timeline(piece, found, fates),
+        denied=_count_flows(kinds, asked & ~now, verdicts[0].decider, alone),
+        opened=_count_flows(kinds, now & ~before, verdicts[0].decider, past) if len(lists) > 1 else None,
+        closed=_count_flows(kinds, before & ~now, verdicts[0].decider, past) if len(lists) > 1 else None,
+        timeline=_make_timeline(piece, found, fates),
     )
 
 
@@ -271,7 +271,7 @@ def _reasons(kinds: Kinds, lists: Sequence[Deciding]) -> npt.NDArray[np.uint8]:
     return why
 
 
-def _timeline(piece: Piece, kinds: Kinds, fates: npt.NDArray[np.uint8]) -> Timeline:
+def _make_timeline(piece: Piece, kinds: Kinds, fates: npt.NDArray[np.uint8]) -> Timeline:
     if piece.times is None:
         return Timeline.none()
     return Timeline.of(piece.times, kinds.group, fates, piece.count if isinstance(piece, FlowRecords) else None)
@@ -297,12 +297,12 @@ def _count_list(deciding: Deciding, verdicts: Verdicts, kinds: Kinds) -> Listed:
     return Listed(kinds.total(permitted), kinds.total(asked & ~permitted), packets, byte_counts)
 
 
-def _flows(kinds: Kinds, which: _Bools, decider: I32, before: I32) -> FlowCounts:
+def _count_flows(kinds: Kinds, which: _Bools, decider: I32, before: I32) -> FlowCounts:
     some = kinds.take(which)
     return flows_of(some.packets, some.count, some.byte_counts, some.first, decider[which], before[which])
 
 
-def _nothing(deciding: Deciding) -> Listed:
+def _count_nothing(deciding: Deciding) -> Listed:
     packets, byte_counts = np.zeros((2, len(deciding.deciders)), np.int64)
     return Listed(Count(), Count(), packets, byte_counts)
 
@@ -319,8 +319,8 @@ def _add(found: Replay, part: _Part, capture: str, before: int) -> None:
             _add_listed(whole, more)
     changed = found.changed
     if part.opened is not None and part.closed is not None:
-        changed.permitted += _total(part.opened)
-        changed.denied += _total(part.closed)
+        changed.permitted += _sum_flows(part.opened)
+        changed.denied += _sum_flows(part.closed)
         changed.permitted_flows.add(part.opened, capture, before)
         changed.denied_flows.add(part.closed, capture, before)
 
@@ -337,5 +337,5 @@ def _add_listed(whole: Listed, more: Listed) -> None:
     whole.byte_counts += more.byte_counts
 
 
-def _total(flows: FlowCounts) -> Count:
+def _sum_flows(flows: FlowCounts) -> Count:
     return Count(int(flows.packets.sum()), int(flows.byte_counts.sum()))

@@ -50,11 +50,11 @@ class RowsInOrder:
 
     def __init__(self, family: Family, boxes: Sequence[Box]) -> None:
         """Boxes in the order in which they are asked; there may be none."""
-        self._forest = _forest_of(columns(family, boxes), _NO_TREES)
+        self._forest = _build_forest(columns(family, boxes), _NO_TREES)
 
     def first(self, packets: Packets) -> I32:
         """The first row that holds each packet, -1 where none does."""
-        return _first(self._forest, packets, IN_ORDER)
+        return _find_first(self._forest, packets, IN_ORDER)
 
     def pass_over(self, packets: Packets, found: I32, removed: npt.NDArray[np.bool_]) -> None:
         """Replace removed rows among those found by the next one that matches."""
@@ -73,13 +73,13 @@ class Search(RowsInOrder):
 
         Other threads run meanwhile.
         """
-        self._forest = _forest_of(columns(family, boxes), share_of(len(boxes)))
+        self._forest = _build_forest(columns(family, boxes), share_of(len(boxes)))
 
     @classmethod
     def of(cls, made: Columns, share: int) -> Search:
         """A search of columns, where each row becomes `share` entries at most."""
         search = cls.__new__(cls)
-        search._forest = _forest_of(made, share)
+        search._forest = _build_forest(made, share)
         return search
 
     def first(self, packets: Packets, way: str = WAYS[0]) -> I32:
@@ -89,7 +89,7 @@ class Search(RowsInOrder):
 
         `way` is one of WAYS, or IN_ORDER; they find the same. Other threads run meanwhile.
         """
-        return _first(self._forest, packets, way)
+        return _find_first(self._forest, packets, way)
 
     @property
     def shape(self) -> Shape:
@@ -103,13 +103,13 @@ def share_of(rows: int) -> int:
     return max(LEAST_SHARE, MOST_ENTRIES // max(1, rows))
 
 
-def _first(forest: _forest.Forest, packets: Packets, way: str) -> I32:
+def _find_first(forest: _forest.Forest, packets: Packets, way: str) -> I32:
     found = np.empty(len(packets), np.int32)
     forest.first(np.ascontiguousarray(packets).view(np.uint8), found, way)
     return found
 
 
-def _forest_of(made: Columns, share: int) -> _forest.Forest:
+def _build_forest(made: Columns, share: int) -> _forest.Forest:
     return _forest.Forest(
         made.family is Family.IPV6,
         share,

@@ -87,10 +87,10 @@ def space(boxes: Sequence[Box]) -> Space:
     shapes = sorted(under.items(), key=lambda shape: min(found[0] for found in shape[1].values()))
     keys = [(place, value, found) for place, (_, values) in enumerate(shapes) for value, found in values.items()]
     return Space(
-        masks=_words([mask for mask, _ in shapes], 5),
+        masks=_make_words([mask for mask, _ in shapes], 5),
         lowest=np.array([min(found[0] for found in values.values()) for _, values in shapes], np.int32),
         shape_of=np.array([place for place, _, _ in keys], np.int32),
-        keys=_words([value for _, value, _ in keys], 5),
+        keys=_make_words([value for _, value, _ in keys], 5),
         starts=starts_of([found for _, _, found in keys]),
         listed=np.array([row for _, _, found in keys for row in found], np.int32),
         columns=made,
@@ -103,7 +103,7 @@ def _keys(box: Box, sources: _Blocks, destinations: _Blocks, share: int) -> Iter
     to_ports = _numbers(box.destination_ports, _DESTINATION_PORT)
     if len(from_ports) * len(to_ports) > MOST_PORTS:
         from_ports = _NO_PORT
-    rests = [*product(from_ports, to_ports, (_protocol(box),))]
+    rests = [*product(from_ports, to_ports, (_match_protocol(box),))]
     most = max(1, share // len(rests))
     if len(sources) * len(destinations) > min(MOST_KEYS, most):
         if len(sources) < len(destinations):
@@ -117,7 +117,7 @@ def _keys(box: Box, sources: _Blocks, destinations: _Blocks, share: int) -> Iter
                 _ranges(box.destination_ports, _DESTINATION_PORT),
             )
             if len(from_ports) * len(to_ports) <= min(MOST_KEYS, share):
-                rests = [*product(from_ports, to_ports, (_protocol(box),))]
+                rests = [*product(from_ports, to_ports, (_match_protocol(box),))]
     for (one, ones), (other, others), words in product(sources, destinations, rests):
         yield (*one, *other, sum(mask for mask, _ in words)), (*ones, *others, sum(value for _, value in words))
 
@@ -136,7 +136,7 @@ def _ranges(ports: Spans, place: int) -> Sequence[tuple[int, int]]:
     ]
 
 
-def _protocol(box: Box) -> tuple[int, int]:
+def _match_protocol(box: Box) -> tuple[int, int]:
     if box.protocols.bit_count() > 1:
         return 0, 0
     return 0xFF << _PROTOCOL, (box.protocols.bit_length() - 1) << _PROTOCOL
@@ -161,5 +161,5 @@ def _aligned_blocks(span: Span, bits: int) -> Iterator[tuple[int, int]]:
         low += block
 
 
-def _words(rows: Sequence[tuple[int, ...]], width: int) -> U64:
+def _make_words(rows: Sequence[tuple[int, ...]], width: int) -> U64:
     return np.array(rows, np.uint64).reshape(-1, width)

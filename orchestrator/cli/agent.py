@@ -159,7 +159,7 @@ class InFront:
             raise BadInput("only a firewall server has one: --driver firewall-server", place="--classifier")
         if self.classifier:
             return partial(_classify_in_kernel, make, interfaces, legs, remembers=self.flow_cache)
-        return partial(_put_front, make, plane, interfaces, legs) if self.flow_cache else partial(_alone, make)
+        return partial(_put_cache_before, make, plane, interfaces, legs) if self.flow_cache else partial(_alone, make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ def _met_by(driver: FilterName, legs: Legs) -> Legs:
     return legs
 
 
-def _put_front(make: Callable[[], Device], plane: Plane, interfaces: Sequence[str], legs: Legs) -> Device:
+def _put_cache_before(make: Callable[[], Device], plane: Plane, interfaces: Sequence[str], legs: Legs) -> Device:
     return Fronted(make(), BpfFront(interfaces, plane, legs=legs))
 
 

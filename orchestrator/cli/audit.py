@@ -162,7 +162,7 @@ def verify(
     outside = [anchor for path in anchors or () for anchor in anchors_in(path)]
     keys = frozenset(_key(text) for text in key or ())
     if file is not None:
-        result = _verify_entries([*outside, *anchors_in(file)], keys, _entries_in(file))
+        result = _verify_entries([*outside, *anchors_in(file)], keys, _read_entries(file))
     else:
         with service(url) as client:
             inside = [*client.audit_anchors()]
@@ -210,7 +210,7 @@ def _say_result(result: Verified, *, is_outside: bool, as_json: bool) -> None:
         remark(f"not verified: whose key {unknown} is (--key)")
 
 
-def _lines_in(path: Path) -> Iterator[tuple[int, str]]:
+def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             yield from enumerate(lines, 1)
@@ -223,23 +223,23 @@ def anchors_in(path: Path) -> Iterator[AuditAnchor]:
 
     A collector may write words of its own before them; other lines are passed over.
     """
-    for number, line in _lines_in(path):
+    for number, line in _read_lines(path):
         begin = line.rfind(_ANCHOR)
         if begin >= 0:
             place = f"{path}:{number}"
-            yield decode(AuditAnchor, _document(line[begin:], place)["anchor"])
+            yield decode(AuditAnchor, _read_document(line[begin:], place)["anchor"])
 
 
-def _entries_in(path: Path) -> Iterator[AuditEntry]:
-    for number, line in _lines_in(path):
+def _read_entries(path: Path) -> Iterator[AuditEntry]:
+    for number, line in _read_lines(path):
         if line.rfind(_ANCHOR) != 0:
-            document = _document(line, f"{path}:{number}")
+            document = _read_document(line, f"{path}:{number}")
             if "entry" not in document:
                 raise BadInput("neither an entry nor an anchor", place=f"{path}:{number}")
             yield decode(AuditEntry, document["entry"])
 
 
-def _document(text: str, place: str) -> dict[str, object]:
+def _read_document(text: str, place: str) -> dict[str, object]:
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -121,7 +121,7 @@ def _write(results: Results, out: Path, *, beyond: bool) -> None:
         remark(str(path))
 
 
-def _line_by_line(text: str, *, done: int = 0, total: int = 0) -> None:
+def _say_progress(text: str, *, done: int = 0, total: int = 0) -> None:
     remark(f"{text} ({done + 1} of {total})" if total else text)
 
 
@@ -132,7 +132,7 @@ def _telling() -> Iterator[Progress]:
     The bar needs to know how long the suite is.
     """
     if not sys.stderr.isatty():
-        yield _line_by_line
+        yield _say_progress
         return
     columns = (BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TimeRemainingColumn())
     with Bars(*columns, TextColumn("{task.description}"), console=Console(stderr=True), transient=True) as bars:

@@ -50,14 +50,14 @@ def init(
     Anybody who has it can pass for any machine.
     """
     place = AuthorityDir(load().authority_dir)
-    _tell(place.create(name, dt.datetime.now(dt.UTC)), place, as_json)
+    _say_authority(place.create(name, dt.datetime.now(dt.UTC)), place, as_json)
 
 
 @taking
 def show(as_json: AsJson = False) -> None:
     """Show the authority of the service on this machine: fingerprint and end."""
     place = AuthorityDir(load().authority_dir)
-    _tell(place.load(), place, as_json)
+    _say_authority(place.load(), place, as_json)
 
 
 @taking
@@ -91,7 +91,7 @@ def rotate(
         place.announce(name, now)
     if not as_json:
         say(_NEXT_STEPS[place.stage])
-    _tell(place.load(), place, as_json)
+    _say_authority(place.load(), place, as_json)
 
 
 _NEXT_STEPS = {
@@ -143,7 +143,7 @@ def authority(
     found = fingerprint_of(parsed_certificate(pem.encode(), "authority")).hex()
     if fingerprint is not None and found != fingerprint.replace(":", "").lower():
         raise BadInput(f"whoever answers at {address} has another authority: {found}", place="--fingerprint")
-    _put(pem, out)
+    _write_text(pem, out)
 
 
 @taking
@@ -158,7 +158,7 @@ def request(
     made = new_key()
     asked = request_of(made, name)
     write_key(key, made)
-    _put(asked, out)
+    _write_text(asked, out)
 
 
 @taking
@@ -174,8 +174,8 @@ def issue(
 ) -> None:
     """Have the request of a switch signed. Give the certificate to it with `ovs-vsctl set-ssl`."""
     with service(url) as client:
-        made = client.issue_switch(domain, host, _text(csr), also=also or ())
-    _put(made.certificate, out)
+        made = client.issue_switch(domain, host, _read_request(csr), also=also or ())
+    _write_text(made.certificate, out)
 
 
 @taking
@@ -194,8 +194,8 @@ def enrol(
     settings = load()
     token = enrolment_token(settings, enrol_file)
     with Client(url or settings.url, authority=settings.authority) as client:
-        made = client.enrol_switch(token, name=name, csr=_text(csr))
-    _put(made.certificate, out)
+        made = client.enrol_switch(token, name=name, csr=_read_request(csr))
+    _write_text(made.certificate, out)
 
 
 @taking
@@ -213,10 +213,10 @@ def console(
     certificate to browsers; at the service it stands for nobody.
     """
     authority = AuthorityDir(load().authority_dir).load()
-    asked = read_request(_text(csr), name)
+    asked = read_request(_read_request(csr), name)
     subject = Subject(Usage.CONSOLE, "service", name)
     made = authority.issue(subject, asked.key, dt.datetime.now(dt.UTC), CONSOLE_LASTS, hosts=host)
-    _put(made.pem, out)
+    _write_text(made.pem, out)
 
 
 @taking
@@ -230,8 +230,11 @@ def list_all(
     """List what was issued, until 90 days after its end."""
     with service(url) as client:
         found = list(client.certificates(domain))
-    rows = ((each.serial, each.usage, each.domain, each.name, f"{each.ends:%Y-%m-%d}", _state(each)) for each in found)
-    shown.say([*map(_json, found)], ("serial", "usage", "domain", "name", "ends", "state"), rows)
+    rows = (
+        (each.serial, each.usage, each.domain, each.name, f"{each.ends:%Y-%m-%d}", _describe_state(each))
+        for each in found
+    )
+    shown.say([*map(_write_certificate, found)], ("serial", "usage", "domain", "name", "ends", "state"), rows)
 
 
 @taking
@@ -251,7 +254,7 @@ def revoke(
     say(f"certificate {serial} is valid no more")
 
 
-def _tell(made: Authority, place: AuthorityDir, as_json: bool) -> None:
+def _say_authority(made: Authority, place: AuthorityDir, as_json: bool) -> None:
     said = {
         "certificate": str(place.certificate),
         "fingerprint": made.fingerprint.hex(),
@@ -264,14 +267,14 @@ def _tell(made: Authority, place: AuthorityDir, as_json: bool) -> None:
             say(f"{name:12} {value}")
 
 
-def _text(csr: Path) -> str:
+def _read_request(csr: Path) -> str:
     try:
         return sys.stdin.read(LONGEST_REQUEST + 1) if str(csr) == STDIN else csr.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise Missing(f"cannot be read: {error}", place=str(csr)) from None
 
 
-def _put(text: str, out: Path | None) -> None:
+def _write_text(text: str, out: Path | None) -> None:
     if out is None:
         for line in text.strip().splitlines():
             say(line)
@@ -279,13 +282,13 @@ def _put(text: str, out: Path | None) -> None:
         write_file(out, text.encode(), 0o644)
 
 
-def _state(one: Certificate) -> str:
+def _describe_state(one: Certificate) -> str:
     if one.valid:
         return "valid"
     return f"revoked {one.revoked:%Y-%m-%d %H:%M}" if one.revoked is not None else "not valid"
 
 
-def _json(one: Certificate) -> dict[str, object]:
+def _write_certificate(one: Certificate) -> dict[str, object]:
     return {
         "serial": one.serial,
         "usage": one.usage,

@@ -62,7 +62,7 @@ class Listening:
         address, colon, port = self.listen.rpartition(":")
         if not (colon and address and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
             raise BadInput(f"'{self.listen}' is not ADDRESS:PORT", place="--listen")
-        host, tls = address.strip("[]"), self._tls()
+        host, tls = address.strip("[]"), self._make_tls()
         if not (self.tls or tls is not None or self.plain_openflow or is_loopback(host)):
             raise BadInput(
                 f"in clear, whoever reaches {host} could pass for a switch and be given its program: speak TLS "
@@ -71,7 +71,7 @@ class Listening:
             )
         return Listen(host, int(port), tls)
 
-    def _tls(self) -> Tls | None:
+    def _make_tls(self) -> Tls | None:
         key, certificate, authority = self.tls_key, self.tls_certificate, self.tls_authority
         if key is None or certificate is None or authority is None:
             if (key, certificate, authority) != (None, None, None):

@@ -20,10 +20,10 @@ def devices(shown: Shown) -> None:
     """
     found = list_devices()
     document = {
-        "devices": [*_documents(found)],
+        "devices": [*_write_devices(found)],
         "missing": {each.library: each.missing for each in found if each.missing},
     }
-    rows = [(each["device"], each["name"], each["units"], each["memory_mib"]) for each in _documents(found)]
+    rows = [(each["device"], each["name"], each["units"], each["memory_mib"]) for each in _write_devices(found)]
     columns = ("device", "name", "units", "memory MiB")
     shown.say(document, columns, [("c", "this machine's processor", "", ""), *rows])
     for each in found:
@@ -31,7 +31,7 @@ def devices(shown: Shown) -> None:
             remark(f"{each.library}: {each.missing}")
 
 
-def _documents(found: tuple[Listed, ...]) -> Iterator[dict[str, object]]:
+def _write_devices(found: tuple[Listed, ...]) -> Iterator[dict[str, object]]:
     for library in found:
         for number, device in enumerate(library.devices):
             yield {

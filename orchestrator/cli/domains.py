@@ -33,7 +33,7 @@ _SETTINGS = {"ack": ReturnTraffic.ESTABLISHED} | {setting.value: setting for set
 """What may be said of how replies come back in; `established` is the service's own word for `ack`."""
 
 
-def _setting(word: str) -> ReturnTraffic:
+def _read_setting(word: str) -> ReturnTraffic:
     try:
         return _SETTINGS[word]
     except KeyError:
@@ -76,7 +76,7 @@ def create(
 ) -> None:
     """Make a domain."""
     with service(url) as client:
-        setting = _setting(return_traffic)
+        setting = _read_setting(return_traffic)
         made = client.create_domain(domain, return_traffic=setting, path_mtu_rate=path_mtu_rate)
     say(f"domain {made.id}, return traffic {_returns_text(made)}")
 
@@ -96,7 +96,7 @@ def configure(
     if return_traffic is None and path_mtu_rate is None:
         raise BadInput("say --return-traffic, --path-mtu-rate or both")
     with service(url) as client:
-        setting = _setting(return_traffic) if return_traffic is not None else None
+        setting = _read_setting(return_traffic) if return_traffic is not None else None
         changed = client.set_return_traffic(domain, setting, path_mtu_rate=path_mtu_rate)
     say(f"domain {changed.id}, return traffic {_returns_text(changed)}, from generation {changed.generation} on")
     if changed.untracked:
@@ -124,7 +124,7 @@ def show(domain: DomainName, report: Report, url: Url = None) -> None:
         "enforced": state.done,
         "laggards": state.laggards,
         "hosts": [host.to_json() for host in hosts],
-        "endpoints": [*map(_endpoint_json, endpoints)],
+        "endpoints": [*map(_write_endpoint, endpoints)],
         "enforcers": enforcers,
     }
     late = {each.host: each.word + (f": {each.error}" if each.error else "") for each in state.laggards}
@@ -137,7 +137,7 @@ def show(domain: DomainName, report: Report, url: Url = None) -> None:
         Line(heading, bold=True),
         *untracked,
         Table("hosts", ("host", "datapath id", "uplink", "state"), host_rows),
-        Table("endpoints", _ENDPOINT_COLUMNS, map(_endpoint_row, endpoints)),
+        Table("endpoints", _ENDPOINT_COLUMNS, map(_make_endpoint_row, endpoints)),
         Table("enforcers", ("enforcer", "kind", "epoch", "last seen"), enforcer_rows),
     )
     report.say(document, parts)
@@ -162,7 +162,7 @@ def list_endpoints(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List where the network ports of a domain's tenants are."""
     with service(url) as client:
         found = client.endpoints(domain)
-    shown.say([*map(_endpoint_json, found)], _ENDPOINT_COLUMNS, map(_endpoint_row, found))
+    shown.say([*map(_write_endpoint, found)], _ENDPOINT_COLUMNS, map(_make_endpoint_row, found))
 
 
 @taking
@@ -264,7 +264,7 @@ def wait(
     say(f"{domain}: generation {state.generation} is {state.describe_done()}")
 
 
-def _endpoint_row(endpoint: Endpoint) -> tuple[str, ...]:
+def _make_endpoint_row(endpoint: Endpoint) -> tuple[str, ...]:
     return (
         endpoint.name,
         endpoint.tenant,
@@ -274,6 +274,6 @@ def _endpoint_row(endpoint: Endpoint) -> tuple[str, ...]:
     )
 
 
-def _endpoint_json(endpoint: Endpoint) -> dict[str, object]:
-    name, tenant, port, mac, _ = _endpoint_row(endpoint)
+def _write_endpoint(endpoint: Endpoint) -> dict[str, object]:
+    name, tenant, port, mac, _ = _make_endpoint_row(endpoint)
     return {"name": name, "tenant": tenant, "port": port, "mac": mac, "prefixes": [*map(str, endpoint.prefixes)]}

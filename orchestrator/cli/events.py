@@ -43,19 +43,19 @@ def events(
     """
     wanted = frozenset(kind or ())
     with service(url) as client:
-        past = deque(_past(client, since or 0, tenant), maxlen=None if since is not None else last)
+        past = deque(_read_past(client, since or 0, tenant), maxlen=None if since is not None else last)
         read = max(past[-1].id if past else 0, since or 0)
         chosen = [event for event in past if not wanted or event.kind in wanted]
         if not follow:
             if chosen or not shown.is_for_people:
-                shown.say(chosen, _COLUMNS, map(_row, chosen))
+                shown.say(chosen, _COLUMNS, map(_make_row, chosen))
             return
-        _say(chosen, as_json=shown.is_document)
+        _say_events(chosen, as_json=shown.is_document)
         coming = client.follow_events(after=read, tenant=tenant)
-        _say((event for event in coming if not wanted or event.kind in wanted), as_json=shown.is_document)
+        _say_events((event for event in coming if not wanted or event.kind in wanted), as_json=shown.is_document)
 
 
-def _past(client: Client, since: int, tenant: str | None) -> Iterator[Event]:
+def _read_past(client: Client, since: int, tenant: str | None) -> Iterator[Event]:
     while True:
         page = client.events(since=since, limit=_PAGE, tenant=tenant)
         yield from page.items
@@ -64,20 +64,20 @@ def _past(client: Client, since: int, tenant: str | None) -> Iterator[Event]:
         since = int(page.next)
 
 
-def _say(events: Iterable[Event], *, as_json: bool) -> None:
+def _say_events(events: Iterable[Event], *, as_json: bool) -> None:
     for event in events:
         if as_json:
             say(json_line(event), flush=True)
         else:
-            say("  ".join(map(str, _row(event))), flush=True)
+            say("  ".join(map(str, _make_row(event))), flush=True)
 
 
-def _row(event: Event) -> tuple[object, ...]:
+def _make_row(event: Event) -> tuple[object, ...]:
     by = event.by()
-    facts = [f"{name} {_word(value)}" for name, value in event.facts().items()]
+    facts = [f"{name} {_spell_value(value)}" for name, value in event.facts().items()]
     detail = ", ".join([f"by {by}", *facts] if by else facts)
     return event.id, f"{event.time:%Y-%m-%d %H:%M:%S}", event.kind, event.subject, detail
 
 
-def _word(value: object) -> str:
+def _spell_value(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

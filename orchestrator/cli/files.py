@@ -83,7 +83,7 @@ def read_file(name: str, reading: Reading) -> Read:
 
 def read_files(names: list[str], reading: Reading) -> list[Read]:
     """Read several lists. Raises what `read_file` raises; standard input can be read once."""
-    _standard_input_once(names)
+    _check_standard_input(names)
     return [read_file(name, reading) for name in names]
 
 
@@ -92,7 +92,7 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
 
     A router's configuration may hold many.
     """
-    _standard_input_once(names)
+    _check_standard_input(names)
     found: list[Read] = []
     for name in names:
         if LiveList.from_name(name) is not None:
@@ -152,7 +152,7 @@ def with_hint(name: str, error: AclflowError) -> AclflowError:
     return error
 
 
-def _standard_input_once(names: list[str]) -> None:
+def _check_standard_input(names: list[str]) -> None:
     if names.count(STDIN) > 1:
         raise BadInput("standard input can be read only once")
 

@@ -46,7 +46,7 @@ def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
         found = list(client.firewalls(domain))
     document = [{**asdict(each), "reported": each.load and each.load.reported} for each in found]
     columns = ("firewall", "plane", "packets/s", "bits/s", "CPU", "connections", "told", "trouble")
-    shown.say(document, columns, map(_row, found))
+    shown.say(document, columns, map(_make_row, found))
 
 
 @taking
@@ -60,7 +60,7 @@ def remove(domain: DomainName, firewall: FirewallName, url: Url = None) -> None:
     say(f"firewall {firewall} does not belong to {domain} any more")
 
 
-def _row(one: Firewall) -> tuple[str, ...]:
+def _make_row(one: Firewall) -> tuple[str, ...]:
     if one.load is None:
         return (one.name, one.plane, "", "", "", "", "never", "")
     load = one.load

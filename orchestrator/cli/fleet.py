@@ -86,7 +86,7 @@ class Wishes:
         found = {name: value for name, value in said.items() if value is not None}
         if self.size is not None:
             found["alarms"] = self.size == _ALARMS
-            found["size"] = None if self.size in (_AUTO, _ALARMS) else _number(self.size, "--size")
+            found["size"] = None if self.size in (_AUTO, _ALARMS) else _read_number(self.size, "--size")
         return found
 
 
@@ -99,18 +99,18 @@ def _parse_named(words: list[str] | None, of: type[Limits | Patience], option: s
         name, equals, value = word.partition("=")
         if not equals or name not in known:
             raise BadInput(f"'{word}' is none of them: NAME=VALUE with one of {', '.join(known)}", place=option)
-        found[name] = _number(value, option) if known[name] == "int" else _rate(value, option)
+        found[name] = _read_number(value, option) if known[name] == "int" else _read_rate(value, option)
     return found
 
 
-def _number(text: str, option: str) -> int:
+def _read_number(text: str, option: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise BadInput(f"'{text}' is not a whole number", place=option) from None
 
 
-def _rate(text: str, option: str) -> float:
+def _read_rate(text: str, option: str) -> float:
     try:
         return float(text)
     except ValueError:
@@ -148,7 +148,7 @@ def grow(domain: DomainName, count: Count = 1, url: Url = None, as_json: AsJson 
 
     `set --size auto` leaves its size to the load again.
     """
-    _resize(domain, count, url, as_json=as_json)
+    _resize_fleet(domain, count, url, as_json=as_json)
 
 
 @taking
@@ -157,10 +157,10 @@ def shrink(domain: DomainName, count: Count = 1, url: Url = None, as_json: AsJso
 
     Those that hold least leave, drained first.
     """
-    _resize(domain, -count, url, as_json=as_json)
+    _resize_fleet(domain, -count, url, as_json=as_json)
 
 
-def _resize(domain: str, more: int, url: str | None, *, as_json: bool) -> None:
+def _resize_fleet(domain: str, more: int, url: str | None, *, as_json: bool) -> None:
     with service(url) as client:
         known = client.fleet(domain)
         now = known.wanted if known.wanted is not None else len(known.members)
@@ -184,14 +184,14 @@ def drain(
         found = client.drain_member(domain, vnf)
         if wait:
             with at_work(f"until {vnf} is gone"):
-                _until_gone(client, domain, vnf, wait)
+                _wait_until_gone(client, domain, vnf, wait)
     if as_json:
         say_json(found)
     else:
         say(f"{vnf} is {'gone' if wait else found.state}")
 
 
-def _until_gone(client: Client, domain: str, vnf: str, most_s: float) -> None:
+def _wait_until_gone(client: Client, domain: str, vnf: str, most_s: float) -> None:
     until = time.monotonic() + most_s
     while any(each.name == vnf for each in client.fleet(domain).members):
         if time.monotonic() > until:
@@ -246,7 +246,7 @@ def capacity(
             client.add_capacity(of, measured, "" if file is None else file.name)
         found = client.capacities()
     columns = ("version", "plane", "counts", "measured", "from", "us a packet", "ns a rule", "ns a byte", "error")
-    shown.say(found, columns, map(_capacity_row, found))
+    shown.say(found, columns, map(_make_capacity_row, found))
 
 
 def measurements_in(file: Path, unsaid: Plane) -> dict[str, list[Measured]]:
@@ -262,17 +262,17 @@ def measurements_in(file: Path, unsaid: Plane) -> dict[str, list[Measured]]:
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise BadInput("is not JSON", place=str(file)) from None
     if not isinstance(document, dict):
-        return {unsaid.value: _measurements(document, file)}
+        return {unsaid.value: _read_measurements(document, file)}
     found = document.get("settings", {}).get("capacity", {})
     if not isinstance(found, dict) or not found:
         raise BadInput(f"holds no measurements: {_SHAPE}, or results of `aclflow bench fw-vnf`", place=str(file))
-    return {plane: _measurements(rows, file) for plane, rows in found.items()}
+    return {plane: _read_measurements(rows, file) for plane, rows in found.items()}
 
 
 _SHAPE = "a list of {rules, octets, pps}"
 
 
-def _measurements(rows: object, file: Path) -> list[Measured]:
+def _read_measurements(rows: object, file: Path) -> list[Measured]:
     if not isinstance(rows, list) or not rows:
         raise BadInput(f"holds no measurements: {_SHAPE}", place=str(file))
     try:
@@ -281,7 +281,7 @@ def _measurements(rows: object, file: Path) -> list[Measured]:
         raise BadInput("a measurement is {rules, octets, pps}", place=str(file)) from None
 
 
-def _capacity_row(one: CapacityVersion) -> tuple[object, ...]:
+def _make_capacity_row(one: CapacityVersion) -> tuple[object, ...]:
     error = "too few to tell" if one.error is None else f"{one.error:.0%}"
     times = f"{one.base_s * 1e6:.2f}", f"{one.per_rule_s * 1e9:.2f}", f"{one.per_octet_s * 1e9:.2f}"
     return (one.version, one.plane, "yes" if one.current else "", one.measurements, one.source, *times, error)
@@ -291,23 +291,23 @@ def _capacity_row(one: CapacityVersion) -> tuple[object, ...]:
 
 
 def _say_fleet(fleet: Fleet, report: Report) -> None:
-    report.say(fleet, _parts(fleet))
+    report.say(fleet, _make_parts(fleet))
 
 
-def _parts(fleet: Fleet) -> Iterator[Line | Table]:
+def _make_parts(fleet: Fleet) -> Iterator[Line | Table]:
     wanted = "" if fleet.wanted is None else f"{fleet.wanted} wanted, "
     yield Line(f"{fleet.domain}: {wanted}{fleet.because}", bold=True)
     if fleet.cloud is None:
         yield Line("this service has no cloud to make VNFs in: set ACLFLOW_CLOUD", colour="yellow")
     columns = ("VNF", "state", "well", "since", "packets/s", "CPU", "connections", "because")
-    yield Table("members", columns, [_row(each, fleet.settings["patience"]) for each in fleet.members])
+    yield Table("members", columns, [_make_row(each, fleet.settings["patience"]) for each in fleet.members])
     if fleet.prediction is not None:
         yield Line(fleet.prediction.in_words())
     for capped in sorted({each.capped for each in fleet.members if each.capped}):
         yield Line(f"capacity is capped: {capped}")
 
 
-def _row(one: FleetMember, patience: Mapping[str, float]) -> tuple[object, ...]:
+def _make_row(one: FleetMember, patience: Mapping[str, float]) -> tuple[object, ...]:
     numbers = ["" if each is None else f"{each:,}" for each in (one.packets_pps, one.connections)]
     cpu = "" if one.cpu_permille is None else f"{one.cpu_permille / 10:.1f} %"
     how_far = one.progress if one.state in _AT_THE_CLOUD else ""

@@ -87,7 +87,7 @@ def run(
         text = f"only up to {model.most_rules} rules were measured: beyond, the line is extended"
         parts.append(Line(text, colour="yellow"))
     parts += [Line(f"drawn: {path}") for path in paths]
-    report.say(_json(outcome, model) | {"plots": [*map(str, paths)]}, parts)
+    report.say(_write_outcome(outcome, model) | {"plots": [*map(str, paths)]}, parts)
 
 
 def _ground(load: Load, wishes: Wishes, file: Path | None, url: str | None) -> tuple[FleetSettings, CapacityModel, F64]:
@@ -160,7 +160,7 @@ def drawn(outcome: Outcome, scenario: Scenario, folder: Path) -> list[Path]:
     return draw_plots(series, (), folder)
 
 
-def _json(outcome: Outcome, model: CapacityModel) -> dict[str, object]:
+def _write_outcome(outcome: Outcome, model: CapacityModel) -> dict[str, object]:
     return {
         "serving": outcome.serving.tolist(),
         "size": outcome.size.tolist(),

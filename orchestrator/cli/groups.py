@@ -64,7 +64,7 @@ def put(
 
     Members that it loses are shown, and you are asked before they are dropped; elsewhere than on a terminal say --yes.
     """
-    wanted = AddressGroup(Name(group), _prefixes(members or []), description)
+    wanted = AddressGroup(Name(group), _read_prefixes(members or []), description)
     with service(url) as client:
         written = _replace_group(client, of.tenant, wanted, yes=yes)
     _say_written(of.tenant, group, written)
@@ -92,7 +92,7 @@ def _replace_group(client: Client, tenant: str, wanted: AddressGroup, *, yes: bo
 @taking
 def add(of: OfTenant, group: GroupName, members: SomeMembers, url: Url = None) -> None:
     """Add members; those that are there already stay."""
-    prefixes = _prefixes(members)
+    prefixes = _read_prefixes(members)
     with service(url) as client:
         written = client.change_members(of.tenant, group, add=prefixes)
     _say_written(of.tenant, group, written)
@@ -101,7 +101,7 @@ def add(of: OfTenant, group: GroupName, members: SomeMembers, url: Url = None) -
 @taking
 def remove(of: OfTenant, group: GroupName, members: KnownMembers, url: Url = None) -> None:
     """Remove members, all of them or, if one is not there, none."""
-    prefixes = _prefixes(members)
+    prefixes = _read_prefixes(members)
     with service(url) as client:
         written = client.change_members(of.tenant, group, remove=prefixes)
     _say_written(of.tenant, group, written)
@@ -116,7 +116,7 @@ def delete(of: OfTenant, group: GroupName, url: Url = None) -> None:
         say(f"group {group} is gone with version {written.version}, generation {written.generation}")
 
 
-def _prefixes(texts: list[str]) -> tuple[Prefix, ...]:
+def _read_prefixes(texts: list[str]) -> tuple[Prefix, ...]:
     return tuple(prefix_of(text, "PREFIX") for text in texts)
 
 

@@ -88,14 +88,14 @@ def add(
         seen = client.onboard(domain, asked.document(host))
         if not no_wait:
             seen = _follow_steps(seen, lambda: client.onboarding(domain, host))
-    _end(seen, as_json=as_json)
+    _say_end(seen, as_json=as_json)
 
 
 @taking
 def show(domain: DomainName, host: HostName, url: Url = None, as_json: AsJson = False) -> None:
     """Show how far a machine is, and what to change where it failed."""
     with service(url) as client:
-        _tell(client.onboarding(domain, host), as_json=as_json)
+        _say_onboarding(client.onboarding(domain, host), as_json=as_json)
 
 
 @taking
@@ -123,7 +123,7 @@ def remove(
             except NotFound:
                 say(f"host {host} does not belong to {domain} any more; its switch forwards nothing")
                 return
-    _end(seen, as_json=as_json)
+    _say_end(seen, as_json=as_json)
 
 
 def _follow_steps(seen: MachineOnboarding, look: Callable[[], MachineOnboarding]) -> MachineOnboarding:
@@ -138,13 +138,13 @@ def _follow_steps(seen: MachineOnboarding, look: Callable[[], MachineOnboarding]
     return seen
 
 
-def _end(seen: MachineOnboarding, *, as_json: bool) -> None:
-    _tell(seen, as_json=as_json)
+def _say_end(seen: MachineOnboarding, *, as_json: bool) -> None:
+    _say_onboarding(seen, as_json=as_json)
     if seen.state == "failed":
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _tell(seen: MachineOnboarding, *, as_json: bool) -> None:
+def _say_onboarding(seen: MachineOnboarding, *, as_json: bool) -> None:
     if as_json:
         say_json(seen)
     elif seen.error:

@@ -75,12 +75,12 @@ class SwitchOptions:
             bridge=self.bridge,
             datapath=self.datapath,
             max_idle_ms=self.max_idle,
-            tls=self._tls(),
+            tls=self._make_tls(),
             adopt=self.adopt,
             ports=tuple(self.port or ()),
         )
 
-    def _tls(self) -> Tls | None:
+    def _make_tls(self) -> Tls | None:
         given = (self.tls_key, self.tls_certificate, self.tls_authority)
         if self.tls_key and self.tls_certificate and self.tls_authority:
             return Tls(self.tls_key, self.tls_certificate, self.tls_authority)
@@ -104,7 +104,7 @@ def configure(
     """
     wanted = switch.to_wanted(domain, host)
     done = LocalSwitch(run_dir).configure(wanted, check=check)
-    _tell(done, check=check, as_json=as_json, datapath_id=f"{wanted.datapath_id:016x}")
+    _say_change(done, check=check, as_json=as_json, datapath_id=f"{wanted.datapath_id:016x}")
 
 
 @taking
@@ -125,7 +125,7 @@ def enrol(
     settings = load()
     wanted = SwitchCertificate(domain, host, folder)
     token = enrolment_token(settings, enrol_file)
-    made = wanted.obtain(url or settings.url, token, settings.authority, _connect, dt.datetime.now(dt.UTC))
+    made = wanted.obtain(url or settings.url, token, settings.authority, _connect_service, dt.datetime.now(dt.UTC))
     say(f"{wanted.file}: {'a new certificate' if made else 'holds'}, for the host {host} of {domain}")
 
 
@@ -141,14 +141,14 @@ def release(
 
     It forwards nothing from then on.
     """
-    _tell(LocalSwitch(run_dir).release(bridge, domain, check=check), check=check, as_json=as_json)
+    _say_change(LocalSwitch(run_dir).release(bridge, domain, check=check), check=check, as_json=as_json)
 
 
-def _connect(url: str, trust: ssl.SSLContext | None) -> Client:
+def _connect_service(url: str, trust: ssl.SSLContext | None) -> Client:
     return Client(url, trust=trust)
 
 
-def _tell(done: Change, *, check: bool, as_json: bool, **more: str) -> None:
+def _say_change(done: Change, *, check: bool, as_json: bool, **more: str) -> None:
     if as_json:
         say_json({"changed": done.changed, "commands": [" ".join(words) for words in done.commands], **more})
     elif not done.changed:

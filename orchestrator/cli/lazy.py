@@ -41,7 +41,7 @@ class LazyGroup(typer.core.TyperGroup):
         It is put in the place of its sign. Words that people bring from other tools are understood, too. Raises
         BadInput, with the right spelling, for an old one and for a verb before its noun.
         """
-        words = translate(args, _names(self.branch))
+        words = translate(args, _list_names(self.branch))
         if not shell.is_completing():
             words = self._words_for_help(ctx, words)
             self._refuse_spelling(ctx, words)
@@ -59,11 +59,11 @@ class LazyGroup(typer.core.TyperGroup):
         if not words[1:]:
             typer.echo(ctx.get_help())
             raise typer.Exit
-        return [*translate(words[1:], _names(self.branch)), "--help"]
+        return [*translate(words[1:], _list_names(self.branch)), "--help"]
 
     def _refuse_spelling(self, ctx: Any, words: list[str]) -> None:
         """Answer a spelling that is not ours with the one that is. Raises BadInput."""
-        names = _names(self.branch)
+        names = _list_names(self.branch)
         if not words or words[0] in names or words[0].startswith("-"):
             return
         word, rest = words[0], words[1:]
@@ -75,7 +75,7 @@ class LazyGroup(typer.core.TyperGroup):
             branch = next(
                 (each for each in self.branch.children if isinstance(each, Branch) and each.name == noun), None
             )
-            said = translate([word, *more], _names(branch)) if branch else [word, *more]
+            said = translate([word, *more], _list_names(branch)) if branch else [word, *more]
             if branch or moved.get(noun, "").endswith("..."):
                 called = (
                     f"aclflow {moved[noun].removesuffix(' ...')}" if noun in moved else f"{ctx.command_path} {noun}"
@@ -90,7 +90,7 @@ class LazyGroup(typer.core.TyperGroup):
             raise BadInput(f"there is no command '{word}': did you mean `{meant}`?")
 
 
-def _names(branch: Branch) -> frozenset[str]:
+def _list_names(branch: Branch) -> frozenset[str]:
     return frozenset(child.name for child in branch.children)
 
 

@@ -73,7 +73,7 @@ def alarms_create(
     Safe to repeat.
     """
     limits = AlarmLimits(fewest, most, cooldown, notice, alarms)
-    with _groups(cloud) as groups:
+    with _open_groups(cloud) as groups:
         groups.create(domain, url or load().url, plane, limits)
     say(f"Heat creates the group of {domain}: between {fewest} and {most} VNFs")
     say(f"they are adopted once `aclflow fleet set {domain} --size alarms` was said")
@@ -82,7 +82,7 @@ def alarms_create(
 @taking
 def alarms_show(domain: DomainName, cloud: CloudFile = None, as_json: AsJson = False) -> None:
     """Show how large a group is, and whether something is under way or failed."""
-    with _groups(cloud) as groups:
+    with _open_groups(cloud) as groups:
         found = groups.show(domain)
     if as_json:
         say_json(asdict(found))
@@ -99,7 +99,7 @@ def alarms_webhooks(domain: DomainName, shown: Shown, cloud: CloudFile = None) -
 
     Anybody who has one can change the group's size.
     """
-    with _groups(cloud) as groups:
+    with _open_groups(cloud) as groups:
         urls = groups.webhooks(domain)
     shown.say(asdict(urls), ("policy", "URL"), asdict(urls).items())
 
@@ -107,7 +107,7 @@ def alarms_webhooks(domain: DomainName, shown: Shown, cloud: CloudFile = None) -
 @taking
 def alarms_grow(domain: DomainName, cloud: CloudFile = None) -> None:
     """Signal a group to grow by one, as an alarm would."""
-    with _groups(cloud) as groups:
+    with _open_groups(cloud) as groups:
         groups.grow(domain)
     say(f"the group of {domain} was signalled to grow")
 
@@ -115,7 +115,7 @@ def alarms_grow(domain: DomainName, cloud: CloudFile = None) -> None:
 @taking
 def alarms_shrink(domain: DomainName, cloud: CloudFile = None) -> None:
     """Signal a group to shrink by one, as an alarm would. Heat chooses who goes."""
-    with _groups(cloud) as groups:
+    with _open_groups(cloud) as groups:
         groups.shrink(domain)
     say(f"the group of {domain} was signalled to shrink")
 
@@ -123,13 +123,13 @@ def alarms_shrink(domain: DomainName, cloud: CloudFile = None) -> None:
 @taking
 def alarms_delete(domain: DomainName, cloud: CloudFile = None) -> None:
     """Begin to delete a group with all its VNFs. Safe to repeat."""
-    with _groups(cloud) as groups:
+    with _open_groups(cloud) as groups:
         groups.delete(domain)
     say(f"Heat deletes the group of {domain}")
 
 
 @contextmanager
-def _groups(cloud: Path | None) -> Iterator[AlarmGroups]:
+def _open_groups(cloud: Path | None) -> Iterator[AlarmGroups]:
     with opened_openstack(cloud) as (settings, openstack), at_work("asking Heat"):
         yield AlarmGroups(settings, openstack)
 

@@ -66,7 +66,7 @@ def endpoints(
         found = desk.look()
         if not looking.follow:
             refused = desk.write(found) if looking.apply else {}
-            _tell(found, refused, shown)
+            _say_comparison(found, refused, shown)
             if found.outside or refused or not (looking.apply or found.is_same):
                 raise typer.Exit(ANSWER_IS_NO)
             return
@@ -89,7 +89,7 @@ def _follow(desk: _Desk, looking: Looking, shown: Shown) -> None:
         else:
             where = {each.endpoint.name: each.host for each in found.where}
             if where != before or refused != told or not found.is_same:
-                _tell(found, refused, shown)
+                _say_comparison(found, refused, shown)
             before, told = where, refused
         time.sleep(looking.every)
 
@@ -124,10 +124,10 @@ class _Desk:
         return refused
 
 
-def _tell(found: Comparison, refused: Mapping[str, str], shown: Shown) -> None:
+def _say_comparison(found: Comparison, refused: Mapping[str, str], shown: Shown) -> None:
     new = {endpoint.name for endpoint in found.written}
-    rows = [(*_row(each), _words(each, new, refused)) for each in found.where]
-    shown.say(_json(found, refused), ("endpoint", "port", "addresses", "host", "state"), rows)
+    rows = [(*_make_row(each), _describe_state(each, new, refused)) for each in found.where]
+    shown.say(_write_comparison(found, refused), ("endpoint", "port", "addresses", "host", "state"), rows)
     if not shown.is_for_people:
         return
     for name in found.gone:
@@ -138,12 +138,12 @@ def _tell(found: Comparison, refused: Mapping[str, str], shown: Shown) -> None:
         complain(f"{name}: {reason}")
 
 
-def _row(each: Whereabouts) -> tuple[object, ...]:
+def _make_row(each: Whereabouts) -> tuple[object, ...]:
     endpoint = each.endpoint
     return (endpoint.name, endpoint.port, " ".join(map(str, endpoint.prefixes)), each.host or "not told")
 
 
-def _words(each: Whereabouts, new: set[str], refused: Mapping[str, str]) -> str:
+def _describe_state(each: Whereabouts, new: set[str], refused: Mapping[str, str]) -> str:
     if each.endpoint.name in refused:
         return "refused"
     if each.endpoint.name in new:
@@ -151,7 +151,7 @@ def _words(each: Whereabouts, new: set[str], refused: Mapping[str, str]) -> str:
     return "known" if each.inside or each.host is None else "outside"
 
 
-def _json(found: Comparison, refused: Mapping[str, str]) -> dict[str, object]:
+def _write_comparison(found: Comparison, refused: Mapping[str, str]) -> dict[str, object]:
     return {
         "endpoints": [
             {

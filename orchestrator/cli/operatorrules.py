@@ -140,7 +140,7 @@ def _change(
     with service(url) as client:
         seen = client.seen_operator_rules(domain)
         wanted = edit(seen.rules)
-        _refuse_foreign(_of(wanted, rule))
+        _refuse_foreign(_find_named(wanted, rule))
         asking.check()
         if asking.message:
             remark("the operator's rules have no history: the message is not kept")
@@ -159,7 +159,7 @@ def _change(
             except Stale:
                 shown, seen = seen.rules, client.seen_operator_rules(domain)
                 wanted = edit(seen.rules)
-                if _of(shown, rule) != _of(seen.rules, rule):
+                if _find_named(shown, rule) != _find_named(seen.rules, rule):
                     break
         if written is None:
             raise Stale("the rule was changed while you looked at this: nothing was written; run it again")
@@ -187,7 +187,7 @@ def _refuse_foreign(rule: Rule | None) -> None:
             raise BadInput(f"'{word}' belongs to a tenant: an operator's rule names prefixes, or any", place=option)
 
 
-def _of(rules: Sequence[Rule], name: str) -> Rule | None:
+def _find_named(rules: Sequence[Rule], name: str) -> Rule | None:
     return next((each for each in rules if each.id == name), None)
 
 

@@ -72,7 +72,7 @@ def _spread(kind: Any) -> list[inspect.Parameter]:
             found += _spread(hint)
         else:
             keyword = inspect.Parameter.KEYWORD_ONLY
-            found.append(inspect.Parameter(field.name, keyword, default=_default(field), annotation=hint))
+            found.append(inspect.Parameter(field.name, keyword, default=_find_default(field), annotation=hint))
     return found
 
 
@@ -87,7 +87,7 @@ def _gather(kind: Any, given: dict[str, Any]) -> Any:
     )
 
 
-def _default(field: Field[Any]) -> object:
+def _find_default(field: Field[Any]) -> object:
     return inspect.Parameter.empty if field.default is MISSING else field.default
 
 
@@ -275,7 +275,7 @@ def texts_under(folder: str | None, suffixes: Collection[str], option: str) -> M
     for path in sorted(root.rglob("*")):
         if path.suffix not in suffixes or not path.is_file():
             continue
-        text = _text_of(path, option)
+        text = _read_text(path, option)
         left -= len(text)
         found[path.relative_to(root).as_posix()] = text
         if left < 0 or len(found) > MOST_FILES:
@@ -285,7 +285,7 @@ def texts_under(folder: str | None, suffixes: Collection[str], option: str) -> M
     return found
 
 
-def _text_of(path: Path, option: str) -> str:
+def _read_text(path: Path, option: str) -> str:
     try:
         if path.stat().st_size > DEFAULT_OPTIONS.max_bytes:
             raise TooLarge(f"{path} is larger than {DEFAULT_OPTIONS.max_bytes} bytes", place=option)

@@ -58,11 +58,11 @@ class PacketOptions:
 
     def packet(self) -> Packet:
         """The packet. Raises BadInput that names the option."""
-        family, source = _read("--source", lambda: parse_address(self.source))
-        other, destination = _read("--destination", lambda: parse_address(self.destination))
+        family, source = _read_option("--source", lambda: parse_address(self.source))
+        other, destination = _read_option("--destination", lambda: parse_address(self.destination))
         if family is not other:
             raise BadInput(f"it is not of the IP version of '{self.source}'", place="--destination")
-        protocol = _read("--protocol", lambda: parse_protocol(self.protocol))
+        protocol = _read_option("--protocol", lambda: parse_protocol(self.protocol))
         if protocol in WITH_PORTS and self.port is None and not self.later_fragment:
             raise BadInput(f"a packet of {self.protocol} has a destination port: name it", place="--port")
         return possible(
@@ -72,16 +72,16 @@ class PacketOptions:
                 destination=destination,
                 protocol=protocol,
                 source_port=self.source_port,
-                destination_port=_read("--port", lambda: _port(self.port)),
+                destination_port=_read_option("--port", lambda: _port(self.port)),
                 icmp_type=self.icmp_type,
                 icmp_code=self.icmp_code,
-                tcp_flags=_flags(self.flags) if protocol == TCP else 0,
+                tcp_flags=_read_flags(self.flags) if protocol == TCP else 0,
                 later_fragment=self.later_fragment,
             )
         )
 
 
-def _read(option: str, read: Callable[[], T]) -> T:
+def _read_option(option: str, read: Callable[[], T]) -> T:
     try:
         return read()
     except AclflowError as error:
@@ -98,7 +98,7 @@ def _port(text: str | None) -> int:
     return found.low
 
 
-def _flags(text: str) -> int:
+def _read_flags(text: str) -> int:
     found = 0
     for name in filter(None, text.replace("+", ",").split(",")):
         if name.upper() not in TcpFlag.__members__:

@@ -56,7 +56,10 @@ def show(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """Show what is lifted, since when, why, and what it saves."""
     with service(url) as client:
         seen = client.placement(domain)
-    body = asdict(seen) | {"counting_since": seen.counting_since.isoformat(), "rules": [*map(_json, seen.rules)]}
+    body = asdict(seen) | {
+        "counting_since": seen.counting_since.isoformat(),
+        "rules": [*map(_write_placed, seen.rules)],
+    }
     if shown.is_for_people:
         say(" ".join(f"{name}={value}" for name, value in seen.settings.items()), bold=True)
     shown.say(
@@ -141,7 +144,7 @@ def release(domain: DomainName, tenant: TenantName, rule: RuleName, url: Url = N
     say(f"{tenant}/{rule} is left to the chooser")
 
 
-def _json(placed: PlacedRule) -> dict[str, object]:
+def _write_placed(placed: PlacedRule) -> dict[str, object]:
     times = {name: value.isoformat() if value else None for name, value in
              (("chosen", placed.chosen), ("lifted", placed.lifted))}  # fmt: skip
     return asdict(placed) | times

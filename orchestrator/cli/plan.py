@@ -95,7 +95,7 @@ class LoadOptions:
 
     def load(self) -> Load:
         """As the planner wants it. Raises BadInput."""
-        points = tuple(_point(text) for text in self.popularity or ())
+        points = tuple(_read_point(text) for text in self.popularity or ())
         curve = Popularity(points) if points else Popularity()
         return Load(self.permitted, self.attack, self.wan, curve, self.shared)
 
@@ -141,7 +141,9 @@ def edge(
         found = plan(wanted, whole(tcam.chunk, "--chunk"), memory, traffic, machines.machines())
         advice = suggest(wanted, memory, target)
     document = {"plan": asdict(found), "suggestion": asdict(advice), "target": target}
-    printed.say(document, (Table("values", ("what", "value"), _rows(found, wanted)), _advice(advice, target)))
+    printed.say(
+        document, (Table("values", ("what", "value"), _make_rows(found, wanted)), _describe_advice(advice, target))
+    )
     if plot is not None:
         report.prepare(plot)
         for path in draw_plots(papers_figures(wanted, memory, traffic), (), plot):
@@ -194,7 +196,7 @@ def sample_lines(
     each = {name: {**asdict(one), "agrees": one.agrees} for name, one in compared.items()}
     document = {"samples": found.total, "misdirected": found.misdirected, "agrees": agrees, "compared": each}
     parts = (
-        Table("rates", ("rate", "observed", "predicted", "t", "verdict"), _comparison_rows(compared)),
+        Table("rates", ("rate", "observed", "predicted", "t", "verdict"), _make_comparison_rows(compared)),
         Line(f"{found.total:,} draws over {sets} sets of lines; {found.misdirected} chunks reach a wrong server"),
     )
     printed.say(document, parts)
@@ -202,7 +204,7 @@ def sample_lines(
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _comparison_rows(compared: dict[str, Comparison]) -> Iterator[tuple[str, ...]]:
+def _make_comparison_rows(compared: dict[str, Comparison]) -> Iterator[tuple[str, ...]]:
     for name, one in compared.items():
         verdict = "agrees" if one.agrees else f"off: |t| > {AGREES:g}"
         yield name, f"{one.observed:.5g}", f"{one.predicted:.5g}", f"{one.t:.2f}", verdict
@@ -212,27 +214,27 @@ def whole(text: str, option: str) -> int:
     """A whole number, as 65536 or 1e12. Raises BadInput that names the option."""
     if text.isdecimal():
         return int(text)
-    value = _number(text)
+    value = _read_number(text)
     if value is None or not value.is_integer():
         raise BadInput(f"'{text}' is not a whole number such as 65536 or 1e12", place=option)
     return int(value)
 
 
-def _point(text: str) -> tuple[float, float]:
-    rules, share = (_number(part) for part in text.partition(":")[::2])
+def _read_point(text: str) -> tuple[float, float]:
+    rules, share = (_read_number(part) for part in text.partition(":")[::2])
     if rules is None or share is None:
         raise BadInput(f"'{text}' is no point of a curve such as 25:0.9", place="--popularity")
     return rules, share
 
 
-def _number(text: str) -> float | None:
+def _read_number(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
         return None
 
 
-def _rows(found: Plan, cloud: Cloud) -> list[tuple[str, str]]:
+def _make_rows(found: Plan, cloud: Cloud) -> list[tuple[str, str]]:
     filters, paper, wan, servers = found.filters, found.paper, found.wan, found.servers
     return [
         ("chunks", f"{filters.chunks:,} of {found.chunk_size:,} addresses, {filters.chunks_a_line:.3g} a line"),
@@ -254,17 +256,17 @@ def _rows(found: Plan, cloud: Cloud) -> list[tuple[str, str]]:
         ("firewall servers", f"{servers.count:,}, for {servers.because}"),
         ("their memory", f"{servers.memory_gb:,.1f} GB for {servers.pairs:.3g} pairs"),
         ("their processors", f"{servers.cores:,.1f} cores, against {servers.gateway_cores:,.0f} of VPN gateways"),
-        ("boxes a tenant no longer manages", _boxes(found)),
+        ("boxes a tenant no longer manages", _describe_boxes(found)),
         ("tenants", f"{cloud.tenants:,}"),
     ]
 
 
-def _boxes(found: Plan) -> str:
+def _describe_boxes(found: Plan) -> str:
     relief = found.relief
     return f"{relief.vpcs} VPCs, {relief.gateways} gateways, {relief.peerings} peerings"
 
 
-def _advice(advice: Suggestion, target: float) -> Line:
+def _describe_advice(advice: Suggestion, target: float) -> Line:
     if advice.chunk_size is None:
         return Line(f"nothing reaches {target:g}: {advice.because}", bold=True)
     return Line(

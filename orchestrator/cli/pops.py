@@ -109,10 +109,10 @@ def show(pop: PopName, report: Report, url: Url = None) -> None:
     """Show a PoP: settings, switches, servers, who serves whom, lines and heavy hitters."""
     with service(url) as client:
         seen = client.pop(pop)
-    report.say(seen, _parts(seen))
+    report.say(seen, _make_parts(seen))
 
 
-def _parts(seen: Json) -> Iterator[Line | Table]:
+def _make_parts(seen: Json) -> Iterator[Line | Table]:
     yield Line(f"{seen['name']} of {seen['domain']}", bold=True)
     yield Line(" ".join(f"{name}={value}" for name, value in seen["settings"].items()))
     edges = [(each["name"], each["datapath_id"], each["uplink"]) for each in seen["edges"]]
@@ -126,7 +126,7 @@ def _parts(seen: Json) -> Iterator[Line | Table]:
     ]
     yield Table("servers", ("server", "state", "port", "MAC", "tenants"), servers)
     columns = ("IP", "chunks", "lines", "exceptions", "stale", "misdirected", "fill", "union rate", "rebuilds")
-    yield Table("lines", columns, [(name, *_lines(lines)) for name, lines in seen["lines"].items()])
+    yield Table("lines", columns, [(name, *_make_lines_row(lines)) for name, lines in seen["lines"].items()])
     heavy = [
         (f"{each['tenant']}/{each['rule']}", each["since"], each["form"] or each["stays"], each["because"])
         for each in seen["heavy"]
@@ -134,7 +134,7 @@ def _parts(seen: Json) -> Iterator[Line | Table]:
     yield Table("heavy-hitters", ("heavy hitter", "since", "form", "because"), heavy)
 
 
-def _lines(lines: Json) -> tuple[str, ...]:
+def _make_lines_row(lines: Json) -> tuple[str, ...]:
     counts = (str(lines[name]) for name in ("chunks", "lines", "exceptions", "stale", "misdirected"))
     return (*counts, f"{lines['fill']:.3f}", f"{lines['union_rate']:.2g}", str(lines["draw"]))
 

@@ -43,9 +43,9 @@ ProposalId = Annotated[
 def list_all(about: About, shown: Shown, url: Url = None) -> None:
     """List the proposals about a tenant's list, or about a domain, newest first."""
     with service(url) as client:
-        found = list(client.proposals(_about(about)))
+        found = list(client.proposals(_read_about(about)))
     rows = (
-        (one.id[:_SHORT], one.kind, _state(one), one.by(), f"{one.created:%Y-%m-%d %H:%M}", one.comment)
+        (one.id[:_SHORT], one.kind, _describe_state(one), one.by(), f"{one.created:%Y-%m-%d %H:%M}", one.comment)
         for one in found
     )
     shown.say(found, ("proposal", "kind", "state", "author", "created", "comment"), rows)
@@ -56,11 +56,11 @@ def show(about: About, proposal: ProposalId, url: Url = None, as_json: AsJson = 
     """Show a proposal, and the rules and packets that it would change."""
     with service(url) as client:
         seen = _find_proposal(client, about, proposal)
-        changes = client.proposed_changes(_about(about), seen.id) if seen.state == "open" else None
+        changes = client.proposed_changes(_read_about(about), seen.id) if seen.state == "open" else None
     if as_json:
         say_json({"proposal": seen, "changes": changes})
         return
-    say(f"proposal {seen.id}: {seen.kind} of {about}, {_state(seen)}", bold=True)
+    say(f"proposal {seen.id}: {seen.kind} of {about}, {_describe_state(seen)}", bold=True)
     maker = "" if seen.made_by is None else f", whose token {seen.made_by} made"
     say(f"by {seen.by()}{maker}, {seen.created:%Y-%m-%d %H:%M} UTC, from version {seen.base_version}")
     if seen.comment:
@@ -82,7 +82,7 @@ def approve(about: About, proposal: ProposalId, waiting: Waiting, url: Url = Non
     """
     with service(url) as client:
         seen = _find_proposal(client, about, proposal)
-        written = client.approve_proposal(_about(about), seen.id)
+        written = client.approve_proposal(_read_about(about), seen.id)
         if seen.tenant is not None:
             follow(client, seen.tenant, written, waiting, as_json=as_json)
         elif as_json:
@@ -104,7 +104,7 @@ def reject(
 ) -> None:
     """Reject a proposal: nothing of it happens."""
     with service(url) as client:
-        done = client.reject_proposal(_about(about), _find_proposal(client, about, proposal).id, reason=reason)
+        done = client.reject_proposal(_read_about(about), _find_proposal(client, about, proposal).id, reason=reason)
     say(f"proposal {done.id[:_SHORT]} is rejected")
 
 
@@ -112,7 +112,7 @@ def reject(
 def withdraw(about: About, proposal: ProposalId, url: Url = None) -> None:
     """Take a proposal of your own back."""
     with service(url) as client:
-        done = client.withdraw_proposal(_about(about), _find_proposal(client, about, proposal).id)
+        done = client.withdraw_proposal(_read_about(about), _find_proposal(client, about, proposal).id)
     say(f"proposal {done.id[:_SHORT]} is withdrawn")
 
 
@@ -176,7 +176,7 @@ def _approvals_text(domain: str, found: Approvals) -> str:
     return f"{domain}: another person must approve changes of: {', '.join(named) or 'nothing'}"
 
 
-def _about(about: str) -> ProposedAbout:
+def _read_about(about: str) -> ProposedAbout:
     if about.startswith(_DOMAIN):
         return ProposedAbout(domain=about.removeprefix(_DOMAIN))
     return ProposedAbout(tenant=about)
@@ -184,7 +184,7 @@ def _about(about: str) -> ProposedAbout:
 
 def _find_proposal(client: Client, about: str, begins: str) -> Proposal:
     """The one proposal whose id begins so. Raises NotFound, and BadInput for several."""
-    found = [one for one in client.proposals(_about(about)) if one.id.startswith(begins)]
+    found = [one for one in client.proposals(_read_about(about)) if one.id.startswith(begins)]
     if not found:
         raise NotFound(f"there is no proposal '{begins}' about {about}", place="PROPOSAL")
     if len(found) > 1:
@@ -192,7 +192,7 @@ def _find_proposal(client: Client, about: str, begins: str) -> Proposal:
     return found[0]
 
 
-def _state(seen: Proposal) -> str:
+def _describe_state(seen: Proposal) -> str:
     if seen.state != "open":
         return seen.state
     return "open, but there is a newer version" if seen.has_moved else f"open until {seen.expires:%Y-%m-%d %H:%M} UTC"

@@ -40,14 +40,14 @@ def replay_parts(found: Replay, most: int, *, by_time: bool) -> Iterator[Line | 
 
     Each has `most` lines.
     """
-    yield Table("fates", ("fate", "packets", "bytes"), _fates(found))
+    yield Table("fates", ("fate", "packets", "bytes"), _make_fate_rows(found))
     yield from _rule_parts(found.deciding, found.of_list, most)
     yield from _denied_parts(found, most)
     yield from _change_parts(found, most)
     yield from _time_parts(found, is_shown=by_time)
 
 
-def _fates(found: Replay) -> Iterator[tuple[str, str, str]]:
+def _make_fate_rows(found: Replay) -> Iterator[tuple[str, str, str]]:
     listed = found.of_list
     yield _count_row("permitted", listed.permitted)
     yield _count_row("denied", listed.denied)
@@ -60,7 +60,7 @@ def _fates(found: Replay) -> Iterator[tuple[str, str, str]]:
 
 
 def _count_row(words: str, count: Count) -> tuple[str, str, str]:
-    return words, *_numbers(count)
+    return words, *_spell_count(count)
 
 
 def _rule_parts(deciding: Deciding, listed: Listed, most: int) -> Iterator[Line | Table]:
@@ -71,13 +71,13 @@ def _rule_parts(deciding: Deciding, listed: Listed, most: int) -> Iterator[Line 
     )
     if met:
         yield Line()
-    rows = ((*_line(deciding.deciders[number]), *_numbers(listed.count_of(number))) for number in met)
-    yield Table("rules", ("direction", "rule", "action", "packets", "bytes"), _first(rows, most), is_extra=not met)
-    yield from _more(len(met), most, "lines of the list decided something")
+    rows = ((*_name_line(deciding.deciders[number]), *_spell_count(listed.count_of(number))) for number in met)
+    yield Table("rules", ("direction", "rule", "action", "packets", "bytes"), _take_first(rows, most), is_extra=not met)
+    yield from _say_how_many_more(len(met), most, "lines of the list decided something")
     never = [each.id for each in _never_met(deciding, listed)]
     if never:
         yield Line()
-        names = ", ".join(_first(never, most)) + (", ..." if most and len(never) > most else "")
+        names = ", ".join(_take_first(never, most)) + (", ..." if most and len(never) > most else "")
         rules = several(sum(map(_is_rule, deciding.deciders)), "rule")
         yield Line(f"{len(never)} of {rules} {'was' if len(never) == 1 else 'were'} never met: {names}")
 
@@ -96,15 +96,15 @@ def _is_rule(decider: Decider) -> bool:
 
 
 def _denied_parts(found: Replay, most: int) -> Iterator[Line | Table]:
-    flows = [*_first(found.denied_flows.largest(), most)]
+    flows = [*_take_first(found.denied_flows.largest(), most)]
     if flows:
         yield Line()
     rows = [
-        (str(each), *_numbers(each.count), _by(found.deciding, each.decider), _place(each, found)) for each in flows
+        (str(each), *_spell_count(each.count), _by(found.deciding, each.decider), _place(each, found)) for each in flows
     ]
     yield Table("denied", ("denied", "packets", "bytes", "by", "first"), rows, is_extra=not flows)
-    yield from _more(len(found.denied_flows), most, "flows were denied")
-    yield from _forgotten(found.denied_flows)
+    yield from _say_how_many_more(len(found.denied_flows), most, "flows were denied")
+    yield from _describe_forgotten(found.denied_flows)
 
 
 def _change_parts(found: Replay, most: int) -> Iterator[Line | Table]:
@@ -114,9 +114,9 @@ def _change_parts(found: Replay, most: int) -> Iterator[Line | Table]:
     against, changed = found.against, found.changed
     newly = (("permitted", changed.permitted_flows, "+", "green"), ("denied", changed.denied_flows, "-", "red"))
     rows = [
-        (fate, str(flow), *_numbers(flow.count), _place(flow, found), *_before_and_after(found, against, flow))
+        (fate, str(flow), *_spell_count(flow.count), _place(flow, found), *_before_and_after(found, against, flow))
         for fate, flows, _, _ in newly
-        for flow in _first(flows.largest(), most)
+        for flow in _take_first(flows.largest(), most)
     ]
     yield Table("changes", _CHANGES, rows, is_extra=True)
     yield Line()
@@ -127,12 +127,12 @@ def _change_parts(found: Replay, most: int) -> Iterator[Line | Table]:
     more = f"{several(permitted, 'packet')} more {are(permitted)} permitted, "
     yield Line(f"{more}{several(denied, 'packet')} more {are(denied)} denied", bold=True)
     for fate, flows, sign, colour in newly:
-        for flow in _first(flows.largest(), most):
+        for flow in _take_first(flows.largest(), most):
             what = f"{flow}: {several(flow.count.packets, 'packet')}, first {_place(flow, found)}"
             before, after = _before_and_after(found, against, flow)
             yield Line(f"{sign} {what}  ({before} before, {after} after)", colour=colour)
-        yield from _more(len(flows), most, f"flows would be {fate} now")
-        yield from _forgotten(flows)
+        yield from _say_how_many_more(len(flows), most, f"flows would be {fate} now")
+        yield from _describe_forgotten(flows)
 
 
 _CHANGES = ("now", "flow", "packets", "bytes", "first", "before", "after")
@@ -145,16 +145,16 @@ def _before_and_after(found: Replay, against: Deciding, flow: Flow) -> tuple[str
 
 def _time_parts(found: Replay, *, is_shown: bool) -> Iterator[Line | Table]:
     """The intervals that have packets, and what became of these."""
-    shown = _fates_shown(found)
+    shown = _list_fates(found)
     rows = [(_time(each.begin), *(f"{getattr(each, name):,}" for name in shown)) for each in found.timeline.intervals()]
     is_shown = is_shown and bool(rows)
     if is_shown:
         yield Line()
-    columns = (f"from, {_width(found)} each", *(name.replace("_", " ") for name in shown))
+    columns = (f"from, {_spell_width(found)} each", *(name.replace("_", " ") for name in shown))
     yield Table("times", columns, rows, is_extra=not is_shown)
 
 
-def _fates_shown(found: Replay) -> tuple[str, ...]:
+def _list_fates(found: Replay) -> tuple[str, ...]:
     newly = () if found.against is None else ("newly_permitted", "newly_denied")
     return "permitted", "denied", *newly, "undecided"
 
@@ -175,7 +175,7 @@ def _time(nanoseconds: int) -> str:
     return f"{shown}.{rest // 1_000_000:03}Z" if rest else f"{shown}Z"
 
 
-def _width(found: Replay) -> str:
+def _spell_width(found: Replay) -> str:
     seconds = found.timeline.width / _NANOSECONDS
     return f"{seconds:g} s" if seconds < 60 else str(dt.timedelta(seconds=seconds))
 
@@ -197,10 +197,10 @@ def draw_times(found: Replay, folder: Path) -> list[Path]:
         raise Missing(f"no folder can be made: {error.strerror}", place=str(folder)) from None
     begin = intervals[0].begin
     at_s = tuple((each.begin - begin) / _NANOSECONDS for each in intervals)
-    x_label, y_label = f"seconds after {_time(begin)}", f"packets in {_width(found)}"
+    x_label, y_label = f"seconds after {_time(begin)}", f"packets in {_spell_width(found)}"
     series = [
         Series(name.replace("_", " "), at_s, tuple(float(getattr(each, name)) for each in intervals), x_label, y_label)
-        for name in _fates_shown(found)
+        for name in _list_fates(found)
     ]
     return draw_plots(series, (), folder)
 
@@ -218,33 +218,33 @@ def _with_gaps(found: Replay) -> list[Interval]:
     return [there.get(begin, Interval(begin, 0, 0, 0, 0, 0)) for begin in begins]
 
 
-def _forgotten(flows: Flows) -> Iterator[Line]:
+def _describe_forgotten(flows: Flows) -> Iterator[Line]:
     if flows.forgotten:
         text = f"{flows.forgotten} small flows were forgotten on the way: what is shown of flows may be too little"
         yield Line(text, beside=True)
 
 
-def _more(there: int, most: int, what: str) -> Iterator[Line]:
+def _say_how_many_more(there: int, most: int, what: str) -> Iterator[Line]:
     if most and there > most:
         first = "the first is" if most == 1 else f"the first {most:,} are"
         yield Line(f"{there:,} {what}; {first} shown, --most 0 shows all", beside=True)
 
 
-def _first(items: Iterable[T], most: int) -> Iterator[T]:
+def _take_first(items: Iterable[T], most: int) -> Iterator[T]:
     return itertools.islice(items, most or None)
 
 
-def _line(decider: Decider) -> tuple[str, str, str]:
+def _name_line(decider: Decider) -> tuple[str, str, str]:
     return decider.direction.value, "the default" if decider.is_default else decider.id, decider.action.value
 
 
 def _by(deciding: Deciding, number: int) -> str:
     """The line that decided, with the direction where both are asked."""
-    direction, name, _ = _line(deciding.deciders[number])
+    direction, name, _ = _name_line(deciding.deciders[number])
     return name if deciding.one_way else f"{direction}: {name}"
 
 
-def _numbers(count: Count) -> tuple[str, str]:
+def _spell_count(count: Count) -> tuple[str, str]:
     return f"{count.packets:,}", f"{count.bytes:,}"
 
 
@@ -306,7 +306,7 @@ def _changed_json(changed: Changed, most: int, deciding: Deciding, against: Deci
 
 
 def _flows_json(flows: Flows, most: int, deciding: Deciding, against: Deciding | None) -> dict[str, object]:
-    shown = (_flow_json(flow, deciding, against) for flow in _first(flows.largest(), most))
+    shown = (_flow_json(flow, deciding, against) for flow in _take_first(flows.largest(), most))
     return {"known": len(flows), "forgotten": flows.forgotten, "largest": AsTheyCome(shown)}
 
 

@@ -106,19 +106,19 @@ class RuleOptions:
         for option, value in (("--source", self.source), ("--destination", self.destination)):
             if value is None:
                 raise BadInput("say it; `any` is every address", place=option)
-        return _read(with_references({"id": name, **self._said()}))
+        return _read_rule(with_references({"id": name, **self._list_said()}))
 
     def apply_to(self, rule: Rule) -> Rule:
         """Return the rule with the given options, and all else as it was.
 
         Raises BadInput and BadPolicy that name the option.
         """
-        said = self._said()
+        said = self._list_said()
         if not said:
             raise BadInput("say what is to change, such as --port 8443")
-        return _read({**rule_to_json(rule), **with_references(said)})
+        return _read_rule({**rule_to_json(rule), **with_references(said)})
 
-    def _said(self) -> dict[str, object]:
+    def _list_said(self) -> dict[str, object]:
         said: dict[str, object] = {
             "action": None if self.permit is None else "permit" if self.permit else "deny",
             "direction": self.direction.value if self.direction else None,
@@ -147,7 +147,7 @@ def _split_words(given: Iterable[str] | None) -> object:
     return words[0] if len(words) == 1 else words
 
 
-def _read(document: Mapping[str, object]) -> Rule:
+def _read_rule(document: Mapping[str, object]) -> Rule:
     said = {name: value for name, value in document.items() if (name, value) != ("expires", _NEVER)}
     try:
         return rule_from_json(said)

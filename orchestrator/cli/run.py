@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    code = _run(arguments)
+    code = _run_command(arguments)
     try:
         flush(sys.stdout)
     except BrokenPipeError:  # whoever read our output is gone
@@ -94,10 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run_command(arguments: Sequence[str] | None) -> int:
     try:
         with words_of_bash():
-            _command()(args=arguments, prog_name=TREE.name)
+            _make_command()(args=arguments, prog_name=TREE.name)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else ANSWER_IS_NO if end.code else DONE
     except AclflowError as error:
@@ -131,7 +131,7 @@ def _reason(error: Exception) -> str:
     return f"a fault of the program itself: {type(error).__name__}: {error} (set {TRACEBACK}=1 to see where)"
 
 
-def _command() -> typer.core.TyperGroup:
+def _make_command() -> typer.core.TyperGroup:
     app = application(TREE)
     app.callback(help=TREE.summary)(_top)
     command = typer.main.get_command(app)

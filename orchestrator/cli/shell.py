@@ -70,7 +70,7 @@ def standing_for(target: str) -> Callable[..., None] | None:
     def nothing(**_: object) -> None:
         """Stands for a command while a shell completes."""
 
-    nothing.__signature__ = inspect.Signature([_parameter(each) for each in found])  # type: ignore[attr-defined]
+    nothing.__signature__ = inspect.Signature([_make_parameter(each) for each in found])  # type: ignore[attr-defined]
     return nothing
 
 
@@ -80,7 +80,7 @@ def remember(target: str, function: Callable[..., None]) -> None:
     Without a cache the next time takes as long.
     """
     described = [_describe_parameter(each) for each in inspect.signature(function, eval_str=True).parameters.values()]
-    path = _cache()
+    path = _find_cache()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
@@ -113,7 +113,7 @@ def _describe_parameter(parameter: inspect.Parameter) -> dict[str, Any]:
     }
 
 
-def _parameter(told: dict[str, Any]) -> inspect.Parameter:
+def _make_parameter(told: dict[str, Any]) -> inspect.Parameter:
     kind: Any = bool if told["is_flag"] else list[str] | None if told["many"] else str | None
     completer = _COMPLETERS.get(told["completer"]) or (complete.one_of(told["choices"]) if told["choices"] else None)
     make: Any = typer.Argument if told["is_argument"] else typer.Option
@@ -129,7 +129,7 @@ def _parameter(told: dict[str, Any]) -> inspect.Parameter:
 def _read() -> dict[str, Any]:
     """Read the cached parameters by target; none of another installation."""
     try:
-        found = json.loads(_cache().read_text())
+        found = json.loads(_find_cache().read_text())
         return dict(found["commands"]) if found["stamp"] == _stamp() else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
@@ -141,6 +141,6 @@ def _stamp() -> str:
     return f"{__file__} {newest}"
 
 
-def _cache() -> Path:
+def _find_cache() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home) / "aclflow" / "completion.json"

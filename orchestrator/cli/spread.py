@@ -34,7 +34,7 @@ def show(domain: DomainName, shown: Shown, url: Url = None) -> None:
     with service(url) as client:
         seen = client.spread(domain)
     columns = ("firewall", "state", "weight", "share", "left", "right")
-    shown.say(asdict(seen), columns, map(_row, seen.firewalls))
+    shown.say(asdict(seen), columns, map(_make_row, seen.firewalls))
     if not shown.is_for_people:
         return
     done = "enforced" if seen.enforced >= seen.generation else f"the switch is at {seen.enforced}"
@@ -93,19 +93,19 @@ def _read(file: Path) -> tuple[list[Carrier], bool, bool]:
     except ValueError as error:
         raise BadInput(f"not JSON: {error}", place=str(file)) from None
     try:
-        carriers = list(_carriers(document["firewalls"]))
+        carriers = list(_read_carriers(document["firewalls"]))
         return carriers, bool(document.get("stateful", False)), bool(document.get("synchronised", False))
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(f"does not describe firewalls: {error}", place=str(file)) from None
 
 
-def _carriers(described: Iterable[dict[str, object]]) -> Iterable[Carrier]:
+def _read_carriers(described: Iterable[dict[str, object]]) -> Iterable[Carrier]:
     for each in described:
         left, right = (Link(**each[side]) for side in ("left", "right"))  # type: ignore[arg-type]
         yield Carrier(**{**each, "left": left, "right": right})  # type: ignore[arg-type]
 
 
-def _row(one: Sharing) -> tuple[str, ...]:
+def _make_row(one: Sharing) -> tuple[str, ...]:
     carrier = one.carrier
     share = f"{one.buckets / _BUCKETS:.1%}"
     return (carrier.name, carrier.state, f"{carrier.weight:g}", share, carrier.left.port, carrier.right.port)

@@ -129,7 +129,9 @@ class Shown:
 
         Raises BadInput for a column that there is not.
         """
-        kept = self._order(columns, rows, [number for number, row in enumerate(rows) if self._keeps(columns, row)])
+        kept = self._order_rows(
+            columns, rows, [number for number, row in enumerate(rows) if self._keeps_row(columns, row)]
+        )
         named = [_index(columns, name, "--column") for text in self.column or () for name in text.split(",")]
         places = named or range(len(columns))
         cells = [[rows[number][place] for place in places] for number in kept]
@@ -144,10 +146,10 @@ class Shown:
         csv.writer(text, lineterminator="\n").writerows([columns, *cells])
         sys.stdout.write(text.getvalue())
 
-    def _keeps(self, columns: Sequence[str], row: Row) -> bool:
+    def _keeps_row(self, columns: Sequence[str], row: Row) -> bool:
         return all(_test(columns, text)(row) for text in self.filter or ())
 
-    def _order(self, columns: Sequence[str], rows: Sequence[Row], numbers: list[int]) -> list[int]:
+    def _order_rows(self, columns: Sequence[str], rows: Sequence[Row], numbers: list[int]) -> list[int]:
         if self.sort is None:
             return numbers
         place = _index(columns, self.sort.removeprefix("-"), "--sort")

@@ -43,7 +43,7 @@ def keys() -> Iterator[Wait]:
     There are none where the input is no terminal. To be used in the main thread.
     """
     if not sys.stdin.isatty():
-        yield _no_key
+        yield _wait_without_keys
         return
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
@@ -72,7 +72,7 @@ def _next(terminal: int, resized: int, seconds: float) -> str:
     return os.read(terminal, 1).decode("latin-1") or END_OF_INPUT
 
 
-def _no_key(seconds: float) -> str:
+def _wait_without_keys(seconds: float) -> str:
     time.sleep(seconds)
     return ""
 
@@ -199,12 +199,12 @@ def _print(client: Client, wanted: Wanted, shown: Shown, interval_s: float, *, o
     """
     while True:
         seen = look(client, wanted)
-        rows = [*_rows(seen, dt.datetime.now(dt.UTC))]
+        rows = [*_make_rows(seen, dt.datetime.now(dt.UTC))]
         if shown.is_document:
             chosen = shown.choose(_COLUMNS, rows)
-            items = _items(seen) if not shown.column else chosen.objects()
+            items = _write_items(seen) if not shown.column else chosen.objects()
             kept = items if shown.column else [items[number] for number in chosen.kept]
-            shown.say_next(_document(seen, kept))
+            shown.say_next(_write_document(seen, kept))
         else:
             shown.say((), _COLUMNS, rows)
         sys.stdout.flush()
@@ -223,16 +223,16 @@ def _live(client: Client, wanted: Wanted, shown: Shown, interval_s: float) -> No
             wanted = replace(wanted, sort=_KEYS.get(key, wanted.sort))
             limit = max(1, min(wanted.view.limit, screen.console.height - _AROUND))
             seen = look(client, replace(wanted, view=replace(wanted.view, limit=limit)))
-            screen.update(_picture(seen, wanted, shown), refresh=True)
+            screen.update(_draw_table(seen, wanted, shown), refresh=True)
             key = pressed(interval_s)
 
 
-def _picture(seen: Seen, wanted: Wanted, shown: Shown) -> RenderableType:
+def _draw_table(seen: Seen, wanted: Wanted, shown: Shown) -> RenderableType:
     from rich.table import Table  # noqa: PLC0415 - only for people who look
     from rich.text import Text  # noqa: PLC0415
 
     of = wanted.view.domain or wanted.view.tenant
-    chosen = shown.choose(_COLUMNS, [*_rows(seen, dt.datetime.now(dt.UTC))])
+    chosen = shown.choose(_COLUMNS, [*_make_rows(seen, dt.datetime.now(dt.UTC))])
     speed = f"{scale_number(seen.packets_per_s)} packets/s, {scale_number(seen.bits_per_s)} bits/s"
     table = Table(
         *chosen.columns,
@@ -245,7 +245,7 @@ def _picture(seen: Seen, wanted: Wanted, shown: Shown) -> RenderableType:
     return table
 
 
-def _rows(seen: Seen, now: dt.datetime) -> Iterator[tuple[str, ...]]:
+def _make_rows(seen: Seen, now: dt.datetime) -> Iterator[tuple[str, ...]]:
     for rule in seen.rules:
         yield (
             rule.tenant,
@@ -259,11 +259,11 @@ def _rows(seen: Seen, now: dt.datetime) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _items(seen: Seen) -> list[dict[str, object]]:
+def _write_items(seen: Seen) -> list[dict[str, object]]:
     return [{"tenant": rule.tenant, **hits_json(rule)} for rule in seen.rules]
 
 
-def _document(seen: Seen, items: Sequence[object]) -> dict[str, object]:
+def _write_document(seen: Seen, items: Sequence[object]) -> dict[str, object]:
     return {
         "rules": seen.total,
         "packets_per_s": seen.packets_per_s,

@@ -83,7 +83,10 @@ def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_di
     except Unreachable as error:
         delivered, trouble = frozenset(), str(error)
     routed = state.prefixes
-    rows = [(str(prefix), _yes(prefix in delivered), _yes(prefix in routed)) for prefix in sorted(delivered | routed)]
+    rows = [
+        (str(prefix), _spell_yes(prefix in delivered), _spell_yes(prefix in routed))
+        for prefix in sorted(delivered | routed)
+    ]
     document = [{"prefix": prefix, "delivered": one == "yes", "routed": other == "yes"} for prefix, one, other in rows]
     shown.say(document, ("prefix", "delivered", "routed"), rows)
     if trouble:
@@ -104,5 +107,5 @@ def remove(port: Port = ROUTED_PORT) -> None:
     say(f"nothing is routed to {port} any more")
 
 
-def _yes(is_so: bool) -> str:
+def _spell_yes(is_so: bool) -> str:
     return "yes" if is_so else "no"

@@ -86,14 +86,14 @@ def compare_endpoints(
     there = set(hosts)
     used = [port for port in ports if port.prefixes]
     names = {device_of(port.id): port for port in used}
-    endpoints = [(port, port.endpoint(tenant, _name(mine.get(device_of(port.id))))) for port in used]
+    endpoints = [(port, port.endpoint(tenant, _name_endpoint(mine.get(device_of(port.id))))) for port in used]
     written = tuple(made for _, made in endpoints if not _is_same(mine.get(made.port), made))
     gone = tuple(each.name for device, each in mine.items() if _OF_NEUTRON.match(device) and device not in names)
     where = tuple(Whereabouts(made, port.host, port.host in there) for port, made in endpoints)
     return Comparison(written, gone, where)
 
 
-def _name(known: Endpoint | None) -> str | None:
+def _name_endpoint(known: Endpoint | None) -> str | None:
     return None if known is None else known.name
 
 

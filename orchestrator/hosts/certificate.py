@@ -88,14 +88,14 @@ class SwitchCertificate:
             raise BadInput(
                 "only a service that speaks TLS gives out certificates: say its https:// address", place="url"
             )
-        believed = self._believed_authority(url, asked.pin, authority, connect)
+        believed = self._find_authority(url, asked.pin, authority, connect)
         key = self._asking_key()
         office = connect(url, client_context(believed))
         try:
             made = office.enrol_switch(asked.secret, name=self.host, csr=request_of(key, self.host))
         finally:
             office.close()
-        self._keep(key, made, believed)
+        self._keep_files(key, made, believed)
         return True
 
     def _is_good(self, pin: bytes | None, now: dt.datetime) -> bool:
@@ -105,9 +105,9 @@ class SwitchCertificate:
             return False
         if pin not in (None, fingerprint_of(believed)):
             return False
-        return self._uri() in _names(held) and not is_due(held, now)
+        return self._name_uri() in _list_names(held) and not is_due(held, now)
 
-    def _believed_authority(self, url: str, pin: bytes | None, authority: Path | None, connect: Connect) -> str | None:
+    def _find_authority(self, url: str, pin: bytes | None, authority: Path | None, connect: Connect) -> str | None:
         if pin is not None:
             return pinned_authority(url, pin, connect)
         if authority is None:
@@ -122,7 +122,7 @@ class SwitchCertificate:
 
         A new one is made where there is none, or where it has its certificate already.
         """
-        pending, held = _key(self.pending), _key(self.file)
+        pending, held = _read_pending_key(self.pending), _read_pending_key(self.file)
         if pending is not None and (held is None or pending.public_key() != held.public_key()):
             return pending
         key = new_key()
@@ -133,26 +133,26 @@ class SwitchCertificate:
         write_key(self.pending, key)
         return key
 
-    def _keep(self, key: PrivateKey, made: Certificate, believed: str | None) -> None:
+    def _keep_files(self, key: PrivateKey, made: Certificate, believed: str | None) -> None:
         certificate = parsed_certificate(made.certificate.encode(), "certificate")
-        if certificate.public_key() != key.public_key() or self._uri() not in _names(certificate):
+        if certificate.public_key() != key.public_key() or self._name_uri() not in _list_names(certificate):
             raise BadInput("the service has signed something else than was asked for", place="certificate")
         write_file(self.authority, (believed or made.authority).encode(), 0o644)
         write_file(self.file, encoded_key(key) + made.certificate.encode(), 0o600)
         self.pending.unlink(missing_ok=True)
 
-    def _uri(self) -> str:
+    def _name_uri(self) -> str:
         return Subject(Usage.SWITCH, self.domain, self.host).uri
 
 
-def _key(path: Path) -> PrivateKey | None:
+def _read_pending_key(path: Path) -> PrivateKey | None:
     try:
         return read_key(path)
     except (Missing, BadInput):
         return None
 
 
-def _names(certificate: x509.Certificate) -> list[str]:
+def _list_names(certificate: x509.Certificate) -> list[str]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

@@ -90,20 +90,20 @@ class AnsibleInstaller:
     """What every machine is told besides: where the wheel is, the service's address ..."""
 
     def prepare(self, asked: Onboarding, secrets: Mapping[str, Any], tell: Tell) -> None:
-        self._play(asked, {**secrets, "aclflow_release": False}, tell)
+        self._run_playbook(asked, {**secrets, "aclflow_release": False}, tell)
 
     def release(self, asked: Onboarding, tell: Tell) -> None:
-        self._play(asked, {"aclflow_release": True}, tell)
+        self._run_playbook(asked, {"aclflow_release": True}, tell)
 
-    def _play(self, asked: Onboarding, extra: Mapping[str, Any], tell: Tell) -> None:
+    def _run_playbook(self, asked: Onboarding, extra: Mapping[str, Any], tell: Tell) -> None:
         with self._files(asked, extra) as (inventory, variables):
             command = [self.program, "-i", str(inventory), "-e", f"@{variables}", "aclflow.cloud.host"]
             with self._start_command(command) as running:
                 failed, rest = _follow_tasks(running, tell)
         if failed is not None:
-            raise _error(failed, asked)
+            raise _make_error(failed, asked)
         if running.returncode:
-            raise Refused(f"{self.program} {_end(running.returncode)}: {_cause(rest)}")
+            raise Refused(f"{self.program} {_describe_end(running.returncode)}: {_cause(rest)}")
 
     def _start_command(self, command: Sequence[str]) -> subprocess.Popen[str]:
         environment = {**os.environ, **_ENVIRONMENT}
@@ -128,7 +128,7 @@ class AnsibleInstaller:
     def _files(self, asked: Onboarding, extra: Mapping[str, Any]) -> Iterator[tuple[Path, Path]]:
         """Write inventory and variables, with secrets, into a folder that only we can read."""
         switch = asked.switch
-        machine = self._login(asked.machine) | {
+        machine = self._describe_login(asked.machine) | {
             "aclflow_host_name": switch.host,
             "aclflow_uplink": switch.uplink,
             "aclflow_bridge": switch.bridge,
@@ -140,7 +140,7 @@ class AnsibleInstaller:
         groups: dict[str, Any] = {"hosts": {"hosts": {_MACHINE: machine}}}
         if asked.controller is not None:
             name = {"aclflow_controller_name": controller_name(asked.controller)}
-            groups["controllers"] = {"hosts": {_CONTROLLER: self._login(asked.controller) | name}}
+            groups["controllers"] = {"hosts": {_CONTROLLER: self._describe_login(asked.controller) | name}}
         shared = {
             "aclflow_domain": switch.domain,
             "aclflow_tls": switch.tls is not None,
@@ -159,7 +159,7 @@ class AnsibleInstaller:
                 variables.write_text(json.dumps(shared))
             yield inventory, variables
 
-    def _login(self, machine: Machine) -> dict[str, Any]:
+    def _describe_login(self, machine: Machine) -> dict[str, Any]:
         key = {"ansible_ssh_private_key_file": str(self.key)} if self.key else {}
         named = {"ansible_host": machine.address, "ansible_user": machine.user, "ansible_port": machine.port}
         return {**named, **key, "ansible_python_interpreter": "/usr/bin/python3"}
@@ -210,7 +210,7 @@ def _follow_tasks(running: subprocess.Popen[str], tell: Tell) -> tuple[dict[str,
     failed: dict[str, str] | None = None
     rest: list[str] = []
     for line in running.stdout or ():
-        step = _step(line)
+        step = _read_step(line)
         if step is None:
             rest.append(line.strip())
         elif step["state"] in ("failed", "unreachable"):
@@ -220,7 +220,7 @@ def _follow_tasks(running: subprocess.Popen[str], tell: Tell) -> tuple[dict[str,
     return failed, rest
 
 
-def _step(line: str) -> dict[str, str] | None:
+def _read_step(line: str) -> dict[str, str] | None:
     try:
         found = json.loads(line)
     except ValueError:
@@ -228,7 +228,7 @@ def _step(line: str) -> dict[str, str] | None:
     return found if isinstance(found, dict) and found.keys() >= {"task", "state", "message"} else None
 
 
-def _end(status: int) -> str:
+def _describe_end(status: int) -> str:
     return f"was killed by signal {-status}" if status < 0 else f"ended with {status}"
 
 
@@ -249,7 +249,7 @@ def _written_here() -> Iterator[None]:
         raise Missing(reason, place=error.filename or "TMPDIR") from None
 
 
-def _error(failed: Mapping[str, str], asked: Onboarding) -> Refused | Unreachable:
+def _make_error(failed: Mapping[str, str], asked: Onboarding) -> Refused | Unreachable:
     said = failed["message"]
     machine = (asked.controller if failed.get("host") == _CONTROLLER else None) or asked.machine
     todo = advice(said, user=machine.user, key="ACLFLOW_SSH_KEY")

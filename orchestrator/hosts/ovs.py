@@ -43,13 +43,16 @@ class LocalSwitch:
 
     def look(self, bridge: str, uplink: str = "") -> Seen:
         """The switch as it is. Raises Missing (not installed), Unreachable (not running), Refused."""
-        [system] = self._rows("Open_vSwitch", "ovs_version,other_config,ssl")
+        [system] = self._read_rows("Open_vSwitch", "ovs_version,other_config,ssl")
         version = self._appctl_version() or str(system["ovs_version"])
         tls = None
-        for row in self._rows("SSL", "private_key,certificate,ca_cert"):
+        for row in self._read_rows("SSL", "private_key,certificate,ca_cert"):
             tls = Tls(row["private_key"], row["certificate"], row["ca_cert"])
-        place = self._run(["ovs-vsctl", *self._database(), "iface-to-br", uplink], may_fail=True).strip() or None
-        found = self._bridge(bridge) if bridge in self._vsctl("list-br").split() else None
+        place = (
+            self._run_program(["ovs-vsctl", *self._find_database(), "iface-to-br", uplink], may_fail=True).strip()
+            or None
+        )
+        found = self._read_bridge(bridge) if bridge in self._run_vsctl("list-br").split() else None
         configured = self._read_configured(uplink) if place else {}
         serves = found is not None and SERVICES_PORT in found.ports
         services = self._read_configured(SERVICES_PORT) if serves else {}
@@ -64,7 +67,7 @@ class LocalSwitch:
         reason = refusal(seen, wanted)
         if reason is not None:
             raise Refused(reason)
-        done = self._do(steps(seen, wanted), check=check)
+        done = self._run_commands(steps(seen, wanted), check=check)
         if not check:
             self._check_bridge(wanted)
             self._check_uplink(wanted.uplink)
@@ -72,7 +75,7 @@ class LocalSwitch:
 
     def release(self, bridge: str, domain: str, *, check: bool = False) -> Change:
         """Give the switch back, closed. Raises Missing, Unreachable, BadInput."""
-        return self._do(release(self.look(bridge), bridge, domain), check=check)
+        return self._run_commands(release(self.look(bridge), bridge, domain), check=check)
 
     def flows(self, bridge: str, table: int) -> list[str]:
         """Read a table's flows, a line each, as `ovs-ofctl` prints them.
@@ -81,7 +84,7 @@ class LocalSwitch:
         """
         if not self._management(bridge).exists():
             raise Unreachable(f"no switch forwards packets by the bridge '{bridge}' (looked in {self.run_dir})")
-        return [line for line in self._dump(bridge, "OpenFlow15", f"table={table}") if "cookie=" in line]
+        return [line for line in self._dump_flows(bridge, "OpenFlow15", f"table={table}") if "cookie=" in line]
 
     def count_received(self, bridge: str) -> dict[int, int]:
         """Count the frames that came in by each port.
@@ -98,10 +101,10 @@ class LocalSwitch:
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def _do(self, commands: tuple[tuple[str, ...], ...], *, check: bool) -> Change:
+    def _run_commands(self, commands: tuple[tuple[str, ...], ...], *, check: bool) -> Change:
         if commands and not check:
             words = [word for command in commands for word in ("--", *command)]
-            self._vsctl(*words[1:])
+            self._run_vsctl(*words[1:])
         return Change(commands)
 
     def _check_bridge(self, wanted: Wanted) -> None:
@@ -116,20 +119,20 @@ class LocalSwitch:
             )
 
     def _check_uplink(self, uplink: str) -> None:
-        said = self._vsctl("--if-exists", "get", "interface", uplink, "error").strip()
+        said = self._run_vsctl("--if-exists", "get", "interface", uplink, "error").strip()
         if said not in ("", "[]"):
             raise Refused(
                 f"the switch is closed, but cannot use the uplink: {said}. Name an interface that the machine has"
             )
 
-    def _bridge(self, name: str) -> Bridge:
+    def _read_bridge(self, name: str) -> Bridge:
         columns = "datapath_type,fail_mode,protocols,other_config,external_ids,controller,flow_tables"
-        [row] = self._rows("bridge", columns, name)
+        [row] = self._read_rows("bridge", columns, name)
         wanted = set(_list_value(row["controller"]))
         columns = "_uuid,target,connection_mode,max_backoff,inactivity_probe"
         controllers = {
             each["target"]: {key: str(value) for key, value in each.items()}
-            for each in self._rows("controller", columns)
+            for each in self._read_rows("controller", columns)
             if each["_uuid"] in wanted
         }
         texts = {
@@ -139,7 +142,7 @@ class LocalSwitch:
             texts,
             row["other_config"],
             row["external_ids"],
-            frozenset(self._vsctl("list-ports", name).split()),
+            frozenset(self._run_vsctl("list-ports", name).split()),
             controllers,
             self._strange_flows(name),
             self._read_tracked(row["flow_tables"]),
@@ -147,13 +150,14 @@ class LocalSwitch:
 
     def _read_configured(self, interface: str) -> dict[str, str]:
         """The type and MAC address that an interface is configured with."""
-        [row] = self._rows("interface", "type,mac", interface)
+        [row] = self._read_rows("interface", "type,mac", interface)
         return {key: "".join(map(str, _list_value(value))) for key, value in row.items()}
 
     def _read_tracked(self, tables: dict[int, str]) -> dict[int, frozenset[str]]:
         """The fields whose prefixes are tracked, by table."""
         fields = {
-            row["_uuid"]: frozenset(_list_value(row["prefixes"])) for row in self._rows("Flow_Table", "_uuid,prefixes")
+            row["_uuid"]: frozenset(_list_value(row["prefixes"]))
+            for row in self._read_rows("Flow_Table", "_uuid,prefixes")
         }
         return {table: fields[uuid] for table, uuid in tables.items()}
 
@@ -164,15 +168,15 @@ class LocalSwitch:
         """
         if not self._management(bridge).exists():
             return 0
-        lines = [line.strip() for line in self._dump(bridge, _EVERY_VERSION) if "cookie=" in line]
+        lines = [line.strip() for line in self._dump_flows(bridge, _EVERY_VERSION) if "cookie=" in line]
         return sum(not _is_known(line) for line in lines)
 
-    def _dump(self, bridge: str, versions: str, *words: str) -> list[str]:
+    def _dump_flows(self, bridge: str, versions: str, *words: str) -> list[str]:
         return self._ask_management(bridge, versions, "dump-flows", *words)
 
     def _ask_management(self, bridge: str, versions: str, question: str, *words: str) -> list[str]:
         command = ["ovs-ofctl", f"--timeout={_PATIENCE_S}", f"-O{versions}", "--no-names", question]
-        return self._run([*command, f"unix:{self._management(bridge)}", *words]).splitlines()
+        return self._run_program([*command, f"unix:{self._management(bridge)}", *words]).splitlines()
 
     def _appctl_version(self) -> str:
         """Return the running daemon's version.
@@ -181,8 +185,8 @@ class LocalSwitch:
         """
         socket = self._daemon()
         if socket is None:
-            raise self._not_running()
-        words = self._run(["ovs-appctl", f"--timeout={_PATIENCE_S}", f"--target={socket}", "version"]).split()
+            raise self._make_not_running()
+        words = self._run_program(["ovs-appctl", f"--timeout={_PATIENCE_S}", f"--target={socket}", "version"]).split()
         return next((word for word in words if word[:1].isdigit()), "")
 
     def _management(self, bridge: str) -> Path:
@@ -200,21 +204,21 @@ class LocalSwitch:
         sockets = self.run_dir.glob("ovs-vswitchd*.ctl")
         return max(sockets, key=lambda path: path.stat().st_mtime_ns, default=None)
 
-    def _not_running(self) -> Unreachable:
+    def _make_not_running(self) -> Unreachable:
         return Unreachable(f"ovs-vswitchd does not run: systemctl start openvswitch-switch (looked in {self.run_dir})")
 
-    def _rows(self, table: str, columns: str, record: str | None = None) -> list[dict[str, Any]]:
+    def _read_rows(self, table: str, columns: str, record: str | None = None) -> list[dict[str, Any]]:
         words = ["--format=json", f"--columns={columns}", "list", table, *([record] if record else [])]
-        document = orjson.loads(self._vsctl(*words))
+        document = orjson.loads(self._run_vsctl(*words))
         return [dict(zip(document["headings"], map(_plain, row), strict=True)) for row in document["data"]]
 
-    def _vsctl(self, *words: str) -> str:
-        return self._run(["ovs-vsctl", *self._database(), *words])
+    def _run_vsctl(self, *words: str) -> str:
+        return self._run_program(["ovs-vsctl", *self._find_database(), *words])
 
-    def _database(self) -> tuple[str, str]:
+    def _find_database(self) -> tuple[str, str]:
         return f"--timeout={_PATIENCE_S}", f"--db=unix:{self.run_dir / 'db.sock'}"
 
-    def _run(self, command: list[str], *, may_fail: bool = False) -> str:
+    def _run_program(self, command: list[str], *, may_fail: bool = False) -> str:
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=4 * _PATIENCE_S)
         except FileNotFoundError:
@@ -225,16 +229,16 @@ class LocalSwitch:
             raise Unreachable(f"{command[0]} does not answer") from None
         if done.returncode and not may_fail:
             said = done.stderr.strip() or f"exit status {done.returncode}"
-            raise self._error(command[0], said)
+            raise self._make_error(command[0], said)
         return "" if done.returncode else done.stdout
 
-    def _error(self, program: str, said: str) -> AclflowError:
+    def _make_error(self, program: str, said: str) -> AclflowError:
         if "(Permission denied)" in said:
             return Missing(f"Open vSwitch in {self.run_dir} is not ours to change: do it as root. {said}")
         if "database connection failed" in said:
             return Unreachable(f"Open vSwitch's database does not answer in {self.run_dir}: is it running? {said}")
         if "cannot connect to" in said or "failed to connect to socket" in said:
-            return self._not_running()
+            return self._make_not_running()
         if "Alarm clock" in said:
             return Unreachable(
                 f"{program} got no answer from ovs-vswitchd in {_PATIENCE_S} s: its journal says why (journalctl -u "

@@ -77,14 +77,14 @@ class Onboarding:
                     text = format_address(*parse_address(address))
                 except AclflowError as error:
                     raise error.within(f"essential_services.{service}[{index}]") from None
-                yield from _rules(service, text)
+                yield from _make_rules(service, text)
 
     def to_json(self) -> dict[str, Any]:
         """For a database: read back by `from_json`."""
         switch = self.switch
         return {
-            "machine": _machine_json(self.machine),
-            "controller": _machine_json(self.controller) if self.controller else None,
+            "machine": _write_machine(self.machine),
+            "controller": _write_machine(self.controller) if self.controller else None,
             "essential": {service: list(addresses) for service, addresses in self.essential.items()},
             "switch": {
                 "domain": switch.domain,
@@ -127,7 +127,7 @@ def merge_rules(before: Sequence[Rule], added: Iterable[Rule]) -> tuple[Rule, ..
     return (*before, *(rule for rule in added if rule.id not in known))
 
 
-def _rules(service: str, address: str) -> Iterator[Rule]:
+def _make_rules(service: str, address: str) -> Iterator[Rule]:
     for each in _CALLED[service]:
         protocol, port = each.value
         name = f"essential-{each.name.lower().replace('_', '-')}-{address}"
@@ -138,5 +138,5 @@ def _rules(service: str, address: str) -> Iterator[Rule]:
         yield rule_from_json({"id": f"{name}-answers", **shared, **back})
 
 
-def _machine_json(machine: Machine) -> dict[str, Any]:
+def _write_machine(machine: Machine) -> dict[str, Any]:
     return {"address": machine.address, "user": machine.user, "port": machine.port}

@@ -184,7 +184,7 @@ def refusal(seen: Seen, wanted: Wanted) -> str | None:
             f"Open vSwitch {seen.version} is too old: {OLDEST[0]}.{OLDEST[1]} or later is needed (Debian 12 has it); "
             "upgrade it, restart ovs-vswitchd, and repeat"
         )
-    reason = _uplink_refusal(seen, wanted)
+    reason = _refuse_uplink(seen, wanted)
     if reason is not None:
         return reason
     bridge = seen.bridge
@@ -201,7 +201,7 @@ def refusal(seen: Seen, wanted: Wanted) -> str | None:
     return None
 
 
-def _uplink_refusal(seen: Seen, wanted: Wanted) -> str | None:
+def _refuse_uplink(seen: Seen, wanted: Wanted) -> str | None:
     if seen.place_of_uplink not in (None, wanted.bridge):
         return (
             f"the uplink {wanted.uplink} is a port of the bridge '{seen.place_of_uplink}': take it out there "
@@ -222,7 +222,7 @@ def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
     commands: list[tuple[str, ...]] = []
     if bridge is None:
         commands.append(("add-br", wanted.bridge))
-    changes = [*_columns(known, wanted), *_maps(bridge, known, wanted)]
+    changes = [*_list_columns(known, wanted), *_list_maps(bridge, known, wanted)]
     if changes:
         commands.append(("set", "bridge", wanted.bridge, *changes))
     commands += prefix_tracking(wanted.bridge, known.tracked)
@@ -253,14 +253,14 @@ def _internal(port: str, mac: int, configured: Mapping[str, str]) -> Iterator[tu
         yield ("set", "interface", port, *changes)
 
 
-def _columns(known: Bridge, wanted: Wanted) -> Iterator[str]:
+def _list_columns(known: Bridge, wanted: Wanted) -> Iterator[str]:
     columns = {"datapath_type": wanted.datapath.value, "fail_mode": "secure", "protocols": "OpenFlow15"}
     if wanted.datapath is Datapath.SYSTEM and not known.columns.get("datapath_type"):
         columns.pop("datapath_type")  # an empty one means the kernel's
     yield from (f"{name}={value}" for name, value in columns.items() if known.columns.get(name) != value)
 
 
-def _maps(bridge: Bridge | None, known: Bridge, wanted: Wanted) -> Iterator[str]:
+def _list_maps(bridge: Bridge | None, known: Bridge, wanted: Wanted) -> Iterator[str]:
     config = {"datapath-id": f"{wanted.datapath_id:016x}", "disable-in-band": "true"}
     yield from (f"other_config:{key}={value}" for key, value in config.items() if known.other_config.get(key) != value)
     if known.owner != wanted.domain:

@@ -106,20 +106,20 @@ def _tastes(inside: Spans, outside: Spans, unicast: Spans) -> tuple[_Taste, ...]
     return (*(_Taste(here, there, *ports) for here, there in sides), _Taste(unicast, unicast))
 
 
-def _from(first: str, last: str) -> Span:
+def _make_span(first: str, last: str) -> Span:
     return Span(Prefix.parse(first).network, Prefix.parse(last).network)
 
 
 _TASTES = {
     Family.IPV4: _tastes(
-        inside=(_from("198.51.100.1", "198.51.100.254"),),
-        outside=(_from("192.0.2.1", "192.0.2.254"),),
-        unicast=(_from("1.0.0.0", "126.255.255.255"), _from("128.0.0.0", "223.255.255.255")),
+        inside=(_make_span("198.51.100.1", "198.51.100.254"),),
+        outside=(_make_span("192.0.2.1", "192.0.2.254"),),
+        unicast=(_make_span("1.0.0.0", "126.255.255.255"), _make_span("128.0.0.0", "223.255.255.255")),
     ),
     Family.IPV6: _tastes(
-        inside=(_from("2001:db8:100::1", "2001:db8:100::ffff"),),
-        outside=(_from("2001:db8:ffff::1", "2001:db8:ffff::ffff"),),
-        unicast=(_from("1::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),),
+        inside=(_make_span("2001:db8:100::1", "2001:db8:100::ffff"),),
+        outside=(_make_span("2001:db8:ffff::1", "2001:db8:ffff::ffff"),),
+        unicast=(_make_span("1::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),),
     ),
 }
 
@@ -145,14 +145,14 @@ class _World:
 
     def packet_for(self, rows: RuleList, number: int) -> Packet | None:
         """A packet that a row decides; None where none was found."""
-        *fine, plain = (self._box(taste) for taste in _TASTES[self._family])
+        *fine, plain = (self._draw_box(taste) for taste in _TASTES[self._family])
         found = _first_matched(rows, number, plain, _MOST_TRIES)
         if found is None:
             return None
         good = (_first_matched(rows, number, box, _FEW_TRIES) for box in fine)
         return next((packet for packet in good if packet is not None), found)
 
-    def _box(self, taste: _Taste) -> Box:
+    def _draw_box(self, taste: _Taste) -> Box:
         inside, outside = minus(taste.inside, self._outside), minus(taste.outside, self._inside)
         source, destination = (outside, inside) if self._direction is Direction.INGRESS else (inside, outside)
         box = everything(self._family)._replace(
@@ -164,7 +164,8 @@ class _World:
         if self._family is Family.IPV4:
             return box
         return box._replace(
-            protocols=box.protocols & ~_bits(_EXTENSION_HEADERS), icmp_types=box.icmp_types & ~_bits(_SWITCH_ANSWERS)
+            protocols=box.protocols & ~_make_bits(_EXTENSION_HEADERS),
+            icmp_types=box.icmp_types & ~_make_bits(_SWITCH_ANSWERS),
         )
 
 
@@ -196,7 +197,7 @@ def _to_itself(box: Box, packet: Packet) -> Box | None:
     return box._replace(source=(Span(packet.source, packet.source),), destination=(Span(packet.source, packet.source),))
 
 
-def _bits(members: Iterable[int]) -> int:
+def _make_bits(members: Iterable[int]) -> int:
     return sum(1 << member for member in members)
 
 

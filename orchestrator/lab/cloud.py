@@ -96,11 +96,11 @@ class LabCloud:
             if order.number > _HIGHEST_NUMBER:
                 raise Refused(f"the lab has no names for VNFs beyond {_HIGHEST_NUMBER}: remove the fleet, make it anew")
             with self._lock:
-                if self._folder(one).exists():
+                if self._find_folder(one).exists():
                     continue
-                self._begin(one)
+                self._begin_vnf(one)
             try:
-                self._build(lab, one, order)
+                self._build_vnf(lab, one, order)
             finally:
                 self._busy.discard(one.node)
         with self._lock:
@@ -108,14 +108,14 @@ class LabCloud:
 
     def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
         """See `Cloud`."""
-        found = [self._seen(one) for one in self._known_vnfs() if fleet in (None, one.fleet)]
+        found = [self._describe_vnf(one) for one in self._known_vnfs() if fleet in (None, one.fleet)]
         return tuple(sorted(found, key=lambda each: (each.fleet, each.name)))
 
     def delete(self, fleet: str, names: Sequence[str]) -> None:
         """Delete VNFs as a power failure would: everything in them ends at once."""
         for one in self._known_vnfs():
             if one.fleet == fleet and one.name in names:
-                self._remove(one)
+                self._remove_vnf(one)
 
     def close(self) -> None:
         """See `Cloud`."""
@@ -124,8 +124,8 @@ class LabCloud:
 
     # ------------------------------------------------------------------------------------------------------- building
 
-    def _begin(self, one: LabVnf) -> None:
-        folder = self._folder(one)
+    def _begin_vnf(self, one: LabVnf) -> None:
+        folder = self._find_folder(one)
         self._busy.add(one.node)
         fresh = folder.with_name(f".{folder.name}")
         shutil.rmtree(fresh, ignore_errors=True)
@@ -133,7 +133,7 @@ class LabCloud:
         (fresh / "vnf.json").write_text(json.dumps(asdict(one)))
         fresh.rename(folder)  # it is there with all that is needed to remove it, or it is not there
 
-    def _build(self, lab: Lab, one: LabVnf, order: VnfOrder) -> None:
+    def _build_vnf(self, lab: Lab, one: LabVnf, order: VnfOrder) -> None:
         layout, name = self._layout, self._layout.namespace(one.node)
         link = f"{layout.prefix}m{one.number}"
         mine = vnf.create_one(layout, lab.spec, lab.state.management, name, one.ports, link)
@@ -142,7 +142,7 @@ class LabCloud:
         if lab.spec.spread:
             spreader.attach(lab.ovs, tuple(port for port, _, _ in one.ports))
         settings = {
-            "ACLFLOW_STATE_DIR": str(self._folder(one) / "agent"),
+            "ACLFLOW_STATE_DIR": str(self._find_folder(one) / "agent"),
             "ACLFLOW_URL": order.url,
             "ACLFLOW_TOKEN": order.token,
         }
@@ -150,7 +150,7 @@ class LabCloud:
         words = ["agent", "--driver", order.plane.value, "--name", order.name, "--trial", *legs]
         often = ["--load-every", str(self._load_every_s)]
         process = self._start_agent(f"agent-{one.node}", name, [*words, *often], settings)
-        (self._folder(one) / "process.json").write_text(json.dumps({**asdict(process), "address": mine.switches}))
+        (self._find_folder(one) / "process.json").write_text(json.dumps({**asdict(process), "address": mine.switches}))
 
     def _start_agent(self, called: str, namespace: str, words: Sequence[str], settings: Mapping[str, str]) -> Process:
         """An agent in a namespace: one that is loaded already, where there is one."""
@@ -163,7 +163,7 @@ class LabCloud:
         mark = self._layout.run_dir
         return processes.spawn(called, command, mark=mark, log=log, namespace=namespace, settings=settings)
 
-    def _remove(self, one: LabVnf) -> None:
+    def _remove_vnf(self, one: LabVnf) -> None:
         process = self.process_of(one)
         if process is not None:
             processes.kill(process)
@@ -175,7 +175,7 @@ class LabCloud:
             for place in root.link_lookup(ifname=f"{self._layout.prefix}m{one.number}"):
                 root.link("del", index=place)
         namespaces.remove(self._layout.namespace(one.node))
-        shutil.rmtree(self._folder(one), ignore_errors=True)
+        shutil.rmtree(self._find_folder(one), ignore_errors=True)
 
     # -------------------------------------------------------------------------------------------------------- looking
 
@@ -186,11 +186,11 @@ class LabCloud:
             except FileNotFoundError:  # it was removed meanwhile
                 continue
 
-    def _seen(self, one: LabVnf) -> Vnf:
-        state, progress = self._state(one)
+    def _describe_vnf(self, one: LabVnf) -> Vnf:
+        state, progress = self._find_state(one)
         (left, _, left_mac), (right, _, right_mac) = one.ports
         capped = None if self._cap_mbps is None else f"{self._cap_mbps:g} Mb/s, by a token bucket on both links"
-        known = self._note_of(one)
+        known = self._read_note(one)
         return Vnf(
             one.fleet,
             one.name,
@@ -203,7 +203,7 @@ class LabCloud:
             capped=capped,
         )
 
-    def _state(self, one: LabVnf) -> tuple[VnfState, str]:
+    def _find_state(self, one: LabVnf) -> tuple[VnfState, str]:
         if one.node in self._busy:
             return VnfState.COMING, "its namespace is made"
         process = self.process_of(one)
@@ -211,22 +211,22 @@ class LabCloud:
             return VnfState.FAILED, "the service ended while it was made"
         if processes.alive(process):
             return VnfState.RUNNING, "its agent runs"
-        if (self._folder(one) / "agent" / "credentials.json").exists():
+        if (self._find_folder(one) / "agent" / "credentials.json").exists():
             return VnfState.RUNNING, "its agent has ended; its filter stays as it was"
-        return VnfState.FAILED, f"its agent ended before it had enrolled: {self._last_words(one)}"
+        return VnfState.FAILED, f"its agent ended before it had enrolled: {self._read_last_words(one)}"
 
     def process_of(self, one: LabVnf) -> Process | None:
-        known = self._note_of(one)
+        known = self._read_note(one)
         return None if known is None else Process(str(known["name"]), int(known["pid"]), int(known["started"]))
 
-    def _note_of(self, one: LabVnf) -> dict[str, str | int] | None:
+    def _read_note(self, one: LabVnf) -> dict[str, str | int] | None:
         try:
-            found: dict[str, str | int] = json.loads((self._folder(one) / "process.json").read_text())
+            found: dict[str, str | int] = json.loads((self._find_folder(one) / "process.json").read_text())
         except (FileNotFoundError, json.JSONDecodeError):
             return None
         return found
 
-    def _last_words(self, one: LabVnf) -> str:
+    def _read_last_words(self, one: LabVnf) -> str:
         log = self._layout.logs / f"agent-{one.node}.log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return " ".join(" ".join(lines[-_LOG_LINES:]).split()) or "it said nothing"
@@ -235,7 +235,7 @@ class LabCloud:
     def _folders(self) -> Path:
         return self._layout.run_dir / "vnfs"
 
-    def _folder(self, one: LabVnf) -> Path:
+    def _find_folder(self, one: LabVnf) -> Path:
         return self._folders / one.node
 
 

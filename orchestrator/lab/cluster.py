@@ -206,7 +206,7 @@ def kill_and_watch(firewall: Firewall) -> tuple[float, float | None]:
 
     None where it has not within two seconds, as when it was dead before.
     """
-    log_size, at = _log_of(firewall).stat().st_size, datetime.now(UTC)
+    log_size, at = _find_log(firewall).stat().st_size, datetime.now(UTC)
     died = firewall.kill()
     until = time.monotonic() + _GIVEN_UP_S
     noticed = _sides_given_up(firewall, log_size, at)
@@ -221,14 +221,14 @@ def _sides_given_up(firewall: Firewall, log_from: int, since: datetime) -> list[
 
     Read from the switch's log, from byte `log_from` on.
     """
-    with _log_of(firewall).open() as text:
+    with _find_log(firewall).open() as text:
         text.seek(log_from)
         changes = _DOWN.findall(text.read())
     first = {port: at for at, port in reversed(changes) if port in firewall.forwarder.ports}
     return [(datetime.fromisoformat(at) - since).total_seconds() for at in first.values()]
 
 
-def _log_of(firewall: Firewall) -> Path:
+def _find_log(firewall: Firewall) -> Path:
     lab = firewall.lab
     return lab.ovs.logs / f"{SWITCH}.log"
 

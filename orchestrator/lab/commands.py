@@ -92,7 +92,7 @@ def status(prefix: Prefix = DEFAULT_PREFIX, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(seen), indent=2))
     else:
-        _show(seen, Console())
+        _show_status(seen, Console())
 
 
 @app.command(name="migrate")
@@ -206,7 +206,7 @@ def _show_chaos(report: Report, console: Console) -> None:
         ("requests that got no answer, and were sent again", f"{report.unanswered:,}"),
         ("rounds", f"{report.rounds:,} in {report.seconds:.0f} s"),
         ("kinds of faults", f"{len(report.faults):,}"),
-        ("seconds to exact again, median and most", _spread(report.settled_s)),
+        ("seconds to exact again, median and most", _spell_spread(report.settled_s)),
     ):
         table.add_row(words, value)
     console.print(table)
@@ -214,7 +214,7 @@ def _show_chaos(report: Report, console: Console) -> None:
         console.print(f"[bold red]WRONG[/] {escape(trouble)}", soft_wrap=True)
 
 
-def _spread(seconds: list[float]) -> str:
+def _spell_spread(seconds: list[float]) -> str:
     return f"{statistics.median(seconds):.1f}, {max(seconds):.1f}" if seconds else "-"
 
 
@@ -306,7 +306,7 @@ def _wide_console() -> Console:
     return console
 
 
-def _show(seen: Status, console: Console) -> None:
+def _show_status(seen: Status, console: Console) -> None:
     console.print(f"lab [bold]{seen.prefix}[/] in {seen.run_dir}, API {seen.api or 'not started'}")
     running = Table("process", "pid", "running")
     for process in seen.processes:

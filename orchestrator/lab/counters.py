@@ -55,7 +55,7 @@ def lines_of(policy: Policy) -> tuple[Line, ...]:
 def read(service: Transport, lines: Iterable[Line]) -> Counts:
     """The packets that each of these lines has decided so far, on all hosts."""
     found: dict[Line, int] = {}
-    for tenant, mine in _by_tenant(lines).items():
+    for tenant, mine in _group_by_tenant(lines).items():
         path = f"/v1/tenants/{tenant}/acl/hits"
         rules = {item["rule"]: int(item["packets"]) for item in service.pages(path, limit=_PAGE)}
         ends = service.read(path, limit=1)
@@ -79,7 +79,7 @@ def read_until(
         time.sleep(pause_s)
 
 
-def _by_tenant(lines: Iterable[Line]) -> dict[TenantId, set[Line]]:
+def _group_by_tenant(lines: Iterable[Line]) -> dict[TenantId, set[Line]]:
     tenants: dict[TenantId, set[Line]] = {}
     for line in lines:
         tenants.setdefault(line.tenant, set()).add(line)

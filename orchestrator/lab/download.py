@@ -73,7 +73,7 @@ class _Service:
         self._sockets.append(far)
         return near, far
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run_in_thread(self, work: Callable[[], None]) -> None:
         def run() -> None:
             with suppress(OSError):  # a connection ended
                 work()
@@ -94,8 +94,8 @@ class Download(_Service):
     def __enter__(self) -> Self:
         near, far = self._connect()
         self._last = time.monotonic()
-        self._run(lambda: self._send(far))
-        self._run(lambda: self._receive(near))
+        self._run_in_thread(lambda: self._send_bytes(far))
+        self._run_in_thread(lambda: self._receive_bytes(near))
         return self
 
     def paused_since(self, moment: float) -> float:
@@ -103,13 +103,13 @@ class Download(_Service):
         pauses = (*self._pauses, (self._last, time.monotonic()))
         return max((until - max(since, moment) for since, until in pauses if until > moment), default=0.0)
 
-    def _send(self, link: socket.socket) -> None:
+    def _send_bytes(self, link: socket.socket) -> None:
         link.settimeout(None)
         chunk = bytes(int(BYTES_PER_S * _TICK_S))
         while not self._ended.wait(_TICK_S):
             link.sendall(chunk)
 
-    def _receive(self, link: socket.socket) -> None:
+    def _receive_bytes(self, link: socket.socket) -> None:
         link.settimeout(None)
         while got := len(link.recv(1 << 20)):
             now = time.monotonic()
@@ -138,7 +138,7 @@ class Echoes(_Service):
             near, far = self._connect()
             self._near.append(near)
             fars.append(far)
-        self._run(lambda: self._echo(fars))
+        self._run_in_thread(lambda: self._echo_bytes(fars))
 
     def count_alive(self) -> int:
         """Return how many echo a byte, within ten seconds for all."""
@@ -153,7 +153,7 @@ class Echoes(_Service):
                 alive += each.recv(1) == b"?"
         return alive
 
-    def _echo(self, fars: list[socket.socket]) -> None:
+    def _echo_bytes(self, fars: list[socket.socket]) -> None:
         with selectors.DefaultSelector() as selector:
             for each in fars:
                 selector.register(each, selectors.EVENT_READ)

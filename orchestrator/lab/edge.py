@@ -38,7 +38,13 @@ def flows(spec: PopSpec) -> str:
     steered += _spread(spec) if spec.spread else ()
     steered += _to_edge_switch(spec) if spec.servers else ()
     spoofed = () if spec.servers else _spoofing_flows(spec)  # which an edge switch does by itself
-    lines = [*spoofed, *_neighbours(spec), *steered, *_destinations(spec), "priority=0,actions=drop"]
+    lines = [
+        *spoofed,
+        *_make_neighbour_flows(spec),
+        *steered,
+        *_make_destination_flows(spec),
+        "priority=0,actions=drop",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -54,7 +60,7 @@ def _spoofing_flows(spec: PopSpec) -> Iterator[str]:
                 yield f'priority={_SPOOFED_PRIORITY},in_port="{client.port}",{match},actions=drop'
 
 
-def _neighbours(spec: PopSpec) -> Iterator[str]:
+def _make_neighbour_flows(spec: PopSpec) -> Iterator[str]:
     gateway = format_mac(GATEWAY_MAC)
     for client in spec.clients:
         port = f'in_port="{client.port}"'
@@ -81,10 +87,10 @@ def _through(spec: PopSpec, firewall: FirewallSpec) -> Iterator[str]:
     left, right = firewall.ports
     for client in spec.clients:
         for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
-            yield _enter(left, client.port, _to(prefix), _FIREWALL_PRIORITY + prefix.length)
+            yield _make_entry_flow(left, client.port, _match_prefix(prefix), _FIREWALL_PRIORITY + prefix.length)
     for port in spec.inner_ports:
         for family in ("ip", "ipv6"):
-            yield _enter(right, port, family, _FIREWALL_PRIORITY)
+            yield _make_entry_flow(right, port, family, _FIREWALL_PRIORITY)
 
 
 def _spread(spec: PopSpec) -> Iterator[str]:
@@ -93,7 +99,7 @@ def _spread(spec: PopSpec) -> Iterator[str]:
     for client in spec.clients:
         for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
             priority, way = _FIREWALL_PRIORITY + prefix.length, f'output:"{spreader.FROM_CLIENTS}"'
-            yield f'priority={priority},in_port="{client.port}",{_to(prefix)},{addressed},actions={way}'
+            yield f'priority={priority},in_port="{client.port}",{_match_prefix(prefix)},{addressed},actions={way}'
     for port in spec.inner_ports:
         for family in ("ip", "ipv6"):
             match = f'in_port="{port}",{family},{addressed}'
@@ -108,10 +114,10 @@ def _to_edge_switch(spec: PopSpec) -> Iterator[str]:
             yield f'priority={_ELSEWHERE_PRIORITY},{sent},{family},actions=output:"{FROM_CLIENTS}"'
         for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
             priority = _FIREWALL_PRIORITY + prefix.length
-            yield f'priority={priority},{sent},{_to(prefix)},actions=output:"{FROM_CLIENTS}"'
+            yield f'priority={priority},{sent},{_match_prefix(prefix)},actions=output:"{FROM_CLIENTS}"'
 
 
-def _enter(side: tuple[str, str, int], from_port: str, match: str, priority: int) -> str:
+def _make_entry_flow(side: tuple[str, str, int], from_port: str, match: str, priority: int) -> str:
     port, _, mac = side
     gateway = format_mac(GATEWAY_MAC)
     return (
@@ -120,23 +126,23 @@ def _enter(side: tuple[str, str, int], from_port: str, match: str, priority: int
     )
 
 
-def _to(prefix: Prefix) -> str:
+def _match_prefix(prefix: Prefix) -> str:
     return f"ip,nw_dst={prefix}" if prefix.family is Family.IPV4 else f"ipv6,ipv6_dst={prefix}"
 
 
-def _destinations(spec: PopSpec) -> Iterator[str]:
+def _make_destination_flows(spec: PopSpec) -> Iterator[str]:
     for node in spec.nodes:
         for prefix in node.addresses:
-            yield _towards(spec, node, prefix)
+            yield _make_destination_flow(spec, node, prefix)
 
 
-def _towards(spec: PopSpec, node: ClientSpec | EndpointSpec, prefix: Prefix) -> str:
+def _make_destination_flow(spec: PopSpec, node: ClientSpec | EndpointSpec, prefix: Prefix) -> str:
     if isinstance(node, ClientSpec):
         port, mac = node.port, node.mac
     else:
         port, mac = spec.host(node.host).edge_port, ROUTER_MAC if spec.routed else GATEWAY_MAC
     return (
-        f"priority={_PREFIX_PRIORITY + prefix.length},{_to(prefix)},eth_dst={format_mac(GATEWAY_MAC)},actions="
-        f"set_field:{format_mac(GATEWAY_MAC)}->eth_src,set_field:{format_mac(mac)}->eth_dst,"
+        f"priority={_PREFIX_PRIORITY + prefix.length},{_match_prefix(prefix)},eth_dst={format_mac(GATEWAY_MAC)},"
+        f"actions=set_field:{format_mac(GATEWAY_MAC)}->eth_src,set_field:{format_mac(mac)}->eth_dst,"
         f'output:"{port}"'
     )

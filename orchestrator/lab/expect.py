@@ -21,7 +21,7 @@ def policy_of(
     numbers = itertools.count(1)
     return Policy(
         tenants=tuple(
-            _tenant(tenant, acls.get(tenant.id, Acl()), number, numbers)
+            _make_tenant(tenant, acls.get(tenant.id, Acl()), number, numbers)
             for number, tenant in enumerate(spec.tenants, 1)
         ),
         return_traffic=returns,
@@ -29,7 +29,7 @@ def policy_of(
     )
 
 
-def _tenant(tenant: TenantSpec, acl: Acl, number: int, numbers: Iterator[int]) -> Tenant:
+def _make_tenant(tenant: TenantSpec, acl: Acl, number: int, numbers: Iterator[int]) -> Tenant:
     return Tenant(tenant.id, number, tenant.prefixes, acl, {rule.id: next(numbers) for rule in acl.rules})
 
 

@@ -101,10 +101,10 @@ def create(layout: Layout, spec: PopSpec, service: Management) -> None:
         mine = network.create_management(name, layout.host_link(number))
         if mine.controller != service.controller:
             namespaces.inside(name, partial(_route_to_controller, service.controller, mine.controller))
-        _file(layout, host.name, "conf").write_text(host_text(leg), encoding="utf-8")
+        _name_file(layout, host.name, "conf").write_text(host_text(leg), encoding="utf-8")
     legs = [Leg.nth_leg(number) for number, _ in enumerate(spec.hosts, 1)]
     own = format_address(Family.IPV4, _LEGS)
-    _file(layout, ROUTER, "conf").write_text(router_text(own, legs, ranges(spec)), encoding="utf-8")
+    _name_file(layout, ROUTER, "conf").write_text(router_text(own, legs, ranges(spec)), encoding="utf-8")
 
 
 def commands(layout: Layout, spec: PopSpec) -> tuple[FabricProcess, ...]:
@@ -121,7 +121,7 @@ def commands(layout: Layout, spec: PopSpec) -> tuple[FabricProcess, ...]:
         )
         for host in spec.hosts
     )
-    return (*uplinks, *(_bird(layout, name) for name in (ROUTER, *(host.name for host in spec.hosts))))
+    return (*uplinks, *(_make_bird(layout, name) for name in (ROUTER, *(host.name for host in spec.hosts))))
 
 
 def ranges(spec: PopSpec) -> tuple[Prefix, ...]:
@@ -176,10 +176,10 @@ def router_text(router_id: str, legs: Sequence[Leg], accepted: Iterable[Prefix])
     for family in Family:
         channel = f'import filter e{family.value}; export where proto = "d{family.value}"; next hop self;'
         lines.append(f"template bgp host{family.value} from host {{ ipv{family.value} {{ {channel} }}; }}")
-    return "\n".join((*lines, *_sessions(legs), ""))
+    return "\n".join((*lines, *_write_sessions(legs), ""))
 
 
-def _sessions(legs: Sequence[Leg]) -> Iterator[str]:
+def _write_sessions(legs: Sequence[Leg]) -> Iterator[str]:
     for leg in legs:
         for family, address in zip(Family, leg.host, strict=True):
             name = f"{leg.name}v{family.value}"
@@ -198,13 +198,13 @@ def host_text(leg: Leg) -> str:
     return text
 
 
-def _bird(layout: Layout, node: str) -> FabricProcess:
-    files = (_file(layout, node, ending) for ending in ("conf", "ctl", "pid"))
+def _make_bird(layout: Layout, node: str) -> FabricProcess:
+    files = (_name_file(layout, node, ending) for ending in ("conf", "ctl", "pid"))
     words = (word for option, path in zip(("-c", "-s", "-P"), files, strict=True) for word in (option, str(path)))
     return FabricProcess(f"bird-{node}", layout.namespace(node), ("bird", "-f", *words))
 
 
-def _file(layout: Layout, node: str, ending: str) -> Path:
+def _name_file(layout: Layout, node: str, ending: str) -> Path:
     return layout.run_dir / f"bird-{node}.{ending}"
 
 

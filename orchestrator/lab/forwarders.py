@@ -52,7 +52,7 @@ class Forwarder:
         Packets for the prefixes `tenants` go right, all others left.
         """
         namespaces.create(self.namespace)
-        namespaces.inside(switches, self._link)
+        namespaces.inside(switches, self._add_links)
         namespaces.inside(self.namespace, partial(_route, tenants))
 
     def remove(self) -> None:
@@ -88,7 +88,7 @@ class Forwarder:
         """Packets that went out on the right so far."""
         return namespaces.inside(self.namespace, _sent_right)
 
-    def _link(self) -> None:
+    def _add_links(self) -> None:
         with IPRoute() as switches, network.descriptor(self.namespace) as inside:
             for (port, mac), name in ((self.left, LEFT), (self.right, RIGHT)):
                 peer = {"ifname": name, "net_ns_fd": inside, "address": format_mac(mac)}

@@ -20,7 +20,7 @@ class Interrupts:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._hear) for number in _WISHES}
+        self._before = {number: signal.signal(number, self._handle_signal) for number in _WISHES}
         return self
 
     def __exit__(
@@ -33,7 +33,7 @@ class Interrupts:
         """From here on nothing is raised."""
         self._heard = True
 
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle_signal(self, _number: int, _frame: FrameType | None) -> None:
         if not self._heard:
             self._heard = True
             raise KeyboardInterrupt

@@ -82,7 +82,7 @@ class Pulse:
     def __enter__(self) -> Pulse:
         self._changed = threading.Condition()
         self._socket = self.lab.inside(self.endpoint.name, raw_socket)
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._send_until_stopped, name="pulse", daemon=True)
         self._thread.start()
         return self
 
@@ -105,7 +105,7 @@ class Pulse:
             if not self._changed.wait_for(lambda: self._answers >= wanted, _PATIENCE_S):
                 raise Unreachable(otherwise)
 
-    def _run(self) -> None:
+    def _send_until_stopped(self) -> None:
         request = _request(self.endpoint)
         while not self._stopping:
             with suppress(OSError):  # the other end of its link is on its way to another host

@@ -77,7 +77,7 @@ def create_management(name: str, link: str) -> Management:
     `link` is the root's end.
     """
     with IPRoute() as root, descriptor(name) as namespace:
-        management = _free_block(root)
+        management = _find_free_block(root)
         root.link("add", ifname=link, kind="veth", peer={"ifname": _MANAGEMENT, "net_ns_fd": namespace})
         _set_up(root, link, management.controller)
 
@@ -90,7 +90,7 @@ def create_management(name: str, link: str) -> Management:
 
 
 def _set_up(handle: IPRoute, name: str, address: str) -> None:
-    index = _index(handle, name)
+    index = _find_index(handle, name)
     handle.addr("add", index=index, address=address, prefixlen=30)
     handle.link("set", index=index, state="up")
 
@@ -101,17 +101,17 @@ def remove_management(layout: Layout) -> None:
     Otherwise they would go a moment after the other ends' namespaces.
     """
     with IPRoute() as root:
-        for index in _management_links(root, layout):
+        for index in _find_management_links(root, layout):
             root.link("del", index=index)
 
 
 def has_management(layout: Layout) -> bool:
     """Whether the root namespace holds this lab's end of a management link."""
     with IPRoute() as root:
-        return bool(_management_links(root, layout))
+        return bool(_find_management_links(root, layout))
 
 
-def _management_links(root: IPRoute, layout: Layout) -> list[int]:
+def _find_management_links(root: IPRoute, layout: Layout) -> list[int]:
     names = {link["index"]: str(link.get_attr("IFLA_IFNAME")) for link in root.get_links()}
     first = (layout.firewall_link(), layout.host_link())
     return [index for index, name in names.items() if name == layout.management_link or name.startswith(first)]
@@ -156,7 +156,7 @@ def set_up_ports(*ports: str) -> None:
     """Set up ports of a switch in this namespace."""
     with IPRoute() as switches:
         for name in ports:
-            switches.link("set", index=_index(switches, name), state="up")
+            switches.link("set", index=_find_index(switches, name), state="up")
     without_offloads(*ports)
 
 
@@ -165,7 +165,7 @@ def move_port(port: str, source: str, destination: str) -> None:
 
     def hand_over() -> None:
         with IPRoute() as links, descriptor(destination) as there:
-            links.link("set", index=_index(links, port), net_ns_fd=there)
+            links.link("set", index=_find_index(links, port), net_ns_fd=there)
 
     namespaces.inside(source, hand_over)
     namespaces.inside(destination, partial(set_up_ports, port))
@@ -177,8 +177,8 @@ def _configure(node: ClientSpec | EndpointSpec) -> None:
     namespaces.set_kernel({"net/ipv4/ping_group_range": "0 0"})
     without_offloads(INTERFACE)
     with IPRoute() as inner:
-        inner.link("set", index=_index(inner, "lo"), state="up")
-        index = _index(inner, INTERFACE)
+        inner.link("set", index=_find_index(inner, "lo"), state="up")
+        index = _find_index(inner, INTERFACE)
         inner.link("set", index=index, state="up")
         for prefix in node.addresses:
             if prefix.length == prefix.family.bits and not node.silent:
@@ -207,7 +207,7 @@ def descriptor(namespace: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _free_block(root: IPRoute) -> Management:
+def _find_free_block(root: IPRoute) -> Management:
     taken = {message.get_attr("IFA_ADDRESS") for message in root.get_addr(family=socket.AF_INET)}
     for block in range(64):
         management = Management.nth_link(block)
@@ -216,5 +216,5 @@ def _free_block(root: IPRoute) -> Management:
     raise Busy("all 64 management links of this machine are taken: remove a lab with `aclflow lab down`")
 
 
-def _index(handle: IPRoute, name: str) -> int:
+def _find_index(handle: IPRoute, name: str) -> int:
     return int(handle.link_lookup(ifname=name)[0])

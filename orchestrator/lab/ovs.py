@@ -63,14 +63,14 @@ class OpenVSwitch:
     @property
     def database_process(self) -> str:
         """The name of its database server among a lab's processes."""
-        return self._name(DATABASE)
+        return self._name_process(DATABASE)
 
     @property
     def switch_process(self) -> str:
         """The name of its switch daemon among a lab's processes."""
-        return self._name(SWITCH)
+        return self._name_process(SWITCH)
 
-    def _name(self, program: str) -> str:
+    def _name_process(self, program: str) -> str:
         return f"{program}-{self.host}" if self.host else program
 
     def create(self) -> None:
@@ -85,23 +85,23 @@ class OpenVSwitch:
 
     def start_database(self) -> Process:
         """Start the database server and wait until it answers."""
-        process = self._spawn(
+        process = self._spawn_program(
             DATABASE,
             str(self.run_dir / "conf.db"),
             f"--remote=punix:{self._database_socket}",
         )
-        self._until_ready(process, self._database_socket)
+        self._wait_until_ready(process, self._database_socket)
         self.vsctl("--no-wait", "init")
         return process
 
     def start_switch(self) -> Process:
         """Start the switch daemon; wait until it applied the database and every bridge answers."""
         first = {"LD_PRELOAD": self.allocator.value} if self.allocator.value else {}
-        process = self._spawn(SWITCH, f"unix:{self._database_socket}", settings=first)
-        self._until_ready(process, self._control_socket(SWITCH))
+        process = self._spawn_program(SWITCH, f"unix:{self._database_socket}", settings=first)
+        self._wait_until_ready(process, self._find_control_socket(SWITCH))
         self.vsctl("set", "Open_vSwitch", ".", f"external_ids:started={process.started}")  # a change, so it waits
         for bridge in self.vsctl("list-br").split():
-            self._until_ready(process, self.run_dir / f"{bridge}.mgmt")
+            self._wait_until_ready(process, self.run_dir / f"{bridge}.mgmt")
         return process
 
     def vsctl(self, *arguments: str) -> str:
@@ -115,7 +115,7 @@ class OpenVSwitch:
 
     def appctl(self, *arguments: str) -> str:
         """Ask the switch daemon itself."""
-        return run_program(["ovs-appctl", "--timeout=15", f"--target={self._control_socket(SWITCH)}", *arguments])
+        return run_program(["ovs-appctl", "--timeout=15", f"--target={self._find_control_socket(SWITCH)}", *arguments])
 
     def forget(self) -> None:
         """Empty the daemon's cache and wait until it knows.
@@ -128,14 +128,14 @@ class OpenVSwitch:
         time.sleep(_COUNT_AGE_S)
         self.appctl("revalidator/purge")
 
-    def _spawn(self, program: str, *arguments: str, settings: Mapping[str, str] = _NOTHING) -> Process:
-        name = self._name(program)
+    def _spawn_program(self, program: str, *arguments: str, settings: Mapping[str, str] = _NOTHING) -> Process:
+        name = self._name_process(program)
         return spawn(
             name,
             [
                 program,
                 *arguments,
-                f"--unixctl={self._control_socket(program)}",
+                f"--unixctl={self._find_control_socket(program)}",
                 f"--pidfile={self.run_dir / program}.pid",
                 "-vconsole:off",
                 "-vsyslog:off",
@@ -151,10 +151,10 @@ class OpenVSwitch:
     def _database_socket(self) -> Path:
         return self.run_dir / "db.sock"
 
-    def _control_socket(self, program: str) -> Path:
+    def _find_control_socket(self, program: str) -> Path:
         return self.run_dir / f"{program}.ctl"
 
-    def _until_ready(self, process: Process, path: Path) -> None:
+    def _wait_until_ready(self, process: Process, path: Path) -> None:
         until = time.monotonic() + _PATIENCE_S
         while time.monotonic() < until:
             if not alive(process):

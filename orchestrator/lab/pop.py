@@ -105,9 +105,9 @@ class Lab:
 
         Where uplinks are not routed, hosts' bridges are on it, too.
         """
-        return self._ovs_in(None)
+        return self._find_ovs(None)
 
-    def _ovs_in(self, host: HostSpec | None) -> OpenVSwitch:
+    def _find_ovs(self, host: HostSpec | None) -> OpenVSwitch:
         layout = self.layout
         namespace, name = (layout.bridge_namespace(host), host.name) if host else (layout.ovs_namespace, "")
         return OpenVSwitch(
@@ -121,7 +121,7 @@ class Lab:
     @property
     def daemons(self) -> tuple[OpenVSwitch, ...]:
         """Every Open vSwitch of the lab, each once, the edge's first."""
-        return (self.ovs, *(self._ovs_in(host) for host in self.spec.hosts if host.routed))
+        return (self.ovs, *(self._find_ovs(host) for host in self.spec.hosts if host.routed))
 
     @property
     def controller_address(self) -> tuple[str, int]:
@@ -170,7 +170,7 @@ class Lab:
         process = processes.spawn(
             name, arguments, mark=self.layout.run_dir, log=log, namespace=namespace, settings=settings
         )
-        self._remember(self._state.having(process))
+        self._remember_state(self._state.having(process))
         return process
 
     def kill(self, name: str) -> None:
@@ -179,7 +179,7 @@ class Lab:
 
     def start_database(self, daemon: OpenVSwitch | None = None) -> None:
         """Start an Open vSwitch's database server (again); the edge's if none is named."""
-        self._remember(self._state.having((daemon or self.ovs).start_database()))
+        self._remember_state(self._state.having((daemon or self.ovs).start_database()))
 
     def start_switch(self, daemon: OpenVSwitch | None = None) -> None:
         """Start an Open vSwitch's daemon (again); the edge's if none is named.
@@ -187,7 +187,7 @@ class Lab:
         The edge's flows are written: Open vSwitch loses flows at a restart.
         """
         started = daemon or self.ovs
-        self._remember(self._state.having(started.start_switch()))
+        self._remember_state(self._state.having(started.start_switch()))
         if started == self.ovs:
             self._program_edge()
 
@@ -238,7 +238,7 @@ class Lab:
             destination.vsctl(*plug)
         moved = dataclasses.replace(endpoint, host=target.name)
         others = tuple(moved if other is endpoint else other for other in self.spec.endpoints)
-        self._remember(dataclasses.replace(self._state, spec=dataclasses.replace(self.spec, endpoints=others)))
+        self._remember_state(dataclasses.replace(self._state, spec=dataclasses.replace(self.spec, endpoints=others)))
         self._program_edge()
 
     def execute(self, node: str, command: Sequence[str]) -> NoReturn:
@@ -251,12 +251,12 @@ class Lab:
 
     def serving_at(self, api: str) -> None:
         """Remember where the service answers."""
-        self._remember(dataclasses.replace(self._state, api=api))
+        self._remember_state(dataclasses.replace(self._state, api=api))
 
     def _program_edge(self) -> None:
         self.ovs.ofctl("replace-flows", EDGE_BRIDGE, "-", text=edge.flows(self.spec), options=["--bundle"])
 
-    def _remember(self, state: State) -> None:
+    def _remember_state(self, state: State) -> None:
         update(self.layout, state)
         self._state = state
 
@@ -269,9 +269,9 @@ def up(layout: Layout, spec: PopSpec, progress: Progress = lambda _: None) -> La
     with only_one(layout):
         _refuse_second(layout)
         try:
-            return _build(layout, spec, progress)
+            return _build_lab(layout, spec, progress)
         except BaseException:
-            _remove(layout)
+            _remove_lab(layout)
             raise
 
 
@@ -300,10 +300,10 @@ def find(layout: Layout) -> Lab:
 def down(layout: Layout) -> Removed:
     """Remove a lab or whatever is left of one. Nothing being there is fine."""
     with only_one(layout):
-        return _remove(layout)
+        return _remove_lab(layout)
 
 
-def _build(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
+def _build_lab(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
     if spec.routed:
         fabric.check_possible()
     layout.run_dir.mkdir(mode=0o700)
@@ -398,7 +398,7 @@ def _refuse_second(layout: Layout) -> None:
         )
 
 
-def _remove(layout: Layout) -> Removed:
+def _remove_lab(layout: Layout) -> Removed:
     files = layout.run_dir.exists()
     layout.state_file.unlink(missing_ok=True)  # first, for whoever watches over the lab would start again what ends
     stopped: list[str] = []

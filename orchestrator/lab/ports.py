@@ -20,15 +20,15 @@ def free_port() -> int:
     """
     beyond = int(_TAKEN_BY_CHANCE.read_text().split()[0])
     if beyond <= _LOWEST:
-        return _listened_on(0)
+        return _listen_on(0)
     for _ in range(_TRIES):
         try:
-            return _listened_on(_LOWEST + secrets.randbelow(beyond - _LOWEST))
+            return _listen_on(_LOWEST + secrets.randbelow(beyond - _LOWEST))
         except OSError:
             continue
     raise Missing(f"no TCP port from {_LOWEST} to {beyond - 1} is free on this machine")
 
 
-def _listened_on(port: int) -> int:
+def _listen_on(port: int) -> int:
     with socket.create_server(("", port)) as server:
         return int(server.getsockname()[1])

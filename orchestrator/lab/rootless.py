@@ -53,7 +53,17 @@ def reenter(arguments: Sequence[str]) -> NoReturn:
     """
     check_possible()
     os.environ["PATH"] = _search_path()
-    command = [*_unshare(), "sh", "-c", _INSIDE, "sh", sys.executable, "-m", "orchestrator.cli", *arguments]
+    command = [
+        *_make_unshare_command(),
+        "sh",
+        "-c",
+        _INSIDE,
+        "sh",
+        sys.executable,
+        "-m",
+        "orchestrator.cli",
+        *arguments,
+    ]
     os.execvp(command[0], command)  # noqa: S606 - the words are ours, and go to no shell
 
 
@@ -64,18 +74,22 @@ def check_possible() -> None:
     """
     for program, package in _PROGRAMS:
         if shutil.which(program, path=_search_path()) is None:
-            raise _impossible(f"the program '{program}' is missing (Debian: {package})")
+            raise _make_missing(f"the program '{program}' is missing (Debian: {package})")
     if not os.access(_TUN, os.R_OK | os.W_OK):
-        raise _impossible(
+        raise _make_missing(
             f"Open vSwitch in user space must open {_TUN}, which you may not (`chmod 666 {_TUN}` as root)"
         )
     tried = subprocess.run(
-        [*_unshare(), "sh", "-c", _INSIDE, "sh", "true"], capture_output=True, text=True, check=False, timeout=30
+        [*_make_unshare_command(), "sh", "-c", _INSIDE, "sh", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
     )
     if tried.returncode != 0:
         said = tried.stderr.strip().splitlines()
-        settings = ", ".join(f"{name} is {value}" for name in _SWITCHES if (value := _setting(name)) is not None)
-        raise _impossible(f"no user namespace can be made: {said[-1] if said else 'no reason given'} ({settings})")
+        settings = ", ".join(f"{name} is {value}" for name in _SWITCHES if (value := _read_setting(name)) is not None)
+        raise _make_missing(f"no user namespace can be made: {said[-1] if said else 'no reason given'} ({settings})")
 
 
 def _search_path() -> str:
@@ -83,15 +97,15 @@ def _search_path() -> str:
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
-def _impossible(reason: str) -> Missing:
+def _make_missing(reason: str) -> Missing:
     return Missing(f"without root the demonstration runs in a user namespace; {reason}. Or run it as root")
 
 
-def _unshare() -> list[str]:
+def _make_unshare_command() -> list[str]:
     return ["unshare", *_NAMESPACES]
 
 
-def _setting(name: str) -> str | None:
+def _read_setting(name: str) -> str | None:
     try:
         return Path("/proc/sys", name.replace(".", "/")).read_text(encoding="ascii").strip()
     except OSError:

@@ -64,14 +64,14 @@ class Router:
         self._run = os.urandom(4)
 
     def __enter__(self) -> Router:
-        self._remove()
+        self._remove_namespaces()
         try:
             for name in self._names.values():
                 namespaces.create(name)
             self.inside(ROUTER, self._link)
             self.sockets = {role: self.inside(role, raw_socket) for role in (LEFT, RIGHT)}
         except BaseException:
-            self._remove()
+            self._remove_namespaces()
             raise
         return self
 
@@ -80,9 +80,9 @@ class Router:
     ) -> None:
         for each in self.sockets.values():
             each.close()
-        self._remove()
+        self._remove_namespaces()
 
-    def _remove(self) -> None:
+    def _remove_namespaces(self) -> None:
         for name in self._names.values():
             namespaces.remove(name)
 
@@ -171,7 +171,7 @@ class Router:
         """
         before = self._count_carried()
         try:
-            self.inside(LEFT, lambda: _hping3(seconds, options))
+            self.inside(LEFT, lambda: _run_hping3(seconds, options))
         except FileNotFoundError:
             raise Missing("hping3 is not installed") from None
         time.sleep(_QUIET_S)
@@ -255,7 +255,7 @@ class RouterMachine:
         return self._router.inside(ROUTER, LinuxMachine().lost)
 
 
-def _hping3(seconds: float, options: Sequence[str]) -> None:
+def _run_hping3(seconds: float, options: Sequence[str]) -> None:
     command = ("hping3", "-q", "-I", INTERFACE, "--flood", *options)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as flooding:
         try:

@@ -62,11 +62,11 @@ def of_file(path: Path, format_name: str | None, lists: tuple[str, ...] = ()) ->
         description(chosen),
         {TENANT: imported.acl},
         lambda lab, _: trials.send(lab, chosen),
-        (*_summary(imported), *imported.notes, *map(str, imported.losses)),
+        (*_summarize_losses(imported), *imported.notes, *map(str, imported.losses)),
     )
 
 
-def _summary(imported: Imported) -> tuple[str, ...]:
+def _summarize_losses(imported: Imported) -> tuple[str, ...]:
     count = len(imported.losses)
     return (f"not carried over exactly: {count}; their safe approximation is used",) if count else ()
 
@@ -98,11 +98,11 @@ def read_file(path: Path, format_name: str | None = None, lists: tuple[str, ...]
         registry.format_named(format_name) if format_name else registry.guess(text.decode(errors="replace"), path.name)
     )
     if known.read_all is not None and not lists:
-        return _longest(registry.read_all(text, known.name, name=path.name, options=options))
+        return _take_longest(registry.read_all(text, known.name, name=path.name, options=options))
     return registry.read(text, known.name, name=path.name, options=options)
 
 
-def _longest(found: Mapping[str, Imported]) -> Imported:
+def _take_longest(found: Mapping[str, Imported]) -> Imported:
     if not found:
         raise BadInput("it holds no access list")
     name = max(found, key=lambda each: len(found[each].acl.rules))
@@ -117,7 +117,7 @@ def _both(client: str, server: str, protocol: int, port: int = 0) -> tuple[Conve
     return tuple(Conversation(client, server, family, protocol, port) for family in Family)
 
 
-def _pings(client: str, server: str) -> tuple[Conversation, ...]:
+def _make_pings(client: str, server: str) -> tuple[Conversation, ...]:
     return (
         Conversation(client, server, Family.IPV4, ICMP),
         Conversation(client, server, Family.IPV6, ICMPV6),
@@ -129,7 +129,7 @@ CONVERSATIONS = (
     *_both("alice", "web1", TCP, 443),
     *_both("alice", "web1", TCP, 22),
     *_both("alice", "web1", UDP, 53),
-    *_pings("alice", "web1"),
+    *_make_pings("alice", "web1"),
     *_both("mallory", "web1", TCP, 80),
     *_both("alice", "db1", TCP, 5432),
     *_both("web1", "db1", TCP, 5432),
@@ -139,5 +139,5 @@ CONVERSATIONS = (
     *_both("web1", "bank1", TCP, 8443),
     *_both("bank1", "bank2", TCP, 5432),
     *_both("web1", "alice", TCP, 25),
-    *_pings("mallory", "bank1"),
+    *_make_pings("mallory", "bank1"),
 )

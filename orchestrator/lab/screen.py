@@ -38,7 +38,7 @@ def packet_words(packet: Packet) -> str:
     if packet.protocol not in WITH_PORTS:
         return name
     words = f"{name} {packet.destination_port}"
-    return f"{words} {_flags(packet.tcp_flags)}" if packet.protocol == TCP else words
+    return f"{words} {_spell_flags(packet.tcp_flags)}" if packet.protocol == TCP else words
 
 
 def line_words(policy: Policy, line: Line) -> str:
@@ -54,33 +54,35 @@ def line_words(policy: Policy, line: Line) -> str:
 def rule_words(rule: Rule) -> str:
     """A rule in short: ``permit tcp any -> 198.51.100.10 80,443``."""
     parts = [rule.action.value, "ip" if rule.protocol is None else format_protocol(rule.protocol)]
-    parts += [_side(rule.source, rule.source_ports), "->", _side(rule.destination, rule.destination_ports)]
+    parts += [_spell_side(rule.source, rule.source_ports), "->", _spell_side(rule.destination, rule.destination_ports)]
     if rule.icmp:
         parts.append("/".join(map(str, rule.icmp)))
     if rule.established:
         parts.append("established")
     if rule.tcp_flags is not None:
-        parts.append(f"{_flags(rule.tcp_flags.value)} of {_flags(rule.tcp_flags.mask)}")
+        parts.append(f"{_spell_flags(rule.tcp_flags.value)} of {_spell_flags(rule.tcp_flags.mask)}")
     if rule.fragments:
         parts.append("fragments")
     return " ".join(parts)
 
 
-def _side(addresses: Addresses, ports: tuple[PortRange, ...]) -> str:
-    words = _some([_prefix(str(prefix)) for prefix in addresses.prefixes] + [f"@{name}" for name in addresses.groups])
-    return (words or "any") + ("" if ports == EVERY_PORT else f" {_some([str(each) for each in ports])}")
+def _spell_side(addresses: Addresses, ports: tuple[PortRange, ...]) -> str:
+    words = _shorten_words(
+        [_spell_prefix(str(prefix)) for prefix in addresses.prefixes] + [f"@{name}" for name in addresses.groups]
+    )
+    return (words or "any") + ("" if ports == EVERY_PORT else f" {_shorten_words([str(each) for each in ports])}")
 
 
-def _prefix(text: str) -> str:
+def _spell_prefix(text: str) -> str:
     return text.removesuffix("/128" if ":" in text else "/32")
 
 
-def _some(words: list[str], most: int = 3) -> str:
+def _shorten_words(words: list[str], most: int = 3) -> str:
     shown = ",".join(words[:most])
     return f"{shown},+{len(words) - most}" if len(words) > most else shown
 
 
-def _flags(flags: int) -> str:
+def _spell_flags(flags: int) -> str:
     return "+".join(str(flag.name).lower() for flag in TcpFlag if flag & flags) or "no flags"
 
 
@@ -119,12 +121,12 @@ class Screen:
             self._console.print(f"[dim]note: {escape(note)}[/]")
         if len(notes) > _MOST_NOTES:
             self._console.print(f"[dim]and {len(notes) - _MOST_NOTES} notes more: `aclflow acl import` shows all[/]")
-        self._console.print(_table(report))
+        self._console.print(_make_table(report))
         for line in report.uncounted:
             said = escape(line_words(report.policy, line))
             self._console.print(f"[bold red]DISAGREEMENT[/] '{said}' decided packets that it did not count")
         for trial in report.wrong:
-            self._console.print(f"[bold red]DISAGREEMENT[/] {_sentence(trial, report)}")
+            self._console.print(f"[bold red]DISAGREEMENT[/] {_describe_disagreement(trial, report)}")
         good = len(report.trials) - len(report.wrong)
         self._console.print(f"{good} of {len(report.trials)} trials went as the policy says.")
         if report.ways is not None:
@@ -134,7 +136,9 @@ class Screen:
         """Where packets went in the PoP, and how it was with heavy hitters."""
         for trial in gone.again:
             if not trial.agrees:
-                self._console.print(f"[bold red]DISAGREEMENT[/] with heavy hitters: {_sentence(trial, report)}")
+                self._console.print(
+                    f"[bold red]DISAGREEMENT[/] with heavy hitters: {_describe_disagreement(trial, report)}"
+                )
         if gone.strayed:
             self._console.print(f"[bold red]DISAGREEMENT[/] {gone.strayed} packets that no rule permits got somewhere")
         table = Table(box=SIMPLE_HEAD, title="where packets from outside went", title_justify="left")
@@ -208,16 +212,16 @@ def _spell_ms(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms"
 
 
-def _table(report: Report) -> Table:
+def _make_table(report: Report) -> Table:
     table = Table(box=SIMPLE_HEAD, title="real packets through real switches", title_justify="left")
     for heading in ("from", "to", "packet", "IP", "policy", "wire", "decided by", "counter"):
         table.add_column(heading, overflow="fold")
     for trial in report.trials:
-        table.add_row(*_row(trial, report), style="" if trial.agrees else "bold red")
+        table.add_row(*_make_row(trial, report), style="" if trial.agrees else "bold red")
     return table
 
 
-def _row(trial: Trial, report: Report) -> tuple[str, ...]:
+def _make_row(trial: Trial, report: Report) -> tuple[str, ...]:
     return (
         trial.sender,
         trial.receiver,
@@ -230,7 +234,7 @@ def _row(trial: Trial, report: Report) -> tuple[str, ...]:
     )
 
 
-def _sentence(trial: Trial, report: Report) -> str:
+def _describe_disagreement(trial: Trial, report: Report) -> str:
     said, done = ("permits", "did not pass") if trial.expected else ("refuses", "passed")
     what = f"{packet_words(trial.packet)} from {trial.sender} to {trial.receiver}"
     return escape(f"{what}: '{line_words(report.policy, trial.line)}' {said} it, and it {done}")

@@ -190,7 +190,7 @@ class ControlPlane:
         }
         process = self._lab.start(SERVICE, [*self._command, "serve"], settings=settings)
         with self.client() as client:
-            self._wait_for(process, client.is_ready)
+            self._wait_for_process(process, client.is_ready)
 
     def _cloud_settings(self) -> dict[str, str]:
         """A lab that spreads traffic is the cloud in which its service makes the VNFs."""
@@ -234,7 +234,7 @@ class ControlPlane:
         secured = ["--tls"] if self._tls else ["--plain-openflow"]  # between namespaces of one machine
         arguments = [*self._command, "controller", "--listen", f"{address}:{port}", *secured, *options]
         process = self._lab.start(name, arguments, settings=settings)
-        self._wait_for(process, lambda: _is_listening(address, port))
+        self._wait_for_process(process, lambda: _is_listening(address, port))
 
     def start_console(self) -> str:
         """Start the web console, or start it again; return the administrator's sign-in address."""
@@ -243,7 +243,7 @@ class ControlPlane:
         settings = {"ACLFLOW_AUTHORITY": str(self.authority or "")}
         process = self._lab.start(CONSOLE, arguments, settings=settings)
         port = self._console_port
-        self._wait_for(process, lambda: _is_listening("127.0.0.1", port))
+        self._wait_for_process(process, lambda: _is_listening("127.0.0.1", port))
         return f"http://127.0.0.1:{port}/login#token={self.token}"
 
     def start_agent(self, firewall: FirewallSpec, invitation: str = "") -> None:
@@ -372,7 +372,7 @@ class ControlPlane:
         self._token_file.touch(mode=0o600)
         self._token_file.write_text(token)
 
-    def _wait_for(self, process: Process, is_ready: Callable[[], bool]) -> None:
+    def _wait_for_process(self, process: Process, is_ready: Callable[[], bool]) -> None:
         until = time.monotonic() + _PATIENCE_S
         while time.monotonic() < until:
             ended = processes.describe_end(process)

@@ -22,9 +22,9 @@ class SideBridge:
 
     def commands(self, edge_bridge: str, controller: str) -> list[str]:
         """`ovs-vsctl` commands for what is behind the bridge's making: its controller's address, its joints."""
-        made = ["--", *self._control_commands(self._targets(controller, "tcp")[0])]
+        made = ["--", *self._make_control_commands(self._targets(controller, "tcp")[0])]
         for inner, outer in self.joints.items():
-            made += _patch(self.name, inner, outer) + _patch(edge_bridge, outer, inner)
+            made += _make_patch_commands(self.name, inner, outer) + _make_patch_commands(edge_bridge, outer, inner)
         return made
 
     def redial(self, ovs: OpenVSwitch, controller: str, scheme: str) -> None:
@@ -35,16 +35,16 @@ class SideBridge:
         """
         plain, bracketed = self._targets(controller, scheme)
         now = ovs.vsctl("get-controller", self.name).strip()
-        ovs.vsctl("--no-wait", *self._control_commands(bracketed if now == plain else plain))
+        ovs.vsctl("--no-wait", *self._make_control_commands(bracketed if now == plain else plain))
 
     def _targets(self, controller: str, scheme: str) -> tuple[str, str]:
         """Two ways to write where the controller is."""
         return f"{scheme}:{controller}:{self.controller_port}", f"{scheme}:[{controller}]:{self.controller_port}"
 
-    def _control_commands(self, target: str) -> list[str]:
+    def _make_control_commands(self, target: str) -> list[str]:
         patient = ["connection_mode=out-of-band", "max_backoff=1000", "inactivity_probe=5000"]
         return ["set-controller", self.name, target, "--", "set", "controller", self.name, *patient]
 
 
-def _patch(bridge: str, port: str, peer: str) -> list[str]:
+def _make_patch_commands(bridge: str, port: str, peer: str) -> list[str]:
     return ["--", "add-port", bridge, port, "--", "set", "interface", port, "type=patch", f"options:peer={peer}"]

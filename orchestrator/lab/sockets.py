@@ -83,10 +83,10 @@ class _Talk(abc.ABC):
         self._selector = selector
         self._here = address_of(lab, item.client, item.family)
         self._there = address_of(lab, item.server, item.family)
-        self._begin()
+        self._begin_talk()
 
     @abc.abstractmethod
-    def _begin(self) -> None:
+    def _begin_talk(self) -> None:
         """Open the sockets and send the first packet."""
 
     def _open(self, node: str, kind: socket.SocketKind, address: int, port: int, protocol: int = 0) -> socket.socket:
@@ -120,7 +120,7 @@ class _Talk(abc.ABC):
 class _Tcp(_Talk):
     """A handshake; the client's end is reset afterwards, so that nothing lingers."""
 
-    def _begin(self) -> None:
+    def _begin_talk(self) -> None:
         item = self._item
         listener = self._open(item.server, socket.SOCK_STREAM, self._there, item.port)
         listener.listen()
@@ -150,20 +150,20 @@ class _Tcp(_Talk):
 class _Udp(_Talk):
     """A datagram and its echo."""
 
-    def _begin(self) -> None:
+    def _begin_talk(self) -> None:
         item = self._item
         self._server = self._open(item.server, socket.SOCK_DGRAM, self._there, item.port)
         self._client = self._open(item.client, socket.SOCK_DGRAM, self._here, 0)
         self._port = self._client.getsockname()[1]
-        self._selector.register(self._server, selectors.EVENT_READ, self._echo)
-        self._selector.register(self._client, selectors.EVENT_READ, self._heard)
+        self._selector.register(self._server, selectors.EVENT_READ, self._echo_message)
+        self._selector.register(self._client, selectors.EVENT_READ, self._note_answer)
         self._client.sendto(_GREETING, self._target)
 
-    def _echo(self) -> None:
+    def _echo_message(self) -> None:
         message, sender = self._server.recvfrom(2048)
         self._server.sendto(message, sender)
 
-    def _heard(self) -> None:
+    def _note_answer(self) -> None:
         self.answered = self._client.recv(2048) == _GREETING
 
     @property
@@ -180,13 +180,13 @@ class _Udp(_Talk):
 class _Ping(_Talk):
     """An echo request and its reply, over the kernel's own ping sockets."""
 
-    def _begin(self) -> None:
+    def _begin_talk(self) -> None:
         item = self._item
         self._client = self._open(item.client, socket.SOCK_DGRAM, self._here, 0, item.protocol)
-        self._selector.register(self._client, selectors.EVENT_READ, self._heard)
+        self._selector.register(self._client, selectors.EVENT_READ, self._note_answer)
         self._client.sendto(struct.pack("!BBHHH", _ECHO_REQUEST[item.family], 0, 0, 0, 1) + _GREETING, self._target)
 
-    def _heard(self) -> None:
+    def _note_answer(self) -> None:
         self.answered = self._client.recv(2048).endswith(_GREETING)
 
     @property

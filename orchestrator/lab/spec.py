@@ -163,23 +163,23 @@ class PopSpec:
             nodes[ROUTER] = "the router"
             interfaces |= dict.fromkeys(_OF_ROUTED_HOSTS, "routed hosts")
         for index, client in enumerate(self.clients):
-            _claim(nodes, client.name, f"clients[{index}].name")
-            _claim(interfaces, client.port, f"clients[{index}].name")
+            _claim_name(nodes, client.name, f"clients[{index}].name")
+            _claim_name(interfaces, client.port, f"clients[{index}].name")
         for index, host in enumerate(self.hosts):
-            _claim(nodes, host.name, f"hosts[{index}].name")
+            _claim_name(nodes, host.name, f"hosts[{index}].name")
             for interface in host.interfaces:
-                _claim(interfaces, interface, f"hosts[{index}].name")
+                _claim_name(interfaces, interface, f"hosts[{index}].name")
         for index, endpoint in enumerate(self.endpoints):
-            _claim(nodes, endpoint.name, f"endpoints[{index}].name")
-            _claim(interfaces, endpoint.port, f"endpoints[{index}].port")
+            _claim_name(nodes, endpoint.name, f"endpoints[{index}].name")
+            _claim_name(interfaces, endpoint.port, f"endpoints[{index}].port")
         for index, server in enumerate(self.servers):
-            _claim(nodes, server.name, f"servers[{index}].name")
+            _claim_name(nodes, server.name, f"servers[{index}].name")
             for interface in (*(port for port, _, _ in server.ports), server.rehome_port):
-                _claim(interfaces, interface, f"servers[{index}].name")
+                _claim_name(interfaces, interface, f"servers[{index}].name")
         for index, firewall in enumerate(self.firewalls):
-            _claim(nodes, firewall.name, f"firewalls[{index}].name")
+            _claim_name(nodes, firewall.name, f"firewalls[{index}].name")
             for port, _, _ in firewall.ports:
-                _claim(interfaces, port, f"firewalls[{index}].name")
+                _claim_name(interfaces, port, f"firewalls[{index}].name")
 
     def _check_firewalls(self) -> None:
         if len(self.firewalls) > 1:
@@ -195,7 +195,8 @@ class PopSpec:
             for place, prefix in enumerate(tenant.prefixes):
                 if not prefix.length:
                     raise BadInput(
-                        f"{prefix} is every address: no router can take it from a host", place=_at(index, place)
+                        f"{prefix} is every address: no router can take it from a host",
+                        place=_name_prefix_place(index, place),
                     )
 
     def _check_tenants(self) -> None:
@@ -206,7 +207,7 @@ class PopSpec:
             for place, prefix in enumerate(tenant.prefixes):
                 for other, owner in owned:
                     if prefix.overlaps(other):
-                        raise BadPolicy(f"{prefix} overlaps {other} of {owner}", place=_at(index, place))
+                        raise BadPolicy(f"{prefix} overlaps {other} of {owner}", place=_name_prefix_place(index, place))
                 owned.append((prefix, tenant.id))
 
     def _check_endpoint(self, endpoint: EndpointSpec, place: str) -> None:
@@ -221,13 +222,13 @@ class PopSpec:
 
     def _check_addresses(self) -> None:
         holders: dict[Prefix, str] = {}
-        for node, place in self._placed_nodes():
+        for node, place in self._list_placed_nodes():
             for index, prefix in enumerate(node.addresses):
                 if prefix in holders:
                     raise BadInput(f"{prefix} is already {holders[prefix]}'s", place=f"{place}.addresses[{index}]")
                 holders[prefix] = node.name
 
-    def _placed_nodes(self) -> Iterator[tuple[ClientSpec | EndpointSpec, str]]:
+    def _list_placed_nodes(self) -> Iterator[tuple[ClientSpec | EndpointSpec, str]]:
         for index, client in enumerate(self.clients):
             yield client, f"clients[{index}]"
         for index, endpoint in enumerate(self.endpoints):
@@ -272,24 +273,26 @@ class PopSpec:
 
     def host(self, name: str) -> HostSpec:
         """Raises NotFound."""
-        return _only((host for host in self.hosts if host.name == name), f"no host is called '{name}'")
+        return _take_first((host for host in self.hosts if host.name == name), f"no host is called '{name}'")
 
     def endpoint(self, name: str) -> EndpointSpec:
         """Raises NotFound."""
-        return _only((item for item in self.endpoints if item.name == name), f"no endpoint is called '{name}'")
+        return _take_first((item for item in self.endpoints if item.name == name), f"no endpoint is called '{name}'")
 
     def node(self, name: str) -> ClientSpec | EndpointSpec:
         """Raises NotFound."""
-        return _only((node for node in self.nodes if node.name == name), f"no client or endpoint is called '{name}'")
+        return _take_first(
+            (node for node in self.nodes if node.name == name), f"no client or endpoint is called '{name}'"
+        )
 
 
-def _only(found: Iterator[Item], otherwise: str) -> Item:
+def _take_first(found: Iterator[Item], otherwise: str) -> Item:
     for item in found:
         return item
     raise NotFound(otherwise)
 
 
-def _claim(taken: dict[str, str], name: str, place: str) -> None:
+def _claim_name(taken: dict[str, str], name: str, place: str) -> None:
     if name in RESERVED_NAMES:
         raise BadInput(f"'{name}' is a name that the lab itself uses", place=place)
     if name in taken:
@@ -297,5 +300,5 @@ def _claim(taken: dict[str, str], name: str, place: str) -> None:
     taken[name] = place
 
 
-def _at(tenant: int, prefix: int) -> str:
+def _name_prefix_place(tenant: int, prefix: int) -> str:
     return f"tenants[{tenant}].prefixes[{prefix}]"

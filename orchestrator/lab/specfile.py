@@ -55,7 +55,7 @@ class Fields:
 
     def __init__(self, value: object, place: str) -> None:
         if not isinstance(value, Mapping):
-            raise BadInput(f"expected fields with names, found {_shown(value)}", place=place or None)
+            raise BadInput(f"expected fields with names, found {_shorten_value(value)}", place=place or None)
         self._values: dict[object, object] = dict(value)
         self._place = place
 
@@ -69,20 +69,20 @@ class Fields:
         if value is None:
             raise BadInput("is missing", place=self.at(key))
         if not isinstance(value, str) or not pattern.match(value):
-            raise BadInput(f"{_shown(value)} does not look like {_WORDS[pattern]}", place=self.at(key))
+            raise BadInput(f"{_shorten_value(value)} does not look like {_WORDS[pattern]}", place=self.at(key))
         return value
 
     def prefixes(self, key: str) -> tuple[Prefix, ...]:
         """A list of addresses or prefixes, at least one. Raises BadInput, BadPolicy."""
         values = self._values.pop(key, None)
         if not isinstance(values, list) or not values:
-            raise BadInput(f"expected a list of addresses, found {_shown(values)}", place=self.at(key))
-        return tuple(self._prefix(value, f"{self.at(key)}[{index}]") for index, value in enumerate(values))
+            raise BadInput(f"expected a list of addresses, found {_shorten_value(values)}", place=self.at(key))
+        return tuple(self._read_prefix(value, f"{self.at(key)}[{index}]") for index, value in enumerate(values))
 
     @staticmethod
-    def _prefix(value: object, place: str) -> Prefix:
+    def _read_prefix(value: object, place: str) -> Prefix:
         if not isinstance(value, str):
-            raise BadInput(f"{_shown(value)} is not an address: write it in quotes", place=place)
+            raise BadInput(f"{_shorten_value(value)} is not an address: write it in quotes", place=place)
         try:
             return Prefix.parse(value)
         except AclflowError as error:
@@ -92,14 +92,14 @@ class Fields:
         """True or false; false where it is left out. Raises BadInput."""
         value = self._values.pop(key, False)
         if not isinstance(value, bool):
-            raise BadInput(f"expected true or false, found {_shown(value)}", place=self.at(key))
+            raise BadInput(f"expected true or false, found {_shorten_value(value)}", place=self.at(key))
         return value
 
     def items(self, key: str) -> Iterator[Fields]:
         """The mappings of a list; none where it is left out. Raises BadInput."""
         values = self._values.pop(key, [])
         if not isinstance(values, list):
-            raise BadInput(f"expected a list, found {_shown(values)}", place=self.at(key))
+            raise BadInput(f"expected a list, found {_shorten_value(values)}", place=self.at(key))
         for index, value in enumerate(values):
             yield Fields(value, f"{self.at(key)}[{index}]")
 
@@ -117,7 +117,7 @@ _WORDS = {
 }
 
 
-def _shown(value: object) -> str:
+def _shorten_value(value: object) -> str:
     if value is None:
         return "nothing"
     text = repr(value)
@@ -156,13 +156,13 @@ def parse(text: str) -> PopSpec:
     routed = top.truth("routed")
     spec = PopSpec(
         domain=top.text("domain", default="pop1"),
-        clients=tuple(_client(fields, index) for index, fields in enumerate(top.items("clients"))),
-        hosts=tuple(_host(fields, index, routed=routed) for index, fields in enumerate(top.items("hosts"))),
-        tenants=tuple(_tenant(fields) for fields in top.items("tenants")),
-        endpoints=tuple(_endpoint(fields, index) for index, fields in enumerate(top.items("endpoints"))),
-        firewalls=tuple(_firewall(fields) for fields in top.items("firewalls")),
+        clients=tuple(_read_client(fields, index) for index, fields in enumerate(top.items("clients"))),
+        hosts=tuple(_read_host(fields, index, routed=routed) for index, fields in enumerate(top.items("hosts"))),
+        tenants=tuple(_read_tenant(fields) for fields in top.items("tenants")),
+        endpoints=tuple(_read_endpoint(fields, index) for index, fields in enumerate(top.items("endpoints"))),
+        firewalls=tuple(_read_firewall(fields) for fields in top.items("firewalls")),
         spread=top.truth("spread"),
-        servers=tuple(_firewall(fields, index + 1) for index, fields in enumerate(top.items("servers"))),
+        servers=tuple(_read_firewall(fields, index + 1) for index, fields in enumerate(top.items("servers"))),
     )
     top.no_more()
     return spec
@@ -195,7 +195,7 @@ def dump(spec: PopSpec) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def _client(fields: Fields, index: int) -> ClientSpec:
+def _read_client(fields: Fields, index: int) -> ClientSpec:
     client = ClientSpec(
         name=fields.text("name", NODE),
         mac=CLIENT_MACS + index + 1,
@@ -206,20 +206,20 @@ def _client(fields: Fields, index: int) -> ClientSpec:
     return client
 
 
-def _host(fields: Fields, index: int, *, routed: bool) -> HostSpec:
+def _read_host(fields: Fields, index: int, *, routed: bool) -> HostSpec:
     numbered = f"{HOST_DATAPATHS + index + 1:016x}"
     host = HostSpec(fields.text("name", NODE), fields.text("datapath_id", DATAPATH, default=numbered), routed)
     fields.no_more()
     return host
 
 
-def _tenant(fields: Fields) -> TenantSpec:
+def _read_tenant(fields: Fields) -> TenantSpec:
     tenant = TenantSpec(TenantId(fields.text("id", NODE)), fields.prefixes("prefixes"))
     fields.no_more()
     return tenant
 
 
-def _endpoint(fields: Fields, index: int) -> EndpointSpec:
+def _read_endpoint(fields: Fields, index: int) -> EndpointSpec:
     name = fields.text("name", NODE)
     endpoint = EndpointSpec(
         name=name,
@@ -234,7 +234,7 @@ def _endpoint(fields: Fields, index: int) -> EndpointSpec:
     return endpoint
 
 
-def _firewall(fields: Fields, number: int = 0) -> FirewallSpec:
+def _read_firewall(fields: Fields, number: int = 0) -> FirewallSpec:
     plane = fields.text("plane", default=Plane.NFTABLES.value)
     if plane not in {each.value for each in Plane}:
         raise BadInput(f"'{plane}' is none of {', '.join(each.value for each in Plane)}", place=fields.at("plane"))

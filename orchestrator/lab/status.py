@@ -75,7 +75,7 @@ def look(lab: Lab) -> Status:
         run_dir=str(lab.layout.run_dir),
         api=lab.state.api,
         processes=tuple(ProcessStatus(p.name, p.pid, processes.alive(p)) for p in lab.state.processes),
-        bridges=tuple(_bridge(lab, host.name, host.datapath_id) for host in lab.spec.hosts),
+        bridges=tuple(_describe_bridge(lab, host.name, host.datapath_id) for host in lab.spec.hosts),
         nodes=tuple(
             NodeStatus(
                 name=node.name,
@@ -86,11 +86,11 @@ def look(lab: Lab) -> Status:
             )
             for node in lab.spec.nodes
         ),
-        firewalls=tuple(map(_firewall, cluster.members_of(lab))),
+        firewalls=tuple(map(_describe_firewall, cluster.members_of(lab))),
     )
 
 
-def _firewall(member: Firewall) -> FirewallStatus:
+def _describe_firewall(member: Firewall) -> FirewallStatus:
     try:
         serving = cluster.is_up(member)
     except Refused:  # the switch does not answer, or has not got its interfaces yet
@@ -98,7 +98,7 @@ def _firewall(member: Firewall) -> FirewallStatus:
     return FirewallStatus(member.name, member.forwarder.namespace, bool(member.processes()), serving)
 
 
-def _bridge(lab: Lab, host: str, datapath_id: str) -> BridgeStatus:
+def _describe_bridge(lab: Lab, host: str, datapath_id: str) -> BridgeStatus:
     try:
         connected = lab.ovs_of(host).vsctl("get", "controller", host, "is_connected").strip() == "true"
         aggregate = lab.ovs_of(host).ofctl("dump-aggregate", host)

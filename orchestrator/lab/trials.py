@@ -58,14 +58,14 @@ def talk(lab: Lab, policy: Policy, conversations: Sequence[Conversation]) -> tup
                 outcome.request,
                 expected=there.permitted and back.permitted,
                 seen=outcome.answered,
-                line=_decider(decision),
+                line=_find_decider(decision),
                 met_host=not at_server,
             )
         )
     return tuple(trials)
 
 
-def _decider(decision: Decision) -> Line:
+def _find_decider(decision: Decision) -> Line:
     return Line.of(decision.steps[-1])
 
 

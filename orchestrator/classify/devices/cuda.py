@@ -213,7 +213,7 @@ class CudaLane:
 
     def launch(self, program: CudaProgram, launch: Launch, room: int, count: int) -> None:
         """See `Lane.launch`."""
-        more = [argument for argument in map(_argument, launch.arguments) if argument is not None]
+        more = [argument for argument in map(_pass_argument, launch.arguments) if argument is not None]
         own = (self._packets, np.uint32(room), np.uint32(count), self._found)
         with self._device.activate_device(f"does not run {launch.kernel}"):
             cuda = self._device.cuda
@@ -238,7 +238,7 @@ def _words(address: int, nbytes: int) -> U32:
     return np.frombuffer(memoryview((ctypes.c_uint8 * nbytes).from_address(address)), np.uint32)
 
 
-def _argument(argument: CudaMemory | int) -> Any:
+def _pass_argument(argument: CudaMemory | int) -> Any:
     return np.uint32(argument) if isinstance(argument, int) else argument.buffer
 
 

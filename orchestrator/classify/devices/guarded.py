@@ -68,7 +68,9 @@ class Attended:
     def __init__(self, on_device: DeviceSearch, patience_s: float) -> None:
         self._on_device, self._patience_s = on_device, patience_s
         self._asked: SimpleQueue[_Question | None] = SimpleQueue()
-        asking = threading.Thread(target=_ask, args=(self._on_device, self._asked), name="device", daemon=True)
+        asking = threading.Thread(
+            target=_answer_questions, args=(self._on_device, self._asked), name="device", daemon=True
+        )
         asking.start()
         finalize(self, self._asked.put, None)
 
@@ -93,7 +95,7 @@ class _Question:
     done: threading.Event = field(default_factory=threading.Event)
 
 
-def _ask(on_device: DeviceSearch, asked: SimpleQueue[_Question | None]) -> None:
+def _answer_questions(on_device: DeviceSearch, asked: SimpleQueue[_Question | None]) -> None:
     while (question := asked.get()) is not None:
         try:
             question.found = on_device.first(question.packets)

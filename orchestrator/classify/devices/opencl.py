@@ -91,7 +91,7 @@ class OpenClDevice:
             raise TooLarge(f"{self.name}: a table of {words.nbytes:,} bytes; {self.limits.memory_bytes:,} fit")
         cl = self._cl
         with _translate_errors(cl, f"{self.name} does not keep a table of {words.nbytes:,} bytes"):
-            memory = OpenClMemory(self._buffer(words.nbytes), words.nbytes)
+            memory = OpenClMemory(self._make_buffer(words.nbytes), words.nbytes)
             cl.enqueue_copy(self.queue, memory.buffer, np.ascontiguousarray(words))
             arrived = np.empty_like(words, order="C")
             cl.enqueue_copy(self.queue, arrived, memory.buffer)
@@ -102,9 +102,9 @@ class OpenClDevice:
     def lane(self, words: int, answers: int) -> OpenClLane:
         """See `Device.lane`."""
         with _translate_errors(self._cl, f"{self.name} has no room for batches of {4 * words:,} bytes"):
-            return OpenClLane(self._cl, self._context, self._buffer, words, answers)
+            return OpenClLane(self._cl, self._context, self._make_buffer, words, answers)
 
-    def _buffer(self, nbytes: int) -> Any:
+    def _make_buffer(self, nbytes: int) -> Any:
         return self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, max(4, nbytes))
 
 
@@ -162,11 +162,11 @@ class OpenClLane:
         own = (self._packets, np.uint32(room), np.uint32(count), self._found)
         sizes = (launch.groups * launch.items, launch.layers), (launch.items, 1)
         with _translate_errors(self._cl, f"the device does not run {launch.kernel}"):
-            kernel = self._kernel(program, launch.kernel)
-            kernel.set_args(*own, *map(_argument, launch.arguments))
+            kernel = self._find_kernel(program, launch.kernel)
+            kernel.set_args(*own, *map(_pass_argument, launch.arguments))
             self._cl.enqueue_nd_range_kernel(self.queue, kernel, *sizes)
 
-    def _kernel(self, program: OpenClProgram, name: str) -> Any:
+    def _find_kernel(self, program: OpenClProgram, name: str) -> Any:
         key = (id(program), name)
         if key not in self._kernels:
             self._kernels[key] = program, program.kernel(name)
@@ -184,7 +184,7 @@ class OpenClLane:
             self.queue.finish()
 
 
-def _argument(argument: OpenClMemory | int) -> Any:
+def _pass_argument(argument: OpenClMemory | int) -> Any:
     return np.uint32(argument) if isinstance(argument, int) else argument.buffer
 
 

@@ -52,7 +52,7 @@ class Tables:
 def tables_of(columns: Columns) -> Tables:
     """The tables of some rows."""
     kinds, kind = _kinds(columns)
-    return Tables(_rows(columns, kind), _sets(columns, kinds))
+    return Tables(_make_rows(columns, kind), _sets(columns, kinds))
 
 
 def pack(packets: Packets, family: Family, into: U32) -> None:
@@ -86,7 +86,7 @@ def _kinds(columns: Columns) -> tuple[I32, U32]:
     return kinds[order], rank[kind.reshape(-1)].astype(np.uint32)
 
 
-def _rows(columns: Columns, kind: U32) -> U32:
+def _make_rows(columns: Columns, kind: U32) -> U32:
     words, count = words_of(columns.family), len(columns)
     rows = np.zeros((4 * words + 3, count), np.uint32)
     scattered = np.zeros(count, np.bool_)

@@ -33,8 +33,8 @@ _ADDRESS_STEP = {1: 1 << 32, 4: 1}
 
 def vectors_of(columns: Columns, most_words: int = MOST_WORDS) -> U32:
     """The vectors of some rows, as `kernels/models.c` reads them. Raises TooLarge beyond `most_words`."""
-    vector_words = _words(len(columns))
-    header, parts, at = [vector_words, _words(vector_words)], [], 2 + 4 * _AXES
+    vector_words = _count_words(len(columns))
+    header, parts, at = [vector_words, _count_words(vector_words)], [], 2 + 4 * _AXES
     for number in range(_AXES):
         lookup, bits = _axis(columns, number, most_words - at)
         header.append(len(bits))
@@ -119,8 +119,8 @@ def _class_vectors(
 
     `begins` and `ends`: rows, and the class from which on each holds, or does not.
     """
-    words = _words(rows)
-    needed = classes * (words + _words(words) + 4)
+    words = _count_words(rows)
+    needed = classes * (words + _count_words(words) + 4)
     if needed > most_words:
         raise TooLarge(
             f"bit vectors of {rows:,} rows take {4 * needed:,} bytes on one axis: {4 * most_words:,} are left"
@@ -131,13 +131,13 @@ def _class_vectors(
     return np.bitwise_xor.accumulate(held.reshape(classes, words), axis=0)
 
 
-def _words(bits: int) -> int:
+def _count_words(bits: int) -> int:
     return -(-bits // 32)
 
 
 def _pack_flags(flags: npt.NDArray[Any]) -> U32:
     """(n, m) flags as (n, words), the first flag in the lowest bit."""
     count, width = flags.shape
-    packed = np.zeros((count, 4 * _words(width)), np.uint8)
+    packed = np.zeros((count, 4 * _count_words(width)), np.uint8)
     packed[:, : -(-width // 8)] = np.packbits(flags, axis=1, bitorder="little")
     return packed.view(np.uint32)

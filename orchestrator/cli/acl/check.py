@@ -63,7 +63,7 @@ class Baseline:
             if document.keys() != {"version", "lists"} or document["version"] != VERSION:
                 raise BadInput('a baseline is {"version": 1, "lists": {...}}: write it with --write-baseline')
             lists = at("lists", an_object, document["lists"], "lists by name")
-            return cls({each: at(f"lists.{each}", _subjects, known) for each, known in lists.items()})
+            return cls({each: at(f"lists.{each}", _read_subjects, known) for each, known in lists.items()})
         except AclflowError as error:
             if error.place is not None and error.place.startswith("line "):
                 raise BadInput(error.reason, place=f"{name}, {error.place}") from None
@@ -71,21 +71,21 @@ class Baseline:
 
     def write(self, name: str) -> None:
         """Write it to a file. Raises Missing."""
-        lists = {each: [_document(subject) for subject in known] for each, known in self.lists.items()}
+        lists = {each: [_write_subject(subject) for subject in known] for each, known in self.lists.items()}
         text = orjson.dumps({"version": VERSION, "lists": lists}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
         write_output(text.decode() + "\n", name)
 
 
-def _document(subject: Subject) -> dict[str, object]:
+def _write_subject(subject: Subject) -> dict[str, object]:
     about = {"group": subject.group} if subject.group is not None else {"rules": list(subject.rules)}
     return {"kind": subject.kind.value, **about}
 
 
-def _subjects(value: object) -> tuple[Subject, ...]:
-    return tuple(at(f"[{index}]", _subject, each) for index, each in enumerate(a_list(value)))
+def _read_subjects(value: object) -> tuple[Subject, ...]:
+    return tuple(at(f"[{index}]", _read_subject, each) for index, each in enumerate(a_list(value)))
 
 
-def _subject(value: object) -> Subject:
+def _read_subject(value: object) -> Subject:
     fields = an_object(value, "a finding")
     kind = fields.get("kind")
     if kind not in {each.value for each in Kind} or not fields.keys() <= {"kind", "rules", "group"}:
@@ -187,7 +187,7 @@ def check(
     looking.checks(Terms(judging.prefixes(), judging.returns))  # what the caller says is held to before any list
     known = failing.read_baseline()
     judged = [
-        _judge(one, terms_of([one.name], judging, reading), looking, reading, recorded)
+        _judge_list(one, terms_of([one.name], judging, reading), looking, reading, recorded)
         for one in read_every_list(names, reading)
     ]
     if failing.write_baseline is not None:
@@ -198,14 +198,14 @@ def check(
     judged = [_beside(each, known, alone=len(judged) == 1) for each in judged]
     if shown.is_for_people:
         for each in judged:
-            _say(each, looking.most or len(each.findings), shown, alone=len(judged) == 1, report=report)
+            _say_outcome(each, looking.most or len(each.findings), shown, alone=len(judged) == 1, report=report)
     elif shown.is_choosing or shown.form is Form.CSV:
         rows = ((each.read.name, *_row(finding)) for each in judged for finding in each.findings)
         shown.say(None, ("list", *_COLUMNS), rows)
     elif shown.form is Form.YAML:
-        shown.say_document({**_head(judged), "findings": [*_findings(judged)]})
+        shown.say_document({**_write_head(judged), "findings": [*_write_findings(judged)]})
     else:  # one after the other, for there may be very many
-        say_json_list(_head(judged), "findings", _findings(judged))
+        say_json_list(_write_head(judged), "findings", _write_findings(judged))
     severities = {severity.value for each in judged for severity in each.findings.severities}
     if failing.fails(severities) or not all(each.judged for each in judged):
         raise typer.Exit(ANSWER_IS_NO)
@@ -238,7 +238,7 @@ class Outcome:
     """What it would change of recorded traffic, where that is asked for."""
 
 
-def _judge(read: Read, terms: Terms, looking: Looking, reading: Reading, recorded: Recorded) -> Outcome:
+def _judge_list(read: Read, terms: Terms, looking: Looking, reading: Reading, recorded: Recorded) -> Outcome:
     checks = looking.checks(terms)
     if not (read.imported.exact or reading.approximate):
         return Outcome(read, findings_of(Acl()), judged=False, terms=terms)
@@ -269,11 +269,11 @@ def _find_waived(terms: Terms, reading: Reading) -> frozenset[Subject]:
         )
 
 
-def _head(judged: Sequence[Outcome]) -> dict[str, object]:
+def _write_head(judged: Sequence[Outcome]) -> dict[str, object]:
     return {"files": [{**account_of(each.read), **_terms_json(each)} for each in judged]}
 
 
-def _findings(judged: Sequence[Outcome]) -> Iterator[dict[str, object]]:
+def _write_findings(judged: Sequence[Outcome]) -> Iterator[dict[str, object]]:
     return ({"file": each.read.name, **finding_json(finding)} for each in judged for finding in each.findings)
 
 
@@ -292,7 +292,7 @@ def _terms_json(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _say(outcome: Outcome, most: int, shown: Shown, *, alone: bool, report: bool) -> None:
+def _say_outcome(outcome: Outcome, most: int, shown: Shown, *, alone: bool, report: bool) -> None:
     read, findings = outcome.read, outcome.findings
     if report:
         say_account_of(read)

@@ -50,7 +50,7 @@ def import_lists(
     """
     read = read_every_list(names, reading) if report else read_files(names, reading)
     if report:
-        _report(read, as_json=as_json)
+        _report_files(read, as_json=as_json)
         if any(not one.imported.exact for one in read):
             raise typer.Exit(ANSWER_IS_NO)
         return
@@ -98,7 +98,7 @@ def export_list(
     exported = write(acl, to, read.imported.taken_from)
     notes = tuple(map(str, exported.notes))
     if report or as_json:
-        told = {"file": read.name, "format": to, "notes": list(notes), "losses": _losses(exported.losses)}
+        told = {"file": read.name, "format": to, "notes": list(notes), "losses": _write_losses(exported.losses)}
         if as_json:
             say_json(told if report else {**told, "text": exported.text})
         else:
@@ -184,7 +184,7 @@ def account_of(read: Read) -> dict[str, object]:
         "ingress_default": acl.ingress_default.value,
         "egress_default": acl.egress_default.value,
         "notes": list(read.imported.notes),
-        "losses": _losses(read.imported.losses),
+        "losses": _write_losses(read.imported.losses),
     }
 
 
@@ -200,7 +200,7 @@ def say_account_of(read: Read) -> None:
     _say_account(read.name, read.imported.notes, read.imported.losses)
 
 
-def _report(read: list[Read], *, as_json: bool) -> None:
+def _report_files(read: list[Read], *, as_json: bool) -> None:
     if as_json:
         say_json({"files": [account_of(one) for one in read]})
         return
@@ -217,7 +217,7 @@ def _say_account(title: str, notes: tuple[str, ...], losses: tuple[Loss, ...]) -
         say(f"  {title}: nothing is lost", colour="green")
 
 
-def _losses(losses: tuple[Loss, ...]) -> list[dict[str, object]]:
+def _write_losses(losses: tuple[Loss, ...]) -> list[dict[str, object]]:
     return [
         {"file": loss.file, "line": loss.line, "text": loss.text, "reason": loss.reason, "effect": loss.effect.value}
         for loss in losses

@@ -63,7 +63,7 @@ def diff(
             say_account_of(old)
             say_account_of(new)
         for fate, changes in found.by_fate:
-            _say(changes, fate)
+            _say_changes(changes, fate)
         if report:
             sets = several(len(found.permitted), "set")
             marked = len(found.stateless) + len(found.tracked)
@@ -79,7 +79,7 @@ def say_change(change: Any) -> None:
     _say_fate(becomes, change_text(change["direction"], change["summary"], change["before"], change["after"], less))
 
 
-def _say(changes: Iterable[Change], fate: Fate) -> None:
+def _say_changes(changes: Iterable[Change], fate: Fate) -> None:
     for change in changes:
         less = (*change.less_before, *change.less_after)
         told = change_text(change.direction.value, box_text(change.box), change.before, change.after, less)

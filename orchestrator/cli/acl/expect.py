@@ -67,7 +67,7 @@ def hold_list(
     outcomes: list[JudgedExpectation] = []
     with at_work(f"holding {len(acl.rules)} rules to {sum(len(each.sentences) for each in found)} expectations"):
         for each in found:
-            setting = _setting(each, judging)
+            setting = _make_setting(each, judging)
             outcomes += judged_expectations(judge(each.sentences, acl, setting))
     say_outcomes(name, outcomes, junit, as_json=as_json)
 
@@ -231,7 +231,7 @@ def _text(name: str) -> tuple[str, str]:
     return text_of(name), "standard input" if name == STDIN else name
 
 
-def _setting(found: Expectations, judging: Judging) -> Setting:
+def _make_setting(found: Expectations, judging: Judging) -> Setting:
     own = (*found.own, *judging.prefixes())
     if not own:
         raise BadInput(

@@ -56,18 +56,18 @@ def blame(
         _say_found(packet, told, {"now": "now", "after": "since", "before": "before"}, rest, as_json=as_json)
         return
     asked = _read_question(names, packet_options, asking)
-    found = blame_of(((name, _load(name, reading)) for name in reversed(names)), asked)
+    found = blame_of(((name, _load_list(name, reading)) for name in reversed(names)), asked)
     if as_json:
         say_json({"packet": packet_json(asked.packet), **blame_json(found)})
     else:
         say(packet_text(asked.packet))
         if found.before:
-            _say(found.before, "before")
-            _say(found.after, "since")
+            _say_answer(found.before, "before")
+            _say_answer(found.after, "since")
         else:
-            _say(found.after, "in all versions that are given, from")
+            _say_answer(found.after, "in all versions that are given, from")
         if found.now != found.after:
-            _say(found.now, "now")
+            _say_answer(found.now, "now")
     if found.before is None:
         raise typer.Exit(ANSWER_IS_NO)
 
@@ -104,7 +104,7 @@ def bisect_versions(
     def holds(verdict: Verdict[str]) -> bool:
         return permits(verdict) if decided_by is None else verdict.rule == decided_by
 
-    found = bisect(names, lambda name: _load(name, reading), asked, holds)
+    found = bisect(names, lambda name: _load_list(name, reading), asked, holds)
     if as_json:
         say_json({"packet": packet_json(asked.packet), "change": bisected_json(found) if found else None})
     elif found is None:
@@ -112,8 +112,8 @@ def bisect_versions(
         say(f"{names[0]} and {names[-1]} give the same answer; what lies between was not looked at")
     else:
         say(packet_text(asked.packet))
-        _say(found.before, "before")
-        _say(found.after, "since")
+        _say_answer(found.before, "before")
+        _say_answer(found.after, "since")
         if found.looked_at < found.of:
             remark(f"{found.looked_at} of {found.of} versions were looked at: it may have changed more often")
     if found is None:
@@ -165,11 +165,11 @@ def _read_question(names: list[str], packet_options: PacketOptions, asking: Aski
     return Asked(packet_options.packet(), asking.way, asking.return_traffic)
 
 
-def _load(name: str, reading: Reading) -> Acl:
+def _load_list(name: str, reading: Reading) -> Acl:
     return whole(read_file(name, reading), reading)
 
 
-def _say(verdict: Verdict[str], when: str) -> None:
+def _say_answer(verdict: Verdict[str], when: str) -> None:
     by = name_decider(verdict.rule or None, "rule '{}'")
     colour = "green" if verdict.action is Action.PERMIT else "red"
     say(f"{when} {verdict.version}: {_DONE[verdict.action]}, by {by}", colour=colour)

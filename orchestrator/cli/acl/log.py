@@ -68,17 +68,20 @@ def packet_log(
     with service(url) as client:
         found = client.packet_log(tenant, limit=last, **asked)
         if not follow:
-            shown.say([*found], _HEAD, map(_cells, found))
+            shown.say([*found], _HEAD, map(_make_cells, found))
             return
-        _follow(client, tenant, asked, found, as_json=shown.is_document)
+        _follow_log(client, tenant, asked, found, as_json=shown.is_document)
 
 
-def _follow(client: Client, tenant: str | None, asked: Mapping[str, Any], found: Any, *, as_json: bool) -> None:
+def _follow_log(client: Client, tenant: str | None, asked: Mapping[str, Any], found: Any, *, as_json: bool) -> None:
     read = 0
     while True:
         for record in found:
             read = int(record["id"])
-            say(json.dumps(record, ensure_ascii=False) if as_json else "  ".join(map(str, _cells(record))), flush=True)
+            say(
+                json.dumps(record, ensure_ascii=False) if as_json else "  ".join(map(str, _make_cells(record))),
+                flush=True,
+            )
         time.sleep(_LOOK_EVERY_S if not found else 0)
         found = client.packet_log(tenant, after=read, limit=1000, **asked)
 
@@ -120,7 +123,7 @@ def _say_limit(limit: LogLimit, *, as_json: bool) -> None:
         say(f"each switch reports {limit.rate} packets a second of each tenant, and {limit.burst} at once")
 
 
-def _cells(record: Mapping[str, Any]) -> tuple[object, ...]:
+def _make_cells(record: Mapping[str, Any]) -> tuple[object, ...]:
     return (
         record["time"],
         record["tenant"] or "(operator)",

@@ -159,12 +159,12 @@ def propose(client: Client, tenant: str, acl: Acl, base: int | None) -> Proposal
     if changes:
         with at_work(f"comparing {len(wanted.rules)} with {len(current.acl.rules)} rules"):
             packets = client.check_acl(tenant, wanted, ("difference",), against=current.version).difference
-    says = _headline(client, tenant, wanted, packets) if changes else (UNCHANGED,)
+    says = _make_headline(client, tenant, wanted, packets) if changes else (UNCHANGED,)
     broken = _broken(client, tenant, wanted) if changes else ()
     return Proposal(tenant, current, wanted, current.version if base is None else base, changes, packets, says, broken)
 
 
-def _headline(client: Client, tenant: str, wanted: Acl, packets: Sequence[Json] | None) -> tuple[Sentence, ...]:
+def _make_headline(client: Client, tenant: str, wanted: Acl, packets: Sequence[Json] | None) -> tuple[Sentence, ...]:
     return headline(
         packets,
         own=tuple(map(Prefix.parse, client.tenant(tenant).prefixes)),

@@ -349,7 +349,7 @@ def without_past(acl: Acl, now: dt.datetime) -> Acl:
 
 def say_rules(rules: Sequence[Rule], shown: Shown) -> None:
     """A table of rules, in their order."""
-    shown.say([*map(rule_to_json, rules)], (*_COLUMNS, "more"), map(_row, rules))
+    shown.say([*map(rule_to_json, rules)], (*_COLUMNS, "more"), map(_make_row, rules))
 
 
 def _say_review(found: Review) -> None:
@@ -375,7 +375,7 @@ def _comparable(found: Review) -> bool:
     return compared is not None
 
 
-def _row(rule: Rule) -> tuple[str, ...]:
+def _make_row(rule: Rule) -> tuple[str, ...]:
     more = {key: value for key, value in rule_to_json(rule).items() if key not in _COLUMNS}
     return (
         rule.id,

@@ -82,13 +82,13 @@ def trace(
         draft = whole(read_file(names[0], reading), reading)
         _trace_live(names[0], tenant, packet, reading.url, draft, as_json=as_json)
         return
-    answers = [_answer(one, whole(one, reading), packet, asking) for one in read_files(names, reading)]
+    answers = [_decide_packet(one, whole(one, reading), packet, asking) for one in read_files(names, reading)]
     if as_json:
-        say_json({"packet": packet_json(packet), "answers": [_json(answer) for answer in answers]})
+        say_json({"packet": packet_json(packet), "answers": [_write_answer(answer) for answer in answers]})
     else:
         say(packet_text(packet))
         for answer in answers:
-            _say(answer, report=report)
+            _say_answer(answer, report=report)
     if any(answer.step.action is Action.DENY for answer in answers):
         raise typer.Exit(ANSWER_IS_NO)
 
@@ -125,13 +125,13 @@ def _say_trace(found: Trace) -> None:
     say(found.action, colour="green" if found.action == "permit" else "red", bold=True)
 
 
-def _answer(read: Read, acl: Acl, packet: Packet, asking: Asking) -> Answer:
+def _decide_packet(read: Read, acl: Acl, packet: Packet, asking: Asking) -> Answer:
     step = ask(acl, packet, asking.way, asking.return_traffic)
     listed = (rule for rule in acl.rules if rule.direction is asking.way and matches(rule, packet, acl.groups))
     return Answer(read.name, step, tuple(listed))
 
 
-def _json(answer: Answer) -> dict[str, object]:
+def _write_answer(answer: Answer) -> dict[str, object]:
     return {
         "file": answer.file,
         "action": answer.step.action.value,
@@ -140,7 +140,7 @@ def _json(answer: Answer) -> dict[str, object]:
     }
 
 
-def _say(answer: Answer, *, report: bool) -> None:
+def _say_answer(answer: Answer, *, report: bool) -> None:
     action = answer.step.action
     by = name_decider(answer.step.rule or None, "rule '{}'")
     say(f"{answer.file}: {action.value}, by {by}", colour="green" if action is Action.PERMIT else "red")

@@ -63,7 +63,7 @@ def say_traffic(traffic: DraftTraffic) -> None:
         say("no packets are recorded: rules with `log` record some", colour="yellow")
         return
     since = "" if traffic.since is None else f" since {traffic.since:%Y-%m-%d %H:%M} UTC"
-    recorded = f"{traffic.packets:,} {_packets(traffic.packets)} recorded{since}"
+    recorded = f"{traffic.packets:,} {_spell_packets(traffic.packets)} recorded{since}"
     say(f"of {recorded}, {traffic.newly_permitted:,} would be newly permitted, {traffic.newly_denied:,} newly refused",
         bold=True)  # fmt: skip
     for each in traffic.changes:
@@ -73,12 +73,12 @@ def say_traffic(traffic: DraftTraffic) -> None:
 def _say_change(change: ChangedTraffic) -> None:
     sign, colour = _SIGNS[change.becomes]
     rules = f"{change.rule_before or 'the default'} before, {change.rule or 'the default'} after"
-    say(f"{sign} {change.direction}: {change.packets:,} {_packets(change.packets)}  ({rules})", colour=colour)
+    say(f"{sign} {change.direction}: {change.packets:,} {_spell_packets(change.packets)}  ({rules})", colour=colour)
     for peer in change.peers:
-        say(f"    {peer.peer}: {peer.packets:,} {_packets(peer.packets)}, {peer.octets:,} bytes")
+        say(f"    {peer.peer}: {peer.packets:,} {_spell_packets(peer.packets)}, {peer.octets:,} bytes")
     if change.peers_in_all > len(change.peers):
         say(f"    and {change.peers_in_all - len(change.peers):,} other peers")
 
 
-def _packets(count: int) -> str:
+def _spell_packets(count: int) -> str:
     return "packet" if count == 1 else "packets"

@@ -26,7 +26,7 @@ def list_all(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     shown.say(
         found,
         ("waiver", "kind", "about", "author", "ends", "reason"),
-        ((one.id, one.kind, _about(one), one.by(), _end(one, now), one.reason) for one in found),
+        ((one.id, one.kind, _name_subject(one), one.by(), _spell_end(one, now), one.reason) for one in found),
     )
 
 
@@ -57,7 +57,7 @@ def add(
     if as_json:
         say_json(made)
     else:
-        say(f"waiver {made.id}: {made.kind} of {_about(made)}, until {made.ends:%Y-%m-%d %H:%M} UTC")
+        say(f"waiver {made.id}: {made.kind} of {_name_subject(made)}, until {made.ends:%Y-%m-%d %H:%M} UTC")
         if made.replaced is not None:
             old = made.replaced
             remark(f"in the place of waiver {old.id} by {old.by()}, until {old.ends:%Y-%m-%d %H:%M} UTC: {old.reason}")
@@ -77,9 +77,9 @@ def delete(
     say(f"waiver {waiver} is gone")
 
 
-def _about(waiver: Waiver) -> str:
+def _name_subject(waiver: Waiver) -> str:
     return f"@{waiver.group}" if waiver.group is not None else ", ".join(waiver.rules)
 
 
-def _end(waiver: Waiver, now: dt.datetime) -> str:
+def _spell_end(waiver: Waiver, now: dt.datetime) -> str:
     return f"{waiver.ends:%Y-%m-%d %H:%M}" + (" (over)" if waiver.ends <= now else "")

@@ -88,7 +88,7 @@ class AlarmGroups:
         still being deleted; one that Heat could not create is taken away, with all that there is of it. Where Heat gave
         no answer it is looked for: Unreachable is raised only for a group that is not there yet.
         """
-        name = self._name(domain)
+        name = self._name_stack(domain)
         parameters = _parameters(url, plane, limits)
         stack = self._openstack.stack(name)
         if stack is not None:
@@ -110,7 +110,7 @@ class AlarmGroups:
 
     def show(self, domain: str) -> AlarmGroup:
         """How a group is doing. Raises NotFound."""
-        stack, found = self._seen(domain)
+        stack, found = self._read_group(domain)
         busy = stack.standing.status is Status.IN_PROGRESS or self._is_scaling(stack)
         reasons = [each.standing.reason for each in found if each.standing.status is Status.FAILED]
         if stack.standing.status is Status.FAILED:
@@ -127,7 +127,7 @@ class AlarmGroups:
         group = self.show(domain)
         if group.size >= group.most:
             raise TooLarge(f"the group has {group.size} VNFs, and {group.most} are the most", place="domain")
-        self._signal(group, GROW)
+        self._send_signal(group, GROW)
 
     def shrink(self, domain: str) -> None:
         """Remove one VNF, as an alarm would.
@@ -137,19 +137,19 @@ class AlarmGroups:
         group = self.show(domain)
         if group.size <= group.fewest:
             raise TooLarge(f"the group has {group.size} VNFs, and {group.fewest} are the fewest", place="domain")
-        self._signal(group, SHRINK)
+        self._send_signal(group, SHRINK)
 
     def webhooks(self, domain: str) -> Webhooks:
         """Return the URLs that alarms post to.
 
         Raises NotFound.
         """
-        stack = self._stack(domain)
+        stack = self._find_stack(domain)
         return Webhooks(self._openstack.webhook(stack, GROW), self._openstack.webhook(stack, SHRINK))
 
     def delete(self, domain: str) -> None:
         """Begin to delete a group, with all its VNFs; fine where it is gone."""
-        stack = self._openstack.stack(self._name(domain))
+        stack = self._openstack.stack(self._name_stack(domain))
         if stack is not None:
             self._openstack.delete_stack(stack)
 
@@ -166,25 +166,25 @@ class AlarmGroups:
         if standing.action is Action.DELETE:
             raise Busy("Heat is still deleting the last one: ask again when it is gone")
 
-    def _signal(self, group: AlarmGroup, policy: str) -> None:
+    def _send_signal(self, group: AlarmGroup, policy: str) -> None:
         if not group.settled:
             raise Busy("Heat is at the group: it would drop the signal without a word")
-        self._openstack.signal(self._stack(group.domain), policy)
+        self._openstack.signal(self._find_stack(group.domain), policy)
 
     def _is_scaling(self, stack: Stack) -> bool:
         return stack.standing.action is not Action.DELETE and self._openstack.is_scaling(stack)
 
-    def _seen(self, domain: str) -> tuple[Stack, tuple[Member, ...]]:
-        stack = self._stack(domain)
+    def _read_group(self, domain: str) -> tuple[Stack, tuple[Member, ...]]:
+        stack = self._find_stack(domain)
         return stack, self._openstack.members(stack)
 
-    def _stack(self, domain: str) -> Stack:
-        stack = self._openstack.stack(self._name(domain))
+    def _find_stack(self, domain: str) -> Stack:
+        stack = self._openstack.stack(self._name_stack(domain))
         if stack is None:
             raise NotFound(f"'{domain}' has no group that grows by alarms", place="domain")
         return stack
 
-    def _name(self, domain: str) -> str:
+    def _name_stack(self, domain: str) -> str:
         return self._settings.stack_name(domain, ALARMS)
 
 

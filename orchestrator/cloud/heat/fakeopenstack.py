@@ -66,19 +66,19 @@ class FakeOpenStack:
 
     def stack(self, name: str) -> Stack | None:
         """See `OpenStack`."""
-        with self._call("stack"):
+        with self._carry_out("stack"):
             for kept in list(self._kept.values()):
                 self._moment(kept)
             return self._kept[name].stack if name in self._kept else None
 
     def stacks(self, tag: str) -> tuple[Stack, ...]:
         """See `OpenStack`."""
-        with self._call("stacks"):
+        with self._carry_out("stacks"):
             return tuple(replace(kept.stack, parameters={}) for kept in self._kept.values() if kept.tag == tag)
 
     def create_stack(self, name: str, template: str, parameters: Mapping[str, object], tag: str) -> None:
         """See `OpenStack`."""
-        with self._call("create_stack"):
+        with self._carry_out("create_stack"):
             if name in self._kept:
                 raise Busy(f"the stack ({name}) already exists")
             stack = Stack(f"stack-{next(self._numbers)}", name, _COMING, _shown(parameters))
@@ -87,8 +87,8 @@ class FakeOpenStack:
 
     def update_stack(self, stack: Stack, parameters: Mapping[str, object]) -> None:
         """See `OpenStack`."""
-        with self._call("update_stack"):
-            kept = self._of(stack)
+        with self._carry_out("update_stack"):
+            kept = self._find_kept(stack)
             kept.stack = replace(kept.stack, parameters={**kept.stack.parameters, **_shown(parameters)})
             named = set(filter(None, kept.stack.parameters.get("removed", "").split(",")))
             kept.removed |= named & (set(kept.members) | kept.removed)
@@ -96,35 +96,35 @@ class FakeOpenStack:
 
     def delete_stack(self, stack: Stack) -> None:
         """See `OpenStack`."""
-        with self._call("delete_stack"):
+        with self._carry_out("delete_stack"):
             if stack.name in self._kept:
                 self._aim(self._kept[stack.name], [], Action.DELETE)
 
     def members(self, stack: Stack) -> tuple[Member, ...]:
         """See `OpenStack`."""
-        with self._call("members"):
+        with self._carry_out("members"):
             return tuple(self._kept[stack.name].members.values()) if stack.name in self._kept else ()
 
     def removed_members(self, stack: Stack) -> frozenset[str]:
         """See `OpenStack`."""
-        with self._call("removed"):
-            return frozenset(self._of(stack).removed)
+        with self._carry_out("removed"):
+            return frozenset(self._find_kept(stack).removed)
 
     def servers(self, stack_name: str) -> Mapping[str, Server]:
         """See `OpenStack`."""
-        with self._call("servers"):
+        with self._carry_out("servers"):
             kept = self._kept.get(stack_name)
             ids = [member.server for member in kept.members.values() if member.server] if kept else []
             return {each: self.machines[each] for each in ids if each in self.machines}
 
     def ports(self, ids: Sequence[str]) -> Mapping[str, Port]:
         """See `OpenStack`."""
-        with self._call("ports"):
+        with self._carry_out("ports"):
             return {each: Port(each, int(each.rpartition("-")[2])) for each in ids}
 
     def machine_ports(self, project: str) -> tuple[MachinePort, ...]:
         """See `OpenStack`."""
-        with self._call("machine_ports"):
+        with self._carry_out("machine_ports"):
             if project not in self.tenants:
                 raise NotFound(f"there is no project '{project}', or these credentials do not see it")
             return tuple(self.tenants[project])
@@ -132,13 +132,13 @@ class FakeOpenStack:
     def quotas(self, flavor: str, there: int) -> tuple[Quota, ...]:
         """See `OpenStack`: here every flavor is the same."""
         del flavor
-        with self._call("quotas"):
+        with self._carry_out("quotas"):
             return (Quota("instances", self.limit, len(self.machines), 1), Quota("members of a group", None, there, 1))
 
     def signal(self, stack: Stack, resource: str) -> None:
         """See `OpenStack`."""
-        with self._call("signal"):
-            kept = self._of(stack)
+        with self._carry_out("signal"):
+            kept = self._find_kept(stack)
             if kept.stack.standing.status is Status.IN_PROGRESS or kept.left:
                 return
             sizes = {name: int(kept.stack.parameters[name]) for name in ("fewest", "most")}
@@ -153,8 +153,8 @@ class FakeOpenStack:
 
     def webhook(self, stack: Stack, resource: str) -> str:
         """See `OpenStack`."""
-        with self._call("webhook"):
-            return f"http://heat.invalid/v1/signal/{self._of(stack).stack.id}/{resource}"
+        with self._carry_out("webhook"):
+            return f"http://heat.invalid/v1/signal/{self._find_kept(stack).stack.id}/{resource}"
 
     def post(self, url: str) -> None:
         """As whoever knows a webhook does."""
@@ -163,19 +163,19 @@ class FakeOpenStack:
 
     def is_scaling(self, stack: Stack) -> bool:
         """See `OpenStack`."""
-        with self._call("is_scaling"):
-            return self._of(stack).left > 0
+        with self._carry_out("is_scaling"):
+            return self._find_kept(stack).left > 0
 
     def mark_unhealthy(self, stack: Stack, member: str, because: str) -> None:
         """See `OpenStack`."""
-        with self._call("mark_unhealthy"):
-            kept = self._of(stack)
+        with self._carry_out("mark_unhealthy"):
+            kept = self._find_kept(stack)
             marked = Standing(Action.OTHER, Status.FAILED, because)
             kept.members[member] = replace(kept.members[member], standing=marked)
 
     def validate(self, template: str) -> Mapping[str, Any]:
         """See `OpenStack`: any template will do."""
-        with self._call("validate"):
+        with self._carry_out("validate"):
             return {"Description": template, "Parameters": {}}
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class FakeOpenStack:
 
     def fail(self, stack: Stack, lacking: set[str], reason: str) -> None:
         """Fail a stack's operation before its group made some members, which stay ordered."""
-        kept = self._of(stack)
+        kept = self._find_kept(stack)
         for name in lacking:
             kept.members.pop(name, None)
         kept.left = 0
@@ -192,13 +192,13 @@ class FakeOpenStack:
     # -------------------------------------------------------------------------------------------------------- steps
 
     @contextmanager
-    def _call(self, verb: str) -> Iterator[None]:
+    def _carry_out(self, verb: str) -> Iterator[None]:
         with self._lock:
             _raise_next(self.before, verb)
             yield
             _raise_next(self.after, verb)
 
-    def _of(self, stack: Stack) -> _Kept:
+    def _find_kept(self, stack: Stack) -> _Kept:
         if stack.name not in self._kept:
             raise NotFound(f"The Stack ({stack.name}) could not be found.")
         return self._kept[stack.name]

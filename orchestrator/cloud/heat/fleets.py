@@ -47,12 +47,12 @@ class AutonomousVnfs:
     def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
         """List the VNFs of a domain, or of all."""
         if fleet is not None:
-            return self._of(fleet, self._openstack.stack(self._settings.stack_name(fleet, ALARMS)))
+            return self._list_vnfs(fleet, self._openstack.stack(self._settings.stack_name(fleet, ALARMS)))
         found: list[Vnf] = []
         for listed in self._openstack.stacks(self._settings.tag_of(ALARMS)):
             owner = self._settings.fleet_of(listed.name, ALARMS)
             if owner is not None:
-                found += self._of(owner, self._openstack.stack(listed.name))
+                found += self._list_vnfs(owner, self._openstack.stack(listed.name))
         return tuple(found)
 
     def give_back(self, fleet: str, names: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ class AutonomousVnfs:
         log.info("heat.given_back", fleet=fleet, vnfs=tuple(map(own_name, members)))
         raise Busy(f"the group of {fleet} was told to replace {len(members)}; whether it follows is seen later")
 
-    def _of(self, fleet: str, stack: Stack | None) -> tuple[Vnf, ...]:
+    def _list_vnfs(self, fleet: str, stack: Stack | None) -> tuple[Vnf, ...]:
         if stack is None:
             return ()
         found = self._openstack.members(stack)
@@ -125,7 +125,7 @@ class HeatCloud:
         if stack.standing.action is Action.DELETE:
             self._see_it_deleted(stack)
         found = self._openstack.members(stack)
-        group = self._group(stack, found)
+        group = self._make_group(stack, found)
         begun = group.pending if stack.standing.status is Status.IN_PROGRESS else frozenset[str]()
         lacking = tuple(each for each in group.lacking(names) if each not in begun)
         if not lacking:
@@ -143,14 +143,14 @@ class HeatCloud:
         """
         if fleet is not None:
             stack = self._openstack.stack(self._settings.stack_name(fleet))
-            found = (vnfs(fleet, self._sight(stack)) if stack is not None else ()) + self._autonomous.list(fleet)
+            found = (vnfs(fleet, self._read_sight(stack)) if stack is not None else ()) + self._autonomous.list(fleet)
             return found if found or stack is not None else self._others(fleet)
         all_found = [*self._autonomous.list()]
         for listed in self._openstack.stacks(self._settings.tag):
             owner = self._settings.fleet_of(listed.name)
             stack = self._openstack.stack(listed.name) if owner is not None else None
             if owner is not None and stack is not None:
-                all_found += vnfs(owner, self._sight(stack))
+                all_found += vnfs(owner, self._read_sight(stack))
         return tuple(sorted(all_found, key=lambda vnf: (vnf.fleet, vnf.name)))
 
     def delete(self, fleet: str, names: Sequence[str]) -> None:
@@ -165,7 +165,7 @@ class HeatCloud:
         if stack.standing.action is Action.DELETE and stack.standing.status is not Status.FAILED:
             return
         found = self._openstack.members(stack)
-        group = self._group(stack, found)
+        group = self._make_group(stack, found)
         victims = group.members_called(names)
         if not victims and group.live and not group.pending.intersection(names):
             return
@@ -219,15 +219,15 @@ class HeatCloud:
         token = self._settings.token_of(order.fleet, order.fleet)
         return {"service_url": order.url, "plane": order.plane.value, "enrol_token": token}
 
-    def _group(self, stack: Stack, found: Sequence[Member]) -> Group:
+    def _make_group(self, stack: Stack, found: Sequence[Member]) -> Group:
         live = frozenset(member.name for member in found)
         return Group(
             live, self._openstack.removed_members(stack), members.read_names(stack.parameters.get("members", ""))
         )
 
-    def _sight(self, stack: Stack) -> Sight:
+    def _read_sight(self, stack: Stack) -> Sight:
         found = self._openstack.members(stack)
-        return look(self._openstack, stack, found, self._group(stack, found))
+        return look(self._openstack, stack, found, self._make_group(stack, found))
 
     def _check_room(self, flavor: str, more: int, there: int) -> None:
         """Refuse what a quota would: Heat would try, and leave half of it. Raises TooLarge."""

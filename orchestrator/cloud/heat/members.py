@@ -64,7 +64,7 @@ class Group:
         """
         kept = self.live - without
         removed = self.removed | without
-        will_be = list(itertools.islice(_naturals_but(removed), len(kept) + len(names)))
+        will_be = list(itertools.islice(_count_without(removed), len(kept) + len(names)))
         lost = kept - set(will_be)
         if lost:
             raise Drifted(
@@ -72,13 +72,13 @@ class Group:
                 f"delete {self.name_of(min(lost))} first"
             )
         new = dict(zip((each for each in will_be if each not in kept), names, strict=True))
-        return _parameters(len(will_be), without, {**self._written(self.live), **new})
+        return _parameters(len(will_be), without, {**self._pick_names(self.live), **new})
 
     def shrunk(self, victims: frozenset[str]) -> dict[str, object]:
         """The parameters that take exactly these members out."""
-        return _parameters(len(self.live - victims), victims & self.live, self._written(self.live))
+        return _parameters(len(self.live - victims), victims & self.live, self._pick_names(self.live))
 
-    def _written(self, members: frozenset[str]) -> dict[str, str]:
+    def _pick_names(self, members: frozenset[str]) -> dict[str, str]:
         return {member: name for member, name in self.names.items() if member in members}
 
 
@@ -109,5 +109,5 @@ def _parameters(count: int, removed: frozenset[str], names: Mapping[str, str]) -
     return {"count": count, "removed": ",".join(sorted(removed)), "members": dict(names)}
 
 
-def _naturals_but(removed: frozenset[str]) -> Iterator[str]:
+def _count_without(removed: frozenset[str]) -> Iterator[str]:
     return (name for name in map(str, itertools.count()) if name not in removed)

@@ -124,13 +124,13 @@ class OpenStackClient:
                 found = self._heat.stacks.get(name, resolve_outputs=False)
             except heat_errors.HTTPNotFound:
                 return None
-        return None if found.stack_status == _GONE else _stack(found, found.parameters)
+        return None if found.stack_status == _GONE else _make_stack(found, found.parameters)
 
     def stacks(self, tag: str) -> tuple[Stack, ...]:
         """Those with a tag."""
         with asking("Heat for its stacks"):
             found = list(self._heat.stacks.list(tags=tag))
-        return tuple(_stack(each, {}) for each in found if each.stack_status != _GONE)
+        return tuple(_make_stack(each, {}) for each in found if each.stack_status != _GONE)
 
     def create_stack(self, name: str, template: str, parameters: Mapping[str, object], tag: str) -> None:
         """Begin to create one, from a template and the environment file."""
@@ -178,7 +178,7 @@ class OpenStackClient:
         for each in found:
             parts.setdefault(_stack_of(each), []).append(each)
         members = (each for each in found if getattr(each, "parent_resource", None) == GROUP)
-        return tuple(_member(each, parts.get(each.physical_resource_id, [])) for each in members)
+        return tuple(_make_member(each, parts.get(each.physical_resource_id, [])) for each in members)
 
     def removed_members(self, stack: Stack) -> frozenset[str]:
         """Names that will never be given again; none where the group was not even begun."""
@@ -193,7 +193,7 @@ class OpenStackClient:
         """The virtual machines whose names begin with the stack's."""
         with asking(f"Nova for the servers of {stack_name}"):
             found = list(self._connection.compute.servers(details=True, name=f"^{stack_name}-"))
-        return {each.id: _server(each) for each in found}
+        return {each.id: _make_server(each) for each in found}
 
     def ports(self, ids: Sequence[str]) -> Mapping[str, Port]:
         """Those of some ports that are there."""
@@ -226,12 +226,12 @@ class OpenStackClient:
             size = self._connection.compute.find_flavor(flavor)
         limits = answer.json()["limits"]["absolute"]
         known = [
-            _quota("instances", limits, "maxTotalInstances", limits["totalInstancesUsed"], 1),
-            _quota("members of a server group", limits, "maxServerGroupMembers", there, 1),
+            _make_quota("instances", limits, "maxTotalInstances", limits["totalInstancesUsed"], 1),
+            _make_quota("members of a server group", limits, "maxServerGroupMembers", there, 1),
         ]
         if size is not None:
-            known.append(_quota("cores", limits, "maxTotalCores", limits["totalCoresUsed"], size.vcpus))
-            known.append(_quota("MB of memory", limits, "maxTotalRAMSize", limits["totalRAMUsed"], size.ram))
+            known.append(_make_quota("cores", limits, "maxTotalCores", limits["totalCoresUsed"], size.vcpus))
+            known.append(_make_quota("MB of memory", limits, "maxTotalRAMSize", limits["totalRAMUsed"], size.ram))
         return tuple(known)
 
     def signal(self, stack: Stack, resource: str) -> None:
@@ -349,12 +349,12 @@ def _read_environment(settings: HeatSettings) -> tuple[dict[str, Any], dict[str,
     return files, environment
 
 
-def _stack(found: Any, parameters: Mapping[str, str]) -> Stack:
+def _make_stack(found: Any, parameters: Mapping[str, str]) -> Stack:
     standing = Standing.read(found.stack_status, found.stack_status_reason)
     return Stack(found.id, found.stack_name, standing, dict(parameters))
 
 
-def _member(found: Any, parts: Sequence[Any]) -> Member:
+def _make_member(found: Any, parts: Sequence[Any]) -> Member:
     ids = {each.resource_name: each.physical_resource_id for each in parts if each.physical_resource_id}
     return Member(
         found.resource_name,
@@ -375,7 +375,7 @@ def _stack_of(part: Any) -> str:
     return str(links.get("stack", "")).rpartition("/")[2]
 
 
-def _server(found: Any) -> Server:
+def _make_server(found: Any) -> Server:
     addresses = tuple(each["addr"] for network in (found.addresses or {}).values() for each in network)
     fault = found.fault.get("message", "") if isinstance(found.fault, dict) else ""
     return Server(found.id, found.status, addresses, fault)
@@ -394,6 +394,6 @@ def _machine_port(found: Mapping[str, Any]) -> MachinePort:
     return MachinePort(found["id"], found["device_id"], mac, tuple(map(Prefix.parse, addresses)), host)
 
 
-def _quota(what: str, limits: Mapping[str, int], key: str, used: int, each: int) -> Quota:
+def _make_quota(what: str, limits: Mapping[str, int], key: str, used: int, each: int) -> Quota:
     limit = limits.get(key, -1)
     return Quota(what, limit if limit >= 0 else None, used, each)

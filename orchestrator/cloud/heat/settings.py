@@ -85,11 +85,11 @@ class HeatSettings:
                 continue
             if key not in known:
                 raise BadInput(f"is no setting; they are {', '.join(sorted(known))}", place=str(key))
-            values[key] = _value(key, value)
+            values[key] = _check_value(key, value)
         for key in ("environment", "group_tokens"):
             if key not in values:
                 raise BadInput("must be set", place=key)
-        return cls(**values)  # type: ignore[arg-type]  # _value gives each field its own type
+        return cls(**values)  # type: ignore[arg-type]  # _check_value gives each field its own type
 
     def template(self, name: str) -> Path:
         """Where a template is. Raises Missing."""
@@ -147,7 +147,7 @@ class HeatSettings:
         return f"aclflow-{kind}-{self.installation}"
 
 
-def _value(key: str, value: object) -> object:
+def _check_value(key: str, value: object) -> object:
     if key in _NUMBERS:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise BadInput(f"{value!r} is no number", place=key)

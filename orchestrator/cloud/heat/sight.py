@@ -42,7 +42,7 @@ class Sight:
 
 def vnfs(fleet: str, sight: Sight) -> tuple[Vnf, ...]:
     """A fleet's VNFs, by name: those that are there, and those that are to come."""
-    there = [_vnf(fleet, sight, member) for member in sight.members]
+    there = [_make_vnf(fleet, sight, member) for member in sight.members]
     return tuple(sorted(there + _to_come(fleet, sight), key=lambda vnf: vnf.name))
 
 
@@ -68,9 +68,9 @@ def _to_come(fleet: str, sight: Sight) -> list[Vnf]:
     return [Vnf(fleet, name, state, words) for name in sight.group.pending]
 
 
-def _vnf(fleet: str, sight: Sight, member: Member) -> Vnf:
+def _make_vnf(fleet: str, sight: Sight, member: Member) -> Vnf:
     server = sight.servers.get(member.server or "")
-    state, words = _state(sight, member, server)
+    state, words = _find_state(sight, member, server)
     return Vnf(
         fleet,
         own_name(member) if sight.autonomous else sight.group.name_of(member.name),
@@ -78,34 +78,34 @@ def _vnf(fleet: str, sight: Sight, member: Member) -> Vnf:
         words,
         server.id if server is not None else None,
         server.addresses if server is not None else (),
-        _attachment(sight, member, "left"),
-        _attachment(sight, member, "right"),
+        _find_side(sight, member, "left"),
+        _find_side(sight, member, "right"),
         autonomous=sight.autonomous,
     )
 
 
-def _state(sight: Sight, member: Member, server: Server | None) -> tuple[VnfState, str]:
+def _find_state(sight: Sight, member: Member, server: Server | None) -> tuple[VnfState, str]:
     stack, own = sight.stack.standing, member.standing
     busy = sight.autonomous or stack.status is Status.IN_PROGRESS
     if own.action is Action.DELETE or stack.action is Action.DELETE or (busy and member.name in sight.going):
-        return _leaving(stack, own)
+        return _describe_leaving(stack, own)
     if own.status is Status.FAILED and own.action is not Action.UPDATE:
         return VnfState.FAILED, in_words(own.reason)
     if own.action is Action.INIT or (own.action is Action.CREATE and own.status is Status.IN_PROGRESS):
         if not busy:
             return VnfState.FAILED, in_words(stack.reason) or "Heat gave up before it was there"
         return VnfState.COMING, f"{member.done} of {member.parts} parts of it are there"
-    return _of_server(server)
+    return _describe_server(server)
 
 
-def _leaving(stack: Standing, own: Standing) -> tuple[VnfState, str]:
+def _describe_leaving(stack: Standing, own: Standing) -> tuple[VnfState, str]:
     failed = own if own.status is Status.FAILED else stack
     if failed.status is Status.FAILED:
         return VnfState.FAILED, f"it could not be deleted: {in_words(failed.reason)}"
     return VnfState.LEAVING, "Heat is deleting it"
 
 
-def _of_server(server: Server | None) -> tuple[VnfState, str]:
+def _describe_server(server: Server | None) -> tuple[VnfState, str]:
     if server is None:
         return VnfState.FAILED, "its virtual machine is gone, and not by Heat"
     if server.status in _BROKEN:
@@ -116,7 +116,7 @@ def _of_server(server: Server | None) -> tuple[VnfState, str]:
     return VnfState.RUNNING, f"its virtual machine {said}"
 
 
-def _attachment(sight: Sight, member: Member, side: str) -> Side | None:
+def _find_side(sight: Sight, member: Member, side: str) -> Side | None:
     port = sight.ports.get(member.ports.get(side, ""))
     return Side(device_of(port.id), port.mac) if port is not None else None
 

@@ -25,7 +25,7 @@ _LONGEST = 500
 
 def in_words(reason: str) -> str:
     """Explain a reason of Heat's, Nova's or Neutron's: the cause, and what to do."""
-    quota = _of_quota(reason)
+    quota = _explain_quota(reason)
     if quota:
         return quota
     if "No valid host was found" in reason:
@@ -55,7 +55,7 @@ def too_little_room(quota: Quota, more: int) -> str | None:
     )
 
 
-def _of_quota(reason: str) -> str | None:
+def _explain_quota(reason: str) -> str | None:
     found = _QUOTA.search(reason)
     if found:
         return (

@@ -38,7 +38,7 @@ def matrix() -> tuple[Fault, ...]:
     """Return every fault."""
     found = [Fault("nothing", lambda _: None, _SHORT)]
     found += [_kill_service(*names) for names in _KILLED]
-    found += [_at_step(command, step) for command in _COMMANDS for step in names_of(command)]
+    found += [_kill_at_step(command, step) for command in _COMMANDS for step in names_of(command)]
     found += [
         Fault("the service's disk is full", lambda at: at.fill(SERVICE), _MIDDLE),
         Fault("the controller's disk is full", lambda at: at.fill(CONTROLLER), _MIDDLE),
@@ -60,12 +60,12 @@ def _kill_service(*names: str) -> Fault:
     return Fault(f"killed: {' and '.join(names)}", begin, _MIDDLE)
 
 
-def _at_step(command: str, step: str) -> Fault:
+def _kill_at_step(command: str, step: str) -> Fault:
     victim = _COMMANDS[command]
-    return Fault(f"{victim} killed {step}", lambda stage: _arm(stage, f"{command} {step}"), _SHORT, victim)
+    return Fault(f"{victim} killed {step}", lambda stage: _arm_step(stage, f"{command} {step}"), _SHORT, victim)
 
 
-def _arm(stage: Stage, step: str) -> None:
+def _arm_step(stage: Stage, step: str) -> None:
     stage.step_file.write_text(step)
 
 

@@ -58,7 +58,7 @@ class Prober:
         self._frames = [(kind.number, self._sockets[kind.sender], _template(lab, kind)) for kind in order]
         self._canaries = frozenset(kind.number for kind in world.kinds if kind.is_always)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="prober")
+        self._thread = threading.Thread(target=self._send_until_stopped, name="prober")
         self._batch = 0
         self.arrivals: Counter[Arrival] = Counter()
         self.batches: Counter[int] = Counter()
@@ -83,7 +83,7 @@ class Prober:
         """Whether it still sends."""
         return self._thread.is_alive()
 
-    def _run(self) -> None:
+    def _send_until_stopped(self) -> None:
         while not self._stopping.is_set():
             self._send()
         self._collect(time.monotonic() + _PATIENCE_S, None)

@@ -49,8 +49,8 @@ class Relays:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for relay in self._open:
-            self._do(relay.close())
-        self._do(self._end())
+            self._do_in_loop(relay.close())
+        self._do_in_loop(self._cancel_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -58,18 +58,18 @@ class Relays:
     def open(self, at: Address, to: Address) -> Relay:
         """Listen at one address and connect to another for each connection."""
         relay = Relay(at, to)
-        self._do(relay.listen())
+        self._do_in_loop(relay.listen())
         self._open.append(relay)
         return relay
 
     def set(self, relay: Relay, mode: Mode) -> None:
         """Change what a relay does."""
-        self._do(relay.change(mode))
+        self._do_in_loop(relay.change(mode))
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+    def _do_in_loop(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10.0)
 
-    async def _end(self) -> None:
+    async def _cancel_tasks(self) -> None:
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -88,25 +88,25 @@ class Relay:
 
     async def listen(self) -> None:
         """Begin."""
-        self._server = await asyncio.start_server(self._serve, *self.at)
+        self._server = await asyncio.start_server(self._serve_connection, *self.at)
 
     async def close(self) -> None:
         """Accept no more, and break every connection."""
         if self._server is not None:
             self._server.close()
-        self._break()
+        self._break_connections()
 
     async def change(self, mode: Mode) -> None:
         """Do otherwise from now on."""
         self._mode = mode
         if mode is Mode.CUT:
-            self._break()
+            self._break_connections()
 
-    def _break(self) -> None:
+    def _break_connections(self) -> None:
         for writer in tuple(self._writers):
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
             if self._mode is Mode.CUT:
@@ -114,20 +114,20 @@ class Relay:
             far_reader, far_writer = await asyncio.open_connection(*self._to)
             self._writers.add(far_writer)
             try:
-                await self._carry(reader, writer, far_reader, far_writer)
+                await self._carry_connection(reader, writer, far_reader, far_writer)
             finally:
-                self._drop(far_writer)
+                self._drop_connection(far_writer)
         except OSError:
             return
         finally:
-            self._drop(writer)
+            self._drop_connection(writer)
 
-    def _drop(self, writer: asyncio.StreamWriter) -> None:
+    def _drop_connection(self, writer: asyncio.StreamWriter) -> None:
         self._writers.discard(writer)
         with suppress(RuntimeError):
             writer.close()
 
-    async def _carry(
+    async def _carry_connection(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -135,8 +135,8 @@ class Relay:
         far_writer: asyncio.StreamWriter,
     ) -> None:
         ways = (
-            asyncio.create_task(self._forth(reader, far_writer)),
-            asyncio.create_task(self._back(far_reader, writer)),
+            asyncio.create_task(self._carry_requests(reader, far_writer)),
+            asyncio.create_task(self._carry_answers(far_reader, writer)),
         )
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -145,11 +145,11 @@ class Relay:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _forth(self, reader: asyncio.StreamReader, far: asyncio.StreamWriter) -> None:
+    async def _carry_requests(self, reader: asyncio.StreamReader, far: asyncio.StreamWriter) -> None:
         twin: asyncio.StreamWriter | None = None
         try:
             while chunk := await reader.read(_CHUNK_BYTES):
-                await self._wait()
+                await self._wait_while_late()
                 far.write(chunk)
                 await far.drain()
                 if self._mode is Mode.TWICE:
@@ -160,14 +160,14 @@ class Relay:
             if twin is not None:
                 twin.close()
 
-    async def _back(self, far: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry_answers(self, far: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while chunk := await far.read(_CHUNK_BYTES):
-            await self._wait()
+            await self._wait_while_late()
             if self._mode is Mode.LOSE_ANSWERS:
                 return
             writer.write(chunk)
             await writer.drain()
 
-    async def _wait(self) -> None:
+    async def _wait_while_late(self) -> None:
         while self._mode is Mode.LATE:
             await asyncio.sleep(_TICK_S)

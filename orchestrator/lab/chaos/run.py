@@ -105,7 +105,7 @@ class Observer:
         self._domain = world.spec.domain
         self._ledger = ledger
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="observer")
+        self._thread = threading.Thread(target=self._watch_until_stopped, name="observer")
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -114,16 +114,16 @@ class Observer:
         self._stopping.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _watch_until_stopped(self) -> None:
         while not self._stopping.wait(_LOOK_S):
             newest = self._ledger.newest.generation
             if newest > self._ledger.enforced:
                 try:
-                    self._look(newest)
+                    self._look_for_enforced(newest)
                 except AclflowError:  # the service or the switch is away
                     self._stopping.wait(0.2)
 
-    def _look(self, generation: int) -> None:
+    def _look_for_enforced(self, generation: int) -> None:
         with self._stage.plane.client() as client:
             if client.wait_enforced(self._domain, generation, timeout_s=1.0).done:
                 forgotten(self._stage.lab)
@@ -162,7 +162,7 @@ class Story:
             fault = next(cards)
             told(fault.name, passed / wishes.seconds, self._prober.sent)
             before = len(report.troubles)
-            self._round(fault, report)
+            self._run_round(fault, report)
             report.rounds += 1
             report.faults[fault.name] = report.faults.get(fault.name, 0) + 1
             report.troubles[before:] = [f"{fault.name}: {each}" for each in report.troubles[before:]]
@@ -179,18 +179,18 @@ class Story:
         report.packets, report.arrived = self._prober.sent, self._prober.arrivals.total()
         report.wrong = sum(wrong.values())
         report.acknowledged, report.unanswered = self._writer.acknowledged, self._writer.unanswered
-        report.troubles += [self._words(each, count) for each, count in list(wrong.items())[:_MOST_SHOWN]]
+        report.troubles += [self._describe_arrival(each, count) for each, count in list(wrong.items())[:_MOST_SHOWN]]
         report.troubles += self._writer.errors
         return report
 
-    def _words(self, arrival: Arrival, count: int) -> str:
+    def _describe_arrival(self, arrival: Arrival, count: int) -> str:
         kind = self._world.kinds[arrival.kind]
         between = f"sent in moment {arrival.sent}, seen in {arrival.seen} at {arrival.node}"
         return f"{count} wrong: {kind.packet} from {kind.sender}, {between}"
 
     # -------------------------------------------------------------------------------------------------------- a round
 
-    def _round(self, fault: Fault, report: Report) -> None:
+    def _run_round(self, fault: Fault, report: Report) -> None:
         draw = self._world.draw
         burst = Burst(self._writer, draw.randint(2, 4))
         waits_s, lasts_s = draw.uniform(0.0, 0.15), draw.uniform(*fault.lasts_s)

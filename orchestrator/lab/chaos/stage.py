@@ -55,7 +55,7 @@ class Database:
         self._server: Process | None = None
         self._lock: sqlite3.Connection | None = None
         if kind == POSTGRESQL:
-            self._create()
+            self._create_cluster()
 
     @property
     def url(self) -> str:
@@ -74,7 +74,7 @@ class Database:
             for each in self._processes():
                 processes.kill(each)
         else:
-            self._signal(signal.SIGSTOP)
+            self._send_signal(signal.SIGSTOP)
 
     def bring_back(self) -> None:
         """Undo that, whatever it was."""
@@ -82,44 +82,44 @@ class Database:
             self._lock.close()
             self._lock = None
         if self._server is not None:
-            self._signal(signal.SIGCONT)
+            self._send_signal(signal.SIGCONT)
             if not processes.alive(self._server):
                 for each in self._processes():
                     processes.kill(each)
-                self._start()
+                self._start_server()
 
     def _processes(self) -> list[Process]:
         """The server and its workers, which have its folder's mark."""
         return [each for each in processes.marked_processes(self._lab.layout.run_dir) if each.name == POSTGRES]
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _send_signal(self, number: signal.Signals) -> None:
         for each in self._processes():
             processes.send(each, number)
 
-    def _create(self) -> None:
+    def _create_cluster(self) -> None:
         account = pwd.getpwnam("postgres")
         self._lab.layout.run_dir.chmod(0o711)
         self._folder.mkdir()
         os.chown(self._folder, account.pw_uid, account.pw_gid)
         options = ["-U", "aclflow", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
-        self._as_postgres(str(_programs() / "initdb"), "-D", str(self._folder / "data"), *options)
-        self._start()
+        self._run_as_postgres(str(_programs() / "initdb"), "-D", str(self._folder / "data"), *options)
+        self._start_server()
         command = [str(_programs() / "createdb"), "-h", str(self._folder), "-U", "aclflow", "aclflow"]
-        self._until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0)
+        self._wait_until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0)
 
-    def _start(self) -> None:
+    def _start_server(self) -> None:
         (self._folder / "data" / "postmaster.pid").unlink(missing_ok=True)
         settings = {"listen_addresses": "", "unix_socket_directories": str(self._folder), "max_connections": "60"}
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         run = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", str(_programs() / POSTGRES)]
         self._server = self._lab.start(POSTGRES, [*run, "-D", str(self._folder / "data"), *words])
         ready = [str(_programs() / "pg_isready"), "-q", "-h", str(self._folder), "-U", "aclflow", "-d", "postgres"]
-        self._until(lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0)
+        self._wait_until(lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0)
 
-    def _as_postgres(self, *command: str) -> None:
+    def _run_as_postgres(self, *command: str) -> None:
         run_program(["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *command])
 
-    def _until(self, condition: Callable[[], bool]) -> None:
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
         until = time.monotonic() + _PATIENCE_S
         while not condition():
             if time.monotonic() > until:

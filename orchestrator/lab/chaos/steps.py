@@ -64,22 +64,24 @@ def install(command: str, file: Path) -> None:
         owner, _, name = path.rpartition(".")
         holder = getattr(importlib.import_module(module), owner)
         setattr(
-            holder, name, _ending(f"{command} before {step}", f"{command} after {step}", getattr(holder, name), file)
+            holder,
+            name,
+            _end_around(f"{command} before {step}", f"{command} after {step}", getattr(holder, name), file),
         )
 
 
-def _ending(before: str, after: str, function: Callable[..., Any], file: Path) -> Callable[..., Any]:
+def _end_around(before: str, after: str, function: Callable[..., Any], file: Path) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        _end_at(before, file)
+        _end_process_at(before, file)
         result = function(*arguments, **named)
-        _end_at(after, file)
+        _end_process_at(after, file)
         return result
 
     return call
 
 
-def _end_at(step: str, file: Path) -> None:
+def _end_process_at(step: str, file: Path) -> None:
     try:
         if file.read_text() != step:
             return

@@ -79,18 +79,18 @@ class World:
             for family in Family:
                 shapes = [(UDP, ALWAYS), *((TCP, port) for port in PORTS), (UDP, PORTS[0])]
                 for protocol, port in shapes if family is Family.IPV4 else shapes[:3]:
-                    add(sender, receiver, self._packet(sender, receiver, family, protocol, port))
+                    add(sender, receiver, self._make_packet(sender, receiver, family, protocol, port))
         for liar, name, receiver in (("alice", "db1", "web1"), ("web1", "db1", "bank2"), ("bank2", "web1", "db1")):
-            forged = self._packet(name, receiver, Family.IPV4, UDP, ALWAYS)
+            forged = self._make_packet(name, receiver, Family.IPV4, UDP, ALWAYS)
             add(liar, receiver, forged, is_forged=True)
         return tuple(found)
 
-    def _packet(self, sender: str, receiver: str, family: Family, protocol: int, port: int) -> Packet:
+    def _make_packet(self, sender: str, receiver: str, family: Family, protocol: int, port: int) -> Packet:
         flags = TcpFlag.SYN if protocol == TCP else 0
-        source, destination = (self._address(name, family) for name in (sender, receiver))
+        source, destination = (self._find_address(name, family) for name in (sender, receiver))
         return Packet(family, source, destination, protocol, 40000, port, tcp_flags=flags)
 
-    def _address(self, name: str, family: Family) -> int:
+    def _find_address(self, name: str, family: Family) -> int:
         return next(each.network for each in self.spec.node(name).addresses if each.family is family)
 
     def policy(self, lists: Mapping[TenantId, Acl]) -> Policy:
@@ -112,13 +112,13 @@ class World:
         if rules and draw < 0.35:
             rules = [_other_direction(rule) if self.draw.random() < 0.5 else rule for rule in rules]
         elif rules and draw < 0.6:
-            rules[self.draw.randrange(len(rules))] = self._rule(self.draw.randrange(1000, 10**6))
+            rules[self.draw.randrange(len(rules))] = self._draw_rule(self.draw.randrange(1000, 10**6))
         else:
-            rules = [self._rule(number) for number in range(self.draw.randint(1, _MOST_RULES))]
-        fillers = self._fillers() if self.draw.random() < 0.15 else ()
+            rules = [self._draw_rule(number) for number in range(self.draw.randint(1, _MOST_RULES))]
+        fillers = self._make_fillers() if self.draw.random() < 0.15 else ()
         return Acl((*_ALWAYS_RULES, *rules, *fillers))
 
-    def _rule(self, number: int) -> Rule:
+    def _draw_rule(self, number: int) -> Rule:
         direction = self.draw.choice(list(Direction))
         action = Action.PERMIT if self.draw.random() < (0.7 if direction is Direction.INGRESS else 0.3) else Action.DENY
         port = self.draw.choice((*PORTS, None))
@@ -141,7 +141,7 @@ class World:
             return ANY
         return Addresses(self.spec.node(self.draw.choice([node.name for node in self.spec.nodes])).addresses)
 
-    def _fillers(self) -> Sequence[Rule]:
+    def _make_fillers(self) -> Sequence[Rule]:
         return [
             Rule(
                 RuleId(f"f{number}"),

@@ -54,7 +54,7 @@ class Writer:
         """Draw a list for a tenant, and send it until its outcome is known."""
         tenant = self._world.draw.choice(TENANTS)
         gives_up = self._world.draw.random() < self._gives_up
-        tries = [self._begin(tenant, self._world.acl(self._lists[tenant]))]
+        tries = [self._begin_try(tenant, self._world.acl(self._lists[tenant]))]
         other = self._world.acl(self._lists[tenant]) if gives_up else None
         until = time.monotonic() + _GIVE_UP_S
         with self._connect() as client:
@@ -69,14 +69,14 @@ class Writer:
                         raise
                 time.sleep(_AGAIN_S)
                 if other is not None and len(tries) == 1:
-                    tries.append(self._begin(tenant, other))
+                    tries.append(self._begin_try(tenant, other))
 
     def check(self, client: Client) -> list[str]:
         """Return the tenants whose list is not the one that was acknowledged last."""
         return [f"{tenant}: not the list that was acknowledged" for tenant in TENANTS
                 if client.acl(tenant).acl != self._lists[tenant]]  # fmt: skip
 
-    def _begin(self, tenant: TenantId, acl: Acl) -> _Try:
+    def _begin_try(self, tenant: TenantId, acl: Acl) -> _Try:
         return _Try(acl, self._ledger.begin(self._world.permits({**self._lists, tenant: acl})))
 
     def _send(self, client: Client, tenant: TenantId, tries: list[_Try]) -> None:
@@ -86,18 +86,18 @@ class Writer:
         newest = tries[-1]
         written = client.put_acl(tenant, newest.acl, etag=self._etags[tenant])
         self.acknowledged += 1
-        self._take(tenant, newest, written.etag, written.generation)
-        self._refuse(tries, newest)
+        self._note_taken(tenant, newest, written.etag, written.generation)
+        self._note_refused(tries, newest)
 
     def _settle(self, client: Client, tenant: TenantId, tries: list[_Try]) -> None:
         """One of the tries came through although its answer did not: find out which."""
         seen, generation = self._read(client, tenant)
         for each in tries:
             if each.acl == seen.acl:
-                self._take(tenant, each, seen.etag, generation)
-                return self._refuse(tries, each)
+                self._note_taken(tenant, each, seen.etag, generation)
+                return self._note_refused(tries, each)
         self.errors.append(f"{tenant}: a list that nobody wrote, at {seen.etag}")
-        self._refuse(tries, None)
+        self._note_refused(tries, None)
         self._lists[tenant], self._etags[tenant] = seen.acl, seen.etag
         return None
 
@@ -109,11 +109,11 @@ class Writer:
             except AclflowError:
                 time.sleep(_AGAIN_S)
 
-    def _take(self, tenant: TenantId, taken: _Try, etag: str, generation: int) -> None:
+    def _note_taken(self, tenant: TenantId, taken: _Try, etag: str, generation: int) -> None:
         self._lists[tenant], self._etags[tenant] = taken.acl, etag
         self._ledger.commit(taken.version, generation)
 
-    def _refuse(self, tries: list[_Try], taken: _Try | None) -> None:
+    def _note_refused(self, tries: list[_Try], taken: _Try | None) -> None:
         for each in tries:
             if each is not taken:
                 self._ledger.refuse(each.version)
