@@ -121,7 +121,7 @@ class _Expanded:
         plain = self.table.take(self.own)
         found = np.bincount(plain.order, flow_counts(plain), minlength=len(self.acl.rules)).astype(np.int64)
         for place in self.conjunctive:
-            found[place] = sum(parts.entries for parts in self._parts(place).values())
+            found[place] = sum(parts.entries for parts in self._split_rule(place).values())
         return {rule.id: flows for rule, flows in zip(self.acl.rules, found.tolist(), strict=True)}
 
     def tcam(self, extra: RuleTable) -> TcamCost:
@@ -130,7 +130,7 @@ class _Expanded:
         It has no conjunctions.
         """
         plain = tcam_cost(RuleTable.join_tables([self.table.take(self.own), extra]))
-        products = [self._parts(place) for place in self.conjunctive]
+        products = [self._split_rule(place) for place in self.conjunctive]
         four, six = (sum(parts[each].combinations for parts in products if each in parts) for each in Family)
         return tcam_slots(plain.ipv4_entries + four, plain.ipv6_entries + six)
 
@@ -145,7 +145,7 @@ class _Expanded:
             if rule.direction is wanted
         ]
 
-    def _parts(self, place: int) -> dict[Family, Parts]:
+    def _split_rule(self, place: int) -> dict[Family, Parts]:
         rule = self.acl.rules[place]
         return {family: parts_of(rule, self.sides, family) for family in self.sides.families(rule)}
 

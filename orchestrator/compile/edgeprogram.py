@@ -113,12 +113,12 @@ def edge_rows(edge: Edge) -> FlowTable:
     """All rows but those of heavy hitters. Raises BadInput as `edge_program`."""
     numbered = symbols(edge.ports())
     towards = {way.number: _towards(way, numbered[way.port]) for way in edge.ways}
-    rows: list[Flow] = [*_admission(edge, numbered), *_senders(edge.owned), *_ends()]
+    rows: list[Flow] = [*_make_admission_flows(edge, numbered), *_make_sender_flows(edge.owned), *_ends()]
     for each in edge.families:
-        rows += _exceptions(each, towards)
-        rows += _lines(each, towards)
-        rows.append(_hash(each))
-    rows += _one_hot(max((each.lines.shape.width for each in edge.families), default=0))
+        rows += _make_exception_flows(each, towards)
+        rows += _make_line_flows(each, towards)
+        rows.append(_make_hash_flow(each))
+    rows += _make_one_hot_flows(max((each.lines.shape.width for each in edge.families), default=0))
     return FlowTable.of(rows)
 
 
@@ -135,7 +135,7 @@ def packets_of_lines(flows: FlowTable, packets: U64, family: Family, count: int)
     return found
 
 
-def _flow(table: EdgeTable, priority: int, terms: Iterable[Term], what: bytes = DROP, kind: Kind = Kind.STRUCTURE,
+def _make_flow(table: EdgeTable, priority: int, terms: Iterable[Term], what: bytes = DROP, kind: Kind = Kind.STRUCTURE,
           number: int = 0) -> Flow:  # fmt: skip
     return Flow(table, priority, oxm.pack(terms), what, Cookie(Tier.EDGE, kind, number).pack())
 
@@ -145,19 +145,19 @@ def _towards(way: Way, symbol: int) -> bytes:
     return instructions([set_field(oxm.ETH_SRC, GATEWAY_MAC), set_field(oxm.ETH_DST, way.mac), output(symbol)])
 
 
-def _admission(edge: Edge, numbered: Mapping[str, int]) -> Iterator[Flow]:
+def _make_admission_flows(edge: Edge, numbered: Mapping[str, int]) -> Iterator[Flow]:
     table, let_in = EdgeTable.ADMISSION, instructions(goto=EdgeTable.SENDERS)
-    yield _flow(table, _TAGGED, [Term(oxm.VLAN_VID, oxm.VLAN_PRESENT, oxm.VLAN_PRESENT)])
-    yield _flow(table, _MULTICAST, [Term(oxm.ETH_DST, _MULTICAST_BIT, _MULTICAST_BIT)])
+    yield _make_flow(table, _TAGGED, [Term(oxm.VLAN_VID, oxm.VLAN_PRESENT, oxm.VLAN_PRESENT)])
+    yield _make_flow(table, _MULTICAST, [Term(oxm.ETH_DST, _MULTICAST_BIT, _MULTICAST_BIT)])
     for port in edge.outside:
         for version in (IPV4, IPV6):
             terms = [Term(oxm.IN_PORT, numbered[port]), Term(oxm.ETH_TYPE, version)]
-            yield _flow(table, _ADMITTED, terms, let_in)
+            yield _make_flow(table, _ADMITTED, terms, let_in)
 
 
-def _senders(owned: tuple[Prefix, ...]) -> Iterator[Flow]:
+def _make_sender_flows(owned: tuple[Prefix, ...]) -> Iterator[Flow]:
     for prefix in aggregate(owned):
-        yield _flow(EdgeTable.SENDERS, _SPOOFED, _within(prefix, _SOURCES), kind=Kind.SPOOFED)
+        yield _make_flow(EdgeTable.SENDERS, _SPOOFED, _within(prefix, _SOURCES), kind=Kind.SPOOFED)
 
 
 def _ends() -> Iterator[Flow]:
@@ -168,11 +168,11 @@ def _ends() -> Iterator[Flow]:
         (EdgeTable.EXCEPTIONS, EdgeTable.HASH),
     )
     for table, following in onwards:
-        yield _flow(table, MISS_PRIORITY, [], instructions(goto=following))
-    yield _flow(EdgeTable.ADMISSION, MISS_PRIORITY, [])
-    yield _flow(EdgeTable.ONE_HOT, MISS_PRIORITY, [])
+        yield _make_flow(table, MISS_PRIORITY, [], instructions(goto=following))
+    yield _make_flow(EdgeTable.ADMISSION, MISS_PRIORITY, [])
+    yield _make_flow(EdgeTable.ONE_HOT, MISS_PRIORITY, [])
     for table in (EdgeTable.HASH, EdgeTable.LINES):
-        yield _flow(table, MISS_PRIORITY, [], kind=Kind.NOBODY)
+        yield _make_flow(table, MISS_PRIORITY, [], kind=Kind.NOBODY)
 
 
 def _within(prefix: Prefix, fields: Mapping[Family, Field]) -> list[Term]:
@@ -182,15 +182,15 @@ def _within(prefix: Prefix, fields: Mapping[Family, Field]) -> list[Term]:
     return [Term(oxm.ETH_TYPE, _VERSIONS[prefix.family]), Term(fields[prefix.family], prefix.network, mask)]
 
 
-def _exceptions(each: FamilyLines, towards: Mapping[int, bytes]) -> Iterator[Flow]:
+def _make_exception_flows(each: FamilyLines, towards: Mapping[int, bytes]) -> Iterator[Flow]:
     lines = each.lines
     for key, server in zip(lines.exception.tolist(), lines.exception_server.tolist(), strict=True):
         terms = _within(each.chunking.prefix(key), _DESTINATIONS)
-        way = _of(towards, server)
-        yield _flow(EdgeTable.EXCEPTIONS, EXCEPTION_PRIORITY, terms, way, Kind.EXCEPTION, server)
+        way = _find_way(towards, server)
+        yield _make_flow(EdgeTable.EXCEPTIONS, EXCEPTION_PRIORITY, terms, way, Kind.EXCEPTION, server)
 
 
-def _hash(each: FamilyLines) -> Flow:
+def _make_hash_flow(each: FamilyLines) -> Flow:
     chunking, shape = each.chunking, each.lines.shape
     family, length = chunking.family, chunking.length
     actions = [
@@ -200,22 +200,22 @@ def _hash(each: FamilyLines) -> Flow:
     for basis in shape.bases:
         actions += [multipath(HashFields.ETH_SRC, basis, shape.width, HASHED.field), resubmit(EdgeTable.ONE_HOT)]
     terms = [Term(oxm.ETH_TYPE, _VERSIONS[family])]
-    return _flow(EdgeTable.HASH, _ADMITTED, terms, instructions(actions, goto=EdgeTable.LINES))
+    return _make_flow(EdgeTable.HASH, _ADMITTED, terms, instructions(actions, goto=EdgeTable.LINES))
 
 
-def _one_hot(width: int) -> Iterator[Flow]:
+def _make_one_hot_flows(width: int) -> Iterator[Flow]:
     for bit in range(width):
         number, place = divmod(bit, REGISTER_BITS)
         set_bit = set_field(LINE_BITS[number].field, 1 << place, 1 << place)
-        yield _flow(EdgeTable.ONE_HOT, _ADMITTED, [Term(HASHED.field, bit)], instructions([set_bit]))
+        yield _make_flow(EdgeTable.ONE_HOT, _ADMITTED, [Term(HASHED.field, bit)], instructions([set_bit]))
 
 
-def _lines(each: FamilyLines, towards: Mapping[int, bytes]) -> Iterator[Flow]:
+def _make_line_flows(each: FamilyLines, towards: Mapping[int, bytes]) -> Iterator[Flow]:
     version = Term(oxm.ETH_TYPE, _VERSIONS[each.chunking.family])
     words = _words(~each.lines.bits)
     for index, (server, absent) in enumerate(zip(each.lines.server.tolist(), words.tolist(), strict=True)):
         terms = [version, *(Term(LINE_BITS[place].field, 0, word) for place, word in enumerate(absent) if word)]
-        yield _flow(EdgeTable.LINES, LINES_TOP - index, terms, _of(towards, server), Kind.LINE, server)
+        yield _make_flow(EdgeTable.LINES, LINES_TOP - index, terms, _find_way(towards, server), Kind.LINE, server)
 
 
 def _words(bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
@@ -227,7 +227,7 @@ def _words(bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
     return packed.view("<u4").astype(np.uint32)
 
 
-def _of(towards: Mapping[int, bytes], server: int) -> bytes:
+def _find_way(towards: Mapping[int, bytes], server: int) -> bytes:
     if server not in towards:
         raise BadInput(f"there is no way to server {server}", place="ways")
     return towards[server]

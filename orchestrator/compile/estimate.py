@@ -103,7 +103,7 @@ class Estimate:
         """Of a whole list; `is_tracked`: where connections are tracked."""
         pieces = {id(rules): _Piece.of(rules) for rules in acl.listed.pieces}
         alone = _most_alone(acl, pieces) if is_tracked else 0
-        bounds = _of_pieces(acl, pieces, alone)
+        bounds = _sum_pieces(acl, pieces, alone)
         return cls(acl, bounds, bounds.most, pieces, alone)
 
     def after(self, acl: Acl, *, is_tracked: bool = False) -> Estimate:
@@ -121,7 +121,7 @@ class Estimate:
         alone = _most_alone(acl, pieces) if is_tracked else 0
         fresh = self._most_fresh(acl, pieces)
         fresh = 2 * fresh + max(0, alone - alone_before) if alone else fresh
-        return Estimate(acl, _of_pieces(acl, pieces, alone), fresh, pieces, alone)
+        return Estimate(acl, _sum_pieces(acl, pieces, alone), fresh, pieces, alone)
 
     def _most_fresh(self, acl: Acl, pieces: Mapping[int, _Piece]) -> int:
         """Return a bound of the flow entries that are new in the next version.
@@ -137,7 +137,7 @@ class Estimate:
             known = {id(rule) for rule in come}
             naming = [rule for piece in pieces.values() for rule in piece.naming if id(rule) not in known]
             come += [rule for rule in naming if not moved.isdisjoint((*rule.source.groups, *rule.destination.groups))]
-        return _sum(come, acl.groups).most
+        return _sum_rules(come, acl.groups).most
 
 
 def _most_alone(acl: Acl, pieces: Mapping[int, _Piece]) -> int:
@@ -150,13 +150,13 @@ def _most_alone(acl: Acl, pieces: Mapping[int, _Piece]) -> int:
     rules = in_order.pop()
     last = max(place for place, rule in enumerate(rules) if rule.stateless)
     whole = [pieces[id(each)] for each in in_order]
-    naming = sum(_sum(each.naming, acl.groups).most for each in whole)
-    return sum(each.bounds.most for each in whole) + naming + _sum(rules[: last + 1], acl.groups).most + ENDS
+    naming = sum(_sum_rules(each.naming, acl.groups).most for each in whole)
+    return sum(each.bounds.most for each in whole) + naming + _sum_rules(rules[: last + 1], acl.groups).most + ENDS
 
 
-def _of_pieces(acl: Acl, pieces: Mapping[int, _Piece], alone: int) -> Bounds:
+def _sum_pieces(acl: Acl, pieces: Mapping[int, _Piece], alone: int) -> Bounds:
     parts = [each.bounds for each in pieces.values()]
-    parts += [_sum(each.naming, acl.groups) for each in pieces.values() if each.naming]
+    parts += [_sum_rules(each.naming, acl.groups) for each in pieces.values() if each.naming]
     least, most = (sum(part[place] for part in parts) for place in (0, 1))
     return Bounds(least, most + ENDS + alone)
 
@@ -177,10 +177,10 @@ def _names_groups(rule: Rule) -> bool:
 
 def _sum_plain(rules: Iterable[Rule]) -> Bounds:
     """Sum the bounds of the rules without groups."""
-    return _sum([rule for rule in rules if not _names_groups(rule)], {})
+    return _sum_rules([rule for rule in rules if not _names_groups(rule)], {})
 
 
-def _sum(rules: Iterable[Rule], groups: Groups) -> Bounds:
+def _sum_rules(rules: Iterable[Rule], groups: Groups) -> Bounds:
     least = most = 0
     for rule in rules:
         bounds = rule_bounds(rule, groups)

@@ -133,13 +133,15 @@ class CompileCache:
         is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
         tracking = Tracking(zone_of(domain), policy.holds_replies, is_mixed(policy)) if is_tracked else None
         sources = dict(_sources(policy, come, sites, tracking)) | self._moved_places(moved, sites)
-        made = {name: self._part(name, source) for name, source in sources.items() if not self._is_kept(name, source)}
+        made = {
+            name: self._make_part(name, source) for name, source in sources.items() if not self._is_kept(name, source)
+        }
         logging = self._logging_after(gone, made)
         reporting = _reporting(policy, logging)
         if reporting or _METERS in self._parts:
-            made[_METERS] = self._part(_METERS, _Meters(reporting, policy.log_limit))
+            made[_METERS] = self._make_part(_METERS, _Meters(reporting, policy.log_limit))
         if lifted or _LIFTED in self._parts:
-            made[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
+            made[_LIFTED] = self._make_part(_LIFTED, _Lifted(tuple(lifted), policy))
         steps: list[_Step] = [(self._parts.get(name), part) for name, part in made.items()]
         steps += [(self._known_part(name), None) for name in dropped]
         change = self._exchange_rows(steps, tracked=is_tracked)
@@ -201,13 +203,15 @@ class CompileCache:
     def _moved_places(self, moved: Set[str], sites: Sites) -> dict[_Name, _Source]:
         """Return the places of tenants of which nothing but endpoints changed."""
         names = [(_Places, tenant) for tenant in moved]
-        known = [(name[1], self._kept.get(name) or self._parts[name].source) for name in names if self._has(name)]
-        return {(_Places, name): _places(name, old.number, sites) for name, old in known if isinstance(old, _Places)}
+        known = [(name[1], self._kept.get(name) or self._parts[name].source) for name in names if self._has_part(name)]
+        return {
+            (_Places, name): _find_places(name, old.number, sites) for name, old in known if isinstance(old, _Places)
+        }
 
-    def _has(self, name: _Name) -> bool:
+    def _has_part(self, name: _Name) -> bool:
         return name in self._kept or name in self._parts
 
-    def _part(self, name: _Name, source: _Source) -> _Part:
+    def _make_part(self, name: _Name, source: _Source) -> _Part:
         known = self._known_part(name)
         return known if known is not None and source.is_same(known.source) else source.compile_part(known)
 
@@ -423,7 +427,7 @@ def _sources(
         if _decides_alone(tenant, returns):
             yield (_Alone, tenant.id), _Alone(tenant, returns)
         yield (_Ends, tenant.id), _Ends(tenant, path_mtu_rate)
-        yield (_Places, tenant.id), _places(tenant.id, tenant.number, sites)
+        yield (_Places, tenant.id), _find_places(tenant.id, tenant.number, sites)
 
 
 def _returns_of(policy: Policy) -> tuple[ReturnTraffic, int | None]:
@@ -432,7 +436,7 @@ def _returns_of(policy: Policy) -> tuple[ReturnTraffic, int | None]:
     return returns, policy.path_mtu_rate if returns is ReturnTraffic.PATH_MTU else None
 
 
-def _places(tenant: str, number: int, sites: Sites) -> _Places:
+def _find_places(tenant: str, number: int, sites: Sites) -> _Places:
     endpoints = sites.of_tenant(tenant)
     return _Places(number, endpoints, tuple([sites.symbols[each.port] for each in endpoints]))
 

@@ -176,12 +176,12 @@ class _Ways:
             yield from self._admit_packets(port, instructions([side], goto=SpreadTable.KNOWN), also=_FRAGMENTS)
         yield from _ip_packets(SpreadTable.BEGUN, (), instructions(goto=SpreadTable.DELIVERY), also=_FRAGMENTS)
         hashed = [multipath(HashFields.SYMMETRIC_L3L4, _BASIS, BUCKETS, BUCKET.field)]
-        yield _row(SpreadTable.KNOWN, (), instructions(hashed, goto=SpreadTable.OWNERS), Kind.STRUCTURE)
+        yield _make_row(SpreadTable.KNOWN, (), instructions(hashed, goto=SpreadTable.OWNERS), Kind.STRUCTURE)
         members = self.spread.by_name
         for index, owner in enumerate(self.spread.owners):
             if owner is not None:
                 what = instructions([set_field(OWNER.field, members[owner].number)], goto=SpreadTable.BEGUN)
-                yield _row(SpreadTable.OWNERS, [Term(BUCKET.field, index)], what, Kind.BUCKET, index)
+                yield _make_row(SpreadTable.OWNERS, [Term(BUCKET.field, index)], what, Kind.BUCKET, index)
         for member in members.values():
             yield from self._with(member)
 
@@ -190,12 +190,12 @@ class _Ways:
         number, mark = member.number, 1 + member.number
         known = instructions([set_field(OWNER.field, number)], goto=SpreadTable.DELIVERY)
         terms = [Term(oxm.CT_MARK, mark)]
-        yield _row(SpreadTable.KNOWN, terms, known, Kind.MEMBER, number, priority=BEFORE_PRIORITY)
+        yield _make_row(SpreadTable.KNOWN, terms, known, Kind.MEMBER, number, priority=BEFORE_PRIORITY)
         begun = instructions([begin(self.zone, mark)], goto=SpreadTable.DELIVERY)
         yield from _ip_packets(SpreadTable.BEGUN, [Term(OWNER.field, number)], begun, number)
         for which, side in enumerate(_sides(member)):
             terms = [Term(FROM_INSIDE.field, which), Term(OWNER.field, number)]
-            yield _row(SpreadTable.DELIVERY, terms, instructions(self._to(side)), Kind.MEMBER, number)
+            yield _make_row(SpreadTable.DELIVERY, terms, instructions(self._to(side)), Kind.MEMBER, number)
 
     def _admit_packets(
         self, port: str, what: bytes, member: int | None = None, *, also: tuple[Term, ...] = ()
@@ -227,10 +227,10 @@ def _ip_packets(
     priority = BEFORE_PRIORITY if also else ADMITTED_PRIORITY
     for version in (IPV4, IPV6):
         asked = [*terms, Term(oxm.ETH_TYPE, version), *also]
-        yield _row(table, asked, what, kind, member or 0, priority=priority)
+        yield _make_row(table, asked, what, kind, member or 0, priority=priority)
 
 
-def _row(
+def _make_row(
     table: SpreadTable,
     terms: Iterable[Term],
     what: bytes,

@@ -82,7 +82,7 @@ def test_a_list_that_cannot_be_looked_at_keeps_no_other_from_it(monkeypatch: pyt
             changes.clear()
             return fed
 
-    monkeypatch.setattr(inspection, "_rules_of", length)
+    monkeypatch.setattr(inspection, "_count_rules", length)
     monkeypatch.setattr(inspection, "standing", lambda _services, tenant, _parts: looked.append(tenant))
     asyncio.run(inspection.look_ahead(cast("Services", SimpleNamespace(feed=Feeds(0)))))
     assert looked == ["red"]

@@ -29,7 +29,7 @@ def test_every_figure_is_measured_or_absent_with_its_reason(
     monkeypatch.setattr(suite, "synthetic", lambda _: synthetic(50))
     monkeypatch.setenv("ACLFLOW_DATA", str(tmp_path))
     if there:
-        monkeypatch.setattr(suite, "_lists", lambda: [("small", synthetic(50))])
+        monkeypatch.setattr(suite, "_read_lists", lambda: [("small", synthetic(50))])
     results = Results("findings", {})
     suite.measure_findings(results, rounds=2, progress=lambda _: None)
     assert "findings_100k_s" in results.figures

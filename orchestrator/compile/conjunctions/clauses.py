@@ -65,12 +65,12 @@ def conjunctive_flows(placed: Iterable[Placed], sides: Sides, stage: RuleStage, 
     """
     units = _units(placed, sides)
     deciding = FlowTable.of([unit.decider(stage, tenant) for unit in units])
-    return FlowTable.join_tables([deciding, *_clause_flows(_parts(units), sides, stage, tenant)])
+    return FlowTable.join_tables([deciding, *_clause_flows(_list_parts(units), sides, stage, tenant)])
 
 
 def clause_atoms(placed: Iterable[Placed], sides: Sides) -> RuleTable:
     """The clauses of conjunctive rules as atoms, each as often as rules ask for it."""
-    return _Named.of(_parts(_units(placed, sides)), sides, 0).table
+    return _Named.of(_list_parts(_units(placed, sides)), sides, 0).table
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +101,10 @@ class _Unit:
 def _units(placed: Iterable[Placed], sides: Sides) -> list[_Unit]:
     """The conjunctions of some rules, ascending."""
     in_order = sorted(placed, key=lambda each: each.number)
-    return [_unit(each, sides, family) for each in in_order for family in sides.families(each.rule)]
+    return [_make_unit(each, sides, family) for each in in_order for family in sides.families(each.rule)]
 
 
-def _unit(placed: Placed, sides: Sides, family: Family) -> _Unit:
+def _make_unit(placed: Placed, sides: Sides, family: Family) -> _Unit:
     return _Unit(placed.rule, placed.number, family, placed.priority, rule_clauses(placed.rule, sides, family))
 
 
@@ -136,7 +136,7 @@ class _Part(NamedTuple):
     rule: Rule
 
 
-def _parts(units: Sequence[_Unit]) -> list[_Part]:
+def _list_parts(units: Sequence[_Unit]) -> list[_Part]:
     return [_Part(unit, number, rule) for unit in units for number, rule in enumerate(unit.clauses)]
 
 
@@ -254,13 +254,13 @@ class _Touched:
         """All entries of some conjunctions."""
         for unit in units:
             self._deciding.add((unit.conj_id, unit.priority))
-            for part in _parts([unit]):
+            for part in _list_parts([unit]):
                 whole = {
                     name: Addresses(tuple(sides.of(side, unit.family)))
                     for name in SIDES
                     if not (side := getattr(part.rule, name)).is_any
                 }
-                self._add(part._replace(rule=with_sides(part.rule, whole)))
+                self._add_part(part._replace(rule=with_sides(part.rule, whole)))
 
     def add_members(self, placed: Placed, groups: Regrouping, family: Family) -> None:
         """Add the entries of a rule for the prefixes that its sides lost and gained.
@@ -268,7 +268,7 @@ class _Touched:
         In one IP version.
         """
         states = [
-            _unit(placed, sides, family) if family in sides.families(placed.rule) else None
+            _make_unit(placed, sides, family) if family in sides.families(placed.rule) else None
             for sides in (groups.before, groups.after)
         ]
         was, now = states
@@ -282,12 +282,12 @@ class _Touched:
             plain = Rule(placed.rule.id, placed.rule.action, direction=placed.rule.direction)
             for name, prefixes in changes:
                 if prefixes:
-                    self._add(_Part(now, 0, with_sides(plain, {name: Addresses(prefixes)})))
+                    self._add_part(_Part(now, 0, with_sides(plain, {name: Addresses(prefixes)})))
         elif sides_changed:
             for unit, sides in zip(states, (groups.before, groups.after), strict=True):
                 self.add_all([unit] if unit is not None else [], sides)
 
-    def _add(self, part: _Part) -> None:
+    def _add_part(self, part: _Part) -> None:
         self.parts.append(part)
         for name in SIDES:
             self._prefixes[part.unit.priority, name].update(getattr(part.rule, name).prefixes)
@@ -297,7 +297,7 @@ class _Touched:
         priorities = {part.unit.priority for part in self.parts}
         units = _units([each for each in placed if each.priority in priorities], sides)
         deciding = [unit.decider(stage, tenant) for unit in units if (unit.conj_id, unit.priority) in self._deciding]
-        near = [found for part in _parts(units) if (found := self._near(part, sides)) is not None]
+        near = [found for part in _list_parts(units) if (found := self._near(part, sides)) is not None]
         if not near:
             return FlowTable.of(deciding)
         keys = set(_keys(_plain_flows(_Named.of(self.parts, sides, tenant), stage)))

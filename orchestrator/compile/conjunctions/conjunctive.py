@@ -107,8 +107,8 @@ def hull(rule: Rule, sides: Sides) -> Hull:
         protocol=rule.protocol,
         source=around(rule.source),
         destination=around(rule.destination),
-        source_ports=_span(rule.source_ports),
-        destination_ports=_span(rule.destination_ports),
+        source_ports=_widen_ports(rule.source_ports),
+        destination_ports=_widen_ports(rule.destination_ports),
         icmp_type=rule.icmp_type,
         icmp_code=rule.icmp_code,
         fragments=rule.fragments,
@@ -142,11 +142,11 @@ def count_masks(ports: tuple[PortRange, ...]) -> int:
     """How many masks cover some ports."""
     if ports is EVERY_PORT:
         return 1
-    return sum([1 if each.low == each.high else _masks_of(each.low, each.high) for each in ports])
+    return sum([1 if each.low == each.high else _count_masks(each.low, each.high) for each in ports])
 
 
 @lru_cache(maxsize=1 << 16)
-def _masks_of(low: int, high: int) -> int:
+def _count_masks(low: int, high: int) -> int:
     return len(masks(PortRange(low, high)))
 
 
@@ -168,6 +168,6 @@ def _around(prefixes: Sequence[Prefix]) -> Prefix:
     return Prefix(first.family, first.network >> shift << shift, length)
 
 
-def _span(ports: tuple[PortRange, ...]) -> tuple[PortRange, ...]:
+def _widen_ports(ports: tuple[PortRange, ...]) -> tuple[PortRange, ...]:
     span = (PortRange(ports[0].low, ports[-1].high),)
     return EVERY_PORT if span == EVERY_PORT else span

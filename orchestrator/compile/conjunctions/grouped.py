@@ -61,11 +61,11 @@ class TenantList:
     @property
     def rows(self) -> tuple[FlowTable, ...]:
         """The flow entries in pieces; those of conjunctions are made now."""
-        return (*self.plain.rows, *self._conjunctions()) if self.placed else self.plain.rows
+        return (*self.plain.rows, *self._make_conjunctions()) if self.placed else self.plain.rows
 
-    def _conjunctions(self) -> list[FlowTable]:
+    def _make_conjunctions(self) -> list[FlowTable]:
         return [
-            conjunctive_flows(_of_stage(self.placed, direction), self.sides, stage, self.tenant.number)
+            conjunctive_flows(_select_direction(self.placed, direction), self.sides, stage, self.tenant.number)
             for direction, stage in ROW_STAGES.items()
         ]
 
@@ -78,7 +78,7 @@ class TenantList:
         stood_for = tuple(_conjunctive(tenant, sides, several, {}))
         plain = CompiledList.of(_with_hulls(tenant, stood_for), returns, sides)
         naming = np.array([place for place, rule in several if names_groups(rule)], np.int64)
-        return cls(tenant, plain, naming, stood_for, _place_rules(plain, stood_for, tenant), _logging(rules))
+        return cls(tenant, plain, naming, stood_for, _place_rules(plain, stood_for, tenant), _count_logging(rules))
 
     def update_list(self, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
         """Return the result of `of`, computed from the difference to this list.
@@ -99,12 +99,12 @@ class TenantList:
             difference = replace(difference, rules=_with_other_hulls(edit, self.stood_for, stood_for))
         plain = self.plain.update_list(_with_hulls(tenant, stood_for), returns, difference)
         placed = _place_rules(plain, stood_for, tenant)
-        logging = self.logging + _logging(rules[place] for place in fresh)
-        logging -= _logging(self.tenant.acl.listed[place] for place in _removed_positions(edit))
+        logging = self.logging + _count_logging(rules[place] for place in fresh)
+        logging -= _count_logging(self.tenant.acl.listed[place] for place in _list_removed_positions(edit))
         found = TenantList(tenant, plain, naming, stood_for, placed, logging, plain.change)
         if (not placed and not self.placed) or plain.change is None:
             return found
-        return replace(found, change=self._with_conjunctions(plain.change, placed, difference, tenant.number))
+        return replace(found, change=self._add_conjunctions(plain.change, placed, difference, tenant.number))
 
     def _following(
         self, tenant: Tenant, sides: Sides, edit: Sequence[Hunk], places: Sequence[int]
@@ -114,7 +114,7 @@ class TenantList:
         Unchanged hulls stay the same objects.
         """
         again = set(places)
-        there, now = _stay(_positions(self.stood_for), edit)
+        there, now = _stay(_list_positions(self.stood_for), edit)
         old = [
             each._replace(position=place)
             for each, stays, place in zip(self.stood_for, there, now, strict=True)
@@ -127,27 +127,27 @@ class TenantList:
         come = _conjunctive(tenant, sides, [(place, rules[place]) for place in again], known)
         return tuple(sorted([*old, *come], key=lambda each: each.position))
 
-    def _with_conjunctions(
+    def _add_conjunctions(
         self, plain: RowChange, placed: Sequence[Placed], difference: Difference, number: int
     ) -> RowChange:
         removed, added = [plain.removed], [plain.added]
         for direction, stage in ROW_STAGES.items():
-            old, new = _of_stage(self.placed, direction), _of_stage(placed, direction)
+            old, new = _select_direction(self.placed, direction), _select_direction(placed, direction)
             gone, come = conjunctive_change(old, new, difference.groups, stage, number)
             removed.append(gone)
             added.append(come)
         return RowChange(FlowTable.join_tables(removed), FlowTable.join_tables(added))
 
 
-def _logging(rules: Iterable[Rule]) -> int:
+def _count_logging(rules: Iterable[Rule]) -> int:
     return sum(map(attrgetter("log"), rules))
 
 
-def _removed_positions(edit: Sequence[Hunk]) -> Iterable[int]:
+def _list_removed_positions(edit: Sequence[Hunk]) -> Iterable[int]:
     return (place for hunk in edit for place in range(hunk.first, hunk.first + hunk.gone))
 
 
-def _of_stage(placed: Sequence[Placed], direction: Direction) -> list[Placed]:
+def _select_direction(placed: Sequence[Placed], direction: Direction) -> list[Placed]:
     return [each for each in placed if each.rule.direction is direction]
 
 
@@ -201,21 +201,21 @@ def _with_other_hulls(edit: Sequence[Hunk], old: Sequence[_StoodFor], new: Seque
     """Add to an edit the rules that stayed but whose hull changed."""
     back = [Hunk(hunk.place, hunk.come, hunk.first, hunk.gone) for hunk in edit]
     pairs: dict[tuple[int, int], list[Hull]] = {}
-    for each, stays, now in zip(old, *_stay(_positions(old), edit), strict=True):
+    for each, stays, now in zip(old, *_stay(_list_positions(old), edit), strict=True):
         if stays:
             pairs.setdefault((each.position, now), []).append(each.hull)
-    for each, stayed, before in zip(new, *_stay(_positions(new), back), strict=True):
+    for each, stayed, before in zip(new, *_stay(_list_positions(new), back), strict=True):
         if stayed:
             pairs.setdefault((before, each.position), []).append(each.hull)
-    others = [Hunk(was, 1, now, 1) for (was, now), hulls in pairs.items() if _differ(hulls)]
+    others = [Hunk(was, 1, now, 1) for (was, now), hulls in pairs.items() if _hulls_differ(hulls)]
     return tuple(sorted([*edit, *others], key=lambda hunk: (hunk.first, hunk.gone)))
 
 
-def _positions(stood_for: Sequence[_StoodFor]) -> _Places:
+def _list_positions(stood_for: Sequence[_StoodFor]) -> _Places:
     return np.array([each.position for each in stood_for], np.int64)
 
 
-def _differ(hulls: Sequence[Hull]) -> bool:
+def _hulls_differ(hulls: Sequence[Hull]) -> bool:
     return len(hulls) == 1 or hulls[0] is not hulls[1]
 
 

@@ -36,7 +36,7 @@ class Members:
 
     @classmethod
     def of(cls, labels: Iterable[int], rules: Iterable[Rule]) -> Members:
-        return cls(_users(labels, rules))
+        return cls(_find_users(labels, rules))
 
     def without(self, gone: Iterable[int]) -> Members:
         """After rules went."""
@@ -45,7 +45,7 @@ class Members:
 
     def joined_by(self, labels: Iterable[int], rules: Iterable[Rule]) -> Members:
         """After rules came."""
-        coming = _users(labels, rules)
+        coming = _find_users(labels, rules)
         return Members({**self.users, **coming}) if coming else self
 
     def concerned_rules(self, groups: Regrouping) -> tuple[RuleChange, ...]:
@@ -55,7 +55,7 @@ class Members:
         return tuple(each for each in found if each is not None)
 
 
-def _users(labels: Iterable[int], rules: Iterable[Rule]) -> dict[int, Rule]:
+def _find_users(labels: Iterable[int], rules: Iterable[Rule]) -> dict[int, Rule]:
     return {label: rule for label, rule in zip(labels, rules, strict=True) if names_groups(rule)}
 
 

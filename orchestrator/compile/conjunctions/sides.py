@@ -45,7 +45,7 @@ class Sides:
         if found is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            found = self._known[side] = Cover.of(_members(side, self.groups))
+            found = self._known[side] = Cover.of(_list_members(side, self.groups))
         return found
 
     def of(self, side: Addresses, family: Family) -> Sequence[Prefix]:
@@ -131,7 +131,7 @@ def names_groups(rule: Rule) -> bool:
     return bool(rule.source.groups or rule.destination.groups)
 
 
-def _members(side: Addresses, groups: Groups) -> Iterable[Prefix]:
+def _list_members(side: Addresses, groups: Groups) -> Iterable[Prefix]:
     yield from side.prefixes
     for name in side.groups:
         yield from groups[name].prefixes

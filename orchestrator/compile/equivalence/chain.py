@@ -207,10 +207,10 @@ class Chain:
 @lru_cache(maxsize=1024)
 def _defaults(ingress: Action, egress: Action, tenant: int) -> tuple[tuple[int, Ends], ...]:
     """Return the cookies and rows that end both directions, in the order of `Direction`."""
-    return _default(ingress, tenant, Direction.INGRESS), _default(egress, tenant, Direction.EGRESS)
+    return _make_default(ingress, tenant, Direction.INGRESS), _make_default(egress, tenant, Direction.EGRESS)
 
 
-def _default(action: Action, tenant: int, direction: Direction) -> tuple[int, Ends]:
+def _make_default(action: Action, tenant: int, direction: Direction) -> tuple[int, Ends]:
     stage = STAGES[TABLE_OF[direction]]
     assert stage.register is not None
     doing = stage.does(action, tenant)

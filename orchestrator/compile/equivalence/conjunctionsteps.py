@@ -278,7 +278,7 @@ def _check_part(was: Unit, now: Unit, clause: int, moved: _Moved, change: Change
     gone, come = _without_common(moved.gone, moved.come)
     touched = [*prefixes_of(gone, name), *prefixes_of(come, name)]
     if None in touched:
-        raise _not_the_rule(now, change.new)
+        raise _refuse_clause(now, change.new)
     places = outermost([*(each for each in touched if each is not None), *change.groups.places_apart(*sides)])
     plain = plain_factor(now.rule, now.family)
     for sets, side, items in ((change.groups.before, sides[0], gone), (change.groups.after, sides[1], come)):
@@ -286,7 +286,7 @@ def _check_part(was: Unit, now: Unit, clause: int, moved: _Moved, change: Change
         if part:
             _check_exact(with_sides(plain, {name: Addresses(part)}), now, items, change.new)
         elif len(items):
-            raise _not_the_rule(now, change.new)
+            raise _refuse_clause(now, change.new)
 
 
 def _check_exact(factor: Rule, unit: Unit, items: Items, chain: Chain) -> None:
@@ -300,7 +300,7 @@ def _check_exact(factor: Rule, unit: Unit, items: Items, chain: Chain) -> None:
     if index_of(own).conflict() is not None:
         raise NotEquivalent(f"two entries of one clause of rule '{unit.rule.id}' overlap", place=chain.place)
     if cover(own, expected_packets((factor,), chain.tables((factor,)), chain.groups))[0] != COVERED:
-        raise _not_the_rule(unit, chain)
+        raise _refuse_clause(unit, chain)
 
 
 def _without_common(gone: Items, come: Items) -> tuple[Items, Items]:
@@ -313,7 +313,7 @@ def _without_common(gone: Items, come: Items) -> tuple[Items, Items]:
     return gone[left], come[new]
 
 
-def _not_the_rule(unit: Unit, chain: Chain) -> NotEquivalent:
+def _refuse_clause(unit: Unit, chain: Chain) -> NotEquivalent:
     return NotEquivalent(f"a clause of rule '{unit.rule.id}' is not what the rule says", place=chain.place)
 
 

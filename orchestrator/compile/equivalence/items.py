@@ -151,13 +151,13 @@ def reference_decode(flows: FlowTable, items: Items, registers: npt.NDArray[Any]
     """
     for row in range(len(flows)):
         try:
-            _fill(items[row], registers[row], _tests(flows.row(row).match))
+            _fill_item(items[row], registers[row], _read_tests(flows.row(row).match))
         except _NotUnderstoodError as error:
             return row, error.reason
     return -1, 0
 
 
-def _tests(match: bytes) -> list[_Test]:
+def _read_tests(match: bytes) -> list[_Test]:
     found: list[_Test] = []
     known: set[tuple[int, int]] = set()
     while match:
@@ -182,7 +182,7 @@ def _tests(match: bytes) -> list[_Test]:
     return found
 
 
-def _fill(item: Any, registers: Any, tests: list[_Test]) -> None:
+def _fill_item(item: Any, registers: Any, tests: list[_Test]) -> None:
     by_name = {test.field.name: test for test in tests}
     families, protocols = _kind(by_name)
     for test in tests:
@@ -197,7 +197,7 @@ def _fill(item: Any, registers: Any, tests: list[_Test]) -> None:
         item["low"][side], item["high"][side] = divmod(low, 1 << 64)[::-1], divmod(high, 1 << 64)[::-1]
     for side, name in enumerate(("from", "to")):
         item["port_low"][side], item["port_high"][side] = by_name[name].interval if name in by_name else (0, 0xFFFF)
-    for place, (low, high) in ((PROTOCOL, protocols), (FRAGMENTS, _later(by_name)), (FAMILY, families)):
+    for place, (low, high) in ((PROTOCOL, protocols), (FRAGMENTS, _read_fragments(by_name)), (FAMILY, families)):
         item["small_low"][place], item["small_high"][place] = low, high
     if "flags" in by_name:
         if by_name["flags"].mask > 0xFF:
@@ -225,7 +225,7 @@ def _kind(by_name: dict[str, _Test]) -> tuple[tuple[int, int], tuple[int, int]]:
     return families, protocols
 
 
-def _later(by_name: dict[str, _Test]) -> tuple[int, int]:
+def _read_fragments(by_name: dict[str, _Test]) -> tuple[int, int]:
     test = by_name.get("fragment")
     if test is None:
         return 0, 1

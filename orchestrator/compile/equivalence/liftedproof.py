@@ -113,10 +113,10 @@ class LiftedProof:
         for row in (*kept, *self.ahead.read(policy, added)):
             listed.setdefault((row.tenant, row.direction), []).append(row)
         tenants = {str(tenant.id): tenant for tenant in policy.tenants}
-        lines = {key: each for key, each in self.lines.items() if _still(each, tenants.get(key[0]))}
+        lines = {key: each for key, each in self.lines.items() if _is_unchanged(each, tenants.get(key[0]))}
         for key, rows in listed.items():
             if key[0] not in tenants:
-                raise _wrong(rows[0].flow, "is ahead of the list of a tenant that is no more")
+                raise _refuse_flow(rows[0].flow, "is ahead of the list of a tenant that is no more")
             lines[key] = self._shown(key, policy, tenants[key[0]], rows, met_by)
         return LiftedProof({key: tuple(rows) for key, rows in listed.items()}, lines, self.ahead)
 
@@ -127,7 +127,7 @@ class LiftedProof:
         known, before = self.lines.get(key), self.rows.get(key, ())
         boxes = tuple(row.box for row in rows)
         followed = known.after(policy, tenant) if known is not None and known.asked == boxes else None
-        if followed is not None and len(rows) == len(before) and all(map(_is, rows, before)):
+        if followed is not None and len(rows) == len(before) and all(map(_is_same_row, rows, before)):
             return followed
         near = None if followed is not None or met_by is None else met_by(key[0], _in_list(rows, key[1]))
         lines = followed or Lines.of(policy, tenant, key[1], boxes, near)
@@ -145,11 +145,11 @@ def _in_list(rows: Sequence[Row], direction: Direction) -> Items:
     return items
 
 
-def _still(lines: Lines, tenant: Tenant | None) -> bool:
+def _is_unchanged(lines: Lines, tenant: Tenant | None) -> bool:
     return tenant is not None and tenant.acl is lines.tenant.acl
 
 
-def _is(one: Row, other: Row) -> bool:
+def _is_same_row(one: Row, other: Row) -> bool:
     return one is other
 
 
@@ -164,20 +164,20 @@ def _check(row: Row, lines: Lines, others: Sequence[Row], ahead: Ahead) -> None:
     met = lines.meeting(row.box)
     place = next((place for place, line in enumerate(met) if line.cookie == row.flow.cookie), None)
     if place is None:
-        raise _wrong(row.flow, "claims a line that none of its packets meets")
+        raise _refuse_flow(row.flow, "claims a line that none of its packets meets")
     claimed = met[place]
     if row.flow.instructions != ahead.does(claimed, row.direction):
-        raise _wrong(row.flow, f"does not do what '{claimed.name}' says")
+        raise _refuse_flow(row.flow, f"does not do what '{claimed.name}' says")
     if not claimed.box.contains(row.box):
-        raise _wrong(row.flow, f"holds packets that '{claimed.name}' does not")
+        raise _refuse_flow(row.flow, f"holds packets that '{claimed.name}' does not")
     for other in others:
         if other.flow.priority == row.flow.priority and other.flow.cookie != row.flow.cookie:
-            raise _wrong(row.flow, f"shares packets and priority with a row of cookie {other.flow.cookie:#x}")
+            raise _refuse_flow(row.flow, f"shares packets and priority with a row of cookie {other.flow.cookie:#x}")
     above = [other.box for other in others if other.flow.priority > row.flow.priority]
     for line in met[:place]:
         share = line.box.intersect(row.box)
         if share is not None and find_uncovered(share, above) is not None:
-            raise _wrong(row.flow, f"decides packets of '{line.name}', which comes before '{claimed.name}'")
+            raise _refuse_flow(row.flow, f"decides packets of '{line.name}', which comes before '{claimed.name}'")
 
 
 def _does(line: Line, direction: Direction) -> bytes:
@@ -203,7 +203,7 @@ def _check_home(policy: Policy, tenant: Tenant, rows: Sequence[Row]) -> None:
         homes = [(own, (Span(each.network, each.last),)) for own, each in prefixes if each.family is family]
         mine = spans.union(home[0] for own, home in homes if own)
         if spans.minus(wanted, mine) or any(spans.meet(wanted, home) for own, home in homes if not own):
-            raise _wrong(row.flow, f"is for addresses that are not of {tenant.id}'s endpoints")
+            raise _refuse_flow(row.flow, f"is for addresses that are not of {tenant.id}'s endpoints")
 
 
 # ------------------------------------------------------------------------------------------------------- how they read
@@ -221,23 +221,23 @@ def _read(policy: Policy, flows: FlowTable) -> Iterator[Row]:
             if int(asked["mask"][number]) == _ALL_32
         }  # fmt: skip
         if len(found) != np.count_nonzero(asked["mask"]):
-            raise _wrong(flow, "asks for a part of a register")
+            raise _refuse_flow(flow, "asks for a part of a register")
         match found:
             case {0: number, **others} if not others and number in by_number:
                 yield Row(flow, by_number[number], Direction.EGRESS, box)
             case {2: 1, **others} if not others:
                 yield Row(flow, receiver(policy, box, flow), Direction.INGRESS, box)
             case _:
-                raise _wrong(flow, "asks neither for packets from the uplink nor for those of a tenant")
+                raise _refuse_flow(flow, "asks neither for packets from the uplink nor for those of a tenant")
 
 
 def packets_of(flow: Flow, item: Any) -> Box:
     """The packets of a row that stands ahead of lists. Raises NotEquivalent."""
     if flow.tenant or not STATIC_PRIORITY < flow.priority <= LIFTED_PRIORITY:
-        raise _wrong(flow, "is not where lifted rules are")
+        raise _refuse_flow(flow, "is not where lifted rules are")
     box = _box(item)
     if box is None:
-        raise _wrong(flow, "matches no packet of one IP version")
+        raise _refuse_flow(flow, "matches no packet of one IP version")
     return box
 
 
@@ -250,7 +250,7 @@ def receiver(policy: Policy, box: Box, flow: Flow) -> str:
     for endpoint in policy.endpoints:
         if any(each.family is box.family and each.holds(first) for each in endpoint.prefixes):
             return str(endpoint.tenant)
-    raise _wrong(flow, "is for addresses that no endpoint has")
+    raise _refuse_flow(flow, "is for addresses that no endpoint has")
 
 
 def _box(item: Any) -> Box | None:
@@ -259,7 +259,7 @@ def _box(item: Any) -> Box | None:
     if low != high:
         return None
     family = Family(low)
-    source, destination = (_addresses(item, side, family) for side in (0, 1))
+    source, destination = (_read_addresses(item, side, family) for side in (0, 1))
     protocol = int(item["small_low"][PROTOCOL]), int(item["small_high"][PROTOCOL])
     past = [Span(int(item["port_low"][side]), int(item["port_high"][side])) for side in (0, 1)]
     ported = protocol[0] == protocol[1] and protocol[0] in WITH_PORTS
@@ -286,7 +286,7 @@ def _flags(value: int, mask: int) -> int:
     return sum(1 << flags for flags in range(256) if flags & mask == value)
 
 
-def _addresses(item: Any, side: int, family: Family) -> Spans:
+def _read_addresses(item: Any, side: int, family: Family) -> Spans:
     low, high = (int(item[end][side][0]) | int(item[end][side][1]) << 64 for end in ("low", "high"))
     return (Span(low >> 128 - family.bits, high >> 128 - family.bits),)
 
@@ -296,7 +296,7 @@ def _bytes(low: int, high: int) -> int:
     return (1 << high + 1) - (1 << low)
 
 
-def _wrong(flow: Flow, what: str) -> NotEquivalent:
+def _refuse_flow(flow: Flow, what: str) -> NotEquivalent:
     text = f"priority {flow.priority}, cookie {flow.cookie:#x}, match {flow.match.hex()}"
     return NotEquivalent(f"the lifted flow entry of {text} {what}", place=_PLACE)
 
@@ -308,7 +308,7 @@ ON_HOSTS = Ahead(_read, _does)
 _WAN = output(SYMBOL_BASE)
 
 
-def _does_at_the_edge(line: Line, _: Direction) -> bytes:
+def _decide_at_edge(line: Line, _: Direction) -> bytes:
     return TO_WAN if line.permits else PASSED_ON
 
 
@@ -327,7 +327,7 @@ def _read_heavy(policy: Policy, flows: FlowTable) -> Iterator[Row]:
         yield Row(claimed, receiver(policy, box, flow), Direction.INGRESS, box)
 
 
-AT_THE_EDGE = Ahead(_read_heavy, _does_at_the_edge)
+AT_THE_EDGE = Ahead(_read_heavy, _decide_at_edge)
 
 
 class EdgeProof:

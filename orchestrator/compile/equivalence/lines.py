@@ -94,9 +94,9 @@ class Lines:
         rules = [chain.rules[place] for place in _near(chain, direction, boxes)] if near is None else near
         returning = [each.direction is direction for each in chain.returns]
         found = [
-            *_lines(operator.rules, operator.cookies(operator.rules), operator),
-            *_lines(rules, chain.cookies(rules), chain),
-            *_lines([*compress(chain.returns, returning)], [*compress(chain.return_cookies(), returning)], chain),
+            *_make_lines(operator.rules, operator.cookies(operator.rules), operator),
+            *_make_lines(rules, chain.cookies(rules), chain),
+            *_make_lines([*compress(chain.returns, returning)], [*compress(chain.return_cookies(), returning)], chain),
             *_ends(chain, tenant, direction),
         ]
         meeting = Overlaps(boxes)
@@ -143,7 +143,7 @@ class Lines:
         return old is not new and any(old.get(line.name) != new.get(line.name) for line in self.near)
 
 
-def _lines(rules: Sequence[Rule], cookies: Sequence[int], chain: Chain) -> Iterator[Line]:
+def _make_lines(rules: Sequence[Rule], cookies: Sequence[int], chain: Chain) -> Iterator[Line]:
     for rule, cookie in zip(rules, cookies, strict=True):
         for box in boxes_of(rule, chain.groups):
             reports = chain.tenant if rule.log else None
@@ -212,11 +212,11 @@ class _Asked:
         """Whether a side of a rule speaks of some of them."""
         if addresses.is_any:
             return True
-        if any(self._meets(prefix) for prefix in addresses.prefixes):
+        if any(self._meets_prefix(prefix) for prefix in addresses.prefixes):
             return True
-        return any(self._meets(prefix) for name in addresses.groups for prefix in groups[name].prefixes)
+        return any(self._meets_prefix(prefix) for name in addresses.groups for prefix in groups[name].prefixes)
 
-    def _meets(self, prefix: Prefix) -> bool:
+    def _meets_prefix(self, prefix: Prefix) -> bool:
         found = self.spans.get(prefix.family)
         if found is None:
             return False

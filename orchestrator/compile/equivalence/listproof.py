@@ -134,7 +134,7 @@ class ListProof:
             return None
         going, coming = items_by_cookie(removed, self.chain), items_by_cookie(added, chain)
         partly = self._partly(chain, groups, placed, going, coming)
-        changed = self._facts_to_prove(chain, placed, groups, _without(going, partly), _without(coming, partly))
+        changed = self._facts_to_prove(chain, placed, groups, _leave_out(going, partly), _leave_out(coming, partly))
         check_actions(chain, added, changed, partly)
         rows = sum(len(each.items) for each in (*changed.values(), *partly.values()))
         if since + rows > most:
@@ -242,11 +242,11 @@ class ListProof:
     def _check_still_does(self, cookie: int, rule: Rule | None, chain: Chain) -> None:
         """Hold rows that stayed to what their rule says now. Raises NotEquivalent."""
         before = self.ledger.place(cookie)
-        if rule and before and before.rule and _does(rule) != _does(before.rule):
+        if rule and before and before.rule and _decide_rule(rule) != _decide_rule(before.rule):
             raise NotEquivalent(f"flow entries of rule '{rule.id}' still do what it said before", place=chain.place)
 
 
-def _does(rule: Rule) -> tuple[Action, bool]:
+def _decide_rule(rule: Rule) -> tuple[Action, bool]:
     return rule.action, rule.log
 
 
@@ -267,5 +267,5 @@ def _runs(places: list[int]) -> list[tuple[int, int]]:
     return [(run[0][1], run[-1][1] + 1) for run in runs]
 
 
-def _without(items: Mapping[int, Items], cookies: Mapping[int, Known]) -> dict[int, Items]:
+def _leave_out(items: Mapping[int, Items], cookies: Mapping[int, Known]) -> dict[int, Items]:
     return {cookie: mine for cookie, mine in items.items() if cookie not in cookies}

@@ -77,9 +77,9 @@ def prefixes_of(items: Items, name: str) -> Iterator[Prefix | None]:
             yield None
             continue
         below = 128 - Family(family).bits
-        low, high = (_number(item[end][side]) >> below for end in ("low", "high"))
+        low, high = (_join_halves(item[end][side]) >> below for end in ("low", "high"))
         yield Prefix(Family(family), low, Family(family).bits - (high - low).bit_length())
 
 
-def _number(halves: Sequence[np.uint64]) -> int:
+def _join_halves(halves: Sequence[np.uint64]) -> int:
     return int(halves[1]) << 64 | int(halves[0])

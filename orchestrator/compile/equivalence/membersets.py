@@ -36,8 +36,10 @@ class MemberSets:
 
     def within(self, side: Addresses, whole: Prefix) -> tuple[Prefix, ...]:
         """Return the prefixes of a side, which is not `any`, inside a prefix."""
-        members = self._members(side)
-        if any(_has(members, (whole.family, _start(whole, length), length)) for length in range(whole.length + 1)):
+        members = self._list_members(side)
+        if any(
+            _has_member(members, (whole.family, _start(whole, length), length)) for length in range(whole.length + 1)
+        ):
             return (whole,)
         start = bisect_left(members, (whole.family, whole.network, whole.length))
         end = bisect_left(members, (whole.family, whole.last + 1, 0))
@@ -47,16 +49,16 @@ class MemberSets:
         """Whether a side holds addresses of an IP version."""
         if side.is_any:
             return True
-        members = self._members(side)
+        members = self._list_members(side)
         first = bisect_left(members, (family, 0, 0))
         return first < len(members) and members[first][0] == family
 
-    def _members(self, side: Addresses) -> list[_Place]:
+    def _list_members(self, side: Addresses) -> list[_Place]:
         found = self._known.get(side)
         if found is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            found = self._known[side] = sorted(_place(each) for each in _prefixes(side, self.groups))
+            found = self._known[side] = sorted(_sort_key(each) for each in _list_prefixes(side, self.groups))
         return found
 
     def follow_groups(self, groups: Mapping[str, AddressGroup]) -> Regrouped | None:
@@ -108,7 +110,7 @@ class Regrouped:
         if old == new:
             return self.other_places(old)
         was, now = (
-            set(aggregate(tuple(_prefixes(side, sets.groups)) if not side.is_any else (EVERY_IPV4, EVERY_IPV6)))
+            set(aggregate(tuple(_list_prefixes(side, sets.groups)) if not side.is_any else (EVERY_IPV4, EVERY_IPV6)))
             for side, sets in ((old, self.before), (new, self.after))
         )
         return list(was ^ now)
@@ -128,7 +130,7 @@ def sides_of(rule: Rule) -> dict[str, Addresses]:
 def outermost(prefixes: Iterable[Prefix]) -> list[Prefix]:
     """Those of some prefixes that lie in no other: disjoint, and together the same addresses."""
     found: list[Prefix] = []
-    for prefix in sorted(prefixes, key=_place):
+    for prefix in sorted(prefixes, key=_sort_key):
         if not found or not found[-1].contains(prefix):
             found.append(prefix)
     return found
@@ -140,19 +142,19 @@ def _apply_steps(members: list[_Place], steps: Sequence[MemberSteps]) -> list[_P
     found = list(members)
     for step in steps:
         for prefix in step.gone:
-            del found[bisect_left(found, _place(prefix))]
+            del found[bisect_left(found, _sort_key(prefix))]
         for prefix in step.come:
-            insort(found, _place(prefix))
+            insort(found, _sort_key(prefix))
     return found
 
 
-def _prefixes(side: Addresses, groups: Mapping[str, AddressGroup]) -> Iterable[Prefix]:
+def _list_prefixes(side: Addresses, groups: Mapping[str, AddressGroup]) -> Iterable[Prefix]:
     yield from side.prefixes
     for name in side.groups:
         yield from groups[name].prefixes
 
 
-def _place(prefix: Prefix) -> _Place:
+def _sort_key(prefix: Prefix) -> _Place:
     return prefix.family, prefix.network, prefix.length
 
 
@@ -162,6 +164,6 @@ def _start(prefix: Prefix, length: int) -> int:
     return prefix.network >> below << below
 
 
-def _has(members: list[_Place], wanted: _Place) -> bool:
+def _has_member(members: list[_Place], wanted: _Place) -> bool:
     at = bisect_left(members, wanted)
     return at < len(members) and members[at] == wanted

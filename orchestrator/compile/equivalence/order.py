@@ -48,14 +48,14 @@ class PlainIndex:
     def conflict(self) -> Pair | None:
         self.compared += len(self._items) * (len(self._items) - 1) // 2
         for place in range(len(self._items)):
-            found = np.flatnonzero(_conflicts(self._items[place], self._items[:place]))
+            found = np.flatnonzero(_find_conflicts(self._items[place], self._items[:place]))
             if len(found):
                 return place, int(found[0])
         return None
 
     def conflict_of(self, items: Items, gone: npt.NDArray[np.bool_], /) -> Pair | None:
         for place in range(len(items)):
-            found = np.flatnonzero(_conflicts(items[place], self._items) & ~gone)
+            found = np.flatnonzero(_find_conflicts(items[place], self._items) & ~gone)
             if len(found):
                 return place, int(found[0])
         return None
@@ -89,7 +89,7 @@ def clash_among(items: Items) -> Pair | None:
     return found
 
 
-def _conflicts(item: Items, others: Items) -> npt.NDArray[np.bool_]:
+def _find_conflicts(item: Items, others: Items) -> npt.NDArray[np.bool_]:
     earlier, later = others["key"] < item["key"], others["key"] > item["key"]
     wrong = (
         (others["key"] == item["key"])

@@ -111,7 +111,7 @@ class Proof:
         gone, come = _by_owner(was.lists), _by_owner(now.lists)
         chains, dropped = self._changed_chains(policy, gone.keys() | come.keys())
         lists, owners, kept = dict(self.lists), dict(self.owners), dict(self.kept)
-        left = {self._number(name) for name in dropped}
+        left = {self._find_number(name) for name in dropped}
         for number in left:
             owners.pop(number, None)
         for name in dropped:
@@ -145,10 +145,10 @@ class Proof:
         if 0 in touched or policy.operator is not self.policy.operator:
             _prove_alone(policy, None, rows_of(0))
 
-    def _number(self, name: str) -> int:
+    def _find_number(self, name: str) -> int:
         return self.lists[name].chain.tenant if name in self.lists else self.kept[name].number
 
-    def _chain(self, name: str) -> Chain:
+    def _find_chain(self, name: str) -> Chain:
         if name in self.lists:
             return self.lists[name].chain
         return Chain.of_tenant(self.kept[name], self.policy.return_traffic)
@@ -165,7 +165,7 @@ class Proof:
         if new.operator is not old.operator or new.operator_numbers is not old.operator_numbers:
             chains[OPERATOR] = Chain.of_operator(new)
         touched = {self.owners[number] for number in numbers if number in self.owners}
-        chains |= {name: self._chain(name) for name in touched - chains.keys() - dropped}
+        chains |= {name: self._find_chain(name) for name in touched - chains.keys() - dropped}
         return chains, dropped
 
 
@@ -236,7 +236,7 @@ def _prove_alone(policy: Policy, tenant: Tenant | None, rows: FlowTable, number:
     try:
         Proven.of(chain, rows)
     except NotEquivalent as error:
-        raise _at(error, chain) from None
+        raise _name_place(error, chain) from None
 
 
 def _met_by(
@@ -288,10 +288,10 @@ def _proven(name: str, chain: Chain, rows: FlowTable) -> Proven:
     try:
         return Proven.of(chain, rows)
     except NotEquivalent as error:
-        raise _at(error, chain) from None
+        raise _name_place(error, chain) from None
 
 
-def _at(error: NotEquivalent, chain: Chain) -> NotEquivalent:
+def _name_place(error: NotEquivalent, chain: Chain) -> NotEquivalent:
     error.place = error.place or chain.place
     return error
 

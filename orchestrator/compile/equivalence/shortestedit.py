@@ -58,7 +58,7 @@ def plain_edits(old: Sequence[object], new: Sequence[object], most: int) -> list
         rounds.append(furthest)
         end = len(old) - len(new)
         if furthest.get(end, -1) == len(old):
-            return _script(rounds, len(old), len(new))
+            return _write_script(rounds, len(old), len(new))
     return None
 
 
@@ -66,7 +66,7 @@ def _goes_down(last: dict[int, int], diagonal: int, count: int) -> bool:
     return diagonal == -count or (diagonal != count and last[diagonal - 1] < last[diagonal + 1])
 
 
-def _script(rounds: list[dict[int, int]], x: int, y: int) -> list[Step]:
+def _write_script(rounds: list[dict[int, int]], x: int, y: int) -> list[Step]:
     found = []
     for count in range(len(rounds) - 1, 0, -1):
         last = rounds[count - 1]

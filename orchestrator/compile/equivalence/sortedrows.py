@@ -52,7 +52,7 @@ def deciding(flows: FlowTable) -> Deciding:
     inside = _DECIDES[flows.table]
     strange = np.flatnonzero(~inside & (flows.cookie >> np.uint64(NUMBER_BITS) != _HOST >> NUMBER_BITS))
     if len(strange):
-        raise _wrong(flows, int(strange[0]), "is no part of the pipeline in a table that is")
+        raise _refuse_row(flows, int(strange[0]), "is no part of the pipeline in a table that is")
     ahead = (flows.table == Table.LIFTED) & (kinds(flows) != Kind.STRUCTURE)
     return Deciding(flows.take(inside & ~ahead), flows.take(ahead))
 
@@ -92,7 +92,7 @@ def checked_rows(flows: FlowTable, chain: Chain) -> Items:
         stage = STAGES.get(table)
         here = flows.table == table
         if stage is None or (stage.register is None) is bool(chain.tenant):
-            raise _wrong(flows, int(here.argmax()), "is in a table that has no rules of this list", chain.place)
+            raise _refuse_row(flows, int(here.argmax()), "is in a table that has no rules of this list", chain.place)
         asked = _asks(decoded, stage.register, chain.tenant)
         _require(flows, asked | ~here, "does not ask for its tenant in the right register", chain)
     within = (flows.priority >= chain.lowest) & (flows.priority <= chain.highest)
@@ -124,18 +124,18 @@ def _doings(tenant: int) -> Mapping[int, Mapping[bytes, int]]:
 
 def verdicts(rules: Iterable[Rule]) -> Verdicts:
     """Return each rule's verdict and whether it reports packets."""
-    return np.array([_verdict(rule) for rule in rules], np.uint8)
+    return np.array([_number_verdict(rule) for rule in rules], np.uint8)
 
 
-def _verdict(rule: Rule) -> int:
+def _number_verdict(rule: Rule) -> int:
     return _LIMITED if is_limited(rule) else _VERDICTS[rule.action, rule.log]
 
 
 def check_verdict(flows: FlowTable, row: int, rule: Rule, chain: Chain) -> None:
     """Hold one row's instructions to what its rule says. Raises NotEquivalent."""
     done = flows.instruction_set[flows.instructions[row]]
-    if _doings(chain.tenant)[int(flows.table[row])].get(done) != _verdict(rule):
-        raise _wrong(flows, row, "does not do what its rule says", chain.place)
+    if _doings(chain.tenant)[int(flows.table[row])].get(done) != _number_verdict(rule):
+        raise _refuse_row(flows, row, "does not do what its rule says", chain.place)
 
 
 def check_ends(flows: FlowTable, wanted: Sequence[tuple[int, Ends]], place: str) -> None:
@@ -145,7 +145,7 @@ def check_ends(flows: FlowTable, wanted: Sequence[tuple[int, Ends]], place: str)
     for row in range(len(flows)):
         found = _end(flows, decoded, row)
         if found is None or not left.pop(found, 0):
-            raise _wrong(flows, row, "is not one that ends a list or a table", place)
+            raise _refuse_row(flows, row, "is not one that ends a list or a table", place)
     if left:
         (cookie, missing), *_ = left
         raise NotEquivalent(
@@ -215,10 +215,10 @@ def items_by_cookie(flows: FlowTable, chain: Chain) -> Mapping[int, Items]:
 
 def _require(flows: FlowTable, holds: npt.NDArray[np.bool_], what: str, chain: Chain) -> None:
     if not holds.all():
-        raise _wrong(flows, int(holds.argmin()), what, chain.place)
+        raise _refuse_row(flows, int(holds.argmin()), what, chain.place)
 
 
-def _wrong(flows: FlowTable, row: int, what: str, place: str | None = None) -> NotEquivalent:
+def _refuse_row(flows: FlowTable, row: int, what: str, place: str | None = None) -> NotEquivalent:
     flow = flows.row(row)
     text = f"table {flow.table}, priority {flow.priority}, cookie {flow.cookie:#x}, match {flow.match.hex()}"
     return NotEquivalent(f"the flow entry of {text} {what}", place=place)
@@ -237,5 +237,5 @@ def places_of(cookies: U64, among: U64, flows: FlowTable, place: str) -> npt.NDA
     at[at == len(ordered)] = 0
     known = ordered[at] == cookies if len(ordered) else np.zeros(len(cookies), np.bool_)
     if not known.all():
-        raise _wrong(flows, int(known.argmin()), "is of no rule of the list", place)
+        raise _refuse_row(flows, int(known.argmin()), "is of no rule of the list", place)
     return order[at]

@@ -62,7 +62,7 @@ class _Term(NamedTuple):
         return struct.pack(">HBB", self.oxm_class, self.number << 1 | self.masked, len(self.body)) + self.body
 
 
-def _nicira(number: int, value: int, mask: int | None = None) -> bytes:
+def _pack_nicira(number: int, value: int, mask: int | None = None) -> bytes:
     body = struct.pack(">I", value) + (b"" if mask is None else struct.pack(">I", mask))
     return _Term(1, number, int(mask is not None), body).pack_bytes()
 
@@ -73,8 +73,8 @@ def _register(number: int, value: int) -> bytes:
     return _Term(0x8001, number // 2, 1, struct.pack(">QQ", value << shift, 0xFFFFFFFF << shift)).pack_bytes()
 
 
-def _state(value: int, lacks: int = 0) -> bytes:
-    return _nicira(105, value | _TRACKED, value | lacks | _TRACKED)
+def _pack_state(value: int, lacks: int = 0) -> bytes:
+    return _pack_nicira(105, value | _TRACKED, value | lacks | _TRACKED)
 
 
 def _asks(value: int, mask: int) -> bytes:
@@ -82,7 +82,7 @@ def _asks(value: int, mask: int) -> bytes:
     return _Term(0x8001, 3, 1, struct.pack(">QQ", value, mask)).pack_bytes()
 
 
-def _looked_up(zone: int, table: int, *before: bytes) -> bytes:
+def _pack_look_up(zone: int, table: int, *before: bytes) -> bytes:
     return apply_actions(*before, struct.pack(">HHIHHIHB3xH", 0xFFFF, 24, 0x2320, 35, 0, 0, zone, table, 0))
 
 
@@ -101,7 +101,7 @@ def _copy_action(source: int, target: int) -> bytes:
     return struct.pack(">HHHHH2x", 28, 24, 32, 0, 0) + headers + bytes(4)
 
 
-def _set(register: int, value: int) -> bytes:
+def _pack_set_register(register: int, value: int) -> bytes:
     return struct.pack(">HHHBBI4x", 25, 16, 0x0001, register << 1, 4, value)
 
 
@@ -113,18 +113,18 @@ def _expected_rows(zone: int, holds_replies: bool, is_mixed: bool) -> frozenset[
     are asked before a connection is looked up.
     """
     aside = b"" if holds_replies else goto(Table.OPERATOR)
-    reply = b"" if holds_replies else apply_actions(_set(6, 1)) + goto(Table.LOCAL)
+    reply = b"" if holds_replies else apply_actions(_pack_set_register(6, 1)) + goto(Table.LOCAL)
     rows = [
-        (Table.STATE, 100, _state(_INVALID), b"", 0),
-        (Table.STATE, 60, _state(_REPLY), reply, 0),
-        (Table.STATE, 20, _state(_RELATED), aside, 0),
-        (Table.STATE, 10, _state(0), goto(Table.LIFTED), 0),
+        (Table.STATE, 100, _pack_state(_INVALID), b"", 0),
+        (Table.STATE, 60, _pack_state(_REPLY), reply, 0),
+        (Table.STATE, 20, _pack_state(_RELATED), aside, 0),
+        (Table.STATE, 10, _pack_state(0), goto(Table.LIFTED), 0),
         (Table.STATE, MISS_PRIORITY, b"", b"", 0),
         (Table.LOCAL, 2000, _register(6, 2), goto(Table.INGRESS), 0),
         (Table.INGRESS, STATIC_PRIORITY + 1, _register(6, 1), goto(Table.OUTPUT), 0),
         (Table.INGRESS, STATIC_PRIORITY, _register(1, 0), goto(Table.OUTPUT), 0),
         (Table.OUTPUT, 30, _register(6, 1), apply_actions(*_asks_again()), 0),
-        (Table.SEND, 20, _state(_NEW) + _nicira(107, 0), b"", 1),
+        (Table.SEND, 20, _pack_state(_NEW) + _pack_nicira(107, 0), b"", 1),
         *_rows_about_ends(),
     ]
     for version in (_V4, _V6):
@@ -132,18 +132,18 @@ def _expected_rows(zone: int, holds_replies: bool, is_mixed: bool) -> frozenset[
         tcp = struct.pack(">HBBB", 0x8000, 10 << 1, 1, _TCP)
         syn, no_answer = (struct.pack(">HBBHH", 0x8000, 42 << 1 | 1, 4, *flags) for flags in ((0x02, 0x12), (0, 0x14)))
         later = struct.pack(">HBBBB", 0x0001, 26 << 1 | 1, 2, 2, 2)
-        unknown = _nicira(105, 0, _TRACKED)
-        first = _FIND_ENDS if is_mixed else _looked_up(zone, Table.STATE)
+        unknown = _pack_nicira(105, 0, _TRACKED)
+        first = _FIND_ENDS if is_mixed else _pack_look_up(zone, Table.STATE)
         rows += [
             *_rows_of_version(zone, ip),
             (Table.LIFTED, TRACK_PRIORITY, ip + unknown, first, 0),
             (Table.STATE, 100, ip + struct.pack(">HBBB", 0x8000, 10 << 1, 1, 0), b"", 0),
-            (Table.STATE, 70, ip + tcp + no_answer + _state(_REPLY), b"", 0),
-            (Table.STATE, 50, ip + tcp + syn + _state(_NEW) + _nicira(107, 0), goto(Table.LIFTED), 0),
-            (Table.STATE, 40, ip + tcp + syn + _state(_NEW), _looked_up(_NOTHING_KNOWN, Table.LIFTED), 0),
-            (Table.STATE, 30, ip + tcp + _state(_NEW), b"", 0),
-            (Table.STATE, 20, ip + later + _state(0), aside, 0),
-            (Table.OUTPUT, 20, ip + _asks(0, 3) + _state(_NEW) + _nicira(107, 0), _remember_action(zone), 0),
+            (Table.STATE, 70, ip + tcp + no_answer + _pack_state(_REPLY), b"", 0),
+            (Table.STATE, 50, ip + tcp + syn + _pack_state(_NEW) + _pack_nicira(107, 0), goto(Table.LIFTED), 0),
+            (Table.STATE, 40, ip + tcp + syn + _pack_state(_NEW), _pack_look_up(_NOTHING_KNOWN, Table.LIFTED), 0),
+            (Table.STATE, 30, ip + tcp + _pack_state(_NEW), b"", 0),
+            (Table.STATE, 20, ip + later + _pack_state(0), aside, 0),
+            (Table.OUTPUT, 20, ip + _asks(0, 3) + _pack_state(_NEW) + _pack_nicira(107, 0), _remember_action(zone), 0),
         ]  # fmt: skip
     return frozenset(Flow(table, at, match, does, _STRUCTURE + number) for table, at, match, does, number in rows)
 
@@ -151,7 +151,7 @@ def _expected_rows(zone: int, holds_replies: bool, is_mixed: bool) -> frozenset[
 _Row = tuple[int, int, bytes, bytes, int]
 """Table, priority, match, instructions, and the number in the cookie."""
 
-_FIND_ENDS = apply_actions(_set(7, 4)) + goto(Table.ALONE_OPERATOR)
+_FIND_ENDS = apply_actions(_pack_set_register(7, 4)) + goto(Table.ALONE_OPERATOR)
 _HALVES = ((2, 2, 1), (4, 1, 2))
 """Of a mark that one end set, which is not known to the other: the mark, the bits of the other end and of its own."""
 
@@ -167,31 +167,31 @@ def _rows_about_ends() -> Iterator[_Row]:
     yield Table.LOCAL, 2000, _asks(8, 8), goto(Table.INGRESS), 0
     yield Table.OUTPUT, 40, _asks(4, 7), goto(Table.SEND), 0
     for mark, other, own in _HALVES:
-        known = _nicira(107, mark, 7)
-        yield Table.STATE, 90, _asks(0, 8) + _state(0) + known, _FIND_ENDS, 0
-        yield Table.STATE, 80, _asks(own, own) + _state(_REPLY) + known, b"", 0
-        yield Table.STATE, 80, _asks(other, other) + _state(_RELATED, _REPLY) + known, b"", 0
+        known = _pack_nicira(107, mark, 7)
+        yield Table.STATE, 90, _asks(0, 8) + _pack_state(0) + known, _FIND_ENDS, 0
+        yield Table.STATE, 80, _asks(own, own) + _pack_state(_REPLY) + known, b"", 0
+        yield Table.STATE, 80, _asks(other, other) + _pack_state(_RELATED, _REPLY) + known, b"", 0
 
 
 def _rows_of_version(zone: int, ip: bytes) -> Iterator[_Row]:
     """The same of one IP version, and which ends will know a connection."""
-    for bits, forgotten in ((1, (_set(1, 0),)), (2, (_set(0, 0),)), (3, ())):
-        noted = (*forgotten, _set(7, 8 | bits))
-        yield Table.OUTPUT, 40, ip + _asks(4 | bits, 7), _looked_up(zone, Table.STATE, *noted), 0
-        opens = ip + _asks(bits, 3) + _state(_NEW) + _nicira(107, 0)
+    for bits, forgotten in ((1, (_pack_set_register(1, 0),)), (2, (_pack_set_register(0, 0),)), (3, ())):
+        noted = (*forgotten, _pack_set_register(7, 8 | bits))
+        yield Table.OUTPUT, 40, ip + _asks(4 | bits, 7), _pack_look_up(zone, Table.STATE, *noted), 0
+        opens = ip + _asks(bits, 3) + _pack_state(_NEW) + _pack_nicira(107, 0)
         yield Table.OUTPUT, 20, opens, _remember_action(zone, _set_mark(bits << 1)), 0
     tcp = struct.pack(">HBBB", 0x8000, 10 << 1, 1, _TCP)
     for mark, other, _ in _HALVES:
-        known = _nicira(107, mark, 7)
-        yield Table.STATE, 80, ip + tcp + _asks(other, other) + _state(0, _NEW | _REPLY) + known, b"", 0
-        goes_on = ip + _asks(other, other) + _state(0, _RELATED | _REPLY) + known
+        known = _pack_nicira(107, mark, 7)
+        yield Table.STATE, 80, ip + tcp + _asks(other, other) + _pack_state(0, _NEW | _REPLY) + known, b"", 0
+        goes_on = ip + _asks(other, other) + _pack_state(0, _RELATED | _REPLY) + known
         yield Table.OUTPUT, 20, goes_on, _remember_action(zone, _set_mark(other << 1)), 0
 
 
 def _asks_again() -> tuple[bytes, ...]:
     """A reply's sender and receiver change places, and the lists are asked."""
     again = struct.pack(">HHIHHB3x", 0xFFFF, 16, 0x2320, 14, 0xFFF8, Table.OPERATOR)
-    return _copy_action(0, 5), _copy_action(1, 0), _copy_action(5, 1), _set(6, 2), again
+    return _copy_action(0, 5), _copy_action(1, 0), _copy_action(5, 1), _pack_set_register(6, 2), again
 
 
 def tracks(flows: FlowTable) -> npt.NDArray[np.bool_]:
@@ -257,7 +257,7 @@ def read_rows(flows: FlowTable) -> FlowTable:
     lengths = flows.match_length.tolist()
     matches = [row.tobytes()[:length] for row, length in zip(flows.match, lengths, strict=True)]
     for place in of_lists.tolist():
-        matches[place] = _read(matches[place], flows, place)
+        matches[place] = _read_match(matches[place], flows, place)
     width = max(map(len, matches))
     whole = b"".join(match.ljust(width, b"\0") for match in matches)
     return replace(
@@ -267,8 +267,8 @@ def read_rows(flows: FlowTable) -> FlowTable:
     )
 
 
-def _read(match: bytes, flows: FlowTable, place: int) -> bytes:
-    terms = list(_terms(match, flows, place))
+def _read_match(match: bytes, flows: FlowTable, place: int) -> bytes:
+    terms = list(_read_terms(match, flows, place))
     asked = {term.number: term for term in terms if term.oxm_class == 1 and term.number in range(119, 126)}
     own = [
         term
@@ -316,7 +316,7 @@ def _port(term: _Term, protocol: int | None, flows: FlowTable, place: int) -> by
     raise _refuse_row(flows, place, "asks for a port of what has none")
 
 
-def _terms(match: bytes, flows: FlowTable, place: int) -> list[_Term]:
+def _read_terms(match: bytes, flows: FlowTable, place: int) -> list[_Term]:
     found, at = [], 0
     while at < len(match):
         if at + 4 > len(match) or at + 4 + match[at + 3] > len(match):

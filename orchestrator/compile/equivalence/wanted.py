@@ -84,7 +84,7 @@ def expect_by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mappin
     """Return the packets of many rules, computed by column."""
     wants = np.zeros(len(rules), WANT)
     if not rules:
-        return Wanted(wants, _pool([], np.uint8), _pool([], np.uint16), _pool([], np.uint8))
+        return Wanted(wants, _make_pool([], np.uint8), _make_pool([], np.uint16), _make_pool([], np.uint8))
     sides, wants["side"] = _number_objects([rule.source for rule in rules], [rule.destination for rule in rules])
     kinds, ports_of = _Kinds(), _Ports()
     kind = [kinds.number(rule) for rule in rules]
@@ -101,7 +101,7 @@ def expect_by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mappin
     wants["fragments"][:, 0] = rows["fragments"][:, 0]
     wants["fragments"][:, 1] = ~whole_only
     wants["table"] = table
-    return Wanted(wants, _address_pool(sides, groups), ports_of.pool(), kinds.flag_pool())
+    return Wanted(wants, _make_address_pool(sides, groups), ports_of.pool(), kinds.flag_pool())
 
 
 def expect_one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
@@ -118,14 +118,14 @@ def expect_one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mappi
             addresses += [[span for six, span in spans_of if six == version] for version in (0, 1)]
         own = _port_set(rule.source_ports, rule.icmp_type), _port_set(rule.destination_ports, rule.icmp_code)
         ports += own
-        flags.append(_flag_set(rule.flag_matches))
+        flags.append(_list_flag_pairs(rule.flag_matches))
         whole_only = own != (_EVERY_PORT, _EVERY_PORT) or flags[place] != _ANY_FLAGS
         fragments = int(rule.fragments), int(not whole_only)
         two, family = (2 * place, 2 * place + 1), only_family(rule.protocol) or 0
-        rows.append(_WANT_OCTETS.pack(*two, *two, place, *_protocols(rule), *fragments, family, at))
+        rows.append(_WANT_OCTETS.pack(*two, *two, place, *_read_protocols(rule), *fragments, family, at))
     spans_wanted = b"".join([_span_bytes(span) for each in addresses for span in each])
-    pool = Pool(_starts(addresses), np.frombuffer(spans_wanted, _SPAN))
-    return Wanted(np.frombuffer(b"".join(rows), WANT), pool, _pool(ports, np.uint16), _pool(flags, np.uint8))
+    pool = Pool(_sum_lengths(addresses), np.frombuffer(spans_wanted, _SPAN))
+    return Wanted(np.frombuffer(b"".join(rows), WANT), pool, _make_pool(ports, np.uint16), _make_pool(flags, np.uint8))
 
 
 def _span_bytes(span: Span) -> bytes:
@@ -133,7 +133,7 @@ def _span_bytes(span: Span) -> bytes:
     return (span.low | span.high << 128).to_bytes(_SPAN.itemsize, "little")
 
 
-def _halves(value: int) -> tuple[int, int]:
+def _split_halves(value: int) -> tuple[int, int]:
     return value & _HALF, value >> 64
 
 
@@ -163,19 +163,19 @@ class _Kinds:
             flags = self._flag_sets.setdefault(rule.flag_matches, len(self._flag_sets))
             fragments = (1, 1) if rule.fragments else (0, 1)
             family = only_family(rule.protocol) or 0
-            self.rows.append(((0, 0), (0, 0), flags, _protocols(rule), fragments, family, 0, (0, 0)))
+            self.rows.append(((0, 0), (0, 0), flags, _read_protocols(rule), fragments, family, 0, (0, 0)))
             self.examples.append(rule)
         return found
 
     def flag_pool(self) -> Pool:
-        return _pool([_flag_set(flags) for flags in self._flag_sets], np.uint8)
+        return _make_pool([_list_flag_pairs(flags) for flags in self._flag_sets], np.uint8)
 
 
-def _protocols(rule: Rule) -> tuple[int, int]:
+def _read_protocols(rule: Rule) -> tuple[int, int]:
     return (0, 255) if rule.protocol is None else (rule.protocol, rule.protocol)
 
 
-def _flag_set(flags: tuple[FlagMatch, ...]) -> list[tuple[int, int]]:
+def _list_flag_pairs(flags: tuple[FlagMatch, ...]) -> list[tuple[int, int]]:
     return [(each.value, each.mask) for each in flags] or _ANY_FLAGS
 
 
@@ -223,18 +223,18 @@ class _Ports:
         return number
 
     def pool(self) -> Pool:
-        return _pool(self._sets, np.uint16)
+        return _make_pool(self._sets, np.uint16)
 
 
-def _pool(sets: Sequence[Sequence[tuple[int, int]]], dtype: npt.DTypeLike) -> Pool:
-    return Pool(_starts(sets), np.array([member for each in sets for member in each], dtype).reshape(-1, 2))
+def _make_pool(sets: Sequence[Sequence[tuple[int, int]]], dtype: npt.DTypeLike) -> Pool:
+    return Pool(_sum_lengths(sets), np.array([member for each in sets for member in each], dtype).reshape(-1, 2))
 
 
-def _starts(sets: Sequence[Sequence[object]]) -> npt.NDArray[np.uint32]:
+def _sum_lengths(sets: Sequence[Sequence[object]]) -> npt.NDArray[np.uint32]:
     return np.array([0, *accumulate(map(len, sets))], np.uint32)
 
 
-def _address_pool(sides: Sequence[Addresses], groups: Mapping[str, AddressGroup]) -> Pool:
+def _make_address_pool(sides: Sequence[Addresses], groups: Mapping[str, AddressGroup]) -> Pool:
     single = np.array([len(side.prefixes) == 1 and not side.groups for side in sides], np.bool_)
     at = np.flatnonzero(single)
     ones = [sides[number].prefixes[0] for number in at.tolist()]
@@ -250,7 +250,7 @@ def _address_pool(sides: Sequence[Addresses], groups: Mapping[str, AddressGroup]
     for number, (low, high) in found:
         row = members[start[number] + taken.setdefault(number, 0)]
         taken[number] += 1
-        row["low"], row["high"] = _halves(low), _halves(high)
+        row["low"], row["high"] = _split_halves(low), _split_halves(high)
     return Pool(start, members)
 
 

@@ -93,21 +93,21 @@ class CacheRow:
         return (
             self.family is packet.family
             and not packet.later_fragment
-            and _in(self.source, packet.source)
-            and _in(self.destination, packet.destination)
-            and _in(self.source_ports, first)
-            and _in(self.destination_ports, second)
-            and _in(self.protocols, packet.protocol)
+            and _contains(self.source, packet.source)
+            and _contains(self.destination, packet.destination)
+            and _contains(self.source_ports, first)
+            and _contains(self.destination_ports, second)
+            and _contains(self.protocols, packet.protocol)
             and packet.tcp_flags & mask == value
         )
 
     @property
     def match(self) -> bytes:
         """The row's bytes."""
-        ports = (*_span_of(self.source_ports), *_span_of(self.destination_ports))
-        upper = (*ports, *_span_of(self.protocols), *self.flags)
+        ports = (*_measure_span(self.source_ports), *_measure_span(self.destination_ports))
+        upper = (*ports, *_measure_span(self.protocols), *self.flags)
         if self.family is Family.IPV4:
-            return _FORMS[self.family].pack(*_span_of(self.source), *_span_of(self.destination), *upper)
+            return _FORMS[self.family].pack(*_measure_span(self.source), *_measure_span(self.destination), *upper)
         ends = (*self.source, *self.destination)
         return _FORMS[self.family].pack(*(half for end in ends for half in (end >> 64, end & _HALF)), *upper)
 
@@ -120,12 +120,12 @@ class CacheRow:
         fields = _FORMS[family].unpack(match)
         upper = fields[-8:]
         if family is Family.IPV4:
-            source, destination = _span(*fields[0:2]), _span(*fields[2:4])
+            source, destination = _make_span(*fields[0:2]), _make_span(*fields[2:4])
         else:
             ends = [high << 64 | low for high, low in zip(fields[0:8:2], fields[1:8:2], strict=True)]
             source, destination = Span(ends[0], ends[1]), Span(ends[2], ends[3])
-        ports, flags = (_span(*upper[0:2]), _span(*upper[2:4])), (upper[6], upper[7])
-        return cls(family, source, destination, *ports, _span(*upper[4:6]), flags, verdict, counts)
+        ports, flags = (_make_span(*upper[0:2]), _make_span(*upper[2:4])), (upper[6], upper[7])
+        return cls(family, source, destination, *ports, _make_span(*upper[4:6]), flags, verdict, counts)
 
 
 def rows_of(box: Box, verdict: Verdict, counts: tuple[int, ...]) -> Iterator[CacheRow]:
@@ -145,7 +145,13 @@ def rows_of(box: Box, verdict: Verdict, counts: tuple[int, ...]) -> Iterator[Cac
 def cache_table(rows: Sequence[CacheRow], table: int = FLOWCACHE) -> FlowTable:
     """Return a program's rows for a cache's rows, in their order."""
     return FlowTable.of(
-        Flow(table, FIRST_PRIORITY - place, row.match, _instructions(row), row.counts[-1] if row.counts else _NOBODYS)
+        Flow(
+            table,
+            FIRST_PRIORITY - place,
+            row.match,
+            _pack_instructions(row),
+            row.counts[-1] if row.counts else _NOBODYS,
+        )
         for place, row in enumerate(rows)
     )
 
@@ -167,7 +173,7 @@ def families(flows: FlowTable) -> npt.NDArray[np.uint8]:
 _NOBODYS = Cookie(Tier.SERVER, Kind.STRUCTURE).pack()
 
 
-def _instructions(row: CacheRow) -> bytes:
+def _pack_instructions(row: CacheRow) -> bytes:
     return struct.pack(f"<B{len(row.counts)}Q", row.verdict, *row.counts)
 
 
@@ -196,13 +202,13 @@ def _bit_spans(members: int) -> Spans:
     return tuple(found)
 
 
-def _in(span: Span, value: int) -> bool:
+def _contains(span: Span, value: int) -> bool:
     return span.low <= value <= span.high
 
 
-def _span_of(span: Span) -> tuple[int, int]:
+def _measure_span(span: Span) -> tuple[int, int]:
     return span.low, span.high - span.low
 
 
-def _span(low: int, width: int) -> Span:
+def _make_span(low: int, width: int) -> Span:
     return Span(low, low + width)

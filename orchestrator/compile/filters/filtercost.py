@@ -46,10 +46,10 @@ class _Ways:
 
     def dearest(self, plan: Plan) -> Size:
         if id(plan) not in self._known:
-            self._known[id(plan)] = self._of(plan)
+            self._known[id(plan)] = self._measure_plan(plan)
         return self._known[id(plan)]
 
-    def _of(self, plan: Plan) -> Size:
+    def _measure_plan(self, plan: Plan) -> Size:
         if isinstance(plan, Rules):
             return Size(0, len(plan.rows))
         if isinstance(plan, Table):

@@ -151,8 +151,8 @@ class FilterList:
         """Every row in order."""
         rules = self.rules
         columns = (
-            _prefixes(rules.family, rules.src_hi, rules.src_lo, rules.src_len),
-            _prefixes(rules.family, rules.dst_hi, rules.dst_lo, rules.dst_len),
+            _make_prefixes(rules.family, rules.src_hi, rules.src_lo, rules.src_len),
+            _make_prefixes(rules.family, rules.dst_hi, rules.dst_lo, rules.dst_len),
             rules.protocol.tolist(),
             zip(rules.sp_lo.tolist(), rules.sp_hi.tolist(), strict=True),
             zip(rules.dp_lo.tolist(), rules.dp_hi.tolist(), strict=True),
@@ -266,12 +266,12 @@ def tenant_lists(tenant: Tenant, returns: ReturnTraffic) -> tuple[FilterList, Fi
     extra = return_atoms(tenant.number, returns)
     extra = replace(extra, number=np.full(len(extra), tenant.number, np.uint64))
     return (
-        _tenant_list(tenant, table, extra, Stage.EGRESS),
-        _tenant_list(tenant, table, extra, Stage.INGRESS),
+        _make_tenant_list(tenant, table, extra, Stage.EGRESS),
+        _make_tenant_list(tenant, table, extra, Stage.INGRESS),
     )
 
 
-def _tenant_list(tenant: Tenant, table: RuleTable, extra: RuleTable, stage: Stage) -> FilterList:
+def _make_tenant_list(tenant: Tenant, table: RuleTable, extra: RuleTable, stage: Stage) -> FilterList:
     egress = stage is Stage.EGRESS
     direction = EGRESS if egress else INGRESS
     own, last = table.take(table.direction == direction), extra.take(extra.direction == direction)
@@ -281,7 +281,7 @@ def _tenant_list(tenant: Tenant, table: RuleTable, extra: RuleTable, stage: Stag
     return FilterList(stage, tenant.number, tenant.prefixes, RuleTable.join_tables([own, last]), kind, default)
 
 
-def _prefixes(
+def _make_prefixes(
     family: npt.NDArray[np.uint8],
     upper: npt.NDArray[np.uint64],
     lower: npt.NDArray[np.uint64],

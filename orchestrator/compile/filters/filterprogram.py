@@ -33,7 +33,7 @@ def filter_program(
     is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
     untracked = without_connections(policy)
     rows = FlowTable.of(
-        row for plane in Plane if plane in wanted for row in _rows(policy if plane.tracks else untracked, plane)
+        row for plane in Plane if plane in wanted for row in _make_rows(policy if plane.tracks else untracked, plane)
     )
     if lifted and not is_tracked:
         rows = FlowTable.join_tables([rows, cache_table(flow_cache(policy, lifted).rows)])
@@ -50,14 +50,14 @@ def without_connections(policy: Policy) -> Policy:
     return replace(policy, return_traffic=ReturnTraffic.ESTABLISHED)
 
 
-def _rows(policy: Policy, plane: Plane) -> Iterator[Flow]:
-    for family, objects in _objects(policy, plane).items():
+def _make_rows(policy: Policy, plane: Plane) -> Iterator[Flow]:
+    for family, objects in _compile_objects(policy, plane).items():
         for name, lines in objects.items():
             first = (CLOSED,) if name == FORWARD else ()
             yield filter_row(FILTERS[plane][family], name, "\n".join((*first, *lines)))
 
 
-def _objects(policy: Policy, plane: Plane) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
+def _compile_objects(policy: Policy, plane: Plane) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
     return _COMPILERS[plane](policy)
 
 

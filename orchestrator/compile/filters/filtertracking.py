@@ -109,15 +109,17 @@ def iptables_chains(family: Family, owned: Mapping[int, Sequence[Prefix]]) -> It
         for option in ("--ctorigsrc", "--ctorigdst")
     )
     yield OURS, (*either, "-j DROP")
-    senders = [(_source(prefix), errors_name(tenant)) for tenant, prefixes in owned.items() for prefix in prefixes]
+    senders = [
+        (_match_source(prefix), errors_name(tenant)) for tenant, prefixes in owned.items() for prefix in prefixes
+    ]
     receivers = (f"-d {prefix} -j RETURN" for prefixes in owned.values() for prefix in prefixes if prefix.length)
     asked, known = ([f"{source}-j {target}" for source, target in senders], (f"{each}-j RETURN" for each, _ in senders))
     yield ERRORS, (*asked, *known, *receivers, "-j DROP")
     for tenant, prefixes in owned.items():
-        yield errors_name(tenant), (*_iptables_errors(prefixes), "-j DROP")
+        yield errors_name(tenant), (*_make_iptables_errors(prefixes), "-j DROP")
 
 
-def _iptables_errors(prefixes: Iterable[Prefix]) -> Iterator[str]:
+def _make_iptables_errors(prefixes: Iterable[Prefix]) -> Iterator[str]:
     for prefix in prefixes:
         for option, way in (("--ctorigdst", "REPLY"), ("--ctorigsrc", "ORIGINAL")):
             yield _about(option, prefix, f"-m conntrack --ctdir {way} -j RETURN")
@@ -128,7 +130,7 @@ def _about(option: str, prefix: Prefix, rest: str) -> str:
     return f"-m conntrack {option} {prefix} {rest}" if prefix.length else rest
 
 
-def _source(prefix: Prefix) -> str:
+def _match_source(prefix: Prefix) -> str:
     return f"-s {prefix} " if prefix.length else ""
 
 

@@ -101,7 +101,7 @@ def flow_cache(policy: Policy, chosen: Sequence[LiftedRule]) -> FlowCache:
             room = {family: room[family] - needed[family] for family in Family}
         if because:
             stays.append((name, because))
-    _prove(lists, entries)
+    _prove_entries(lists, entries)
     return FlowCache(tuple(entries), tuple(stays))
 
 
@@ -110,7 +110,7 @@ def prove(policy: Policy, entries: Sequence[CacheEntry]) -> None:
 
     Raises NotTheSame.
     """
-    _prove(_Lists(policy), entries)
+    _prove_entries(_Lists(policy), entries)
 
 
 class _Lists:
@@ -163,7 +163,7 @@ class _Lists:
         replies = [_turn_box(box) for box in boxes if rule.action is Action.PERMIT]
         entries: list[CacheEntry] = []
         for box in (*boxes, *(turned for each in replies for turned in each)):
-            for entry in map(self._unless_reported, self.compose_entries(box)):
+            for entry in map(self._defer_reported, self.compose_entries(box)):
                 if not any(before.box.contains(entry.box) for before in entries):
                     entries.append(entry)
         if all(entry.verdict is Verdict.DEFER for entry in entries):
@@ -174,7 +174,7 @@ class _Lists:
         """Whether a rule that logs decides an entry's packets."""
         return not self._reporting.isdisjoint(entry.counts)
 
-    def _unless_reported(self, entry: CacheEntry) -> CacheEntry:
+    def _defer_reported(self, entry: CacheEntry) -> CacheEntry:
         return CacheEntry(entry.box, Verdict.DEFER) if self.is_reported(entry) else entry
 
     def compose_entries(self, box: Box) -> Iterator[CacheEntry]:
@@ -190,7 +190,7 @@ class _Lists:
         for share in shares:
             row = operator.rows[share.row]
             if row.rule is not None:
-                yield CacheEntry(share.box, _verdict(row), (self.cookie(None, None, row),))
+                yield CacheEntry(share.box, _decide_row(row), (self.cookie(None, None, row),))
             else:
                 yield from self._of_tenants(share.box)
 
@@ -230,7 +230,7 @@ class _Lists:
             row = rows.rows[share.row]
             counts = (self.cookie(sender, Direction.EGRESS, row),)
             if receiver is None or not row.permit:
-                found.append(CacheEntry(share.box, _verdict(row), counts))
+                found.append(CacheEntry(share.box, _decide_row(row), counts))
             else:
                 found += self._receiver_rows(receiver, share.box, counts) or [CacheEntry(share.box, Verdict.DEFER)]
         return found if shares is not None and len(found) <= MOST_PARTS else deferred
@@ -242,7 +242,7 @@ class _Lists:
         return [
             CacheEntry(share.box, Verdict.DEFER)
             if _is_limited(row := rows.rows[share.row])
-            else CacheEntry(share.box, _verdict(row), (*counts, self.cookie(receiver, Direction.INGRESS, row)))
+            else CacheEntry(share.box, _decide_row(row), (*counts, self.cookie(receiver, Direction.INGRESS, row)))
             for share in shares
         ]
 
@@ -296,7 +296,7 @@ def _turn_box(box: Box) -> Iterator[Box]:
             )
 
 
-def _prove(lists: _Lists, entries: Sequence[CacheEntry]) -> None:
+def _prove_entries(lists: _Lists, entries: Sequence[CacheEntry]) -> None:
     for place, entry in enumerate(entries):
         if entry.verdict is Verdict.DEFER:
             continue
@@ -312,11 +312,11 @@ def _decide_box(lists: _Lists, box: Box) -> tuple[Verdict, tuple[int, ...]] | No
 
     None where they have several, one that nobody decides, or one that depends on how many there are.
     """
-    operator = _only_row(lists.operator[box.family], box)
+    operator = _find_only_row(lists.operator[box.family], box)
     if operator is None:
         return None
     if operator.rule is not None:
-        return _verdict(operator), (lists.cookie(None, None, operator),)
+        return _decide_row(operator), (lists.cookie(None, None, operator),)
     ends = lists.owners(box.family, box.source), lists.owners(box.family, box.destination)
     if max(map(len, ends)) > 1 or ends == ((None,), (None,)):
         return None
@@ -324,10 +324,10 @@ def _decide_box(lists: _Lists, box: Box) -> tuple[Verdict, tuple[int, ...]] | No
     verdict = Verdict.DENY
     for (tenant,), direction in zip(ends, (Direction.EGRESS, Direction.INGRESS), strict=True):
         if tenant is not None:
-            row = _only_row(lists.of(tenant, direction, box.family), box)
+            row = _find_only_row(lists.of(tenant, direction, box.family), box)
             if row is None or _is_limited(row):
                 return None
-            counts, verdict = (*counts, lists.cookie(tenant, direction, row)), _verdict(row)
+            counts, verdict = (*counts, lists.cookie(tenant, direction, row)), _decide_row(row)
             if verdict is Verdict.DENY:
                 break
     return verdict, counts
@@ -338,7 +338,7 @@ def _is_limited(row: Row) -> bool:
     return row.rule in PATH_MTU_RULES
 
 
-def _only_row(rows: RuleList, box: Box) -> Row | None:
+def _find_only_row(rows: RuleList, box: Box) -> Row | None:
     deciders = rows.deciders(box)
     return rows.rows[deciders[0]] if len(deciders) == 1 else None
 
@@ -379,5 +379,5 @@ def _coarse(exact: spans.Spans) -> spans.Spans:
     return tuple(Span(exact[start].low, exact[end].high) for start, end in zip(starts, ends, strict=True))
 
 
-def _verdict(row: Row) -> Verdict:
+def _decide_row(row: Row) -> Verdict:
     return Verdict.PERMIT if row.permit else Verdict.DENY

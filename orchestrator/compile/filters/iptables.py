@@ -50,7 +50,7 @@ def iptables_texts(policy: Policy) -> Mapping[Family, str]:
     Raises TooLarge and BadPolicy as `filter_lists` does, NotExpressible where an IPv6 rule looks at the flags ECE or
     CWR.
     """
-    return {family: _text(family, chains) for family, chains in iptables_chains(policy).items()}
+    return {family: _write_table(family, chains) for family, chains in iptables_chains(policy).items()}
 
 
 def iptables_chains(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
@@ -61,7 +61,7 @@ def iptables_chains(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, .
     lists, limits = filter_lists(policy), Limits.of_policy(policy)
     if policy.return_traffic is ReturnTraffic.TRACKED:
         return {family: _tracked_chains(lists, family, limits) for family in Family}
-    return {family: _chains(lists, family, limits) for family in Family}
+    return {family: _make_chains(lists, family, limits) for family in Family}
 
 
 def iptables_lines(lists: Sequence[FilterList]) -> int:
@@ -97,20 +97,20 @@ _FIRST_RULES = {
 }
 
 
-def _text(family: Family, chains: Mapping[str, tuple[str, ...]]) -> str:
+def _write_table(family: Family, chains: Mapping[str, tuple[str, ...]]) -> str:
     declared = [":INPUT ACCEPT [0:0]", ":FORWARD DROP [0:0]", ":OUTPUT ACCEPT [0:0]"]
     declared += [f":{chain} - [0:0]" for chain in chains if chain != FORWARD]
     rules = [f"-A {chain} {rule}" for chain, rules in chains.items() for rule in rules]
     return "\n".join([*_HEADS[family], *declared, *rules, "COMMIT", ""])
 
 
-def _chains(lists: Sequence[FilterList], family: Family, limits: Limits) -> Mapping[str, tuple[str, ...]]:
+def _make_chains(lists: Sequence[FilterList], family: Family, limits: Limits) -> Mapping[str, tuple[str, ...]]:
     chains: dict[str, tuple[str, ...]] = {FORWARD: (*_by_leg(lists, family), *_FIRST_RULES[family])}
     for world in (World(family, later=False), World(family, later=True)):
         chains["later" if world.later else "whole"] = tuple(_way(lists, world, limits))
         for each in lists:
             if each.stage is not Stage.OPERATOR:
-                chains[_chain(each, world)] = tuple(_list_rules(each.rows(world), world, limits))
+                chains[_name_chain(each, world)] = tuple(_write_list_rules(each.rows(world), world, limits))
     return chains
 
 
@@ -118,14 +118,14 @@ def _tracked_chains(lists: Sequence[FilterList], family: Family, limits: Limits)
     """Return the chains where connections are tracked: nothing comes back from `later`, so it drops."""
     world = World(family, later=False)
     owned: dict[int, list[Prefix]] = {}
-    for each, prefix in _owned_prefixes(lists, Stage.EGRESS, family):
+    for each, prefix in _list_owned_prefixes(lists, Stage.EGRESS, family):
         owned.setdefault(each.tenant, []).append(prefix)
     chains: dict[str, tuple[str, ...]] = {FORWARD: (*_by_leg(lists, family), *_FIRST_RULES[family]), "later": ()}
     chains["whole"] = (*_HEADERS[family], *filtertracking.iptables_rules(), *_way(lists, world, limits, first=True))
     chains |= filtertracking.iptables_chains(family, owned)
     for each in lists:
         if each.stage is not Stage.OPERATOR:
-            chains[each.name] = tuple(_list_rules(each.rows(world), world, limits, first=True))
+            chains[each.name] = tuple(_write_list_rules(each.rows(world), world, limits, first=True))
     return chains
 
 
@@ -134,7 +134,7 @@ def _by_leg(lists: Sequence[FilterList], family: Family) -> Iterator[str]:
 
     None where one tenant owns every address.
     """
-    owned = [prefix for _, prefix in _owned_prefixes(lists, Stage.EGRESS, family)]
+    owned = [prefix for _, prefix in _list_owned_prefixes(lists, Stage.EGRESS, family)]
     if any(not prefix.length for prefix in owned):
         return
     for prefix in owned:
@@ -143,83 +143,85 @@ def _by_leg(lists: Sequence[FilterList], family: Family) -> Iterator[str]:
     yield f"-i {INSIDE} -j DROP"
 
 
-def _chain(each: FilterList, world: World) -> str:
+def _name_chain(each: FilterList, world: World) -> str:
     return f"{each.name}_later" if world.later else each.name
 
 
 def _way(lists: Sequence[FilterList], world: World, limits: Limits, *, first: bool = False) -> Iterator[str]:
     """Yield a packet's path: operator rules, the lists of its addresses, then accept."""
-    owned = {stage: list(_owned_prefixes(lists, stage, world.family)) for stage in (Stage.EGRESS, Stage.INGRESS)}
+    owned = {stage: list(_list_owned_prefixes(lists, stage, world.family)) for stage in (Stage.EGRESS, Stage.INGRESS)}
     if not (world.later or first):
         yield from _HEADERS[world.family]
     for each in lists:
         if each.stage is Stage.OPERATOR:
-            yield from _list_rules(each.rows(world), world, limits, first=first)
+            yield from _write_list_rules(each.rows(world), world, limits, first=first)
     for stage, option in ((Stage.EGRESS, "-s"), (Stage.INGRESS, "-d")):
         for each, prefix in owned[stage]:
-            yield _rule(*_owner(option, prefix, first=first), f"-j {_chain(each, world)}")
+            yield _join_words(*_owner(option, prefix, first=first), f"-j {_name_chain(each, world)}")
     for _, prefix in owned[Stage.EGRESS]:
-        yield _rule(*_owner("-s", prefix, first=first), "-j ACCEPT")
+        yield _join_words(*_owner("-s", prefix, first=first), "-j ACCEPT")
 
 
 def _owner(option: str, prefix: Prefix, *, first: bool) -> tuple[str, ...]:
     """Return the match of one address of the packet, or of its connection's first packet."""
     if not first:
-        return _address(option, prefix)
-    return tuple(f"-m conntrack {each}" for each in _address(_OF_FIRST[option], prefix))
+        return _match_address(option, prefix)
+    return tuple(f"-m conntrack {each}" for each in _match_address(_OF_FIRST[option], prefix))
 
 
 _OF_FIRST = {"-s": "--ctorigsrc", "-d": "--ctorigdst"}
 
 
-def _owned_prefixes(lists: Sequence[FilterList], stage: Stage, family: Family) -> Iterator[tuple[FilterList, Prefix]]:
+def _list_owned_prefixes(
+    lists: Sequence[FilterList], stage: Stage, family: Family
+) -> Iterator[tuple[FilterList, Prefix]]:
     for each in lists:
         if each.stage is stage:
             yield from ((each, prefix) for prefix in each.prefixes if prefix.family is family)
 
 
-def _list_rules(each: FilterList, world: World, limits: Limits, *, first: bool = False) -> Iterator[str]:
+def _write_list_rules(each: FilterList, world: World, limits: Limits, *, first: bool = False) -> Iterator[str]:
     permit, deny = _TARGETS[each.stage]
     for line in each.lines():
         matches = tuple(_matches_of_first(line) if first else _matches(line, world.family))
         target = permit if line.permit else deny
         if line.log:
-            yield _rule(*matches, filterlimits.iptables_report(each.tenant, limits.log, line.comment))
+            yield _join_words(*matches, filterlimits.iptables_report(each.tenant, limits.log, line.comment))
         if line.limited:
             measure = filterlimits.iptables_messages(each.tenant, limits.path_mtu_rate)
-            yield _rule(*matches, measure, _comment(line.comment), f"-j {permit}")
+            yield _join_words(*matches, measure, _write_comment(line.comment), f"-j {permit}")
             target = deny
-        yield _rule(*matches, _comment(line.comment), f"-j {target}")
+        yield _join_words(*matches, _write_comment(line.comment), f"-j {target}")
     if each.default is not None:
         target = permit if each.default is Action.PERMIT else deny
-        yield _rule(_comment(each.default_comment), f"-j {target}")
+        yield _join_words(_write_comment(each.default_comment), f"-j {target}")
 
 
-def _rule(*words: str) -> str:
+def _join_words(*words: str) -> str:
     return " ".join(words)
 
 
-def _comment(text: str) -> str:
+def _write_comment(text: str) -> str:
     return f'-m comment --comment "{text}"'
 
 
-def _address(option: str, prefix: Prefix) -> tuple[str, ...]:
+def _match_address(option: str, prefix: Prefix) -> tuple[str, ...]:
     return (f"{option} {prefix}",) if prefix.length else ()
 
 
 def _matches(line: Line, family: Family) -> Iterator[str]:
     """The matches of a line."""
-    yield from _address("-s", line.source)
-    yield from _address("-d", line.destination)
+    yield from _match_address("-s", line.source)
+    yield from _match_address("-d", line.destination)
     if line.protocol == 0:
         yield f'-m u32 --u32 "{PROTOCOL_ZERO}"'
     elif line.protocol > 0:
         yield f"-p {_NAMES.get(line.protocol, line.protocol)}"
     if line.icmp_type >= 0:
-        yield from _icmp(line, family)
-    ports = (*_ports("--sport", line.source_ports), *_ports("--dport", line.destination_ports))
+        yield from _match_icmp(line, family)
+    ports = (*_match_ports("--sport", line.source_ports), *_match_ports("--dport", line.destination_ports))
     if ports or line.flags_mask:
-        yield " ".join([f"-m {_NAMES[line.protocol]}", *ports, *_flags(line)])
+        yield " ".join([f"-m {_NAMES[line.protocol]}", *ports, *_match_flags(line)])
     if line.flags_mask & ~_SIX_FLAGS:
         if family is Family.IPV6:
             raise NotExpressible(
@@ -235,16 +237,18 @@ def _matches_of_first(line: Line) -> Iterator[str]:
     destination's port.
     """
     asked = [f"--ctproto {line.protocol}"] if line.protocol > 0 else []
-    asked += [*_address("--ctorigsrc", line.source), *_address("--ctorigdst", line.destination)]
+    asked += [*_match_address("--ctorigsrc", line.source), *_match_address("--ctorigdst", line.destination)]
     if line.icmp_type >= 0:
-        asked += _ports("--ctorigdstport", line.opening_icmp)
+        asked += _match_ports("--ctorigdstport", line.opening_icmp)
     else:
-        asked += _ports("--ctorigsrcport", line.source_ports) + _ports("--ctorigdstport", line.destination_ports)
+        asked += _match_ports("--ctorigsrcport", line.source_ports) + _match_ports(
+            "--ctorigdstport", line.destination_ports
+        )
     if asked:
         yield " ".join(["-m conntrack", *asked])
 
 
-def _icmp(line: Line, family: Family) -> Iterator[str]:
+def _match_icmp(line: Line, family: Family) -> Iterator[str]:
     code = "" if line.icmp_code < 0 else f"/{line.icmp_code}"
     if family is Family.IPV6:
         yield f"-m icmp6 --icmpv6-type {line.icmp_type}{code}"
@@ -262,17 +266,17 @@ def _u32(test: str) -> str:
     return f'-m u32 --u32 "0>>22&0x3c@{test}"'
 
 
-def _ports(option: str, ports: tuple[int, int]) -> tuple[str, ...]:
+def _match_ports(option: str, ports: tuple[int, int]) -> tuple[str, ...]:
     low, high = ports
     if (low, high) == (0, HIGHEST_PORT):
         return ()
     return (f"{option} {low}" if low == high else f"{option} {low}:{high}",)
 
 
-def _flags(line: Line) -> tuple[str, ...]:
+def _match_flags(line: Line) -> tuple[str, ...]:
     mask, value = line.flags_mask & _SIX_FLAGS, line.flags_value & _SIX_FLAGS
-    return (f"--tcp-flags {_flag_names(mask)} {_flag_names(value)}",) if mask else ()
+    return (f"--tcp-flags {_spell_flags(mask)} {_spell_flags(value)}",) if mask else ()
 
 
-def _flag_names(flags: int) -> str:
+def _spell_flags(flags: int) -> str:
     return ",".join(flag.name for flag in TcpFlag if flag & flags and flag.name) or "NONE"

@@ -52,9 +52,9 @@ class Legs:
         """A filter's text with this machine's interfaces for symbols."""
         if OUTSIDE not in text and INSIDE not in text:
             return text
-        return "\n".join(found for line in text.splitlines() for found in self._lines(line))
+        return "\n".join(found for line in text.splitlines() for found in self._write_lines(line))
 
-    def _lines(self, line: str) -> Iterator[str]:
+    def _write_lines(self, line: str) -> Iterator[str]:
         for symbol, names in ((OUTSIDE, self.outside), (INSIDE, self.inside)):
             if symbol in line:
                 yield from (line.replace(symbol, name) for name in names)

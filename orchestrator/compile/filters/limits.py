@@ -83,14 +83,14 @@ def iptables_report(tenant: int, limit: LogLimit, comment: str) -> str:
     iptables keeps whole microseconds between two packets, so rates above 1,000 become the next that it can say.
     """
     rate = _MICROSECONDS // (_MICROSECONDS // limit.rate)
-    measure = _hashlimit(reports_measure(tenant), rate, limit.burst)
+    measure = _match_hashlimit(reports_measure(tenant), rate, limit.burst)
     return f'{measure} -j NFLOG --nflog-prefix "{comment}" --nflog-group {GROUP} --nflog-size {OCTETS}'
 
 
 def iptables_messages(tenant: int, rate: int) -> str:
     """The match of a line that lets messages about path MTU pass."""
     said = sayable_rate(rate)
-    return _hashlimit(messages_measure(tenant), said, said)
+    return _match_hashlimit(messages_measure(tenant), said, said)
 
 
 def sayable_rate(rate: int) -> int:
@@ -99,6 +99,6 @@ def sayable_rate(rate: int) -> int:
     return _MICROSECONDS // (between_us + (_MICROSECONDS // between_us > rate))
 
 
-def _hashlimit(name: str, rate: int, burst: int) -> str:
+def _match_hashlimit(name: str, rate: int, burst: int) -> str:
     options = f"--hashlimit-upto {rate}/sec --hashlimit-burst {burst} --hashlimit-name {name}_{rate}_{burst}"
     return f"-m hashlimit {options}"

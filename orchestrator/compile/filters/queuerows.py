@@ -125,12 +125,12 @@ def _rows(policy: Policy) -> Iterator[QueueRow]:
             yield QueueRow(Stage.OPERATOR, 0, order[number], rule.action is Action.PERMIT, box, said, log)
     for tenant in policy.tenants:
         try:
-            yield from _tenant_rows(tenant, policy)
+            yield from _make_tenant_rows(tenant, policy)
         except AclflowError as error:
             raise error.within(f"tenants[{tenant.id}].acl") from None
 
 
-def _tenant_rows(tenant: Tenant, policy: Policy) -> Iterator[QueueRow]:
+def _make_tenant_rows(tenant: Tenant, policy: Policy) -> Iterator[QueueRow]:
     acl = tenant.acl
     order = _orders(acl.rules, acl.groups, tenant.number, tenant.rule_numbers)
     for direction, stage in _STAGES.items():
@@ -174,7 +174,7 @@ def write_row(row: QueueRow) -> tuple[str, ...]:
     """Write a row as lines: order and verdict, then each field that it matches."""
     log = f" log {row.log.rate} {row.log.burst}" if row.log else ""
     limit = f" limit {row.limit}" if row.limit else ""
-    return (f"order {row.order} {'permit' if row.permit else 'deny'}{log}{limit}", *_box_lines(row.box))
+    return (f"order {row.order} {'permit' if row.permit else 'deny'}{log}{limit}", *_write_box(row.box))
 
 
 def read_row(family: Family, name: str, lines: Sequence[str]) -> QueueRow:
@@ -215,21 +215,21 @@ _HEAD = re.compile(r"order (\d{1,10}) (permit|deny)(?: log (\d{1,5}) (\d{1,5}))?
 _FIELDS = {field.axis: field for field in FIELDS}
 
 
-def _box_lines(box: Box) -> Iterator[str]:
+def _write_box(box: Box) -> Iterator[str]:
     for field, members in zip(FIELDS, box.sets, strict=True):
         if members != full_set(field, box.family):
-            yield f"{field.axis} {_members_text(field, box.family, members)}"
+            yield f"{field.axis} {_write_members(field, box.family, members)}"
 
 
-def _members_text(field: MatchField, family: Family, members: int | Spans) -> str:
+def _write_members(field: MatchField, family: Family, members: int | Spans) -> str:
     if isinstance(members, int):
-        return _FRAGMENTS[members] if field.kind is FieldKind.LATER else ",".join(map(_span_text, _spans_of(members)))
+        return _FRAGMENTS[members] if field.kind is FieldKind.LATER else ",".join(map(_write_span, _spans_of(members)))
     if field.kind is not FieldKind.PREFIXES:
-        return ",".join(map(_span_text, members))
+        return ",".join(map(_write_span, members))
     return ",".join("-".join(format_address(family, end) for end in dict.fromkeys(span)) for span in members)
 
 
-def _span_text(span: Span) -> str:
+def _write_span(span: Span) -> str:
     return str(span.low) if span.low == span.high else f"{span.low}-{span.high}"
 
 
@@ -251,37 +251,37 @@ def _box(family: Family, lines: tuple[str, ...]) -> Box:
         axis, _, text = line.partition(" ")
         if axis not in _FIELDS:
             raise ValueError(axis)
-        sets[axis] = _members(_FIELDS[axis], family, text)
+        sets[axis] = _read_members(_FIELDS[axis], family, text)
     return Box._make((family, *sets.values()))
 
 
-def _members(field: MatchField, family: Family, text: str) -> int | Spans:
+def _read_members(field: MatchField, family: Family, text: str) -> int | Spans:
     if field.kind is FieldKind.LATER:
-        return {word: bits for bits, word in _FRAGMENTS.items()}.get(text) or _refuse(text)
-    spans = tuple(_span(field, family, part) for part in text.split(","))
+        return {word: bits for bits, word in _FRAGMENTS.items()}.get(text) or _refuse_text(text)
+    spans = tuple(_read_span(field, family, part) for part in text.split(","))
     if any(span.low > span.high for span in spans) or spans[-1].high >> field.bits[family]:
-        _refuse(text)
+        _refuse_text(text)
     if any(one.high + 1 >= other.low for one, other in pairwise(spans)):
-        _refuse(text)
+        _refuse_text(text)
     return spans if field.is_spans else sum((1 << span.high + 1) - (1 << span.low) for span in spans)
 
 
-def _span(field: MatchField, family: Family, text: str) -> Span:
+def _read_span(field: MatchField, family: Family, text: str) -> Span:
     low, _, high = text.partition("-")
     if field.kind is not FieldKind.PREFIXES:
-        return Span(_number(low), _number(high or low))
+        return Span(_read_number(low), _read_number(high or low))
     version = socket.AF_INET if family is Family.IPV4 else socket.AF_INET6
     ends = (int.from_bytes(socket.inet_pton(version, end), "big") for end in (low, high or low))
     return Span(*ends)
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST else _refuse(text)
+def _read_number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST else _refuse_text(text)
 
 
 _LONGEST = 5
 """Digits of a port."""
 
 
-def _refuse(text: str) -> NoReturn:
+def _refuse_text(text: str) -> NoReturn:
     raise ValueError(text)

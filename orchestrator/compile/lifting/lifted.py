@@ -153,7 +153,7 @@ class _Lifts:
         places = known.places if known is not None else {}
         if others and not places:
             places = {rule.id: place for place, rule in enumerate(tenant.acl.rules)}
-        lifts = kept | {name: _lift(name, places, lists) for name in others}
+        lifts = kept | {name: _lift_rule(name, places, lists) for name in others}
         return cls(lists, endpoints, tuple(lifts[name] for name in names), places, renewed=bool(others))
 
     def keep_lifts(self, edit: Sequence[Hunk], tenant: Tenant, lists: Lists, offset: int) -> dict[LiftedRule, Lift]:
@@ -194,7 +194,7 @@ def _differs_besides_rules(old: Tenant, new: Tenant) -> bool:
     )
 
 
-def _lift(name: LiftedRule, places: Mapping[str, int], lists: Lists) -> Lift:
+def _lift_rule(name: LiftedRule, places: Mapping[str, int], lists: Lists) -> Lift:
     place = places.get(name.rule)
     return Lift(name, None, "the list has no such rule") if place is None else lift_of(name, place, lists)
 

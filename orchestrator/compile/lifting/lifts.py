@@ -87,11 +87,11 @@ class Lists:
     @classmethod
     def of(cls, tenant: Tenant, policy: Policy, bounds: Bounds | None = None) -> Lists:
         """The lists of one of the policy's tenants, whose rules' bounds may be known."""
-        return cls(_both(tenant, policy), Bounds.of(tenant.acl.rules) if bounds is None else bounds)
+        return cls(_compose_both(tenant, policy), Bounds.of(tenant.acl.rules) if bounds is None else bounds)
 
     def after(self, tenant: Tenant, policy: Policy, edit: Sequence[Hunk]) -> Lists:
         """Those of the tenant in the next policy, in which its rules are edited."""
-        return Lists(_both(tenant, policy), self.bounds.after(tenant.acl.rules, edit) if edit else self.bounds)
+        return Lists(_compose_both(tenant, policy), self.bounds.after(tenant.acl.rules, edit) if edit else self.bounds)
 
     def lift(self, name: LiftedRule, place: int) -> Lift:
         """Find the lift of the rule at a place of the list, with its replies."""
@@ -109,7 +109,9 @@ class Lists:
         form = next(each for each in (Form.TOGETHER, Form.NARROWED, Form.ALONE) if each in forms)
         way = OTHER_WAY[rule.direction]
         returning = list(self._replies(rule, boxes))
-        replies = min((self._deciding_lines(way, each) for each in (returning, _to_clients(returning, way))), key=_less)
+        replies = min(
+            (self._deciding_lines(way, each) for each in (returning, _to_clients(returning, way))), key=_rank_answer
+        )
         asked += [(way, box) for box in returning]
         mine = tuple(part for _, each in own for part in each) + replies.parts
         return Lift(name, form, stays, mine, bool(replies.parts), replies.because, tuple(asked))
@@ -182,7 +184,7 @@ class _Answered:
     because: str = ""
 
 
-def _less(answered: _Answered) -> tuple[bool, int]:
+def _rank_answer(answered: _Answered) -> tuple[bool, int]:
     return not answered.parts, len(answered.parts)
 
 
@@ -198,7 +200,7 @@ def _to_clients(replies: Sequence[Box], way: Direction) -> list[Box]:
     return [box._replace(destination_ports=ports) for box, ports in narrower if ports]
 
 
-def _both(tenant: Tenant, policy: Policy) -> Mapping[Direction, Composed]:
+def _compose_both(tenant: Tenant, policy: Policy) -> Mapping[Direction, Composed]:
     home = home_of(tenant, policy.endpoints)
     return {way: Composed(policy.operator, tenant, way, policy.return_traffic, home) for way in Direction}
 

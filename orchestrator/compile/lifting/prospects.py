@@ -86,14 +86,14 @@ class _Known:
             return lift.because
         rule = self.tenant.acl.rules[place]
         here, back = rule.direction, OTHER_WAY[rule.direction]
-        now = self._look(here, lift, self.tables[here].level_of(place))
+        now = self._look_at_lift(here, lift, self.tables[here].level_of(place))
         answers = rule.action is Action.PERMIT
-        replies = self._look(back, lift, _LAST_LEVEL) if answers else Look()
+        replies = self._look_at_lift(back, lift, _LAST_LEVEL) if answers else Look()
         return Prospect(now, _look_lifted(here, lift), replies, _look_lifted(back, lift) if lift.replies else replies)
 
-    def _look(self, direction: Direction, lift: Lift, level: int) -> Look:
+    def _look_at_lift(self, direction: Direction, lift: Lift, level: int) -> Look:
         boxes = [box for way, box in lift.asked if way is direction]
-        return _widest(self.tables[direction].look(box, level) for box in boxes)
+        return _find_widest(self.tables[direction].look(box, level) for box in boxes)
 
 
 def _look_lifted(direction: Direction, lift: Lift) -> Look:
@@ -103,10 +103,10 @@ def _look_lifted(direction: Direction, lift: Lift) -> Look:
     if table is None or not len(table):
         return Look()
     shapes = _Shapes.of(table, np.zeros(len(table), np.int32), np.zeros(len(table), np.bool_), direction)
-    return _widest(shapes.look(box, _LAST_LEVEL) for box in boxes)
+    return _find_widest(shapes.look(box, _LAST_LEVEL) for box in boxes)
 
 
-def _widest(looks: Iterable[Look]) -> Look:
+def _find_widest(looks: Iterable[Look]) -> Look:
     return max(looks, key=lambda look: (look.regions, look.visits), default=Look())
 
 

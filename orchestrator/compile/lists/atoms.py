@@ -79,7 +79,7 @@ def atoms(
     `numbers` gives every rule its number, which may have the part `LEAVES` (None: all are 0). Raises BadPolicy if one
     is missing or does not fit into a cookie, TooLarge if the rules expand to more than `MOST_ATOMS` rows.
     """
-    number = _numbers(rules, numbers)
+    number = _number_rules(rules, numbers)
     few = few_atoms(rules, groups, tenant, number)
     if few is not None and len(few) <= MOST_ATOMS:
         return table_of(few)
@@ -93,7 +93,7 @@ def atoms_one_by_one(
 
     Raises BadPolicy as `atoms` does.
     """
-    return few_atoms(rules, groups, tenant, _numbers(rules, numbers)) if len(rules) <= FEW else None
+    return few_atoms(rules, groups, tenant, _number_rules(rules, numbers)) if len(rules) <= FEW else None
 
 
 def atoms_by_column(
@@ -120,7 +120,7 @@ def atoms_by_column(
     return _expand_rules(listed, pools, tenant, number)
 
 
-def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> list[int]:
+def _number_rules(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> list[int]:
     if numbers is None:
         return [0] * len(rules)
     if isinstance(numbers, RuleNumbers) and len(rules) > _FEW_NUMBERS:
@@ -255,10 +255,10 @@ class _Kinds(NamedTuple):
         values = np.array([(each.value, each.mask) for _, each in flags], np.uint64).reshape(-1, 2)
         return cls(
             of_rule=of_rule,
-            protocol=np.array([_or_any(rule.protocol) for rule in kinds], np.int16),
-            icmp_type=np.array([_or_any(rule.icmp_type) for rule in kinds], np.int16),
-            icmp_code=np.array([_or_any(rule.icmp_code) for rule in kinds], np.int16),
-            frag=np.array([_fragments(rule) for rule in kinds], np.uint8),
+            protocol=np.array([_replace_none(rule.protocol) for rule in kinds], np.int16),
+            icmp_type=np.array([_replace_none(rule.icmp_type) for rule in kinds], np.int16),
+            icmp_code=np.array([_replace_none(rule.icmp_code) for rule in kinds], np.int16),
+            frag=np.array([_number_fragments(rule) for rule in kinds], np.uint8),
             family=np.array([only_family(rule.protocol) or 0 for rule in kinds], np.uint8),
             flags=_Pool.of(
                 np.array([number for number, _ in flags], np.int64), len(kinds), (values[:, 0], values[:, 1])
@@ -274,11 +274,11 @@ class _NoFlags(NamedTuple):
 _NO_FLAGS = _NoFlags()
 
 
-def _or_any(value: int | None) -> int:
+def _replace_none(value: int | None) -> int:
     return ANY_BYTE if value is None else value
 
 
-def _fragments(rule: Rule) -> int:
+def _number_fragments(rule: Rule) -> int:
     if rule.fragments:
         return FRAG_LATER
     return FRAG_NOT_LATER if rule.flag_matches or rule.icmp_type is not None else FRAG_ANY

@@ -48,7 +48,7 @@ def box_atoms(boxes: Sequence[Box], most: int) -> RuleTable | None:
     for number, box in enumerate(boxes):
         if len(found) + _at_least(box) > most:
             return None
-        found += [(number, row) for part in _one_kind(box) for row in _rows(part)]
+        found += [(number, row) for part in _one_kind(box) for row in _make_rows(part)]
     if len(found) > most:
         return None
     columns = {name: np.zeros(len(found), dtype) for name, dtype in COLUMNS.items()}
@@ -66,16 +66,16 @@ def rows_taken(box: Box) -> int:
 def _rows_of_kind(box: Box) -> int:
     """Told from what is combined, without combining it: of ports each mask."""
     sides = prod(len(prefixes_of(side, box.family)) for side in (box.source, box.destination))
-    ports = prod(sum(map(_masks, ranges)) for ranges in (box.source_ports, box.destination_ports))
-    past = prod(map(_choices, box.icmp)) * max(len(flag_matches_of(box.tcp_flags)), 1)
-    return len(_protocols(box)) * sides * ports * past
+    ports = prod(sum(map(_count_masks, ranges)) for ranges in (box.source_ports, box.destination_ports))
+    past = prod(map(_count_choices, box.icmp)) * max(len(flag_matches_of(box.tcp_flags)), 1)
+    return len(_list_protocols(box)) * sides * ports * past
 
 
-def _choices(members: int) -> int:
+def _count_choices(members: int) -> int:
     return 1 if members == ALL_BYTES else members.bit_count()
 
 
-def _masks(ports: Span) -> int:
+def _count_masks(ports: Span) -> int:
     return len(masks(PortRange(ports.low, ports.high)))
 
 
@@ -98,12 +98,12 @@ def _one_kind(box: Box) -> Iterator[Box]:
     yield box._replace(fragments=WHOLE, protocols=box.protocols & ~fragments)
 
 
-def _rows(box: Box) -> Iterator[_Row]:
+def _make_rows(box: Box) -> Iterator[_Row]:
     sides = [[_side(prefix) for prefix in prefixes_of(side, box.family)] for side in (box.source, box.destination)]
     ports = list(product(box.source_ports, box.destination_ports))
     icmp = list(product(*map(_members, box.icmp)))
     flags = [(match.value, match.mask) for match in flag_matches_of(box.tcp_flags)] or [(0, 0)]
-    for protocol in _protocols(box):
+    for protocol in _list_protocols(box):
         fragments = _fragments(box, protocol)
         for source, destination in product(*sides):
             for (from_ports, to_ports), (kind, code), flag in product(ports, icmp, flags):
@@ -117,7 +117,7 @@ def _side(prefix: Prefix) -> tuple[int, int, int]:
     return network >> 64, network & _HALF, prefix.length
 
 
-def _protocols(box: Box) -> list[int]:
+def _list_protocols(box: Box) -> list[int]:
     if box.family is Family.IPV6 and box.fragments == LATER:
         return [ANY_BYTE]  # all of them have the one protocol that says so
     named = box.protocols

@@ -47,10 +47,10 @@ class Labels:
         """Labels for a new list."""
         first = np.uint64(_MIDDLE - count // 2 * _STEP)
         whole = first + np.arange(count, dtype=np.uint64) * np.uint64(_STEP)
-        return cls._in([whole[start : start + _CHUNK] for start in range(0, count, _CHUNK)])
+        return cls._join_chunks([whole[start : start + _CHUNK] for start in range(0, count, _CHUNK)])
 
     @classmethod
-    def _in(cls, chunks: Sequence[LabelColumn]) -> Labels:
+    def _join_chunks(cls, chunks: Sequence[LabelColumn]) -> Labels:
         return cls(tuple(chunks), np.cumsum([0, *map(len, chunks)])[1:])
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class Labels:
         there = np.concatenate((_NONE, *self.chunks[first : last + 1]))
         merged = np.concatenate((there[: hunk.first - begin], fresh, there[stop - begin :]))
         chunks = [merged] if 0 < len(merged) <= 2 * _CHUNK else np.split(merged, range(_CHUNK, len(merged), _CHUNK))
-        return Labels._in([*self.chunks[:first], *chunks, *self.chunks[last + 1 :]]), fresh
+        return Labels._join_chunks([*self.chunks[:first], *chunks, *self.chunks[last + 1 :]]), fresh
 
 
 class Relabelled(NamedTuple):

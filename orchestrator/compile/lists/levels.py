@@ -111,14 +111,14 @@ def pack_atoms(table: RuleTable) -> Atoms:
     rows = np.zeros(len(table), _ATOM)
     for place, column in enumerate((table.src_hi, table.src_lo, table.dst_hi, table.dst_lo)):
         rows["address"][:, place] = column
-    source_ports = _ports_or_icmp(table.sp_lo, table.sp_hi, table.icmp_type)
-    destination_ports = _ports_or_icmp(table.dp_lo, table.dp_hi, table.icmp_code)
+    source_ports = _join_ports_and_icmp(table.sp_lo, table.sp_hi, table.icmp_type)
+    destination_ports = _join_ports_and_icmp(table.dp_lo, table.dp_hi, table.icmp_code)
     for place, ports in enumerate((*source_ports, *destination_ports)):
         rows["port"][:, place] = ports
     rows["length"][:, 0], rows["length"][:, 1] = table.src_len, table.dst_len
     rows["family"], rows["direction"] = table.family, table.direction
-    rows["protocol"][:, _LOW], rows["protocol"][:, _HIGH] = _protocols(table)
-    rows["fragments"][:, _LOW], rows["fragments"][:, _HIGH] = _fragments(table)
+    rows["protocol"][:, _LOW], rows["protocol"][:, _HIGH] = _find_protocols(table)
+    rows["fragments"][:, _LOW], rows["fragments"][:, _HIGH] = _find_fragments(table)
     rows["flags"][:, 0], rows["flags"][:, 1] = table.flags_value, table.flags_mask
     return rows.view(np.uint64).reshape(len(table), ATOM_WORDS)
 
@@ -171,10 +171,10 @@ def table_boxes(table: RuleTable) -> Boxes:
     axes = (
         _ranks(table.family, table.src_hi, table.src_lo, table.src_len),
         _ranks(table.family, table.dst_hi, table.dst_lo, table.dst_len),
-        _ports_or_icmp(table.sp_lo, table.sp_hi, table.icmp_type),
-        _ports_or_icmp(table.dp_lo, table.dp_hi, table.icmp_code),
-        _protocols(table),
-        _fragments(table),
+        _join_ports_and_icmp(table.sp_lo, table.sp_hi, table.icmp_type),
+        _join_ports_and_icmp(table.dp_lo, table.dp_hi, table.icmp_code),
+        _find_protocols(table),
+        _find_fragments(table),
         (table.direction, table.direction),
         (np.unique(table.tenant, return_inverse=True)[1],) * 2,
     )
@@ -184,15 +184,15 @@ def table_boxes(table: RuleTable) -> Boxes:
     return boxes
 
 
-def _protocols(table: RuleTable) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
+def _find_protocols(table: RuleTable) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
     return np.where(table.protocol < 0, 0, table.protocol), np.where(table.protocol < 0, 255, table.protocol)
 
 
-def _fragments(table: RuleTable) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _find_fragments(table: RuleTable) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     return table.frag == FRAG_LATER, table.frag != FRAG_NOT_LATER
 
 
-def _ports_or_icmp(
+def _join_ports_and_icmp(
     low: npt.NDArray[np.uint16], high: npt.NDArray[np.uint16], icmp: npt.NDArray[np.int16]
 ) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
     return np.where(icmp < 0, low, icmp), np.where(icmp < 0, high, icmp)

@@ -154,7 +154,7 @@ class CompiledList:
         label = labels.between(0, len(labels))[table.order]
         whole = piece_of_table(table, label, level, acl.rules).set_priorities(among.highest)
         index = _index.build(whole.label, whole.atoms, level)
-        return_rows = tuple(_return_rows(tenant.number, returns))
+        return_rows = tuple(_make_return_rows(tenant.number, returns))
         return cls(tenant, returns, sides or Sides(acl.groups), labels, Pieces.of(whole), index, return_rows)
 
     def update_list(self, tenant: Tenant, returns: ReturnTraffic, difference: Difference | None = None) -> CompiledList:
@@ -192,7 +192,7 @@ class CompiledList:
         if step is None or len(step.come) > self.most_come:
             return None
         try:
-            gone = self._removed_run(step)
+            gone = self._find_removed_run(step)
             come = _come(step.come, tenant)
         except AclflowError:
             return None
@@ -205,7 +205,7 @@ class CompiledList:
             step.members, found.change,
         )  # fmt: skip
 
-    def _removed_run(self, step: Step) -> Run:
+    def _find_removed_run(self, step: Step) -> Run:
         runs = [self.pieces.between(low, high) for low, high in step.gone]
         if not step.lost and len(runs) <= 1:
             return runs[0] if runs else Run.join_runs(())
@@ -309,7 +309,7 @@ def return_part(protocol: int | None) -> int:
 _PATH_MTU_PARTS = {rule.protocol: part for part, rule in enumerate(PATH_MTU_RULES, 1)}
 
 
-def _return_rows(tenant: int, returns: ReturnTraffic) -> Iterator[FlowTable]:
+def _make_return_rows(tenant: int, returns: ReturnTraffic) -> Iterator[FlowTable]:
     table = return_atoms(tenant, returns)
     part = np.array([return_part(protocol) for protocol in table.protocol.tolist()], np.uint64)
     for direction, stage, kind in _STAGES:

@@ -105,8 +105,8 @@ def same_numbers(old: Tenant, new: Tenant, edit: Sequence[Hunk]) -> bool:
         come = {rule.id for hunk in edit for rule in new.acl.listed[hunk.place : hunk.place + hunk.come]}
         return changed <= gone | come
     stay = [rule.id for rule in old.acl.rules if rule.id not in gone]
-    return list(map(_plain(before).get, stay)) == list(map(_plain(after).get, stay))
+    return list(map(_make_plain(before).get, stay)) == list(map(_make_plain(after).get, stay))
 
 
-def _plain(numbers: Mapping[str, int]) -> Mapping[str, int]:
+def _make_plain(numbers: Mapping[str, int]) -> Mapping[str, int]:
     return numbers.as_dict() if isinstance(numbers, RuleNumbers) else numbers

@@ -228,13 +228,13 @@ class Planner:
         rows = self.up_to_certain(rows, cut)
         key = rows.tobytes(), cut
         if key not in self._known:
-            self._known[key] = self._fresh(rows, cut)
+            self._known[key] = self._make_plan(rows, cut)
         return self._known[key]
 
-    def _fresh(self, rows: Rows, cut: frozenset[Axis]) -> Plan:
+    def _make_plan(self, rows: Rows, cut: frozenset[Axis]) -> Plan:
         if len(rows) > FEW_ROWS:
             if Axis.PROTOCOL not in cut and not self._space.unbounded[Axis.PROTOCOL, rows].all():
-                return self._cut(self._division(Axis.PROTOCOL, rows), rows, cut)
+                return self._cut_rows(self._divide_axis(Axis.PROTOCOL, rows), rows, cut)
             maps = cut <= {Axis.PROTOCOL} and self._axes is AXES
             found = (self._tables(rows) if maps else None) or self._divide_rows(rows, cut)
             if found is not None:
@@ -273,10 +273,10 @@ class Planner:
             if number < len(known):
                 parts.append(self._table(known[number], members))
             else:
-                parts.append(self._divide_rows(members, frozenset({Axis.PROTOCOL})) or self._rules(members))
+                parts.append(self._divide_rows(members, frozenset({Axis.PROTOCOL})) or self._make_rules(members))
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
-    def _rules(self, rows: Rows) -> Rules:
+    def _make_rules(self, rows: Rows) -> Rules:
         return Rules(tuple(rows.tolist()), frozenset({Axis.PROTOCOL}))
 
     def _table(self, shape: Shape, rows: Rows) -> Table:
@@ -295,7 +295,7 @@ class Planner:
         if len(rows) <= FEW_ROWS:
             return None
         axes = [axis for axis in self._axes if axis not in cut and not self._space.unbounded[axis, rows].all()]
-        divisions = [self._division(axis, rows) for axis in axes]
+        divisions = [self._divide_axis(axis, rows) for axis in axes]
         if not divisions:
             return None
         best = min(divisions, key=lambda each: (each.largest + each.copies / len(rows), each.axis))
@@ -305,9 +305,9 @@ class Planner:
                 return found
         if best.largest > _WORTH * len(rows) or best.copies > self._left:
             return None
-        return self._cut(best, rows, cut)
+        return self._cut_rows(best, rows, cut)
 
-    def _division(self, axis: Axis, rows: Rows) -> _Division:
+    def _divide_axis(self, axis: Axis, rows: Rows) -> _Division:
         low, high = self._space.low[axis, rows], self._space.high[axis, rows]
         ranks = np.unique(np.concatenate(([0], low, high + 1)))
         ranks = ranks[ranks < len(self._space.starts[axis]) - 1]
@@ -333,7 +333,7 @@ class Planner:
             return None
         return Sequence(tuple(self._divide_rows(each.rows, cut) or self.plan(each.rows, cut) for each in best))
 
-    def _cut(self, division: _Division, rows: Rows, cut: frozenset[Axis]) -> Cut:
+    def _cut_rows(self, division: _Division, rows: Rows, cut: frozenset[Axis]) -> Cut:
         self._left -= division.copies
         axis = division.axis
         spans: list[Span] = []

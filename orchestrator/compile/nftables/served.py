@@ -59,7 +59,7 @@ def frame_objects(
 
     `lists` are ingress lists of the tenants served.
     """
-    asked = _silent(operator, *lists)
+    asked = _silence_permits(operator, *lists)
     return {family: _Frame(family, asked, plan, Limits(limit)).written(directory, misdirect) for family in Family}
 
 
@@ -67,11 +67,11 @@ def tenant_objects(
     operator: FilterList, ingress: FilterList, planned: Planned = plan, limit: LogLimit = USUAL
 ) -> Mapping[Family, Objects]:
     """Return both tables' declarations for one tenant, from its ingress list without pairs."""
-    asked = _silent(operator, ingress)
+    asked = _silence_permits(operator, ingress)
     return {family: _Part(family, asked, planned, Limits(limit)).written() for family in Family}
 
 
-def _silent(*lists: FilterList) -> tuple[FilterList, ...]:
+def _silence_permits(*lists: FilterList) -> tuple[FilterList, ...]:
     return tuple(each.silent_permits() for each in lists)
 
 

@@ -41,23 +41,23 @@ class Declarations:
 
     def map(self, name: str, fields: Iterable[str], elements: Iterable[str], *flags: str) -> None:
         """A verdict map; `flags` are further statements of its declaration."""
-        self._block(
+        self._add_block(
             f"map {name}",
-            [f"typeof {' . '.join(fields)} : verdict", *flags, *_elements(elements)],
+            [f"typeof {' . '.join(fields)} : verdict", *flags, *_write_elements(elements)],
         )
 
     def set(self, name: str, fields: Iterable[str], elements: Iterable[str]) -> None:
         """A set of intervals."""
-        self._block(f"set {name}", [f"typeof {' . '.join(fields)}", "flags interval", *_elements(elements)])
+        self._add_block(f"set {name}", [f"typeof {' . '.join(fields)}", "flags interval", *_write_elements(elements)])
 
     def limit(self, name: str, text: str) -> None:
         """Declare a limit."""
-        self._block(f"limit {name}", [text])
+        self._add_block(f"limit {name}", [text])
 
     def chain(self, name: str, rules: Iterable[str]) -> None:
-        self._block(f"chain {name}", rules)
+        self._add_block(f"chain {name}", rules)
 
-    def _block(self, head: str, body: Iterable[str]) -> None:
+    def _add_block(self, head: str, body: Iterable[str]) -> None:
         lines = tuple(body)
         if self.objects.setdefault(head, lines) != lines:
             raise TooLarge(f"two parts of the list came to one name, '{head}'")
@@ -68,7 +68,7 @@ def block(head: str, body: Iterable[str]) -> list[str]:
     return [f"\t{head} {{", *(f"\t\t{line}" for line in body), "\t}"]
 
 
-def _elements(elements: Iterable[str]) -> list[str]:
+def _write_elements(elements: Iterable[str]) -> list[str]:
     found = [f"\t{each}," for each in elements]
     return ["elements = {", *found, "}"] if found else []
 
@@ -112,16 +112,16 @@ class PlanWriter:
     def rules(self, plan: Plan) -> list[str]:
         """Return a plan's rules for a chain, and declare the chains and maps they use."""
         if isinstance(plan, Rules):
-            return [self._rule(row, plan.cut) for row in plan.rows]
+            return [self._write_rule(row, plan.cut) for row in plan.rows]
         if isinstance(plan, Sequence):
             return [rule for part in plan.parts for rule in self.rules(part)]
-        return [self._table(plan) if isinstance(plan, Table) else self._cut(plan)]
+        return [self._write_table(plan) if isinstance(plan, Table) else self._write_cut(plan)]
 
     @property
     def _family(self) -> Family:
         return self.space.family
 
-    def _rule(self, row: int, cut: frozenset[Axis]) -> str:
+    def _write_rule(self, row: int, cut: frozenset[Axis]) -> str:
         line = self.space.lines[row]
         start = self._looked_at(row, cut)
         counts = self.counted and not line.leaves
@@ -134,18 +134,18 @@ class PlanWriter:
             self._conditions[row] = words.conditions(self.space.lines[row], self._family, first=self.first)
         return [text for axis, text in self._conditions[row] if axis not in cut]
 
-    def _table(self, plan: Table) -> str:
+    def _write_table(self, plan: Table) -> str:
         lines = [self.space.lines[row] for row in plan.rows]
         fields, masked = words.shape_fields(plan.shape, self._family, icmp=lines[0].icmp_type >= 0)
-        elements = [self._element(words.shape_key(plan.shape, line, self._family), line) for line in lines]
-        name = self._map(fields, elements, *(["counter"] if self.counted else []))
+        elements = [self._write_element(words.shape_key(plan.shape, line, self._family), line) for line in lines]
+        name = self._declare_map(fields, elements, *(["counter"] if self.counted else []))
         return f"{' . '.join(masked)} vmap @{name}"
 
-    def _element(self, key: str, line: Line) -> str:
+    def _write_element(self, key: str, line: Line) -> str:
         comment = f' comment "{line.comment}"' if self.counted and not line.leaves else ""
         return f"{key}{comment} : {self.verdict(line)}"
 
-    def _cut(self, plan: Cut) -> str:
+    def _write_cut(self, plan: Cut) -> str:
         icmp = any(self._asks_icmp(span.then) for span in plan.spans)
         elements, single, verdicts = [], True, False
         for span in plan.spans:
@@ -157,11 +157,13 @@ class PlanWriter:
             single &= values[0] == values[1]
             verdicts |= certain is not None
             elements.append(
-                f"{key} : jump {self._chain(span.then)}" if certain is None else self._element(key, certain)
+                f"{key} : jump {self._declare_chain(span.then)}"
+                if certain is None
+                else self._write_element(key, certain)
             )
         flags = [*([] if single else ["flags interval"]), *(["counter"] if verdicts and self.counted else [])]
         looked_at = words.field(plan.axis, self._family, icmp=icmp, first=self.first)
-        return f"{looked_at} vmap @{self._map([looked_at], elements, *flags)}"
+        return f"{looked_at} vmap @{self._declare_map([looked_at], elements, *flags)}"
 
     def _asks_icmp(self, plan: Plan) -> bool:
         """Return whether a part matches an ICMP type.
@@ -181,14 +183,14 @@ class PlanWriter:
         row = plan.rows[0]
         return None if self._looked_at(row, plan.cut) else self.space.lines[row]
 
-    def _chain(self, plan: Plan) -> str:
+    def _declare_chain(self, plan: Plan) -> str:
         if id(plan) not in self._chains:
             rules = self.rules(plan)
             name = self._chains[id(plan)] = self._name_part("c", rules)
             self.declarations.chain(name, rules)
         return self._chains[id(plan)]
 
-    def _map(self, fields: list[str], elements: list[str], *flags: str) -> str:
+    def _declare_map(self, fields: list[str], elements: list[str], *flags: str) -> str:
         name = self._name_part("m", [*fields, *flags, *elements])
         self.declarations.map(name, fields, elements, *flags)
         return name

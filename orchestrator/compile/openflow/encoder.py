@@ -226,12 +226,12 @@ def _layout_codes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint3
     bits = np.where(rules.family == 4, 32, 128)
     digits = (
         (rules.family == 6, 2),
-        (_how(rules.src_len, bits), 3),
-        (_how(rules.dst_len, bits), 3),
+        (_find_kinds(rules.src_len, bits), 3),
+        (_find_kinds(rules.dst_len, bits), 3),
         (rules.frag, 3),
         (rules.protocol + 1, 257),  # which ports and ICMP fields there are depends on it
-        (_how(masked.sp_mask, _ALL_16), 3),
-        (_how(masked.dp_mask, _ALL_16), 3),
+        (_find_kinds(masked.sp_mask, _ALL_16), 3),
+        (_find_kinds(masked.dp_mask, _ALL_16), 3),
         (rules.flags_mask != 0, 2),
         *((column >= 0, 2) for column in rules.icmp),
     )
@@ -241,7 +241,7 @@ def _layout_codes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint3
     return code
 
 
-def _how(looked_at: Column, everything: Column | int) -> Column:
+def _find_kinds(looked_at: Column, everything: Column | int) -> Column:
     return np.where(looked_at == 0, _NO_MASK, np.where(looked_at == everything, _EXACT, _MASKED))
 
 
@@ -252,17 +252,17 @@ def _parts(rules: RuleTable, masked: MaskedRules, register: Field | None, rows: 
     """
     first = rows[0]
     six, protocol = bool(rules.family[first] == 6), int(rules.protocol[first])
-    parts = [_constant(oxm.ETH_TYPE, oxm.IPV6 if six else oxm.IPV4)]
+    parts = [_make_constant(oxm.ETH_TYPE, oxm.IPV6 if six else oxm.IPV4)]
     sides = ((rules.src_hi, rules.src_lo, rules.src_len), (rules.dst_hi, rules.dst_lo, rules.dst_len))
     fields = (oxm.IPV6_SRC, oxm.IPV6_DST) if six else (oxm.IPV4_SRC, oxm.IPV4_DST)
     for field, (upper, lower, length) in zip(fields, sides, strict=True):
         parts += _prefix(field, upper[rows], lower[rows], length[rows])
     if rules.frag[first] == FRAG_NOT_LATER:
-        parts.append(_constant(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK))
+        parts.append(_make_constant(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK))
     elif rules.frag[first] == FRAG_LATER:
-        parts.append(_constant(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
+        parts.append(_make_constant(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
     if protocol >= 0:
-        parts.append(_constant(oxm.IP_PROTO, protocol))
+        parts.append(_make_constant(oxm.IP_PROTO, protocol))
     if protocol in PORT_FIELDS:
         ports = ((masked.sp_value, masked.sp_mask), (masked.dp_value, masked.dp_mask))
         for field, (value, mask) in zip(PORT_FIELDS[protocol], ports, strict=True):
@@ -276,7 +276,7 @@ def _parts(rules: RuleTable, masked: MaskedRules, register: Field | None, rows: 
     return parts
 
 
-def _constant(field: Field, value: int, mask: int | None = None) -> _Part:
+def _make_constant(field: Field, value: int, mask: int | None = None) -> _Part:
     return _Part(field, (np.array(value),), None if mask is None else (np.array(mask),))
 
 
@@ -325,12 +325,12 @@ def _pack_matches(parts: list[_Part], count: int) -> npt.NDArray[np.uint8]:
         header = part.field.header if part.mask is None else part.field.masked_header
         values += (np.array(header), *words)
         names += [(f"f{len(names) + i}", ">u4" if i == 0 else word) for i in range(1 + len(words))]
-    rows = np.empty(count, _row_type(tuple(names)))
+    rows = np.empty(count, _make_row_type(tuple(names)))
     for (name, _), value in zip(names, values, strict=True):
         rows[name] = value
     return rows.view(np.uint8).reshape(count, rows.dtype.itemsize)
 
 
 @cache
-def _row_type(names: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
+def _make_row_type(names: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
     return np.dtype(list(names))

@@ -116,12 +116,12 @@ def _of_family(rule: Rule, family: Family, groups: Mapping[str, AddressGroup]) -
     exact = [ANY_BYTE if each is None else each for each in (rule.protocol, rule.icmp_type, rule.icmp_code)]
     return [
         (family, exact[0], *source, *destination, low.low, low.high, high.low, high.high, exact[1], exact[2],
-         *asked, _fragments(rule, low, high), rule.log)
+         *asked, _number_fragments(rule, low, high), rule.log)
         for source, destination, low, high, asked in product(sides[0], sides[1], ports[0], ports[1], flags)
     ]  # fmt: skip
 
 
-def _fragments(rule: Rule, source: PortRange, destination: PortRange) -> int:
+def _number_fragments(rule: Rule, source: PortRange, destination: PortRange) -> int:
     if any(each.low > 0 or each.high < HIGHEST_PORT for each in (source, destination)):
         return FRAG_NOT_LATER
     if rule.fragments:
@@ -147,7 +147,7 @@ def _words(side: Addresses, family: Family, groups: Mapping[str, AddressGroup]) 
 
 def few_matches(rules: RuleTable, register: Field | None) -> tuple[list[int], list[bytes]]:
     """Return the matches of atoms in the order of `rule_flows`, with their atoms' rows."""
-    of_each = [matches_of(Atom(*row), register) for row in _rows(rules)]
+    of_each = [matches_of(Atom(*row), register) for row in _list_rows(rules)]
     rows = [row for row, matches in enumerate(of_each) for _ in matches]
     return rows, [match for matches in of_each for match in matches]
 
@@ -156,7 +156,7 @@ def few_counts(rules: RuleTable) -> list[int]:
     """How many flow entries each of some atoms becomes."""
     ends = (rules.sp_lo, rules.sp_hi, rules.dp_lo, rules.dp_hi)
     return [
-        len(_covers(*ports[:2])) * len(_covers(*ports[2:]))
+        len(_make_covers(*ports[:2])) * len(_make_covers(*ports[2:]))
         for ports in zip(*[column.tolist() for column in ends], strict=True)
     ]
 
@@ -164,7 +164,7 @@ def few_counts(rules: RuleTable) -> list[int]:
 def matches_of(atom: Atom, register: Field | None) -> list[bytes]:
     """The matches of an atom's flow entries, in order."""
     head, tail = _around_ports(atom, register)
-    sources, destinations = _covers(atom.sp_lo, atom.sp_hi), _covers(atom.dp_lo, atom.dp_hi)
+    sources, destinations = _make_covers(atom.sp_lo, atom.sp_hi), _make_covers(atom.dp_lo, atom.dp_hi)
     fields = PORT_FIELDS.get(atom.protocol)
     if fields is None:
         return [head + tail] * (len(sources) * len(destinations))
@@ -176,12 +176,12 @@ def matches_of(atom: Atom, register: Field | None) -> list[bytes]:
     ]
 
 
-def _rows(rules: RuleTable) -> Iterable[tuple[int, ...]]:
+def _list_rows(rules: RuleTable) -> Iterable[tuple[int, ...]]:
     return zip(*[getattr(rules, name).tolist() for name in COLUMNS], strict=True)
 
 
 @lru_cache(maxsize=1024)
-def _covers(low: int, high: int) -> tuple[tuple[int, int], ...]:
+def _make_covers(low: int, high: int) -> tuple[tuple[int, int], ...]:
     return masks(PortRange(low, high))
 
 

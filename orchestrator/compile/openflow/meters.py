@@ -33,15 +33,15 @@ class Meter(NamedTuple):
 
 def meter_row(tenant: int, limit: LogLimit) -> Flow:
     """The row that declares the meter of a tenant's reports (0: of the operator's)."""
-    return _declare(Meter(meter_of(tenant), limit.rate, limit.burst), tenant)
+    return _declare_meter(Meter(meter_of(tenant), limit.rate, limit.burst), tenant)
 
 
 def path_mtu_meter_row(tenant: int, rate: int) -> Flow:
     """The row that declares the meter of a tenant's messages about path MTU."""
-    return _declare(Meter(path_mtu_meter_of(tenant), rate, rate), tenant)
+    return _declare_meter(Meter(path_mtu_meter_of(tenant), rate, rate), tenant)
 
 
-def _declare(meter: Meter, tenant: int) -> Flow:
+def _declare_meter(meter: Meter, tenant: int) -> Flow:
     match = oxm.pack(Term(field, word) for field, word in zip(_FIELDS, meter, strict=True))
     return Flow(Table.METERS, 0, match, b"", _STRUCTURE, tenant)
 

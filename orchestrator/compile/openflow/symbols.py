@@ -38,7 +38,7 @@ class PortTable:
     def of(cls, names: Iterable[str]) -> PortTable:
         """Place interface names, given in any order."""
         wanted = sorted(set(names) - {UPLINK})
-        slots = [""] * _slots_for(len(wanted))
+        slots = [""] * _count_slots(len(wanted))
         for name in wanted:
             _put(slots, name)
         return cls((UPLINK, *slots), len(wanted))
@@ -54,7 +54,7 @@ class PortTable:
 
     def symbol(self, name: str) -> int:
         """The port number that stands for a name that is there."""
-        slot = _hash(name) % self.count
+        slot = _hash_name(name) % self.count
         while self.ports[slot + 1] != name:
             slot = (slot + 1) % self.count
         return SYMBOL_BASE + slot + 1
@@ -62,7 +62,7 @@ class PortTable:
     def after(self, gone: Sequence[str], come: Sequence[str]) -> tuple[PortTable, Sequence[str]]:
         """Exchange some names; returns the table, and the names that may have moved."""
         names = self.names - len(gone) + len(come)
-        if _slots_for(names) != self.count:
+        if _count_slots(names) != self.count:
             kept = (set(self.ports) - {"", UPLINK, *gone}) | set(come)
             return PortTable.of(kept), [*kept]
         slots, pushed = list(self.ports[1:]), list[str]()
@@ -83,7 +83,7 @@ def symbols(ports: tuple[str, ...]) -> Mapping[str, int]:
     return {name: SYMBOL_BASE + index for index, name in enumerate(ports) if name}
 
 
-def _slots_for(names: int) -> int:
+def _count_slots(names: int) -> int:
     count = _FEWEST_SLOTS
     while count < 2 * names:
         count *= 2
@@ -91,14 +91,14 @@ def _slots_for(names: int) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def _hash(name: str) -> int:
+def _hash_name(name: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "big")
 
 
 def _put(slots: list[str], name: str) -> list[str]:
     """Put a name in; returns the names that it pushed on."""
     pushed: list[str] = []
-    slot = _hash(name) % len(slots)
+    slot = _hash_name(name) % len(slots)
     while slots[slot]:
         if slots[slot] > name:
             slots[slot], name = name, slots[slot]
@@ -110,7 +110,7 @@ def _put(slots: list[str], name: str) -> list[str]:
 
 def _take_out(slots: list[str], name: str) -> list[str]:
     """Take a name out; returns the names behind it, which were put in again."""
-    slot = _hash(name) % len(slots)
+    slot = _hash_name(name) % len(slots)
     while slots[slot] != name:
         slot = (slot + 1) % len(slots)
     slots[slot] = ""

@@ -38,7 +38,7 @@ class State(enum.IntFlag):
 
 def track(zone: int, table: int) -> bytes:
     """Go to a table with the mark of the packet's connection (0: none)."""
-    return _ct(0, zone, table, b"")
+    return _pack_ct(0, zone, table, b"")
 
 
 def begin(zone: int, mark: int) -> bytes:
@@ -47,7 +47,7 @@ def begin(zone: int, mark: int) -> bytes:
     A known connection gets the mark. Packets that belong to no connection (a broken checksum, flags that nothing begins
     with) are not remembered.
     """
-    return _ct(_COMMIT, zone, _NO_TABLE, set_field(CT_MARK, mark))
+    return _pack_ct(_COMMIT, zone, _NO_TABLE, set_field(CT_MARK, mark))
 
 
 def open_with(zone: int, mark: int, table: int, *, mask: int | None = None) -> bytes:
@@ -59,8 +59,8 @@ def open_with(zone: int, mark: int, table: int, *, mask: int | None = None) -> b
 
     One that is known, but the other way round, is forgotten: this packet opens it.
     """
-    return _ct(_COMMIT | _FORCE, zone, table, set_field(CT_MARK, mark, mask))
+    return _pack_ct(_COMMIT | _FORCE, zone, table, set_field(CT_MARK, mark, mask))
 
 
-def _ct(flags: int, zone: int, table: int, actions: bytes) -> bytes:
+def _pack_ct(flags: int, zone: int, table: int, actions: bytes) -> bytes:
     return _HEAD.pack(_EXPERIMENTER, _HEAD.size + len(actions), _NICIRA, _CT, flags, 0, zone, table, 0) + actions

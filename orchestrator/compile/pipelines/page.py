@@ -57,8 +57,8 @@ def pipeline_page() -> str:
             _HEAD,
             *_declared_sections(STAGES, ALL_REGISTERS, BANDS),
             "## The gateway\n",
-            f"Endpoints see one router, `{_mac(GATEWAY_MAC)}`, on every switch alike; so an endpoint may move and keep "
-            "its neighbour table. The same address stands for a host towards the edge.\n",
+            f"Endpoints see one router, `{_spell_mac(GATEWAY_MAC)}`, on every switch alike; so an endpoint may move and "
+            "keep its neighbour table. The same address stands for a host towards the edge.\n",
             _FRAGMENTS,
         )
     )
@@ -79,49 +79,54 @@ def _declared_sections(
 ) -> tuple[str, ...]:
     """Tables, registers and priorities."""
     return (
-        _table(("table", "name", "goes on to", "else"), (_row(stage) for stage in stages)),
-        *map(_about, stages),
+        _write_table(("table", "name", "goes on to", "else"), (_make_row(stage) for stage in stages)),
+        *map(_describe_stage, stages),
         *_fields_of_rules(stages),
         "## Registers\n",
-        _table(
+        _write_table(
             ("register", "bits", "name", "meaning"),
             ((each.field.name, each.bits, f"`{each.name}`", each.meaning) for each in registers),
         ),
         "## Priorities\n",
-        _table(("priority", "holds"), ((each.priorities, each.holds) for each in bands)),
+        _write_table(("priority", "holds"), ((each.priorities, each.holds) for each in bands)),
     )
 
 
 def _fields_of_rules(stages: Sequence[Stage]) -> Iterator[str]:
     """Explain the fields of rules, where some table matches them."""
     if any(set(RULE_FIELDS) <= set(stage.looks_at) for stage in stages):
-        yield f"*The fields of rules* are {', '.join(_names(RULE_FIELDS))}.\n"
+        yield f"*The fields of rules* are {', '.join(_list_names(RULE_FIELDS))}.\n"
 
 
-def _about(stage: Stage) -> str:
+def _describe_stage(stage: Stage) -> str:
     own = [field for field in stage.looks_at if field not in RULE_FIELDS]
     looks_at = stage.looks_at if set(RULE_FIELDS) - set(stage.looks_at) else own
     words = [] if looks_at is stage.looks_at else ["the fields of rules"]
-    listed = ", ".join([*words, *_names(looks_at)]) or "nothing"
-    return f"**{_name(stage.table)}.** {stage.purpose}\n\nLooks at: {listed}.\n"
+    listed = ", ".join([*words, *_list_names(looks_at)]) or "nothing"
+    return f"**{_name_table(stage.table)}.** {stage.purpose}\n\nLooks at: {listed}.\n"
 
 
-def _row(stage: Stage) -> tuple[str, ...]:
-    return (str(stage.table.value), _name(stage.table), ", ".join(map(_name, stage.goes_to)) or "-", stage.miss)
+def _make_row(stage: Stage) -> tuple[str, ...]:
+    return (
+        str(stage.table.value),
+        _name_table(stage.table),
+        ", ".join(map(_name_table, stage.goes_to)) or "-",
+        stage.miss,
+    )
 
 
-def _name(table: enum.IntEnum) -> str:
+def _name_table(table: enum.IntEnum) -> str:
     return table.name.lower()
 
 
-def _names(fields: Iterable[Field]) -> list[str]:
+def _list_names(fields: Iterable[Field]) -> list[str]:
     return [f"`{field.name}`" for field in fields]
 
 
-def _mac(address: int) -> str:
+def _spell_mac(address: int) -> str:
     return address.to_bytes(6, "big").hex(":")
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def _write_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows)]
     return "\n".join(lines) + "\n"

@@ -62,7 +62,7 @@ _STRUCTURE = Cookie(Tier.HOST, Kind.STRUCTURE).pack()
 
 def service_rows() -> list[Flow]:
     """The rows that no endpoint makes."""
-    return [*_answers(), *_rogues(), *_questions()]
+    return [*_answers(), *_rogues(), *_make_question_flows()]
 
 
 def served_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
@@ -79,12 +79,14 @@ def served_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
             asks = instructions(
                 [*_write_port(symbol), set_field(_DESTINATION[version], held[0].network), output(SERVICES_SYMBOL)]
             )
-            rows += (_flow(Table.ADMISSION, _SERVED, [*sender, *terms], asks, tenant) for terms in _asking(version))
+            rows += (
+                _make_flow(Table.ADMISSION, _SERVED, [*sender, *terms], asks, tenant) for terms in _asking(version)
+            )
         calls = instructions(
             [*_write_port(symbol), set_field(pipeline.OUTPUT_PORT.field, SERVICES_SYMBOL)], goto=Table.SERVICES
         )
         rows += (
-            _flow(Table.ADMISSION, _SERVED, [*sender, *_calling(version, prefix)], calls, tenant)
+            _make_flow(Table.ADMISSION, _SERVED, [*sender, *_calling(version, prefix)], calls, tenant)
             for prefix in aggregate(held)
         )
     return rows
@@ -96,7 +98,7 @@ def _asking(version: int) -> Iterator[list[Term]]:
     The latter are of IPv6.
     """
     everybody = Term(oxm.ETH_DST, _BROADCAST if version == IPV4 else _ALL_SERVERS)
-    yield [everybody, *_dhcp(version, _CLIENT[version], _SERVER[version])]
+    yield [everybody, *_match_dhcp(version, _CLIENT[version], _SERVER[version])]
     if version == IPV6:
         yield [Term(oxm.ETH_TYPE, IPV6), Term(oxm.IP_PROTO, ICMPV6), Term(oxm.ICMPV6_TYPE, SOLICITATION)]
 
@@ -126,12 +128,12 @@ def _answers() -> Iterator[Flow]:
         output_register(pipeline.OUTPUT_PORT.field),
     )
     marked = [came, Term(oxm.ETH_SRC, CALLER_MAC, CALLER_MASK)]
-    yield _flow(Table.ADMISSION, _ANSWERS, marked, instructions(to_caller))
+    yield _make_flow(Table.ADMISSION, _ANSWERS, marked, instructions(to_caller))
     let_in = (set_field(pipeline.FROM_UPLINK.field, 1), set_field(pipeline.OPERATOR_PERMIT.field, 1))
     for version, address in _ADDRESSES.items():
         sender = [Term(oxm.ETH_SRC, SERVICES_MAC), Term(oxm.ETH_DST, GATEWAY_MAC)]
         terms = [came, *sender, Term(oxm.ETH_TYPE, version), Term(_SOURCE[version], address)]
-        yield _flow(Table.ADMISSION, _ANSWERS, terms, instructions(let_in, goto=Table.LOCAL))
+        yield _make_flow(Table.ADMISSION, _ANSWERS, terms, instructions(let_in, goto=Table.LOCAL))
 
 
 def _rogues() -> Iterator[Flow]:
@@ -141,25 +143,25 @@ def _rogues() -> Iterator[Flow]:
     """
     end = instructions([set_field(pipeline.OUTPUT_PORT.field, SERVICES_SYMBOL)])
     for version in _ADDRESSES:
-        yield _flow(Table.ADMISSION, _ROGUE, _dhcp(version, _SERVER[version], _CLIENT[version]), end)
+        yield _make_flow(Table.ADMISSION, _ROGUE, _match_dhcp(version, _SERVER[version], _CLIENT[version]), end)
 
 
-def _questions() -> Iterator[Flow]:
+def _make_question_flows() -> Iterator[Flow]:
     to_port = output_register(pipeline.OUTPUT_PORT.field)
     resolve = instructions([set_field(oxm.ETH_DST, SERVICES_MAC), to_port])
     for version in _ADDRESSES:
         for protocol, port in ((UDP, oxm.UDP_DST), (TCP, oxm.TCP_DST)):
             terms = [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, protocol), Term(port, DNS)]
-            yield _flow(Table.SERVICES, 10, terms, resolve)
+            yield _make_flow(Table.SERVICES, 10, terms, resolve)
     renews = [Term(oxm.ETH_TYPE, IPV4), Term(oxm.IP_PROTO, UDP), Term(oxm.UDP_DST, _SERVER[IPV4])]
-    yield _flow(Table.SERVICES, 10, renews, instructions([to_port]))
-    yield _flow(Table.SERVICES, MISS_PRIORITY, [])
+    yield _make_flow(Table.SERVICES, 10, renews, instructions([to_port]))
+    yield _make_flow(Table.SERVICES, MISS_PRIORITY, [])
 
 
-def _dhcp(version: int, source: int, destination: int) -> list[Term]:
+def _match_dhcp(version: int, source: int, destination: int) -> list[Term]:
     ports = [Term(oxm.UDP_SRC, source), Term(oxm.UDP_DST, destination)]
     return [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, UDP), *ports]
 
 
-def _flow(table: Table, priority: int, terms: Iterable[Term], what: bytes = DROP, tenant: int = 0) -> Flow:
+def _make_flow(table: Table, priority: int, terms: Iterable[Term], what: bytes = DROP, tenant: int = 0) -> Flow:
     return Flow(table, priority, oxm.pack(terms), what, _STRUCTURE, tenant)

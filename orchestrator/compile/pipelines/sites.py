@@ -46,7 +46,7 @@ class Sites:
             by_tenant[endpoint.tenant].append(endpoint)
         return cls(
             {endpoint.port: endpoint for endpoint in policy.endpoints},
-            {tenant: _in_order(found) for tenant, found in by_tenant.items() if found},
+            {tenant: _sort_endpoints(found) for tenant, found in by_tenant.items() if found},
             prefixes,
             table,
             table.symbols(),
@@ -70,7 +70,7 @@ class Sites:
         if len(gone) + len(come) > _FEW or dropped & self.by_tenant.keys():
             return self._all_moved(policy)
         if not gone and not come:
-            return self if not self.moved else self._with_moved(frozenset())
+            return self if not self.moved else self._move_tenants(frozenset())
         followed = self._exchange_endpoints(gone, come, policy)
         return self._all_moved(policy) if followed is None else followed
 
@@ -78,9 +78,9 @@ class Sites:
         """Read all endpoints anew; tenants without endpoints now have moved, too."""
         found = Sites.of(policy)
         tenants = {tenant.id for tenant in policy.tenants}
-        return found._with_moved(tenants & (found.by_tenant.keys() | self.by_tenant.keys()))
+        return found._move_tenants(tenants & (found.by_tenant.keys() | self.by_tenant.keys()))
 
-    def _with_moved(self, moved: Set[str]) -> Sites:
+    def _move_tenants(self, moved: Set[str]) -> Sites:
         return Sites(self.by_port, self.by_tenant, self.prefixes, self.table, self.symbols, moved)
 
     def _exchange_endpoints(self, gone: Sequence[Endpoint], come: Sequence[Endpoint], policy: Policy) -> Sites | None:
@@ -114,11 +114,11 @@ class Sites:
             kept = [each for each in by_tenant.pop(tenant, ()) if id(each) not in left]
             mine = [*kept, *(each for each in come if each.tenant == tenant)]
             if mine:
-                by_tenant[tenant] = _in_order(mine)
+                by_tenant[tenant] = _sort_endpoints(mine)
         return Sites(by_port, by_tenant, prefixes, table, symbols, moved)
 
 
-def _in_order(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+def _sort_endpoints(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
     return tuple(sorted(endpoints, key=lambda each: (each.name, each.port)))
 
 

@@ -67,7 +67,14 @@ def fixed_rows(symbols: Mapping[str, int], tracks: Tracking | None = None) -> li
     """
     uplink = symbols[UPLINK]
     tracking = [] if tracks is None else tracking_rows(tracks, _sends(uplink))
-    return [*_admission(uplink), *_responder(), *service_rows(), *thoroughfares(), *_sends(uplink), *tracking]
+    return [
+        *_make_admission_flows(uplink),
+        *_responder(),
+        *service_rows(),
+        *thoroughfares(),
+        *_sends(uplink),
+        *tracking,
+    ]
 
 
 def endpoint_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
@@ -106,12 +113,12 @@ def elsewhere_rows(endpoints: Iterable[Endpoint], tenant: int) -> list[Flow]:
             version, source, destination = _ip(prefix)
             terms, priority = [version, destination], _prefix_priority(prefix) - 1
             rows.append(
-                _flow(Table.SOURCES, priority, [version, source], instructions(goto=Table.LIFTED), tenant=tenant)
+                _make_flow(Table.SOURCES, priority, [version, source], instructions(goto=Table.LIFTED), tenant=tenant)
             )
             leaves = [*terms, Term(pipeline.FROM_UPLINK.field, 0)]
             arrived = [*terms, Term(pipeline.FROM_UPLINK.field, 1)]
-            rows.append(_flow(Table.LOCAL, priority, leaves, instructions(goto=Table.OUTPUT), tenant=tenant))
-            rows.append(_flow(Table.LOCAL, priority, arrived, tenant=tenant))
+            rows.append(_make_flow(Table.LOCAL, priority, leaves, instructions(goto=Table.OUTPUT), tenant=tenant))
+            rows.append(_make_flow(Table.LOCAL, priority, arrived, tenant=tenant))
         around.append(prefix)
     return rows
 
@@ -135,23 +142,26 @@ def default_rows(tenant: Tenant) -> list[Flow]:
     ]
 
 
-def _flow(table: Table, priority: int, terms: Iterable[Term], what: bytes = DROP, *, tenant: int = 0) -> Flow:
+def _make_flow(table: Table, priority: int, terms: Iterable[Term], what: bytes = DROP, *, tenant: int = 0) -> Flow:
     return Flow(table, priority, oxm.pack(terms), what, _STRUCTURE, tenant)
 
 
-def _admission(uplink: int) -> list[Flow]:
+def _make_admission_flows(uplink: int) -> list[Flow]:
     table = Table.ADMISSION
     present = Term(oxm.VLAN_VID, oxm.VLAN_PRESENT, oxm.VLAN_PRESENT)
     several = Term(oxm.ETH_DST, _MULTICAST_BIT, _MULTICAST_BIT)
     let_in = instructions([set_field(pipeline.FROM_UPLINK.field, 1)], goto=Table.SOURCES)
     arrives = [Term(oxm.IN_PORT, uplink), Term(oxm.ETH_DST, GATEWAY_MAC)]
     return [
-        _flow(table, _Order.TAGGED, [present]),
-        *(_flow(table, _Order.SHORT, terms) for terms in _short_first_fragments()),
-        *(_flow(table, _Order.DISCOVERY, _icmpv6(number)) for number in _DISCOVERY_TYPES),
-        _flow(table, _Order.MULTICAST, [several]),
-        *(_flow(table, _Order.ADMITTED, [*arrives, Term(oxm.ETH_TYPE, version)], let_in) for version in (IPV4, IPV6)),
-        _flow(table, MISS_PRIORITY, []),
+        _make_flow(table, _Order.TAGGED, [present]),
+        *(_make_flow(table, _Order.SHORT, terms) for terms in _short_first_fragments()),
+        *(_make_flow(table, _Order.DISCOVERY, _match_icmpv6(number)) for number in _DISCOVERY_TYPES),
+        _make_flow(table, _Order.MULTICAST, [several]),
+        *(
+            _make_flow(table, _Order.ADMITTED, [*arrives, Term(oxm.ETH_TYPE, version)], let_in)
+            for version in (IPV4, IPV6)
+        ),
+        _make_flow(table, MISS_PRIORITY, []),
     ]
 
 
@@ -172,7 +182,7 @@ def _short_first_fragments() -> Iterable[list[Term]]:
             ]
 
 
-def _icmpv6(number: int) -> list[Term]:
+def _match_icmpv6(number: int) -> list[Term]:
     return [Term(oxm.ETH_TYPE, IPV6), Term(oxm.IP_PROTO, ICMPV6), Term(oxm.ICMPV6_TYPE, number)]
 
 
@@ -201,28 +211,32 @@ def _responder() -> list[Flow]:
     request = [Term(oxm.ETH_TYPE, ARP), Term(oxm.ARP_OP, _ARP_REQUEST)]
     send_back = instructions([set_field(oxm.ND_TLL, GATEWAY_MAC), output(IN_PORT)])
     return [
-        _flow(Table.RESPONDER, 10, request, instructions(arp_reply)),
-        _flow(Table.RESPONDER, 10, _icmpv6(SOLICITATION), instructions(advertisement, goto=Table.ADVERTISER)),
-        _flow(Table.RESPONDER, MISS_PRIORITY, []),
-        _flow(Table.ADVERTISER, 10, _icmpv6(ADVERTISEMENT), send_back),
-        _flow(Table.ADVERTISER, MISS_PRIORITY, []),
+        _make_flow(Table.RESPONDER, 10, request, instructions(arp_reply)),
+        _make_flow(
+            Table.RESPONDER, 10, _match_icmpv6(SOLICITATION), instructions(advertisement, goto=Table.ADVERTISER)
+        ),
+        _make_flow(Table.RESPONDER, MISS_PRIORITY, []),
+        _make_flow(Table.ADVERTISER, 10, _match_icmpv6(ADVERTISEMENT), send_back),
+        _make_flow(Table.ADVERTISER, MISS_PRIORITY, []),
     ]
 
 
 def thoroughfares() -> list[Flow]:
     """The ways from table to table."""
     return [
-        _flow(Table.SOURCES, MISS_PRIORITY, [], instructions(goto=Table.LIFTED)),
-        _flow(Table.LIFTED, MISS_PRIORITY, [], instructions(goto=Table.OPERATOR)),
-        _flow(Table.OPERATOR, MISS_PRIORITY, [], instructions(goto=Table.EGRESS)),
-        _flow(Table.EGRESS, STATIC_PRIORITY, [Term(pipeline.SOURCE_TENANT.field, 0)], instructions(goto=Table.LOCAL)),
-        _flow(Table.EGRESS, MISS_PRIORITY, []),
-        _flow(Table.LOCAL, 10, [Term(pipeline.FROM_UPLINK.field, 0)], instructions(goto=Table.OUTPUT)),
-        _flow(Table.LOCAL, MISS_PRIORITY, []),
-        _flow(
+        _make_flow(Table.SOURCES, MISS_PRIORITY, [], instructions(goto=Table.LIFTED)),
+        _make_flow(Table.LIFTED, MISS_PRIORITY, [], instructions(goto=Table.OPERATOR)),
+        _make_flow(Table.OPERATOR, MISS_PRIORITY, [], instructions(goto=Table.EGRESS)),
+        _make_flow(
+            Table.EGRESS, STATIC_PRIORITY, [Term(pipeline.SOURCE_TENANT.field, 0)], instructions(goto=Table.LOCAL)
+        ),
+        _make_flow(Table.EGRESS, MISS_PRIORITY, []),
+        _make_flow(Table.LOCAL, 10, [Term(pipeline.FROM_UPLINK.field, 0)], instructions(goto=Table.OUTPUT)),
+        _make_flow(Table.LOCAL, MISS_PRIORITY, []),
+        _make_flow(
             Table.INGRESS, STATIC_PRIORITY, [Term(pipeline.OPERATOR_PERMIT.field, 1)], instructions(goto=Table.OUTPUT)
         ),
-        _flow(Table.INGRESS, MISS_PRIORITY, []),
+        _make_flow(Table.INGRESS, MISS_PRIORITY, []),
     ]
 
 
@@ -231,8 +245,8 @@ def _sends(uplink: int) -> tuple[Flow, Flow]:
     to_gateway = (set_field(oxm.ETH_SRC, GATEWAY_MAC), set_field(oxm.ETH_DST, GATEWAY_MAC), output(uplink))
     to_endpoint = (output_register(pipeline.OUTPUT_PORT.field),)
     return (
-        _flow(Table.OUTPUT, 10, [Term(pipeline.OUTPUT_PORT.field, 0)], instructions(to_gateway)),
-        _flow(Table.OUTPUT, MISS_PRIORITY, [], instructions(to_endpoint)),
+        _make_flow(Table.OUTPUT, 10, [Term(pipeline.OUTPUT_PORT.field, 0)], instructions(to_gateway)),
+        _make_flow(Table.OUTPUT, MISS_PRIORITY, [], instructions(to_endpoint)),
     )
 
 
@@ -242,10 +256,10 @@ def _own_address_row(prefix: Prefix, tenant: int, symbol: int) -> Flow:
     Of a wider prefix we do not know which addresses the endpoint has, and its router's may lie inside.
     """
     if prefix.family is Family.IPV6:
-        asks = [*_icmpv6(SOLICITATION), Term(oxm.ND_TARGET, prefix.network)]
+        asks = [*_match_icmpv6(SOLICITATION), Term(oxm.ND_TARGET, prefix.network)]
     else:
         asks = [Term(oxm.ETH_TYPE, ARP), Term(oxm.ARP_TPA, prefix.network)]
-    return _flow(Table.ADMISSION, _Order.OWN_ADDRESS, [Term(oxm.IN_PORT, symbol), *asks], tenant=tenant)
+    return _make_flow(Table.ADMISSION, _Order.OWN_ADDRESS, [Term(oxm.IN_PORT, symbol), *asks], tenant=tenant)
 
 
 def _request_row(endpoint: Endpoint, source: Prefix, tenant: int, symbol: int) -> Flow:
@@ -258,7 +272,7 @@ def _request_row(endpoint: Endpoint, source: Prefix, tenant: int, symbol: int) -
         Term(oxm.ARP_SHA, endpoint.mac),
         Term(oxm.ARP_SPA, source.network, source.mask),
     ]
-    return _flow(Table.ADMISSION, _Order.ANSWERED, terms, instructions(goto=Table.RESPONDER), tenant=tenant)
+    return _make_flow(Table.ADMISSION, _Order.ANSWERED, terms, instructions(goto=Table.RESPONDER), tenant=tenant)
 
 
 def _solicitation_row(endpoint: Endpoint, source: Prefix, tenant: int, symbol: int) -> Flow:
@@ -266,12 +280,12 @@ def _solicitation_row(endpoint: Endpoint, source: Prefix, tenant: int, symbol: i
     terms = [
         Term(oxm.IN_PORT, symbol),
         Term(oxm.ETH_SRC, endpoint.mac),
-        *_icmpv6(SOLICITATION),
+        *_match_icmpv6(SOLICITATION),
         Term(oxm.ICMPV6_CODE, 0),
         Term(oxm.IPV6_SRC, source.network, source.mask),
         Term(oxm.ND_SLL, endpoint.mac),
     ]
-    return _flow(Table.ADMISSION, _Order.ANSWERED, terms, instructions(goto=Table.RESPONDER), tenant=tenant)
+    return _make_flow(Table.ADMISSION, _Order.ANSWERED, terms, instructions(goto=Table.RESPONDER), tenant=tenant)
 
 
 def _sender_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) -> Flow:
@@ -279,7 +293,7 @@ def _sender_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) ->
     version, source, _ = _ip(prefix)
     terms = [Term(oxm.IN_PORT, symbol), Term(oxm.ETH_SRC, endpoint.mac), version, source]
     let_in = instructions([set_field(pipeline.SOURCE_TENANT.field, tenant)], goto=Table.LIFTED)
-    return _flow(Table.ADMISSION, _Order.ADMITTED, terms, let_in, tenant=tenant)
+    return _make_flow(Table.ADMISSION, _Order.ADMITTED, terms, let_in, tenant=tenant)
 
 
 def _impostor_row(prefix: Prefix, tenant: int, symbol: int) -> Flow:
@@ -291,7 +305,7 @@ def _impostor_row(prefix: Prefix, tenant: int, symbol: int) -> Flow:
     """
     version, source, _ = _ip(prefix)
     end = instructions([set_field(pipeline.OUTPUT_PORT.field, symbol)])
-    return _flow(Table.SOURCES, _prefix_priority(prefix), [version, source], end, tenant=tenant)
+    return _make_flow(Table.SOURCES, _prefix_priority(prefix), [version, source], end, tenant=tenant)
 
 
 def _receiver_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) -> Flow:
@@ -304,7 +318,7 @@ def _receiver_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) 
         set_field(oxm.ETH_DST, endpoint.mac),
     )
     arrives = instructions(actions, goto=Table.INGRESS)
-    return _flow(Table.LOCAL, _prefix_priority(prefix), [version, destination], arrives, tenant=tenant)
+    return _make_flow(Table.LOCAL, _prefix_priority(prefix), [version, destination], arrives, tenant=tenant)
 
 
 def _ip(prefix: Prefix) -> tuple[Term, Term, Term]:

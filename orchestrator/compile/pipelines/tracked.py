@@ -111,14 +111,14 @@ def tracking_rows(tracking: Tracking, sends: tuple[Flow, ...]) -> list[Flow]:
 
     `sends` are the rows by which table `output` sends packets.
     """
-    states = (_drop_misfits(row) if tracking.holds_replies else row for row in _states())
+    states = (_drop_misfits(row) if tracking.holds_replies else row for row in _make_state_flows())
     return [
-        *_looks_up(tracking),
+        *_make_look_up_flows(tracking),
         *states,
         *_second_pass(),
         *_finds_ends(tracking.zone),
-        *_remembers(tracking.zone),
-        *_send_rows(sends),
+        *_make_remember_flows(tracking.zone),
+        *_make_send_flows(sends),
     ]
 
 
@@ -130,7 +130,7 @@ def _drop_misfits(row: Flow) -> Flow:
     return replace(row, instructions=DROP) if row.priority in (_Order.REPLY, _Order.ASIDE) else row
 
 
-def _flow(table: Table, priority: int, terms: list[Term], what: bytes = DROP) -> Flow:
+def _make_flow(table: Table, priority: int, terms: list[Term], what: bytes = DROP) -> Flow:
     return Flow(table, priority, oxm.pack(terms), what, _STRUCTURE)
 
 
@@ -140,17 +140,17 @@ def _is(state: State, *, without: State | None = None) -> Term:
     return Term(oxm.CT_STATE, int(asked), int(asked if without is None else asked | without))
 
 
-def _looks_up(tracking: Tracking) -> Iterator[Flow]:
+def _make_look_up_flows(tracking: Tracking) -> Iterator[Flow]:
     unknown = Term(oxm.CT_STATE, 0, int(State.TRACKED))
     look_up = _FIND_ENDS if tracking.is_mixed else instructions([track(tracking.zone, Table.STATE)])
     for version in (IPV4, IPV6):
-        yield _flow(Table.LIFTED, TRACK_PRIORITY, [unknown, Term(oxm.ETH_TYPE, version)], look_up)
+        yield _make_flow(Table.LIFTED, TRACK_PRIORITY, [unknown, Term(oxm.ETH_TYPE, version)], look_up)
 
 
 _FIND_ENDS = instructions([set_field(ASKS.field, Asks.PLACING)], goto=Table.ALONE_OPERATOR)
 
 
-def _asks(bits: Asks, among: Asks) -> Term:
+def _match_asks(bits: Asks, among: Asks) -> Term:
     return Term(ASKS.field, int(bits), int(among))
 
 
@@ -158,44 +158,44 @@ def _finds_ends(zone: int) -> Iterator[Flow]:
     """The way of a packet that finds out which ends decide alone."""
     source, destination = pipeline.SOURCE_TENANT.field, pipeline.DESTINATION_TENANT.field
     for table in (Table.ALONE_EGRESS, Table.ALONE_INGRESS):
-        yield _flow(table, STATIC_PRIORITY, [_asks(Asks.OPERATOR, Asks.OPERATOR)], ASK_LISTS[table])
-        yield _flow(table, MISS_PRIORITY, [], ASK_LISTS[table])
-    yield _flow(Table.ALONE_OPERATOR, MISS_PRIORITY, [], instructions(goto=Table.ALONE_EGRESS))
-    yield _flow(Table.ALONE_EGRESS, STATIC_PRIORITY + 1, [Term(source, 0)], instructions(goto=Table.LOCAL))
-    diverted = [_asks(Asks.PLACING, Asks.PLACING), Term(pipeline.OPERATOR_PERMIT.field, 0)]
-    yield _flow(Table.INGRESS, STATIC_PRIORITY + 2, diverted, instructions(goto=Table.ALONE_INGRESS))
-    placed = [_asks(Asks.PLACED, Asks.PLACED)]
-    yield _flow(Table.LOCAL, _SECOND_PASS_PRIORITY, placed, instructions(goto=Table.INGRESS))
+        yield _make_flow(table, STATIC_PRIORITY, [_match_asks(Asks.OPERATOR, Asks.OPERATOR)], ASK_LISTS[table])
+        yield _make_flow(table, MISS_PRIORITY, [], ASK_LISTS[table])
+    yield _make_flow(Table.ALONE_OPERATOR, MISS_PRIORITY, [], instructions(goto=Table.ALONE_EGRESS))
+    yield _make_flow(Table.ALONE_EGRESS, STATIC_PRIORITY + 1, [Term(source, 0)], instructions(goto=Table.LOCAL))
+    diverted = [_match_asks(Asks.PLACING, Asks.PLACING), Term(pipeline.OPERATOR_PERMIT.field, 0)]
+    yield _make_flow(Table.INGRESS, STATIC_PRIORITY + 2, diverted, instructions(goto=Table.ALONE_INGRESS))
+    placed = [_match_asks(Asks.PLACED, Asks.PLACED)]
+    yield _make_flow(Table.LOCAL, _SECOND_PASS_PRIORITY, placed, instructions(goto=Table.INGRESS))
     found = Asks.PLACING | Asks.BOTH
-    yield _flow(Table.OUTPUT, 40, [_asks(Asks.PLACING, found)], instructions(goto=Table.SEND))
+    yield _make_flow(Table.OUTPUT, 40, [_match_asks(Asks.PLACING, found)], instructions(goto=Table.SEND))
     for asks, forgotten in ((Asks.SENDER, [destination]), (Asks.RECEIVER, [source]), (Asks.BOTH, [])):
         noted = [*(set_field(each, 0) for each in forgotten), set_field(ASKS.field, Asks.PLACED | asks)]
         look_up = instructions([*noted, track(zone, Table.STATE)])
         for version in (IPV4, IPV6):
-            terms = [_asks(Asks.PLACING | asks, found), Term(oxm.ETH_TYPE, version)]
-            yield _flow(Table.OUTPUT, 40, terms, look_up)
+            terms = [_match_asks(Asks.PLACING | asks, found), Term(oxm.ETH_TYPE, version)]
+            yield _make_flow(Table.OUTPUT, 40, terms, look_up)
 
 
-def _states() -> Iterator[Flow]:
+def _make_state_flows() -> Iterator[Flow]:
     table, new, reply = Table.STATE, _is(State.NEW), _is(State.REPLY)
     opening, answers_nothing = Term(oxm.TCP_FLAGS, _SYN, _SYN | _ACK), Term(oxm.TCP_FLAGS, 0, _RST | _ACK)
     to_lists = instructions(goto=Table.LIFTED)
     past_lifted = instructions(goto=Table.OPERATOR)
-    yield _flow(table, _Order.INVALID, [_is(State.INVALID)])
+    yield _make_flow(table, _Order.INVALID, [_is(State.INVALID)])
     yield from _half_known()
-    yield _flow(table, _Order.REPLY, [reply], instructions([set_field(pipeline.REPLY.field, 1)], goto=Table.LOCAL))
+    yield _make_flow(table, _Order.REPLY, [reply], instructions([set_field(pipeline.REPLY.field, 1)], goto=Table.LOCAL))
     for version in (IPV4, IPV6):
         tcp = [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, TCP)]
         later = [Term(oxm.ETH_TYPE, version), Term(oxm.IP_FRAG, oxm.NOT_LATER_MASK, oxm.NOT_LATER_MASK)]
-        yield _flow(table, _Order.REOPENED, [*tcp, answers_nothing, reply])
-        yield _flow(table, _Order.OPENS, [*tcp, opening, new, Term(oxm.CT_MARK, 0)], to_lists)
+        yield _make_flow(table, _Order.REOPENED, [*tcp, answers_nothing, reply])
+        yield _make_flow(table, _Order.OPENS, [*tcp, opening, new, Term(oxm.CT_MARK, 0)], to_lists)
         afresh = instructions([track(NOTHING_KNOWN, Table.LIFTED)])
-        yield _flow(table, _Order.AFRESH, [*tcp, opening, new], afresh)
-        yield _flow(table, _Order.MIDSTREAM, [*tcp, new])
-        yield _flow(table, _Order.ASIDE, [*later, _is(State(0))], past_lifted)
-    yield _flow(table, _Order.ASIDE, [_is(State.RELATED)], past_lifted)
-    yield _flow(table, _Order.KNOWN, [_is(State(0))], to_lists)
-    yield _flow(table, MISS_PRIORITY, [])
+        yield _make_flow(table, _Order.AFRESH, [*tcp, opening, new], afresh)
+        yield _make_flow(table, _Order.MIDSTREAM, [*tcp, new])
+        yield _make_flow(table, _Order.ASIDE, [*later, _is(State(0))], past_lifted)
+    yield _make_flow(table, _Order.ASIDE, [_is(State.RELATED)], past_lifted)
+    yield _make_flow(table, _Order.KNOWN, [_is(State(0))], to_lists)
+    yield _make_flow(table, MISS_PRIORITY, [])
 
 
 def _half_known() -> Iterator[Flow]:
@@ -208,17 +208,17 @@ def _half_known() -> Iterator[Flow]:
     for known, left in ((BY_SENDER, Asks.RECEIVER), (BY_RECEIVER, Asks.SENDER)):
         mark, end, other = (
             Term(oxm.CT_MARK, known, _ANY_MARK),
-            _asks(left, left),
-            _asks(left ^ Asks.BOTH, left ^ Asks.BOTH),
+            _match_asks(left, left),
+            _match_asks(left ^ Asks.BOTH, left ^ Asks.BOTH),
         )
-        yield _flow(table, _Order.HALF_KNOWN, [_is(State(0)), mark, _asks(Asks(0), Asks.PLACED)], _FIND_ENDS)
-        yield _flow(table, _Order.UNKNOWN, [back, mark, other])
-        yield _flow(table, _Order.UNKNOWN, [about, mark, end])
+        yield _make_flow(table, _Order.HALF_KNOWN, [_is(State(0)), mark, _match_asks(Asks(0), Asks.PLACED)], _FIND_ENDS)
+        yield _make_flow(table, _Order.UNKNOWN, [back, mark, other])
+        yield _make_flow(table, _Order.UNKNOWN, [about, mark, end])
         for version in (IPV4, IPV6):
             tcp = [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, TCP)]
-            yield _flow(table, _Order.UNKNOWN, [*tcp, ahead, mark, end])
+            yield _make_flow(table, _Order.UNKNOWN, [*tcp, ahead, mark, end])
     for version in (IPV4, IPV6):
-        yield _flow(table, _Order.INVALID, [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, 0)])
+        yield _make_flow(table, _Order.INVALID, [Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, 0)])
 
 
 def _second_pass() -> Iterator[Flow]:
@@ -233,31 +233,31 @@ def _second_pass() -> Iterator[Flow]:
         set_field(pipeline.REPLY.field, 2),
         resubmit(Table.OPERATOR),
     )
-    yield _flow(Table.LOCAL, _SECOND_PASS_PRIORITY, [second], instructions(goto=Table.INGRESS))
-    yield _flow(Table.INGRESS, STATIC_PRIORITY + 1, [first], to_output)
-    yield _flow(Table.INGRESS, STATIC_PRIORITY, [Term(destination, 0)], to_output)
-    yield _flow(Table.OUTPUT, 30, [first], instructions(swapped))
+    yield _make_flow(Table.LOCAL, _SECOND_PASS_PRIORITY, [second], instructions(goto=Table.INGRESS))
+    yield _make_flow(Table.INGRESS, STATIC_PRIORITY + 1, [first], to_output)
+    yield _make_flow(Table.INGRESS, STATIC_PRIORITY, [Term(destination, 0)], to_output)
+    yield _make_flow(Table.OUTPUT, 30, [first], instructions(swapped))
 
 
-def _remembers(zone: int) -> Iterator[Flow]:
+def _make_remember_flows(zone: int) -> Iterator[Flow]:
     new, unmarked = _is(State.NEW), Term(oxm.CT_MARK, 0)
     goes_on = _is(State(0), without=State.REPLY | State.RELATED)
     know = {Asks.SENDER: BY_SENDER, Asks.RECEIVER: BY_RECEIVER, Asks.BOTH: BY_SENDER | BY_RECEIVER}
     for version in (IPV4, IPV6):
         ip = Term(oxm.ETH_TYPE, version)
         remember = instructions([open_with(zone, REMEMBERED, Table.SEND)])
-        yield _flow(Table.OUTPUT, 20, [new, unmarked, _asks(Asks(0), Asks.BOTH), ip], remember)
+        yield _make_flow(Table.OUTPUT, 20, [new, unmarked, _match_asks(Asks(0), Asks.BOTH), ip], remember)
         for asks, bits in know.items():
             remember = instructions([open_with(zone, bits, Table.SEND, mask=bits)])
-            yield _flow(Table.OUTPUT, 20, [new, unmarked, _asks(asks, Asks.BOTH), ip], remember)
+            yield _make_flow(Table.OUTPUT, 20, [new, unmarked, _match_asks(asks, Asks.BOTH), ip], remember)
         for known, left in ((BY_SENDER, Asks.RECEIVER), (BY_RECEIVER, Asks.SENDER)):
-            half = [goes_on, Term(oxm.CT_MARK, known, _ANY_MARK), _asks(left, left), ip]
+            half = [goes_on, Term(oxm.CT_MARK, known, _ANY_MARK), _match_asks(left, left), ip]
             remember = instructions([open_with(zone, know[left], Table.SEND, mask=know[left])])
-            yield _flow(Table.OUTPUT, 20, half, remember)
-    yield replace(_flow(Table.SEND, 20, [new, unmarked]), cookie=REFUSED)
+            yield _make_flow(Table.OUTPUT, 20, half, remember)
+    yield replace(_make_flow(Table.SEND, 20, [new, unmarked]), cookie=REFUSED)
 
 
-def _send_rows(sends: tuple[Flow, ...]) -> Iterator[Flow]:
+def _make_send_flows(sends: tuple[Flow, ...]) -> Iterator[Flow]:
     for each in sends:
         yield replace(each, table=Table.SEND)
 
@@ -265,11 +265,11 @@ def _send_rows(sends: tuple[Flow, ...]) -> Iterator[Flow]:
 # ------------------------------------------------------------------------------------------- rules about connections
 
 
-def _moves(pairs: list[tuple[Field, Field]]) -> dict[int, Field]:
+def _map_fields(pairs: list[tuple[Field, Field]]) -> dict[int, Field]:
     return {before.oxm_class << 16 | before.number << 9: after for before, after in pairs}
 
 
-_ASKED_INSTEAD = _moves([
+_ASKED_INSTEAD = _map_fields([
     (oxm.IPV4_SRC, oxm.CT_NW_SRC), (oxm.IPV4_DST, oxm.CT_NW_DST), (oxm.IPV6_SRC, oxm.CT_IPV6_SRC),
     (oxm.IPV6_DST, oxm.CT_IPV6_DST), (oxm.IP_PROTO, oxm.CT_NW_PROTO), (oxm.TCP_SRC, oxm.CT_TP_SRC),
     (oxm.TCP_DST, oxm.CT_TP_DST), (oxm.UDP_SRC, oxm.CT_TP_SRC), (oxm.UDP_DST, oxm.CT_TP_DST),

@@ -85,10 +85,10 @@ def bit_vectors(rows: Sequence[CacheRow]) -> Vectors:
     top = (1 << rows[0].family.bits) - 1 if rows else 0
     return Vectors(
         (
-            _axis([row.source for row in rows], top),
-            _axis([row.destination for row in rows], top),
-            _axis([row.source_ports for row in rows], HIGHEST_PORT),
-            _axis([row.destination_ports for row in rows], HIGHEST_PORT),
+            _make_axis([row.source for row in rows], top),
+            _make_axis([row.destination for row in rows], top),
+            _make_axis([row.source_ports for row in rows], HIGHEST_PORT),
+            _make_axis([row.destination_ports for row in rows], HIGHEST_PORT),
             _protocols(rows),
         )
     )
@@ -99,7 +99,7 @@ def summaries(vectors: U64) -> U64:
     return _pack_bits(vectors != 0, SUMMARY)
 
 
-def _axis(spans: Sequence[Span], top: int) -> Axis:
+def _make_axis(spans: Sequence[Span], top: int) -> Axis:
     starts = sorted({0, *(span.low for span in spans), *(span.high + 1 for span in spans if span.high < top)})
     rank = {value: place for place, value in enumerate(starts)} | {top + 1: len(starts)}
     low = np.array([rank[span.low] for span in spans], np.int64)

@@ -52,7 +52,7 @@ def general_rows(operator: FilterList, ingress: FilterList) -> tuple[CacheRow, .
 
     Exact pairs are included.
     """
-    return tuple(row for family in Family for row in _of_family(family, operator, ingress))
+    return tuple(row for family in Family for row in _make_family_rows(family, operator, ingress))
 
 
 def fitting(tables: Iterable[FlowTable], most: int = MOST_RULES) -> Iterator[FlowTable]:
@@ -66,22 +66,22 @@ def fitting(tables: Iterable[FlowTable], most: int = MOST_RULES) -> Iterator[Flo
             yield table
 
 
-def _of_family(family: Family, operator: FilterList, ingress: FilterList) -> Iterator[CacheRow]:
+def _make_family_rows(family: Family, operator: FilterList, ingress: FilterList) -> Iterator[CacheRow]:
     above = tuple(operator.rows(World(family, later=False)).lines())
     for prefix in ingress.prefixes:
         if prefix.family is family:
-            yield from _of_tenant(ingress, prefix, above)
+            yield from _make_tenant_rows(ingress, prefix, above)
 
 
-def _of_tenant(each: FilterList, prefix: Prefix, above: Sequence[Line]) -> Iterator[CacheRow]:
+def _make_tenant_rows(each: FilterList, prefix: Prefix, above: Sequence[Line]) -> Iterator[CacheRow]:
     own = Span(prefix.network, prefix.last)
     for line in above:
         yield from _row(line, prefix)
     cookie = Cookie(Tier.SERVER, Kind.INGRESS_RETURN, each.tenant).pack()
     for flags in ESTABLISHED:
-        yield _every(prefix, own, Span(TCP, TCP), (flags.value, flags.mask), Verdict.PERMIT, cookie)
+        yield _make_general_row(prefix, own, Span(TCP, TCP), (flags.value, flags.mask), Verdict.PERMIT, cookie)
     yield replace(
-        _every(prefix, own, _PATH_MTU[prefix.family].protocol, (0, 0), Verdict.PERMIT, cookie),
+        _make_general_row(prefix, own, _PATH_MTU[prefix.family].protocol, (0, 0), Verdict.PERMIT, cookie),
         source_ports=_PATH_MTU[prefix.family].icmp_type,
         destination_ports=_PATH_MTU[prefix.family].icmp_code,
     )
@@ -89,10 +89,10 @@ def _of_tenant(each: FilterList, prefix: Prefix, above: Sequence[Line]) -> Itera
         yield from _row(line, prefix)
     default = Cookie(Tier.SERVER, Kind.INGRESS_DEFAULT, each.tenant).pack()
     verdict = Verdict.PERMIT if each.default is Action.PERMIT else Verdict.DENY
-    yield _every(prefix, own, _EVERY_PROTOCOL, (0, 0), verdict, default)
+    yield _make_general_row(prefix, own, _EVERY_PROTOCOL, (0, 0), verdict, default)
 
 
-def _every(
+def _make_general_row(
     prefix: Prefix, own: Span, protocols: Span, flags: tuple[int, int], verdict: Verdict, cookie: int
 ) -> CacheRow:
     everywhere = Span(0, (1 << prefix.family.bits) - 1)

@@ -94,7 +94,7 @@ class ServerCompiler:
             elif after is not None and after is not before:
                 changes.append(after.since(before))
         removed, added = (FlowTable.join_tables([change[side] for change in changes]) for side in (0, 1))
-        return self._settle(served, frame, removed, added, generation)
+        return self._settle_program(served, frame, removed, added, generation)
 
     def is_the_last(self, policy: Policy, ask: Ask, lists: Lists) -> bool:
         """Return whether the program would have the last one's rows.
@@ -107,7 +107,7 @@ class ServerCompiler:
             return False
         return _made_of(policy, ask, lists.operator, list(served.values())) == self._frame.made_of
 
-    def _settle(
+    def _settle_program(
         self, served: dict[str, Served], frame: _Frame, removed: FlowTable, added: FlowTable, generation: int
     ) -> tuple[Program, Delta | None]:
         last = self._last
@@ -126,7 +126,7 @@ class ServerCompiler:
         if made_of == self._frame.made_of:
             return self._frame
         share, rests = ask.share, [each.rest for each in served]
-        objects = frame_objects(operator, rests, _directory(policy, share), share.misdirect, policy.log_limit)
+        objects = frame_objects(operator, rests, _make_directory(policy, share), share.misdirect, policy.log_limit)
         rows = [object_rows(objects), FlowTable.of(row for peer in ask.peers for row in peer.rows())]
         general = fitting(each.general for each in served if len(each.general))
         return _Frame(made_of, FlowTable.join_tables([*rows, *general]))
@@ -148,7 +148,7 @@ def _made_of(policy: Policy, ask: Ask, operator: FilterList, served: Sequence[Se
     return operator, roster, ask, classified, policy.log_limit
 
 
-def _directory(policy: Policy, share: Share) -> Directory:
+def _make_directory(policy: Policy, share: Share) -> Directory:
     found: dict[int, list[Prefix]] = {}
     for tenant in policy.tenants:
         if tenant.id in share.elsewhere:
