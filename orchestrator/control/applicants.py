@@ -40,7 +40,7 @@ class Attempts:
         """Raises TooOften, which says for how long to wait."""
         now = self._clock_s()
         with self._lock:
-            failures = self._recent(find_network(address), now)
+            failures = self._list_recent(find_network(address), now)
         if len(failures) >= self._most:
             wait_s = self._window_s - (now - failures[0])
             raise TooOften(f"{len(failures)} attempts from {address} have failed: wait {wait_s:.0f} s")
@@ -52,7 +52,7 @@ class Attempts:
         """
         now, who = self._clock_s(), find_network(address)
         with self._lock:
-            failures = self._recent(who, now)
+            failures = self._list_recent(who, now)
             failures.append(now)
             self._failures[who] = failures
             self._failures.move_to_end(who)
@@ -64,7 +64,7 @@ class Attempts:
         with self._lock:
             self._failures.pop(find_network(address), None)
 
-    def _recent(self, who: str, now: float) -> deque[float]:
+    def _list_recent(self, who: str, now: float) -> deque[float]:
         failures = self._failures.get(who) or deque(maxlen=self._most)
         while failures and now - failures[0] >= self._window_s:
             failures.popleft()

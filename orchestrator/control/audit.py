@@ -165,12 +165,12 @@ class Auditor:
                     self.sinks[place].send(unsent[0])
                     unsent.popleft()
             except (OSError, UnicodeError) as error:
-                self._complain(place, error)
+                self._log_failure(place, error)
             else:
                 if self._failing.pop(place, None) is not None:
                     log.info("audit.anchored_again", sink=place)
 
-    def _complain(self, place: int, error: Exception) -> None:
+    def _log_failure(self, place: int, error: Exception) -> None:
         log.error("audit.unanchored", sink=str(self.sinks[place]), anchors=len(self._unsent[place]), error=str(error))
         if place in self._failing:
             return

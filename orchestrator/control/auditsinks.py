@@ -93,10 +93,10 @@ class Syslog:
 
     def _connect_sink(self) -> socket.socket:
         if isinstance(self._place, str):
-            return _connect(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), self._place)
+            return _connect_socket(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), self._place)
         kind = socket.SOCK_DGRAM if self._scheme == "udp" else socket.SOCK_STREAM
         family, kind, protocol, _, address = socket.getaddrinfo(*self._place, type=kind)[0]
-        return _connect(socket.socket(family, kind, protocol), address)
+        return _connect_socket(socket.socket(family, kind, protocol), address)
 
 
 def message_of(anchor: AuditAnchor) -> bytes:
@@ -106,7 +106,7 @@ def message_of(anchor: AuditAnchor) -> bytes:
     return head.encode("ascii", "replace") + anchor_line(anchor)
 
 
-def _connect(made: socket.socket, address: object) -> socket.socket:
+def _connect_socket(made: socket.socket, address: object) -> socket.socket:
     made.settimeout(_TIMEOUT_S)
     try:
         made.connect(address)  # type: ignore[arg-type]  # of its own family

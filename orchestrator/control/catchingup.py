@@ -183,14 +183,14 @@ class CatchingUp:
                     log.info("ready", domains=self._maker.domains)
                 self._do_chores()
                 sleep_s = min(self._next_try_s(), max(0.0, self._chores_at - time.monotonic()))
-                self._sleep(min(sleep_s, _STAGED_LOOK_S) if staged else sleep_s)
+                self._sleep_until_woken(min(sleep_s, _STAGED_LOOK_S) if staged else sleep_s)
                 self.look_at_staged()
             except TryAgain as error:
                 log.warning("control loop tries again", error=str(error))
-                self._sleep(_RETRY_S, even_if_behind=True)
+                self._sleep_until_woken(_RETRY_S, even_if_behind=True)
             except Exception:
                 log.exception("control loop failed")  # a defect in one turn must not end the service's only loop
-                self._sleep(_RETRY_S, even_if_behind=True)
+                self._sleep_until_woken(_RETRY_S, even_if_behind=True)
 
     def _do_chores(self) -> None:
         """Do what is due, if anything may be: others' changes wake this service, too."""
@@ -270,7 +270,7 @@ class CatchingUp:
         else:
             self._pauses.over(domain)
 
-    def _sleep(self, seconds: float, *, even_if_behind: bool = False) -> None:
+    def _sleep_until_woken(self, seconds: float, *, even_if_behind: bool = False) -> None:
         with self._wake:
             has_work = self._behind or self._all_behind or self._times_changed
             if not self._stopping and (even_if_behind or not has_work):

@@ -154,7 +154,7 @@ class Control:
             domain = self._home(of_tenant)
         domain = None if domain is None else self._store.part(domain)
         if self._precompiler is not None and payer is not None and puts is not None:
-            self._precompiler.try_new(payer, puts, self._returns_of)
+            self._precompiler.try_new(payer, puts, self._read_return_traffic)
         is_large = takes_long(puts)
         try:
             return carry_once_tried(self._precompiler, partial(self.queue(domain).do, work, payer), is_large=is_large)
@@ -170,7 +170,7 @@ class Control:
         queued = partial(self.queue(None).do, work, payer, is_rehearsal=True)
         return carry_once_tried(self._precompiler, queued, is_large=takes_long(puts)).answer
 
-    def _returns_of(self, tenant: str) -> ReturnTraffic:
+    def _read_return_traffic(self, tenant: str) -> ReturnTraffic:
         return self.read(lambda unit: unit.domains.get(unit.tenants.domain(tenant)).return_traffic)
 
     def _home(self, tenant: str) -> str | None:
@@ -291,9 +291,9 @@ class Control:
         with self._duties.following(domain):
             if is_first and server is not None:  # its programs are not compared with the store's generation
                 await asyncio.to_thread(self._make_asked, domain)
-            return await self._watch(domain, held, wait_s, stored_generation, tier, server)
+            return await self._watch_program(domain, held, wait_s, stored_generation, tier, server)
 
-    async def _watch(
+    async def _watch_program(
         self, domain: str, held: Held | None, wait_s: float, stored_generation: int, tier: Tier, server: str | None
     ) -> Answer | None:
         if server is not None:
@@ -347,9 +347,9 @@ class Control:
         else:
             publisher = self.publisher if tier is Tier.HOST else self.tiers.publisher(tier)
             found = publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
-        return self._follow_marked(domain, found)
+        return self._mark_followed(domain, found)
 
-    async def _follow_marked(self, domain: str, found: AsyncIterator[Answer | None]) -> AsyncIterator[Answer | None]:
+    async def _mark_followed(self, domain: str, found: AsyncIterator[Answer | None]) -> AsyncIterator[Answer | None]:
         with self._duties.following(domain):
             async for each in found:
                 yield each
@@ -404,7 +404,7 @@ class Control:
         self._store.check()
         if domain is None and not self.loop.has_started:
             raise Busy(f"the programs are being compiled: {self.loop.left} domains are left")
-        if domain is not None and not self._is_given_out(domain, self._generation(domain)):
+        if domain is not None and not self._is_given_out(domain, self._read_generation(domain)):
             self.loop.look_at(domain, first=True)
             raise Busy(f"the program of '{domain}' is being compiled")
 
@@ -424,7 +424,7 @@ class Control:
             return True
         return self.idle_hosts.is_behind(domain)
 
-    def _generation(self, domain: str) -> int:
+    def _read_generation(self, domain: str) -> int:
         return self.read(lambda unit: unit.domains.get(domain).generation)
 
     def note_report(self, domain: str, host: str, generation: int) -> None:

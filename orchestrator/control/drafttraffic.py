@@ -86,20 +86,20 @@ class _Change:
         return ChangedTraffic(
             direction=self.after.direction.value,
             becomes=self.after.action.value,
-            rule=_name(self.after),
-            rule_before=_name(self.before),
+            rule=_name_decider(self.after),
+            rule_before=_name_decider(self.before),
             packets=self.packets.total(),
             octets=self.byte_counts.total(),
             peers_in_all=len(self.packets),
-            peers=tuple(self._peers()),
+            peers=tuple(self._list_peers()),
         )
 
-    def _peers(self) -> Iterator[PeerTraffic]:
+    def _list_peers(self) -> Iterator[PeerTraffic]:
         for peer, packets in self.packets.most_common(MOST_PEERS):
             yield PeerTraffic(peer, packets, self.byte_counts[peer])
 
 
-def _name(decider: Decider) -> str | None:
+def _name_decider(decider: Decider) -> str | None:
     return None if decider.is_default else decider.id
 
 

@@ -107,10 +107,10 @@ class _Waiting:
             if self._is_busy:
                 return taken.done
             self._is_busy = True
-        self._go_on()
+        self._take_batch()
         return taken.done
 
-    def _go_on(self) -> None:
+    def _take_batch(self) -> None:
         with self._lock:
             batch, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
             self._under_way = batch
@@ -121,7 +121,7 @@ class _Waiting:
             if not self._is_busy:
                 return
             try:
-                self._beside.submit(self._go_on)
+                self._beside.submit(self._take_batch)
             except RuntimeError:  # it was shut down
                 for taken in self._waiting:
                     taken.done.set_exception(Busy("the service is stopping: report again"))
@@ -230,7 +230,7 @@ class Enforcement:
         """
         started = time.thread_time()
         if self._is_nothing_new(domain, enforcer, report):
-            self._note(domain, report)
+            self._note_report(domain, report)
             done = Future[float]()
             done.set_result(time.thread_time() - started)
             return done
@@ -241,7 +241,7 @@ class Enforcement:
             queue = self._queues[together]
         return queue.put(_Taken(domain, enforcer, report, time.monotonic() + self._patience_s))
 
-    def _note(self, domain: str, report: Report) -> None:
+    def _note_report(self, domain: str, report: Report) -> None:
         for point in report.points:
             self._told(domain, point.host, point.generation)
             self._metrics.count_report(point.state)
@@ -290,22 +290,22 @@ class Enforcement:
         On PostgreSQL they are of one domain. Raises NotCommitted, and what the store raises.
         """
         try:
-            took = self._write(batch, f"reports {batch[0].domain}")
+            took = self._write_batch(batch, f"reports {batch[0].domain}")
         except NotCommitted as failed:
             if not isinstance(failed.cause, Elsewhere) or len(batch) > 1:
                 raise
-            took = self._write(batch, None)  # it raises the domain's generation
+            took = self._write_batch(batch, None)  # it raises the domain's generation
         for taken in batch:
             self._said[taken.enforcer] = taken.report
-            self._note(taken.domain, taken.report)
+            self._note_report(taken.domain, taken.report)
         return took
 
-    def _write(self, batch: Sequence[_Taken], part: str | None) -> Sequence[float]:
+    def _write_batch(self, batch: Sequence[_Taken], part: str | None) -> Sequence[float]:
         kept: dict[str, _Reported] = {}
 
         def wake() -> None:
             for domain, reported in kept.items():
-                self._keep(domain, reported)
+                self._keep_latest(domain, reported)
             self._reported.fire()
 
         with self._store.write(part=part, shown=wake) as unit:
@@ -391,7 +391,7 @@ class Enforcement:
         self._unsubscribe()
         self._reported.fire()
 
-    def _keep(self, domain: str, reported: _Reported) -> None:
+    def _keep_latest(self, domain: str, reported: _Reported) -> None:
         with self._lock:
             before = self._latest[domain].order if domain in self._latest else self._hosts_changed_at
             if max(before, self._hosts_changed_at) < reported.order:

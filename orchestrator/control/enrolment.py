@@ -102,7 +102,7 @@ class EnrolmentDesk:
         somebody else, or where the cloud does not vouch; BadInput for a request that is not to be believed; Conflict
         for an instance that was admitted or a key that is in use; and TryAgain where the cloud does not answer.
         """
-        return self._attempt(applicant, self._enrol_by_token)
+        return self._let_try(applicant, self._enrol_by_token)
 
     def enrol_switch(self, applicant: Applicant) -> CertificateRecord:
         """Issue a certificate for a switch by its token.
@@ -110,7 +110,7 @@ class EnrolmentDesk:
         Raises as `enrol`, and NotFound for a service without an authority.
         """
         self.need_authority()
-        return self._attempt(applicant, self._switch_enrolled)
+        return self._let_try(applicant, self._enrol_switch)
 
     def renew(self, caller: Principal, request: str) -> CertificateRecord:
         """Issue a further certificate on a new key; the one shown stays valid.
@@ -168,7 +168,7 @@ class EnrolmentDesk:
 
     # ------------------------------------------------------------------------------------------------------- steps
 
-    def _attempt(self, applicant: Applicant, work: Callable[[Applicant], _Got]) -> _Got:
+    def _let_try(self, applicant: Applicant, work: Callable[[Applicant], _Got]) -> _Got:
         self._attempts.check(applicant.address)
         try:
             got = work(applicant)
@@ -179,10 +179,10 @@ class EnrolmentDesk:
         self._attempts.forget_failures(applicant.address)
         return got
 
-    def _switch_enrolled(self, applicant: Applicant) -> CertificateRecord:
+    def _enrol_switch(self, applicant: Applicant) -> CertificateRecord:
         secret, name = EnrolmentToken.parse(applicant.token).secret, applicant.name
         asked = read_request(applicant.request or "", name)
-        signer = Signer(asked.digest, lambda subject: self._issue(subject, asked, SWITCH_LASTS))
+        signer = Signer(asked.digest, lambda subject: self._issue_certificate(subject, asked, SWITCH_LASTS))
 
         def work(unit: Unit) -> CertificateRecord:
             made = unit.enforcers.sign_switch(secret, name, signer)
@@ -242,9 +242,9 @@ class EnrolmentDesk:
         if applicant.request is None:
             raise BadInput("this service knows machines by certificates: send a certificate request", place="csr")
         asked = read_request(applicant.request, name)
-        return Signer(asked.digest, lambda subject: self._issue(subject, asked, MACHINE_LASTS))
+        return Signer(asked.digest, lambda subject: self._issue_certificate(subject, asked, MACHINE_LASTS))
 
-    def _issue(self, subject: Subject, asked: KeyRequest, lasts: dt.timedelta) -> Issued:
+    def _issue_certificate(self, subject: Subject, asked: KeyRequest, lasts: dt.timedelta) -> Issued:
         return self.authority.issue(subject, asked.key, self._clock(), lasts)
 
     def _tell_refusal(self, applicant: Applicant, reason: str) -> None:

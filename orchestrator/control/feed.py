@@ -67,7 +67,7 @@ class Feed:
         self._stale = True
         self._closed = False
         self._followers: Counter[str] = Counter()
-        self._unsubscribe = store.subscribe(self._heard)
+        self._unsubscribe = store.subscribe(self._note_commit)
 
     @property
     def closed(self) -> bool:
@@ -125,13 +125,13 @@ class Feed:
                 head = await asyncio.to_thread(self._newest, event_id)
             if head == event_id:
                 return None
-            page = await asyncio.to_thread(self._page, event_id, head, tenant)
+            page = await asyncio.to_thread(self._make_page, event_id, head, tenant)
             return page if page.events or page.missed or page.upto != event_id else None
 
         found_now = await self._signal.until(find_events, wait_s, gather_s=gather_s)
         return found_now if isinstance(found_now, Feeding) else None
 
-    def _heard(self, committed: Committed) -> None:
+    def _note_commit(self, committed: Committed) -> None:
         if committed.last_event is not None or not committed.domains:
             self._stale = True
             self._signal.fire()
@@ -151,7 +151,7 @@ class Feed:
                     if page.missed:  # those in between were forgotten before we read them
                         self._tail.clear()
                         self._floor = page.events[0].id - 1
-                    self._append(page.events)
+                    self._append_events(page.events)
             return self._head
 
     @contextmanager
@@ -163,14 +163,14 @@ class Feed:
             self._stale = True
             raise
 
-    def _append(self, events: tuple[LoggedEvent, ...]) -> None:
+    def _append_events(self, events: tuple[LoggedEvent, ...]) -> None:
         for event in events:
             if len(self._tail) == TAIL:
                 self._floor = self._tail[0].id
             self._tail.append(event)
             self._head = event.id
 
-    def _page(self, event_id: int, head: int, tenant: int | None) -> Feeding:
+    def _make_page(self, event_id: int, head: int, tenant: int | None) -> Feeding:
         if event_id > head:
             return Feeding((), head, missed=True)
         with self._lock:

@@ -58,14 +58,14 @@ class HitMetrics(Collector):
             for domain, (sums, _) in found.items():
                 for each in sums:
                     labels = (domain, each.tier.value, each.decider.value)
-                    family.add_metric(labels, self._growing((name, *labels), getattr(each, name)))
+                    family.add_metric(labels, self._keep_growing((name, *labels), getattr(each, name)))
             yield family
         lifted = GaugeMetricFamily("aclflow_lifted_rules", "Rules decided ahead of their lists", labels=["domain"])
         for domain, (_, rules) in found.items():
             lifted.add_metric([domain], rules)
         yield lifted
 
-    def _growing(self, series: _Series, value: int) -> int:
+    def _keep_growing(self, series: _Series, value: int) -> int:
         before, added = self._shown.get(series, (value, 0))
         added += max(before - value, 0)
         self._shown[series] = value, added

@@ -65,7 +65,7 @@ _memory = _Memory()
 
 def findings_now(tenant: str, acl: Acl, checks: Checks, most_of_a_kind: int, waived: Collection[Subject] = ()) -> Told:
     """The findings on a tenant's list as it is, the first of each kind."""
-    found, without = _now(tenant, acl, checks).split(waived)
+    found, without = _find_current(tenant, acl, checks).split(waived)
     first = tuple(each for kind in Kind for each in found.of([kind])[:most_of_a_kind])
     return Told(first, found.counts, found.severities, tuple(without))
 
@@ -74,7 +74,7 @@ def findings_then(
     tenant: str, current: Acl, tried: Acl, checks: Checks, most: int, waived: Collection[Subject] = ()
 ) -> tuple[Told, Told]:
     """Return the first findings on a tried list, and those that the current one lacks."""
-    before = _now(tenant, current, checks)
+    before = _find_current(tenant, current, checks)
     after, without = _memory.findings((tenant, "tried"), (tenant, "now"), tried, checks).split(waived)
     more = brought(before, after)
     return (
@@ -83,5 +83,5 @@ def findings_then(
     )
 
 
-def _now(tenant: str, acl: Acl, checks: Checks) -> Findings:
+def _find_current(tenant: str, acl: Acl, checks: Checks) -> Findings:
     return _memory.findings((tenant, "now"), (tenant, "tried"), acl, checks)

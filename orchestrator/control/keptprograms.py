@@ -124,7 +124,7 @@ class KeptPrograms:
             {"code": self._code, "domain": program.domain, "tenants": dict(marks_of(snapshot.policy, lists))}
         )
         body = len(head).to_bytes(_LENGTH_BYTES, "big") + head + encode_program(program)
-        write_file(self._file(program.domain), _HEAD + _checksum(body) + body, 0o600)
+        write_file(self._name_file(program.domain), _HEAD + _checksum(body) + body, 0o600)
         return True
 
     def restore(self, domain: str, snapshot: PolicySnapshot) -> Restored | None:
@@ -135,7 +135,7 @@ class KeptPrograms:
         if snapshot.lifted:
             return None
         try:
-            found = self._read(domain, self._file(domain).read_bytes())
+            found = self._read(domain, self._name_file(domain).read_bytes())
         except FileNotFoundError:
             return None
         except (AclflowError, OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
@@ -153,7 +153,7 @@ class KeptPrograms:
 
     def drop(self, domain: str) -> None:
         """Remove the file of a domain that is no more."""
-        self._file(domain).unlink(missing_ok=True)
+        self._name_file(domain).unlink(missing_ok=True)
 
     def refuse(self, domain: str, error: Exception) -> None:
         """Tell of a kept program that cannot be used."""
@@ -168,19 +168,19 @@ class KeptPrograms:
         start = len(_HEAD) + _SUM_BYTES
         body = data[start:]
         if not data.startswith(_HEAD) or data[len(_HEAD) : start] != _checksum(body):
-            raise BadInput("the file is damaged", place=str(self._file(domain)))
+            raise BadInput("the file is damaged", place=str(self._name_file(domain)))
         end = _LENGTH_BYTES + int.from_bytes(body[:_LENGTH_BYTES], "big")
         head = orjson.loads(body[_LENGTH_BYTES:end])
         if head["code"] != self._code:
             return None
         program = decode_program(body[end:])
         if (head["domain"], program.domain) != (domain, domain):
-            raise BadInput(f"the file is of domain '{program.domain}'", place=str(self._file(domain)))
+            raise BadInput(f"the file is of domain '{program.domain}'", place=str(self._name_file(domain)))
         if program.blocks.digest(program.ports) != program.digest:
-            raise BadInput("the program's digest is not that of its rows", place=str(self._file(domain)))
+            raise BadInput("the program's digest is not that of its rows", place=str(self._name_file(domain)))
         return head["tenants"], program
 
-    def _file(self, domain: str) -> Path:
+    def _name_file(self, domain: str) -> Path:
         return self._folder / hashlib.blake2b(domain.encode(), digest_size=_MARK_BYTES).hexdigest()
 
 
@@ -221,13 +221,13 @@ class ProgramKeeper:
             for program in programs:
                 if self._stopping.is_set():
                     return
-                self._look_at(program)
+                self._look_at_program(program)
             for domain in self._seen.keys() - {program.domain for program in programs}:
                 del self._seen[domain]
                 self._saved.pop(domain, None)
                 self._kept.drop(domain)
 
-    def _look_at(self, program: Program) -> None:
+    def _look_at_program(self, program: Program) -> None:
         now = time.monotonic()
         generation, since = self._seen.get(program.domain, (-1, now))
         if generation != program.generation:

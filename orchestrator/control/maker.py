@@ -219,7 +219,7 @@ class Maker:
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain that is no more."""
         with self.deciding.of(self._store.part(domain)):
-            self._forget(domain)
+            self._forget_domain(domain)
 
     def flows_of(self, domain: str, tenant: int) -> int | None:
         """Return a tenant's flow entries in its domain's program; None while there is none."""
@@ -320,7 +320,7 @@ class Maker:
             if is_open:
                 snapshot, now = self._read_decided(domain)
         except NotFound:
-            self._forget(domain)
+            self._forget_domain(domain)
             return
         if program is None or program.generation < now.generation:
             self._admission.learn(domain, snapshot.policy)
@@ -353,7 +353,7 @@ class Maker:
                 self._staging.decide(unit, domain, snapshot)
             return snapshot, self._staging.following(unit, domain, snapshot)
 
-    def _forget(self, domain: str) -> None:
+    def _forget_domain(self, domain: str) -> None:
         self._publisher.drop(domain)
         self._compiler.forget(domain)
         self._staging.forget(domain)

@@ -108,39 +108,41 @@ class Onboarder:
         with _Lease(self.units, taken.asked, self._stopping):
             try:
                 if taken.state is OnboardingState.ADDING:
-                    self._add(taken)
+                    self._add_host(taken)
                 else:
-                    self._remove(taken)
+                    self._remove_host(taken)
             except TryAgain:
                 raise  # it stays under way: whoever comes next goes on
             except AclflowError as error:
-                self._fail(taken.asked, str(error))
+                self._note_failure(taken.asked, str(error))
             except Exception as error:
                 log.exception("onboarding's fault", host=taken.asked.switch.host)
-                self._fail(taken.asked, f"a fault of the service, whose log says more: {type(error).__name__}: {error}")
+                self._note_failure(
+                    taken.asked, f"a fault of the service, whose log says more: {type(error).__name__}: {error}"
+                )
         return True
 
     # ---------------------------------------------------------------------------------------------------- the steps
 
-    def _add(self, taken: OnboardingRecord) -> None:
+    def _add_host(self, taken: OnboardingRecord) -> None:
         asked = taken.asked
         domain, host = asked.switch.domain, asked.switch.host
-        self._tell(asked, f"logging in to {asked.machine.address}")
+        self._tell_step(asked, f"logging in to {asked.machine.address}")
         secrets = self.units.write(lambda unit: self._invite_anew(unit, asked))
         with _at_the_machine():
             self._installers.of(asked).prepare(asked, secrets, lambda text: self._mention(asked, text))
         generation = self.units.write(lambda unit: self._join_anew(unit, asked))
-        self._tell(asked, f"a host of {domain}; waiting until it was read back at generation {generation}")
+        self._tell_step(asked, f"a host of {domain}; waiting until it was read back at generation {generation}")
         self._wait_enforced(domain, host, generation)
-        self.units.write(lambda unit: _done(unit, asked))
+        self.units.write(lambda unit: _finish_onboarding(unit, asked))
         log.info("onboarded", domain=domain, host=host)
 
-    def _remove(self, taken: OnboardingRecord) -> None:
+    def _remove_host(self, taken: OnboardingRecord) -> None:
         asked = taken.asked
-        self._tell(asked, f"closing the switch of {asked.machine.address}")
+        self._tell_step(asked, f"closing the switch of {asked.machine.address}")
         with _at_the_machine():
             self._installers.of(asked).release(asked, lambda text: self._mention(asked, text))
-        self.units.write(lambda unit: _leave(unit, asked))
+        self.units.write(lambda unit: _leave_domain(unit, asked))
         log.info("given back", domain=asked.switch.domain, host=asked.switch.host)
 
     def _invite_anew(self, unit: Unit, asked: Onboarding) -> Mapping[str, Any]:
@@ -172,7 +174,7 @@ class Onboarder:
             f"aclflow domain show {domain})?"
         )
 
-    def _tell(self, asked: Onboarding, text: str) -> None:
+    def _tell_step(self, asked: Onboarding, text: str) -> None:
         domain, host = asked.switch.domain, asked.switch.host
 
         def write(unit: Unit) -> None:
@@ -184,11 +186,11 @@ class Onboarder:
     def _mention(self, asked: Onboarding, text: str) -> None:
         """Log in the middle of a step; a failure to log does not stop it."""
         try:
-            self._tell(asked, text)
+            self._tell_step(asked, text)
         except TryAgain as error:
             log.warning("onboarding's step was not told", host=asked.switch.host, step=text, error=str(error))
 
-    def _fail(self, asked: Onboarding, text: str) -> None:
+    def _note_failure(self, asked: Onboarding, text: str) -> None:
         domain, host = asked.switch.domain, asked.switch.host
 
         def write(unit: Unit) -> None:
@@ -238,7 +240,7 @@ def _join(unit: Unit, asked: Onboarding) -> int:
     return unit.domains.get(switch.domain).generation
 
 
-def _leave(unit: Unit, asked: Onboarding) -> None:
+def _leave_domain(unit: Unit, asked: Onboarding) -> None:
     domain, host = asked.switch.domain, asked.switch.host
     if any(each.name == host for each in unit.domains.hosts(domain)):
         unit.domains.remove_host(domain, host)
@@ -246,7 +248,7 @@ def _leave(unit: Unit, asked: Onboarding) -> None:
     unit.onboardings.forget(domain, host)
 
 
-def _done(unit: Unit, asked: Onboarding) -> None:
+def _finish_onboarding(unit: Unit, asked: Onboarding) -> None:
     domain, host = asked.switch.domain, asked.switch.host
     unit.onboardings.finish(domain, host, OnboardingState.DONE)
     unit.events.append("onboarding.done", domain, {"name": host})
@@ -260,7 +262,7 @@ class _Lease:
         self._asked = asked
         self._stopping = stopping
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="onboarding-lease", daemon=True)
+        self._thread = threading.Thread(target=self._renew_lease, name="onboarding-lease", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -269,7 +271,7 @@ class _Lease:
         self._over.set()
         self._thread.join()
 
-    def _renew(self) -> None:
+    def _renew_lease(self) -> None:
         switch = self._asked.switch
         while not self._over.wait(_RENEW_S):
             try:

@@ -158,8 +158,8 @@ def _ways_apart(old: _Same, new: _Same) -> frozenset[Direction]:
 
     Remembered, for while a long list is held back every write of anybody asks.
     """
-    return frozenset(way for way in BOTH_WAYS if _rules_of(old.acl, way) != _rules_of(new.acl, way))
+    return frozenset(way for way in BOTH_WAYS if _select_rules(old.acl, way) != _select_rules(new.acl, way))
 
 
-def _rules_of(acl: Acl, way: Direction) -> list[Rule]:
+def _select_rules(acl: Acl, way: Direction) -> list[Rule]:
     return [rule for rule in acl.rules if rule.direction is way]

@@ -128,7 +128,7 @@ class Precompiler:
             if not self._free.acquire(timeout=self._limit_s):
                 raise Busy("other long lists are being compiled: try again", after_s=self._limit_s)
             try:
-                self._compile(long)
+                self._compile_list(long)
             finally:
                 self._free.release()
             with self._lock:
@@ -170,7 +170,7 @@ class Precompiler:
                 if not turn.asked:
                     del self._turns[tenant]
 
-    def _compile(self, long: LongList) -> None:
+    def _compile_list(self, long: LongList) -> None:
         work = Work(compile_and_prove, (long.tenant, long.acl, long.returns), {})
         try:
             outcome = self._outcome(work)

@@ -47,7 +47,7 @@ class Round:
         packets = dict(zip(counts.number.tolist(), counts.packets.tolist(), strict=True))
         idle_s = dict(zip(counts.number.tolist(), counts.idle_s.tolist(), strict=True))
         known = {each.rule: each for each in unit.placements.list(domain)}
-        found = tuple(_subjects(policy, packets, idle_s, known))
+        found = tuple(_list_subjects(policy, packets, idle_s, known))
         return cls(state, policy, found, max((counts.until - counts.since).total_seconds(), 0.0))
 
     def choice(self, settings: Settings | None = None) -> Choice:
@@ -55,7 +55,7 @@ class Round:
         return choose(self.subjects, settings or self.state.settings, self.elapsed_s, Prospector(self.policy).of)
 
 
-def _subjects(
+def _list_subjects(
     policy: Policy, packets: Mapping[int, int], idle_s: Mapping[int, float], known: Mapping[LiftedRule, Placement]
 ) -> Iterator[Subject]:
     for tenant in policy.tenants:

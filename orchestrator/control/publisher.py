@@ -121,7 +121,7 @@ class Edition:
             del recent[0]
         following = Edition(program, tuple(recent), is_proven=is_proven)
         if change is not None:
-            following._answers[self.program.digest] = _answer(change)
+            following._answers[self.program.digest] = _make_answer(change)
         return following
 
     def _from_here(self, change: Delta) -> Delta | None:
@@ -152,7 +152,7 @@ class Edition:
         start = self._start(held)
         with self._encoding:
             if start not in self._answers:
-                self._answers[start] = self._encode(start)
+                self._answers[start] = self._encode_answer(start)
             return self._answers[start]
 
     def _start(self, held: Held | None) -> bytes | None:
@@ -160,13 +160,13 @@ class Edition:
         known = held is not None and (held.digest == self.program.digest or held.digest in self._recent)
         return held.digest if held is not None and known else None
 
-    def _encode(self, start: bytes | None) -> Answer:
+    def _encode_answer(self, start: bytes | None) -> Answer:
         program = self.program
         if start is None:
             return Answer(AnswerKind.PROGRAM, program.generation, encode_program(program), program.digest)
         if start == program.digest:
-            return _answer(_empty_delta(program))
-        return _answer(between(self._recent[start].program, program))
+            return _make_answer(_empty_delta(program))
+        return _make_answer(between(self._recent[start].program, program))
 
 
 class Publisher:
@@ -182,7 +182,7 @@ class Publisher:
     @property
     def watching(self) -> int:
         """How many enforcement points wait for a newer program."""
-        return sum(changed.waiting for changed in self._signals())
+        return sum(changed.waiting for changed in self._list_signals())
 
     def program(self, domain: str) -> Program | None:
         """A domain's current program; None when none was published yet."""
@@ -244,7 +244,7 @@ class Publisher:
     def close(self) -> None:
         """Answer all who wait, now and from now on, with nothing newer: the service stops."""
         self._closed = True
-        for changed in self._signals():
+        for changed in self._list_signals():
             changed.fire()
 
     async def watch(
@@ -299,7 +299,7 @@ class Publisher:
         with self._lock:
             return self._changed.setdefault(domain, Signal())
 
-    def _signals(self) -> list[Signal]:
+    def _list_signals(self) -> list[Signal]:
         with self._lock:
             return list(self._changed.values())
 
@@ -315,7 +315,7 @@ def _small(change: Delta | None) -> Delta | None:
     return change if change is not None and len(change.removed) + len(change.added) <= FEW_ROWS else None
 
 
-def _answer(delta: Delta) -> Answer:
+def _make_answer(delta: Delta) -> Answer:
     whole, edits = encode_delta(delta), Edits.of(delta)
     shorter = None if edits is None else encode_edits(edits)
     if shorter is not None and len(shorter) >= len(whole):

@@ -37,7 +37,7 @@ class Usage:
     def of(self, program: Program) -> Mapping[int, int]:
         """The flow entries of each tenant of a program."""
         known = self._known_counts(program.digest)
-        return known if known is not None else self._keep(program.digest, _count_flows(program.flows))
+        return known if known is not None else self._keep_counts(program.digest, _count_flows(program.flows))
 
     def after(self, program: Program, change: Delta | None) -> Mapping[int, int]:
         """The same, by what has changed, where what it changed from is known."""
@@ -50,7 +50,7 @@ class Usage:
         counts = Counter(before)
         counts.update(_count_flows(change.added))
         counts.subtract(_count_flows(change.removed))
-        return self._keep(program.digest, counts)
+        return self._keep_counts(program.digest, counts)
 
     def hold(self, unit: Unit, program: Program, change: Delta | None, before: Program | None) -> None:
         """Refuse a change that takes a list over its quota, or further over it.
@@ -85,7 +85,7 @@ class Usage:
                 self._counts.move_to_end(digest)
             return found
 
-    def _keep(self, digest: bytes, counts: Mapping[int, int]) -> Mapping[int, int]:
+    def _keep_counts(self, digest: bytes, counts: Mapping[int, int]) -> Mapping[int, int]:
         with self._lock:
             self._counts[digest] = counts
             while len(self._counts) > _KEPT:

@@ -64,12 +64,12 @@ class Rounds:
             if left_s > 0:
                 sleep_s = min(sleep_s, left_s)
             elif name not in self._resting:
-                self._had(units, name)
+                self._try_round(units, name)
         sleep_s = max(sleep_s, SHORTEST_LOOK_S)
         self._look_at = self._ticks() + sleep_s
         return sleep_s
 
-    def _had(self, units: Units, name: str) -> None:
+    def _try_round(self, units: Units, name: str) -> None:
         try:
             self._have(units, name)
         except TryAgain:  # the store is away, for the others as well

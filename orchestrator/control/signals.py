@@ -51,7 +51,7 @@ class Signal:
         much more time pass after a signal before checking, for what else is about to happen.
         """
         deadline = time.monotonic() + wait_s
-        with self._listening() as ear:
+        with self._listen() as ear:
             while (found := await check()) is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -62,7 +62,7 @@ class Signal:
             return found
 
     @contextmanager
-    def _listening(self) -> Iterator[_Ear]:
+    def _listen(self) -> Iterator[_Ear]:
         ear = _Ear(asyncio.get_running_loop())
         with self._lock:
             self._waiting.add(ear)

@@ -60,7 +60,7 @@ class Spreading:
                 unit.events.append(
                     "spread.changed", domain, _event_detail(spread, count_moved(before.owners, spread.owners))
                 )
-        self._publish(domain, SpreadRecord(spread, generation))
+        self._publish_spread(domain, SpreadRecord(spread, generation))
         return generation
 
     def current(self, domain: str) -> SpreadRecord | None:
@@ -95,11 +95,11 @@ class Spreading:
         until = loop.time() + wait_s
         while True:
             left = until - loop.time()
-            found = await self._look(domain, held, max(0.0, min(left, LOOK_EVERY_S)))
+            found = await self._watch_program(domain, held, max(0.0, min(left, LOOK_EVERY_S)))
             if found is not None or left <= LOOK_EVERY_S:
                 return found
 
-    async def _look(self, domain: str, held: Held | None, wait_s: float) -> Answer | None:
+    async def _watch_program(self, domain: str, held: Held | None, wait_s: float) -> Answer | None:
         stored = await asyncio.to_thread(self._refresh, domain, held)
         return await self.publisher.watch(domain, held, wait_s, at_least=lambda: stored)
 
@@ -108,9 +108,9 @@ class Spreading:
     ) -> AsyncIterator[Answer | None]:
         """Yield programs newer than `held` as they come; None is a heartbeat."""
         first = await self.watch(domain, held, 0.0)
-        return self._following(domain, first, held, lasts_s, heartbeat_s)
+        return self._follow_program(domain, first, held, lasts_s, heartbeat_s)
 
-    async def _following(
+    async def _follow_program(
         self, domain: str, first: Answer | None, held: Held | None, lasts_s: float, heartbeat_s: float
     ) -> AsyncIterator[Answer | None]:
         loop = asyncio.get_running_loop()
@@ -137,10 +137,10 @@ class Spreading:
             with self._store.write() as unit:
                 generation = unit.spreads.put(domain, found.spread, at_least=held.generation)
             found = SpreadRecord(found.spread, generation)
-        self._publish(domain, found)
+        self._publish_spread(domain, found)
         return found.generation
 
-    def _publish(self, domain: str, record: SpreadRecord) -> None:
+    def _publish_spread(self, domain: str, record: SpreadRecord) -> None:
         published = self.publisher.program(domain)
         if published is None or published.generation < record.generation:
             self.publisher.publish(spread_program(record.spread, domain=domain, generation=record.generation))

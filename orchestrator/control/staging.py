@@ -415,7 +415,7 @@ def _policies_at(unit: Unit, newest: PolicySnapshot, generation: int, asked: Ite
     """The policy as some tenants' lists were at a generation."""
     if generation >= newest.generation:
         return (newest.policy,)
-    return _with_lists(newest.policy, {tenant.id: _list_at(unit, tenant, generation) for tenant in asked})
+    return _with_lists(newest.policy, {tenant.id: _read_list_at(unit, tenant, generation) for tenant in asked})
 
 
 def _with_lists(policy: Policy, lists: Mapping[TenantId, Acl | None]) -> Iterable[Policy]:
@@ -434,7 +434,7 @@ def _with_lists(policy: Policy, lists: Mapping[TenantId, Acl | None]) -> Iterabl
     )
 
 
-def _list_at(unit: Unit, tenant: Tenant, generation: int) -> Acl | None:
+def _read_list_at(unit: Unit, tenant: Tenant, generation: int) -> Acl | None:
     version = unit.acls.in_force(tenant.id, generation)
     if version is None or version == unit.acls.version(tenant.id):
         return None if version is None else tenant.acl

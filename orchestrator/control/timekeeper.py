@@ -132,7 +132,7 @@ class Timekeeper:
         if deadline is not None:
             left = deadline if left is None else min(left, deadline)
         if left is not None and left <= 0:
-            due = [tenant for tenant in units.read(_overdue) if tenant not in self._resting]
+            due = [tenant for tenant in units.read(_read_overdue) if tenant not in self._resting]
             if due:
                 self._take_out(units, due)
                 return SHORTEST_SLEEP_S
@@ -216,7 +216,7 @@ class Timekeeper:
             unit.events.append("rule.expiring", each.tenant, {"rule": each.rule, "expires": each.expires.isoformat()})
 
 
-def _overdue(unit: Unit) -> tuple[str, ...]:
+def _read_overdue(unit: Unit) -> tuple[str, ...]:
     return unit.expiry.overdue()
 
 

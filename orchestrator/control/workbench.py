@@ -95,12 +95,12 @@ class Workbench:
         """
         stages.lap(stages.LOOK)
         at_once = next((worker for worker in (self.other, self._judge) if worker.take(0)), None)
-        return self._done(at_once, self.other, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
+        return self._do_work(at_once, self.other, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def judge(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """As `run`, and always in the same process, which remembers what it judged before."""
         stages.lap(stages.LOOK)
-        return self._done(None, self._judge, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
+        return self._do_work(None, self._judge, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Kill the processes with their work.
@@ -110,7 +110,7 @@ class Workbench:
         self._judge.close()
         self.other.close()
 
-    def _done(self, taken: Worker | None, otherwise: Worker, within_s: float, work: Work) -> Any:
+    def _do_work(self, taken: Worker | None, otherwise: Worker, within_s: float, work: Work) -> Any:
         deadline = time.monotonic() + within_s
         if taken is None and not otherwise.take(within_s):
             stages.lap(stages.WAIT)
@@ -149,7 +149,7 @@ class Worker:
         try:
             return self._outcome(work, deadline)
         except BaseException:
-            self._end()
+            self._end_process()
             raise
         finally:
             self._turn.release()
@@ -164,9 +164,9 @@ class Worker:
         if process is not None:
             process.kill()
         with self._turn:
-            self._end()
+            self._end_process()
 
-    def _end(self) -> None:
+    def _end_process(self) -> None:
         process, channel = self._process, self._channel
         self._process = self._channel = None
         if process is not None and channel is not None:
@@ -176,7 +176,7 @@ class Worker:
 
     def _outcome(self, work: Work, deadline: float) -> Any:
         """Return what the process answers; raise its OutOfMemory, for it is ended then."""
-        channel = self._open()
+        channel = self._open_process()
         try:
             channel.send_bytes(self._sent.pack(work))
             if not channel.poll(max(0.0, deadline - time.monotonic())):
@@ -188,7 +188,7 @@ class Worker:
             raise outcome
         return outcome
 
-    def _open(self) -> Connection:
+    def _open_process(self) -> Connection:
         if self._channel is None or self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
             self._channel, theirs = context.Pipe()
@@ -241,11 +241,11 @@ class _Received:
     def unpack(self, packed: bytes) -> Work:
         """A piece of work as it came."""
         unpickler = pickle.Unpickler(io.BytesIO(packed))  # noqa: S301 -- from the service itself, through its pipe
-        unpickler.persistent_load = self._list  # type: ignore[method-assign]
+        unpickler.persistent_load = self._read_list  # type: ignore[method-assign]
         work: Work = unpickler.load()
         return work
 
-    def _list(self, named: tuple[int, bytes | None]) -> Acl:
+    def _read_list(self, named: tuple[int, bytes | None]) -> Acl:
         number, text = named
         if text is not None:
             self.lists[number] = read_list(text)

@@ -112,7 +112,7 @@ def build(
     """
     best: Lines | None = None
     for shape in shapes:
-        lines = _built(keys, servers, shape)
+        lines = _build_lines(keys, servers, shape)
         if len(lines.exception) <= most_exceptions:
             return lines
         best = lines if best is None or len(lines.exception) < len(best.exception) else best
@@ -133,7 +133,7 @@ def build(
     )
 
 
-def _built(keys: U64, servers: I64, shape: Shape) -> Lines:
+def _build_lines(keys: U64, servers: I64, shape: Shape) -> Lines:
     where = positions(keys, shape.bases, shape.width)
     line, owner = _shared_out(servers, shape.per_line)
     bits = np.zeros((len(owner), shape.width), np.bool_)

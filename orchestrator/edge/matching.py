@@ -24,7 +24,7 @@ def matches(bits: npt.NDArray[np.bool_], where: U16, most: int) -> tuple[I64, I6
     try:
         chunk, line = _matches.matches(rows, rows.shape[1], np.ascontiguousarray(where), where.shape[1], most)
     except OverflowError:
-        raise _too_many(most) from None
+        raise _make_too_large(most) from None
     return np.frombuffer(chunk, np.int64), np.frombuffer(line, np.int64)
 
 
@@ -40,5 +40,5 @@ def rows_of(bits: npt.NDArray[np.bool_]) -> U64:
     return np.packbits(padded, axis=1, bitorder="little").view("<u8").astype(np.uint64)
 
 
-def _too_many(most: int) -> TooLarge:
+def _make_too_large(most: int) -> TooLarge:
     return TooLarge(f"lines match chunks more than {most} times: take fewer chunks a line, or wider lines")

@@ -35,7 +35,7 @@ class Topology:
     gateways_a_vpc: float = 4 / 3
 
     def __post_init__(self) -> None:
-        _within(1, _MOST_REGIONS, regions=self.regions)
+        _check_within(1, _MOST_REGIONS, regions=self.regions)
 
     @property
     def vpcs(self) -> int:
@@ -62,8 +62,8 @@ class Cloud:
     topology: Topology = field(default_factory=Topology)
 
     def __post_init__(self) -> None:
-        _within(1, IPV6_ADDRESSES, vms=self.vms, tenants=self.tenants, blocks_a_tenant=self.blocks_a_tenant)
-        _within(0, MOST, pairs_a_vm=self.pairs_a_vm)
+        _check_within(1, IPV6_ADDRESSES, vms=self.vms, tenants=self.tenants, blocks_a_tenant=self.blocks_a_tenant)
+        _check_within(0, MOST, pairs_a_vm=self.pairs_a_vm)
         if self.vms < self.tenants * self.blocks_a_tenant:
             raise BadInput(f"{self.vms} VMs are fewer than one for each block of each tenant", place="vms")
 
@@ -87,8 +87,8 @@ class Tcam:
     most_functions: int = 288
 
     def __post_init__(self) -> None:
-        _within(1, IPV6_ADDRESSES, entries=self.entries)
-        _within(1, WIDEST, width=self.width, most_functions=self.most_functions)
+        _check_within(1, IPV6_ADDRESSES, entries=self.entries)
+        _check_within(1, WIDEST, width=self.width, most_functions=self.most_functions)
         for place in ("forwarding_share", "heavy_share"):
             if not 0.0 <= getattr(self, place) < 1.0:
                 raise BadInput(f"{getattr(self, place):g} is no share: 0 up to, not including, 1", place=place)
@@ -123,7 +123,7 @@ class Load:
     shared: bool = False
 
     def __post_init__(self) -> None:
-        _within(0, MOST, permitted_gbps=self.permitted_gbps, attack_gbps=self.attack_gbps, wan_gbps=self.wan_gbps)
+        _check_within(0, MOST, permitted_gbps=self.permitted_gbps, attack_gbps=self.attack_gbps, wan_gbps=self.wan_gbps)
         if not self.wan_gbps:
             raise BadInput("a WAN without capacity carries nothing", place="wan_gbps")
 
@@ -144,9 +144,9 @@ class Machines:
     hop_ms: float = 10.0
 
     def __post_init__(self) -> None:
-        _within(0, MOST, memory_gb=self.memory_gb, server_gbps=self.server_gbps, hop_ms=self.hop_ms)
-        _within(0, MOST, octets_a_pair=self.octets_a_pair, octets_a_tenant=self.octets_a_tenant)
-        _within(0, MOST, server_cores=self.server_cores, gateway_cores=self.gateway_cores)
+        _check_within(0, MOST, memory_gb=self.memory_gb, server_gbps=self.server_gbps, hop_ms=self.hop_ms)
+        _check_within(0, MOST, octets_a_pair=self.octets_a_pair, octets_a_tenant=self.octets_a_tenant)
+        _check_within(0, MOST, server_cores=self.server_cores, gateway_cores=self.gateway_cores)
         for place in ("memory_gb", "server_gbps"):
             if not getattr(self, place):
                 raise BadInput("a server without memory or speed serves nobody", place=place)
@@ -253,7 +253,7 @@ def plan(
         bypass,
         2 * machines.hop_ms * (1.0 - bypass),
         Wan(permitted, leaked, permitted + leaked / load.wan_gbps, permitted, permitted),
-        _servers(cloud, machines, load.permitted_gbps * (1.0 - bypass) + leaked),
+        _plan_servers(cloud, machines, load.permitted_gbps * (1.0 - bypass) + leaked),
         Relief(cloud.topology.vpcs, cloud.topology.gateways, cloud.topology.peerings),
     )
 
@@ -294,7 +294,7 @@ def _lost_to_others(others: float) -> float:
     return 1.0 + math.expm1(-others) / others if others > 1e-9 else others / 2
 
 
-def _servers(cloud: Cloud, machines: Machines, load_gbps: float) -> Servers:
+def _plan_servers(cloud: Cloud, machines: Machines, load_gbps: float) -> Servers:
     pairs = cloud.vms * cloud.pairs_a_vm
     memory = (pairs * machines.octets_a_pair + cloud.tenants * machines.octets_a_tenant) / _GB
     needs = {
@@ -308,7 +308,7 @@ def _servers(cloud: Cloud, machines: Machines, load_gbps: float) -> Servers:
     )
 
 
-def _within(least: float, most: float, **values: float) -> None:
+def _check_within(least: float, most: float, **values: float) -> None:
     for place, value in values.items():
         if not least <= value <= most:
             raise BadInput(f"{value:g} is not between {least:g} and {most:g}", place=place)

@@ -50,7 +50,7 @@ class EdgeSettings:
     allow_misdirected: bool = False
 
     def __post_init__(self) -> None:
-        _between(1, self.width, WIDEST_LINE, "width", "bits a line")
+        _check_between(1, self.width, WIDEST_LINE, "width", "bits a line")
         if self.functions > self.width:
             suits = min(best_k(self.width, max(self.per_line, 1)), MOST_FUNCTIONS)
             raise BadInput(
@@ -58,12 +58,12 @@ class EdgeSettings:
                 f"{self.per_line} chunks a line take {suits}",
                 place="functions",
             )
-        _between(1, self.functions, MOST_FUNCTIONS, "functions", "hash functions")
-        _between(1, self.per_line, self.width, "per_line", "chunks a line")
-        _between(1, self.tries, MOST_TRIES, "tries", "draws")
-        _between(0, self.most_heavy, MOST_ENTRIES, "most_heavy", "entries of heavy hitters")
-        _between(0, self.most_exceptions, MOST_ENTRIES, "most_exceptions", "exceptions")
-        _between(1, self.most_lines, MOST_LINES, "most_lines", "lines")
+        _check_between(1, self.functions, MOST_FUNCTIONS, "functions", "hash functions")
+        _check_between(1, self.per_line, self.width, "per_line", "chunks a line")
+        _check_between(1, self.tries, MOST_TRIES, "tries", "draws")
+        _check_between(0, self.most_heavy, MOST_ENTRIES, "most_heavy", "entries of heavy hitters")
+        _check_between(0, self.most_exceptions, MOST_ENTRIES, "most_exceptions", "exceptions")
+        _check_between(1, self.most_lines, MOST_LINES, "most_lines", "lines")
         if not 0.0 < self.rebuild_share <= 1.0:
             raise BadInput(f"{self.rebuild_share} is not a share above 0 and up to 1", place="rebuild_share")
         for family in Family:
@@ -102,6 +102,6 @@ class EdgeSettings:
             )
 
 
-def _between(low: int, value: int, high: int, place: str, what: str) -> None:
+def _check_between(low: int, value: int, high: int, place: str, what: str) -> None:
     if not low <= value <= high:
         raise BadInput(f"{value} {what}: there can be {low} to {high}", place=place)

@@ -35,7 +35,7 @@ def suggest(cloud: Cloud, tcam: Tcam, target: float) -> Suggestion:
         if size is not None:
             best = _largest_share(cloud, tcam, size, share, target)
             rate = filters_of(cloud, size, replace(tcam, heavy_share=best)).union_rate
-            return Suggestion(size, best, rate, tcam.entries, _why(cloud, size, share == tcam.heavy_share))
+            return Suggestion(size, best, rate, tcam.entries, _explain_size(cloud, size, share == tcam.heavy_share))
     return _nothing(cloud, tcam, target)
 
 
@@ -65,7 +65,7 @@ def _largest_share(cloud: Cloud, tcam: Tcam, size: int, enough: float, target: f
     return low
 
 
-def _why(cloud: Cloud, size: int, kept: bool) -> str:
+def _explain_size(cloud: Cloud, size: int, kept: bool) -> str:
     chunks = cloud.chunks(size)
     text = f"the smallest chunks that reach it; {chunks:,} of them give away {1 - cloud.vms / (chunks * size):.1%}"
     return text if kept else f"{text}; only with fewer heavy hitters than asked for"

@@ -135,7 +135,7 @@ def keep(before: Standing | None, keys: U64, servers: I64, settings: EdgeSetting
     `seed` makes the functions of one edge other than those of another. Raises TooLarge, with what would fit.
     """
     if before is None:
-        return _rebuilt(0, keys, servers, settings, seed, "there were none")
+        return _rebuild(0, keys, servers, settings, seed, "there were none")
     because = _unfit(before, keys, settings)
     if not because:
         after = _follow_chunks(before, keys, servers)
@@ -147,7 +147,7 @@ def keep(before: Standing | None, keys: U64, servers: I64, settings: EdgeSetting
             because = _outgrown(after, settings)
         if not because:
             return Kept(after)
-    return _rebuilt(before.draw + 1, keys, servers, settings, seed, because)
+    return _rebuild(before.draw + 1, keys, servers, settings, seed, because)
 
 
 def _unfit(before: Standing, keys: U64, settings: EdgeSettings) -> str:
@@ -169,10 +169,10 @@ def _outgrown(after: Standing, settings: EdgeSettings) -> str:
 
 def rebuild(before: Standing, keys: U64, servers: I64, settings: EdgeSettings, seed: str, because: str) -> Kept:
     """All lines anew, with other functions. Raises TooLarge."""
-    return _rebuilt(before.draw + 1, keys, servers, settings, seed, because)
+    return _rebuild(before.draw + 1, keys, servers, settings, seed, because)
 
 
-def _rebuilt(draw: int, keys: U64, servers: I64, settings: EdgeSettings, seed: str, because: str) -> Kept:
+def _rebuild(draw: int, keys: U64, servers: I64, settings: EdgeSettings, seed: str, because: str) -> Kept:
     counts = np.unique(servers, return_counts=True)[1]
     settings.check_lines(int((-(-counts // settings.per_line)).sum()), len(keys))
     lines = build(

@@ -179,18 +179,18 @@ def _by_packets(subjects: Sequence[Subject], settings: Settings, prospects: Pros
         for name in refused:
             del samples[name]
     lowered = [names[name] for name in found.lower if name in names]
-    down = [Verdict(each.rule, _why_cooled(each, settings)) for each in lowered]
+    down = [Verdict(each.rule, _explain_cooled(each, settings)) for each in lowered]
     up = [Verdict(names[name].rule, found.because) for name in found.lift if name in names and not names[name].lifted]
     moved = {each.rule for each in (*up, *down)}
-    stays = [Verdict(each.rule, _warm(each)) for each in subjects if each.lifted and each.rule not in moved]
+    stays = [Verdict(each.rule, _explain_warm(each)) for each in subjects if each.lifted and each.rule not in moved]
     return _Chosen(up, down, stays)
 
 
-def _warm(subject: Subject) -> str:
+def _explain_warm(subject: Subject) -> str:
     return f"{subject.packets_since} packets in the last round"
 
 
-def _why_cooled(subject: Subject, settings: Settings) -> str:
+def _explain_cooled(subject: Subject, settings: Settings) -> str:
     if subject.packets_since < settings.lower:
         return f"{subject.packets_since} packets, below {settings.lower}"
     return f"{subject.packets_since} packets: another rule has more"
@@ -211,7 +211,7 @@ class _Worth:
 def _by_savings(subjects: Sequence[Subject], settings: Settings, elapsed_s: float, prospects: Prospects) -> _Chosen:
     """The best set: savings of rules add up, so it is those that save most."""
     down: dict[LiftedRule, str] = {
-        each.rule: _why_cooled(each, settings)
+        each.rule: _explain_cooled(each, settings)
         for each in subjects
         if each.lifted and each.packets_since < settings.lower
     }
@@ -224,11 +224,11 @@ def _by_savings(subjects: Sequence[Subject], settings: Settings, elapsed_s: floa
             down[each.rule] = found
     worth.sort(key=lambda each: (-each.weight, each.subject.rule))
     taken, left = worth[: settings.most_lifted], worth[settings.most_lifted :]
-    down |= {each.subject.rule: f"{_saving(each)}; others save more" for each in left if each.subject.lifted}
+    down |= {each.subject.rule: f"{_explain_saving(each)}; others save more" for each in left if each.subject.lifted}
     return _Chosen(
-        _verdicts(each for each in taken if not each.subject.lifted),
+        _make_verdicts(each for each in taken if not each.subject.lifted),
         [Verdict(rule, because) for rule, because in down.items()],
-        _verdicts(each for each in taken if each.subject.lifted),
+        _make_verdicts(each for each in taken if each.subject.lifted),
     )
 
 
@@ -256,9 +256,9 @@ def _worth(subject: Subject, settings: Settings, elapsed_s: float, prospects: Pr
     return _Worth(subject, saves, saves * (1 + settings.hysteresis if subject.lifted else 1))
 
 
-def _saving(worth: _Worth) -> str:
+def _explain_saving(worth: _Worth) -> str:
     return f"{worth.subject.packets_since} packets, saves {worth.saves:.0f} us of CPU a second"
 
 
-def _verdicts(worth: Iterable[_Worth]) -> list[Verdict]:
-    return [Verdict(each.subject.rule, _saving(each), round(each.saves, 1)) for each in worth]
+def _make_verdicts(worth: Iterable[_Worth]) -> list[Verdict]:
+    return [Verdict(each.subject.rule, _explain_saving(each), round(each.saves, 1)) for each in worth]

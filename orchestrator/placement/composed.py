@@ -83,7 +83,7 @@ class Composed:
         world = self.world(within.family)
         assert world is not None
         found = []
-        for position, rule, groups in self._lines(near):
+        for position, rule, groups in self._list_lines(near):
             for box in boxes_of(rule, groups):
                 inside = box.intersect(world)
                 if inside is not None and inside.overlaps(within):
@@ -131,7 +131,7 @@ class Composed:
     def _returning(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in return_rules(self.returns) if rule.direction is self.direction)
 
-    def _lines(self, near: Iterable[int] | None) -> Iterator[tuple[int, Rule, Mapping[str, AddressGroup]]]:
+    def _list_lines(self, near: Iterable[int] | None) -> Iterator[tuple[int, Rule, Mapping[str, AddressGroup]]]:
         for position, rule in enumerate(self.operator):
             yield position, rule, {}
         rules = self.tenant.acl.rules

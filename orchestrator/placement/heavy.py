@@ -73,12 +73,12 @@ def heavy_hitters(
     for each, taken in sized:
         if taken <= left:
             left -= taken
-            because = f"{_of(each.packets, 'packet', 'packets')} on {_of(taken, 'entry', 'entries')}"
+            because = f"{_spell_count(each.packets, 'packet', 'packets')} on {_spell_count(taken, 'entry', 'entries')}"
             chosen.append(HeavyChoice(each.rule, each.packets, because))
     return tuple(sorted(chosen, key=lambda choice: str(choice.rule)))
 
 
-def _of(number: int, one: str, many: str) -> str:
+def _spell_count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 

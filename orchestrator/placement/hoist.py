@@ -69,11 +69,11 @@ Cost = Callable[[Box], int]
 """What an entry costs where it is to stand: a switch needs several flow entries for some boxes."""
 
 
-def _one(_: Box) -> int:
+def _cost_one(_: Box) -> int:
     return 1
 
 
-def hoist(rows: RuleList, row: int, *, most_entries: int, cost: Cost = _one) -> Hoisted | Stays:
+def hoist(rows: RuleList, row: int, *, most_entries: int, cost: Cost = _cost_one) -> Hoisted | Stays:
     """Lift row `row` of a list in the cheapest form.
 
     If both forms cost the same, the narrowed one is taken.
@@ -81,7 +81,7 @@ def hoist(rows: RuleList, row: int, *, most_entries: int, cost: Cost = _one) -> 
     target = rows.rows[row]
     above = rows.overlapping(target.box, stop=row)
     if not above:
-        return _if_small(Hoisted(target.id, Form.ALONE, (Entry(row, target.box),)), most_entries)
+        return _refuse_if_large(Hoisted(target.id, Form.ALONE, (Entry(row, target.box),)), most_entries)
     pieces = _pieces(target.box, [rows.rows[each].box for each in above], most_entries)
     if pieces is not None and not pieces:
         return Stays(target.id, "the rules before it decide all its packets")
@@ -89,9 +89,9 @@ def hoist(rows: RuleList, row: int, *, most_entries: int, cost: Cost = _one) -> 
     companions = tuple(Entry(each, share) for each, share in shares if share is not None)
     together = Hoisted(target.id, Form.TOGETHER, (*companions, Entry(row, target.box)))
     if pieces is None:
-        return _if_small(together, most_entries)
+        return _refuse_if_large(together, most_entries)
     narrowed = Hoisted(target.id, Form.NARROWED, tuple(Entry(row, piece) for piece in pieces))
-    if len(together.entries) > most_entries or _cost(narrowed, cost) <= _cost(together, cost):
+    if len(together.entries) > most_entries or _sum_cost(narrowed, cost) <= _sum_cost(together, cost):
         return narrowed
     return together
 
@@ -158,11 +158,11 @@ def _pieces(box: Box, others: Sequence[Box], at_most: int) -> tuple[Box, ...] | 
     return pieces
 
 
-def _cost(hoisted: Hoisted, cost: Cost) -> int:
+def _sum_cost(hoisted: Hoisted, cost: Cost) -> int:
     return sum(cost(entry.box) for entry in hoisted.entries)
 
 
-def _if_small(hoisted: Hoisted, most_entries: int) -> Hoisted | Stays:
+def _refuse_if_large(hoisted: Hoisted, most_entries: int) -> Hoisted | Stays:
     if len(hoisted.entries) <= most_entries:
         return hoisted
     return Stays(

@@ -83,7 +83,7 @@ class Round:
 
 def prioritise(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
     """One round of Algorithm 1 over all rules of a domain."""
-    return _as_printed(samples, thresholds) if thresholds.as_printed else _repaired_round(samples, thresholds)
+    return _as_printed(samples, thresholds) if thresholds.as_printed else _repair_round(samples, thresholds)
 
 
 def _as_printed(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
@@ -108,7 +108,7 @@ def _as_printed(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
     )
 
 
-def _repaired_round(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
+def _repair_round(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
     rules = [sample for sample in samples if not sample.initial]
     delta = {sample.rule: _since(sample) for sample in rules}
     lifted = sorted((sample.rule for sample in rules if sample.lifted), key=lambda rule: (delta[rule], rule))
@@ -126,8 +126,8 @@ def _repaired_round(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
         lift=lift,
         lower=(*cooled, *warm[:over], *down),
         because=because,
-        idle_share=_share(sum(each == 0 for each in delta.values()), len(rules)),
-        never_used_share=_share(sum(sample.packets == 0 for sample in rules), len(rules)),
+        idle_share=_compute_share(sum(each == 0 for each in delta.values()), len(rules)),
+        never_used_share=_compute_share(sum(sample.packets == 0 for sample in rules), len(rules)),
     )
 
 
@@ -159,5 +159,5 @@ def _since(sample: Sample) -> int:
     return sample.packets - sample.before if sample.packets >= sample.before else sample.packets
 
 
-def _share(some: int, of: int) -> float:
+def _compute_share(some: int, of: int) -> float:
     return some / of if of else 0.0

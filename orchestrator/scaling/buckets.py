@@ -33,7 +33,7 @@ def assign(owners: Owners, weights: Mapping[str, float]) -> Owners:
 
     Raises BadInput for more members than buckets, for a weight that is not above zero, and for owners of another size.
     """
-    _check(owners, weights)
+    _check_weights(owners, weights)
     if not weights:
         return NOBODY
     quotas = _quotas(weights, share(owners))
@@ -80,7 +80,7 @@ def _quotas(weights: Mapping[str, float], held: Mapping[str, int]) -> dict[str, 
     return quotas
 
 
-def _check(owners: Owners, weights: Mapping[str, float]) -> None:
+def _check_weights(owners: Owners, weights: Mapping[str, float]) -> None:
     if len(owners) != BUCKETS:
         raise BadInput(f"{len(owners)} owners, where there are {BUCKETS} buckets")
     if len(weights) > BUCKETS:

@@ -146,7 +146,8 @@ def decide(load: Load, fleet: Fleet, model: CapacityModel, limits: Limits, histo
     usable_pps = each_pps * limits.target
     expected_pps = forecast(load.samples, now_s, limits.ahead_s)
     wanted = _bound_size(math.ceil(expected_pps / usable_pps - 1e-9), limits)
-    words = f"{_rate(expected_pps)} expected in {limits.ahead_s:g} s, {_rate(each_pps)} each with {load.rules} rules"
+    expected, each = _spell_rate(expected_pps), _spell_rate(each_pps)
+    words = f"{expected} expected in {limits.ahead_s:g} s, {each} each with {load.rules} rules"
     if wanted > fleet.size:
         return _grow_fleet(wanted, fleet, limits, history, now_s, words)
     return _shrunk(load, fleet, usable_pps, limits, history, now_s)
@@ -180,7 +181,7 @@ def _shrunk(load: Load, fleet: Fleet, usable_pps: float, limits: Limits, history
     enough = _bound_size(math.ceil(peak / (usable_pps * (1.0 - limits.hysteresis)) - 1e-9), limits)
     if enough >= fleet.size:
         over = f"; at most {limits.most} are allowed" if fleet.size >= limits.most else ""
-        return Decision(fleet.size, f"{_rate(peak)} at most of late keeps {fleet.size} busy enough{over}")
+        return Decision(fleet.size, f"{_spell_rate(peak)} at most of late keeps {fleet.size} busy enough{over}")
     if fleet.coming or fleet.leaving:
         return Decision(fleet.size, f"{fleet.coming} VNFs are coming and {fleet.leaving} leaving: one thing at a time")
     waited = now_s - max((*history.grew_s, *history.shrank_s), default=-math.inf)
@@ -188,14 +189,14 @@ def _shrunk(load: Load, fleet: Fleet, usable_pps: float, limits: Limits, history
         return Decision(fleet.size, f"changed {waited:.0f} s ago, waiting for {limits.cooldown_down_s:g} s")
     size = max(enough, fleet.size - limits.step_down)
     spare = f"{enough} are enough with {limits.hysteresis:.0%} to spare"
-    return Decision(size, f"{_rate(peak)} at most within {limits.peak_s:g} s: {spare}")
+    return Decision(size, f"{_spell_rate(peak)} at most within {limits.peak_s:g} s: {spare}")
 
 
 def _bound_size(size: int, limits: Limits) -> int:
     return max(limits.fewest, min(limits.most, size))
 
 
-def _rate(pps: float) -> str:
+def _spell_rate(pps: float) -> str:
     return f"{pps / 1000:.3g} kpps" if pps >= 1000 else f"{pps:.3g} pps"
 
 

@@ -170,7 +170,7 @@ def _step_of_removed(state: MemberState, seen: Seen, for_s: float, patience: Pat
     if state is _S.SERVING:
         return Step(_S.DRAINING, "its cloud takes it away")
     if state is _S.DRAINING and seen.sight is Sight.LEAVING:
-        return _draining(seen, for_s, patience)
+        return _step_of_draining(seen, for_s, patience)
     return None if state is _S.GONE else Step(_S.LEAVING, "its cloud takes it away")
 
 
@@ -190,20 +190,20 @@ def _step_of_requested(seen: Seen, for_s: float, patience: Patience) -> Step | N
         return Step(_S.BUILDING, "the cloud builds it")
     if seen.sight is Sight.FAILED:
         return Step(_S.FAILED, _lost(seen) or "")
-    return _late(for_s, patience.order_s, seen.words or "the cloud did not begin to build it")
+    return _fail_if_late(for_s, patience.order_s, seen.words or "the cloud did not begin to build it")
 
 
-def _building(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+def _step_of_building(seen: Seen, for_s: float, patience: Patience) -> Step | None:
     if seen.enrolled:
         return Step(_S.ENROLLED, "its agent has enrolled")
     said = f"; of its machine the cloud said last: {seen.words}" if seen.words else ""
-    return _late(for_s, patience.build_s, f"its agent never enrolled{said}")
+    return _fail_if_late(for_s, patience.build_s, f"its agent never enrolled{said}")
 
 
 def _step_of_enrolled(seen: Seen, for_s: float, patience: Patience) -> Step | None:
     if seen.holds:
         return Step(_S.LOADED, "it was read back to hold the domain's program")
-    return _late(for_s, patience.load_s, seen.trouble or "it never held the domain's program")
+    return _fail_if_late(for_s, patience.load_s, seen.trouble or "it never held the domain's program")
 
 
 def _step_of_loaded(seen: Seen, for_s: float, patience: Patience) -> Step | None:
@@ -211,24 +211,24 @@ def _step_of_loaded(seen: Seen, for_s: float, patience: Patience) -> Step | None
         return Step(_S.PROVEN, "packets that were sent through it fared as the policy says")
     if seen.trial is Trial.FAILED:
         return Step(_S.FAILED, f"the probe failed: {seen.trouble}")
-    return _late(for_s, patience.prove_s, "it never answered the probe")
+    return _fail_if_late(for_s, patience.prove_s, "it never answered the probe")
 
 
-def _proven(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+def _step_of_proven(seen: Seen, for_s: float, patience: Patience) -> Step | None:
     if _is_ill(seen, patience):
-        return Step(_S.FAILED, _ill(seen, patience))
+        return Step(_S.FAILED, _describe_illness(seen, patience))
     if seen.spread and not seen.sick_s:
         return Step(_S.SERVING, "the switch gives it its share")
-    return _late(for_s, patience.spread_s, "the switch was never read back to give it traffic")
+    return _fail_if_late(for_s, patience.spread_s, "the switch was never read back to give it traffic")
 
 
-def _serving(seen: Seen, _for_s: float, patience: Patience) -> Step | None:
+def _step_of_serving(seen: Seen, _for_s: float, patience: Patience) -> Step | None:
     if seen.is_last:  # first another one, then its end: its filter may still do what it did
         return None
-    return Step(_S.FAILED, _ill(seen, patience)) if _is_ill(seen, patience) else None
+    return Step(_S.FAILED, _describe_illness(seen, patience)) if _is_ill(seen, patience) else None
 
 
-def _draining(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+def _step_of_draining(seen: Seen, for_s: float, patience: Patience) -> Step | None:
     if seen.spread and seen.quiet:
         return Step(_S.LEAVING, "it carries nothing any more")
     if for_s >= patience.drain_s:
@@ -241,18 +241,18 @@ def _draining(seen: Seen, for_s: float, patience: Patience) -> Step | None:
 _AS_IT_IS: Mapping[MemberState, Callable[[Seen, float, Patience], Step | None]] = MappingProxyType(
     {
         _S.REQUESTED: _step_of_requested,
-        _S.BUILDING: _building,
+        _S.BUILDING: _step_of_building,
         _S.ENROLLED: _step_of_enrolled,
         _S.LOADED: _step_of_loaded,
-        _S.PROVEN: _proven,
-        _S.SERVING: _serving,
-        _S.DRAINING: _draining,
+        _S.PROVEN: _step_of_proven,
+        _S.SERVING: _step_of_serving,
+        _S.DRAINING: _step_of_draining,
         _S.GONE: lambda _seen, _for_s, _patience: None,
     }
 )
 
 
-def _late(for_s: float, most_s: float, words: str) -> Step | None:
+def _fail_if_late(for_s: float, most_s: float, words: str) -> Step | None:
     return Step(_S.FAILED, f"{words} (waited {most_s:g} s)") if for_s >= most_s else None
 
 
@@ -260,7 +260,7 @@ def _is_ill(seen: Seen, patience: Patience) -> bool:
     return seen.sick_s >= patience.sick_s or seen.relapses > patience.most_relapses
 
 
-def _ill(seen: Seen, patience: Patience) -> str:
+def _describe_illness(seen: Seen, patience: Patience) -> str:
     if seen.relapses > patience.most_relapses:
         return f"it fell sick {seen.relapses} times within {patience.relapse_window_s:g} s"
     return f"it has not been well for {seen.sick_s:.0f} s: {seen.trouble or 'it is silent'}"

@@ -168,7 +168,7 @@ def lie(patch: pytest.MonkeyPatch) -> None:
     def none(device: OpenClDevice, nbytes: int) -> Any:
         raise opencl.opencl_library().MemoryError("clCreateBuffer failed: MEM_OBJECT_ALLOCATION_FAILURE")
 
-    patch.setattr(OpenClDevice, "_buffer", none)
+    patch.setattr(OpenClDevice, "_make_buffer", none)
 
 
 def test_a_driver_that_lies_about_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,8 @@ def spoilt_ports(real: Callable[..., object]) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize(
-    ("name", "spoil"), [("_fragments", spoilt_fragments), ("_masked_field", spoilt_mask), ("_covers", spoilt_ports)]
+    ("name", "spoil"),
+    [("_number_fragments", spoilt_fragments), ("_masked_field", spoilt_mask), ("_make_covers", spoilt_ports)],
 )
 def test_the_law_notices(name: str, spoil: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fewrules, name, spoil(getattr(fewrules, name)))

@@ -119,8 +119,8 @@ BOTH: list[tuple[str, Any, str, Any]] = [
     ("a default that permits", filterlists, "tenant_lists", defaults_that_permit),
 ]
 IPTABLES: list[tuple[str, Any, str, Any]] = [
-    ("addresses not looked at", iptables, "_address", lambda option, prefix: ()),
-    ("flags not looked at", iptables, "_flags", lambda line: ()),
+    ("addresses not looked at", iptables, "_match_address", lambda option, prefix: ()),
+    ("flags not looked at", iptables, "_match_flags", lambda line: ()),
     ("egress permits for good", iptables, "_TARGETS", dict.fromkeys(Stage, ("ACCEPT", "DROP"))),
     ("later fragments among the others", iptables, "_FIRST_RULES", dict.fromkeys((4, 6), ("-g whole",))),
 ]

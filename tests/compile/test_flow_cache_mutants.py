@@ -70,7 +70,7 @@ MUTANTS: Sequence[tuple[str, Any, str, Any]] = [
     ("only the last row", flowcache, "parts", operator_not_asked),
 ]
 HIDDEN: Sequence[tuple[str, Any, str, Any]] = [
-    ("permit and deny swapped", flowcache, "_verdict", flipped),
+    ("permit and deny swapped", flowcache, "_decide_row", flipped),
     ("another's count", _Lists, "cookie", another_cookie),
 ]
 """Bugs in what the proof is made of as well: the law alone can find them."""
@@ -88,7 +88,7 @@ def test_the_proof_kills(monkeypatch: pytest.MonkeyPatch, where: Any, name: str,
 )
 def test_the_law_kills(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, mutant: Any) -> None:
     monkeypatch.setattr(where, name, mutant)
-    monkeypatch.setattr(flowcache, "_prove", lambda _lists, _entries: None)
+    monkeypatch.setattr(flowcache, "_prove_entries", lambda _lists, _entries: None)
     with pytest.raises(AssertionError):
         law()
 

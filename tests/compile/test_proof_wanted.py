@@ -53,8 +53,8 @@ def test_rules_one_by_one_ask_for_what_they_do_by_column(acl: Acl) -> None:
         (proof, "_align_span", lambda real: lambda span, shift: real(Span(span.low, span.high + 1), shift)),
         (proof, "_span_bytes", lambda real: lambda span: real(Span(span.low & ~0xFFFF, span.high))),
         (proof, "_port_set", lambda real: lambda ports, exact: real(ports[:1], exact)),
-        (proof, "_flag_set", lambda real: lambda flags: real(flags[:1])),
-        (proof, "_protocols", lambda real: lambda rule: (0, real(rule)[1])),
+        (proof, "_list_flag_pairs", lambda real: lambda flags: real(flags[:1])),
+        (proof, "_read_protocols", lambda real: lambda rule: (0, real(rule)[1])),
     ],
 )
 def test_the_law_notices(

@@ -57,8 +57,8 @@ def pipeline_page() -> str:
             _HEAD,
             *_declared_sections(STAGES, ALL_REGISTERS, BANDS),
             "## The gateway\n",
-            f"Endpoints see one router, `{_spell_mac(GATEWAY_MAC)}`, on every switch alike; so an endpoint may move and "
-            "keep its neighbour table. The same address stands for a host towards the edge.\n",
+            f"Endpoints see one router, `{_spell_mac(GATEWAY_MAC)}`, on every switch alike; so an endpoint may move "
+            "and keep its neighbour table. The same address stands for a host towards the edge.\n",
             _FRAGMENTS,
         )
     )

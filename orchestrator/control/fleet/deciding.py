@@ -103,7 +103,7 @@ def decide_size(ground: Ground) -> Decision:
     settings, fleet, newest = ground.look.record.settings, ground.fleet, ground.samples[-1]
     if settings.alarms:
         return Decision(fleet.size, BY_THE_CLOUD)
-    history = _history(ground.times, ground.now)
+    history = _make_history(ground.times, ground.now)
     if settings.size is not None:
         held = storm(history, settings.limits, ground.now.timestamp()) if settings.size > fleet.size else None
         return Decision(fleet.size, held) if held else Decision(settings.size, f"{settings.size} by the operator")
@@ -118,15 +118,15 @@ def decide_size(ground: Ground) -> Decision:
 
 def leaving(look: FleetLook, count: int) -> tuple[str, ...]:
     """Choose the VNFs that leave when a fleet shrinks."""
-    return victims([_candidate(each) for each in look.members], count)
+    return victims([_make_candidate(each) for each in look.members], count)
 
 
-def _candidate(look: MemberLook) -> Candidate:
+def _make_candidate(look: MemberLook) -> Candidate:
     member, load = look.member, look.load
     connections, packets = (0, 0) if load is None else (load.connections, load.packets_pps)
     return Candidate(member.name, member.number, member.state, member.health.is_well, connections, packets)
 
 
-def _history(times: FleetTimes, now: dt.datetime) -> History:
+def _make_history(times: FleetTimes, now: dt.datetime) -> History:
     columns = (times.asked, times.drained, times.failed)
     return History(*(tuple(time.timestamp() for time in column if time <= now) for column in columns))

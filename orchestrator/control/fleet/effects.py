@@ -125,16 +125,16 @@ class Sweep:
         self._told &= orphans
         due = sorted(key for key, since_s in self._since.items() if now_s - since_s >= self._after_s)
         for fleet, keys in groupby(due, key=lambda key: key[0]):
-            self._remove(units, fleet, list(keys))
+            self._remove_orphans(units, fleet, list(keys))
 
-    def _remove(self, units: Units, fleet: str, keys: Sequence[Key]) -> None:
+    def _remove_orphans(self, units: Units, fleet: str, keys: Sequence[Key]) -> None:
         new = [name for key in keys if key not in self._told for name in key[1:]]
         if new:
-            units.write(lambda unit: _say(unit, fleet, new))
+            units.write(lambda unit: _tell_orphans(unit, fleet, new))
             log.warning("vnf.orphan", fleet=fleet, names=new)
         self._told.update(keys)
         self._hand.delete(fleet, [name for _, name in keys])
 
 
-def _say(unit: Unit, fleet: str, names: Sequence[str]) -> None:
+def _tell_orphans(unit: Unit, fleet: str, names: Sequence[str]) -> None:
     unit.events.append("vnf.orphan", fleet, {"names": list(names)})

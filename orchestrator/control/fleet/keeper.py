@@ -208,7 +208,7 @@ class FleetKeeper:
             return False
         new = self._units.read(lambda unit: unit.fleets.unknown(record.domain, sorted(strange)))
         if new:
-            self._write(lambda unit: _taken_in(unit, record, new))
+            self._write(lambda unit: _adopt_members(unit, record, new))
             log.info("fleet.adopted", fleet=record.domain, vnfs=new)
         return bool(new)
 
@@ -229,7 +229,7 @@ class FleetKeeper:
         refused = self._hand.create(self._units, wanted)
         if refused is None:
             return {}
-        self._write(lambda unit: _told_refused(unit, domain, refused))
+        self._write(lambda unit: _tell_refused(unit, domain, refused))
         return dict.fromkeys((member.name for member in wanted), refused)
 
     def _give_traffic(self, known: Known, news: News) -> None:
@@ -257,12 +257,12 @@ class FleetKeeper:
         made = [(ground, deciding.decide_size(ground)) for ground in grounds]
         changes = [each for each in made if each[1].size != each[0].fleet.size]
         if len(changes) < len(made):
-            self._write(lambda unit: _kept_decisions(unit, [each for each in made if each not in changes]))
+            self._write(lambda unit: _keep_decisions(unit, [each for each in made if each not in changes]))
         for ground, decision in changes:  # apart, for each may be refused by what the domain's lists say
-            self._resize(ground, decision)
+            self._resize_by_decision(ground, decision)
         return bool(changes)
 
-    def _resize(self, ground: deciding.Ground, decision: Decision) -> None:
+    def _resize_by_decision(self, ground: deciding.Ground, decision: Decision) -> None:
         domain = ground.look.record.domain
         try:
             self._write(lambda unit: _resize_fleet(unit, ground, decision))
@@ -271,7 +271,7 @@ class FleetKeeper:
         except AclflowError as error:
             log.warning("fleet.not_resized", fleet=domain, error=str(error))
             said = Decision(ground.fleet.size, f"cannot be {decision.size}: {error}")
-            self._write(lambda unit: _kept_decision(unit, ground, said))
+            self._write(lambda unit: _keep_decision(unit, ground, said))
             return
         log.info("fleet.resized", fleet=domain, size=decision.size, because=decision.because)
 
@@ -282,20 +282,20 @@ def _waits_of(found: Sequence[Known]) -> frozenset[Wait]:
     return frozenset((each.domain, each.name, each.state) for each in members if each.state not in CARRYING)
 
 
-def _taken_in(unit: Unit, record: FleetRecord, names: Sequence[str]) -> None:
+def _adopt_members(unit: Unit, record: FleetRecord, names: Sequence[str]) -> None:
     unit.fleets.adopt(record.domain, names, record.settings.plane)
 
 
-def _told_refused(unit: Unit, domain: str, because: str) -> None:
+def _tell_refused(unit: Unit, domain: str, because: str) -> None:
     unit.events.append("fleet.refused", domain, {"because": because})
 
 
-def _kept_decisions(unit: Unit, made: Sequence[tuple[deciding.Ground, Decision]]) -> None:
+def _keep_decisions(unit: Unit, made: Sequence[tuple[deciding.Ground, Decision]]) -> None:
     for ground, decision in made:
-        _kept_decision(unit, ground, decision)
+        _keep_decision(unit, ground, decision)
 
 
-def _kept_decision(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:
+def _keep_decision(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:
     """Note a decision that changes nothing, and what it was made on."""
     record = ground.look.record
     unit.fleets.sample(record.domain, ground.samples[-1], deciding.KEEP_SAMPLES_S)
@@ -309,7 +309,7 @@ def _kept_decision(unit: Unit, ground: deciding.Ground, decision: Decision) -> N
 def _resize_fleet(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:
     """Carry a decision out: rows for new VNFs, the end of service for others."""
     domain, settings = ground.look.record.domain, ground.look.record.settings
-    _kept_decision(unit, ground, decision)
+    _keep_decision(unit, ground, decision)
     more = decision.size - ground.fleet.size
     if more > 0:
         unit.fleets.ask(domain, more, settings.plane, decision.because)

@@ -70,11 +70,11 @@ def news_of(unit: Unit, known: Known, view: View) -> News:
         if member.name in view.refused:
             news.steps.append((member, Step(MemberState.FAILED, view.refused[member.name])))
         else:
-            _of_member(unit, known, look, view, news)
+            _find_member_news(unit, known, look, view, news)
     return news
 
 
-def _of_member(unit: Unit, known: Known, look: MemberLook, view: View, news: News) -> None:
+def _find_member_news(unit: Unit, known: Known, look: MemberLook, view: View, news: News) -> None:
     member, settings = look.member, known.look.record.settings
     health, trouble = member.health, ""
     if member.state in sights.WATCHED:

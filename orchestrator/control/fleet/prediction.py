@@ -16,7 +16,7 @@ _LEAST_BUSY = 0.05
 
 def busy(look: FleetLook) -> float | None:
     """Return the mean processor use of serving VNFs; None if none reported."""
-    loads = _loads(look)
+    loads = _list_loads(look)
     return fmean(load.cpu_permille / 1000 for load in loads) if loads else None
 
 
@@ -28,11 +28,11 @@ def predict_load(look: FleetLook, rules: int, model: CapacityModel | None) -> Pr
     in_use = busy(look)
     if in_use is None or model is None:
         return None
-    needed = fmean(_needed(load, rules, model) for load in _loads(look))
+    needed = fmean(_needed(load, rules, model) for load in _list_loads(look))
     return Prediction(in_use, needed, needed / in_use - 1.0 if in_use >= _LEAST_BUSY else None)
 
 
-def _loads(look: FleetLook) -> list[Load]:
+def _list_loads(look: FleetLook) -> list[Load]:
     serving = (each for each in look.members if each.member.state is MemberState.SERVING)
     return [each.load for each in serving if each.load is not None]
 

@@ -48,7 +48,7 @@ def judge_trial(sheet: TrialSheet, policy: Policy) -> tuple[Trial, str]:
     for packet, expected, came in zip(sheet.packets, sheet.expected, sheet.answer, strict=True):
         if expected != came:
             fate = "was dropped, and the policy permits it" if expected else "came through, and the policy refuses it"
-            return Trial.FAILED, f"{_words(packet)} {fate}"
+            return Trial.FAILED, f"{_describe_packet(packet)} {fate}"
     return Trial.PASSED, ""
 
 
@@ -74,11 +74,11 @@ def _candidates(policy: Policy) -> Iterator[Packet]:
 
 def _short(tenant: Tenant) -> Tenant:
     """A tenant with some of its rules."""
-    rules = [*_some(tenant.acl.rules, Action.PERMIT), *_some(tenant.acl.rules, Action.DENY)]
+    rules = [*_take_some(tenant.acl.rules, Action.PERMIT), *_take_some(tenant.acl.rules, Action.DENY)]
     return replace(tenant, acl=replace(tenant.acl, rules=tuple(rules)))
 
 
-def _some(rules: Iterable[Rule], action: Action) -> Iterator[Rule]:
+def _take_some(rules: Iterable[Rule], action: Action) -> Iterator[Rule]:
     return islice((rule for rule in rules if rule.action is action), _RULES)
 
 
@@ -107,7 +107,7 @@ def _plain(packet: Packet) -> Packet | None:
     return None
 
 
-def _words(packet: Packet) -> str:
+def _describe_packet(packet: Packet) -> str:
     from_, to = (Prefix(packet.family, end, packet.family.bits) for end in (packet.source, packet.destination))
     ports = f" port {packet.destination_port}" if packet.destination_port else ""
     return f"a packet of protocol {packet.protocol} from {from_} to {to}{ports}"

@@ -42,7 +42,7 @@ _EVENTS = {Action.PERMIT: 1, Action.DENY: 3}
 """firewallEvent: flow created; flow denied."""
 
 
-def _fields(family: Family) -> tuple[tuple[int, int], ...]:
+def _list_fields(family: Family) -> tuple[tuple[int, int], ...]:
     return (
         _TIME, _EVENT, _DIRECTION, _OCTETS, _PROTOCOL, _FLAGS, *_PORTS, _ICMP[family], *_ADDRESSES[family], *_NAMES
     )  # fmt: skip
@@ -63,31 +63,31 @@ class Exporter:
         """
         if not records:
             return ()
-        found = [self._message(_templates(), 0, now)] if with_templates else []
+        found = [self._pack_message(_pack_templates(), 0, now)] if with_templates else []
         for family in Family:
-            mine = [_record(domain, each) for each in records if each.packet.family is family]
+            mine = [_pack_record(domain, each) for each in records if each.packet.family is family]
             for run in _runs(mine):
                 body = b"".join(run)
                 data = _SET.pack(_TEMPLATE_OF[family], _SET.size + len(body)) + body
-                found.append(self._message(data, len(run), now))
+                found.append(self._pack_message(data, len(run), now))
         return tuple(found)
 
-    def _message(self, sets: bytes, records: int, now: int) -> bytes:
+    def _pack_message(self, sets: bytes, records: int, now: int) -> bytes:
         header = _HEADER.pack(VERSION, _HEADER.size + len(sets), now, self.sequence, _OBSERVATION_DOMAIN)
         self.sequence = (self.sequence + records) & 0xFFFFFFFF
         return header + sets
 
 
-def _templates() -> bytes:
+def _pack_templates() -> bytes:
     body = b"".join(
-        struct.pack("!HH", _TEMPLATE_OF[family], len(_fields(family)))
-        + b"".join(struct.pack("!HH", *field) for field in _fields(family))
+        struct.pack("!HH", _TEMPLATE_OF[family], len(_list_fields(family)))
+        + b"".join(struct.pack("!HH", *field) for field in _list_fields(family))
         for family in Family
     )
     return _SET.pack(_TEMPLATES, _SET.size + len(body)) + body
 
 
-def _record(domain: str, record: LoggedPacket) -> bytes:
+def _pack_record(domain: str, record: LoggedPacket) -> bytes:
     packet = record.packet
     size = packet.family.bits // 8
     pinged = packet.protocol == (ICMP if packet.family is Family.IPV4 else ICMPV6)

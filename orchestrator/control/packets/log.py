@@ -80,18 +80,18 @@ class PacketDesk:
         with self._lock:
             known = self._names.get(domain)
             if known is None or known[0] != snapshot.generation:
-                known = self._names[domain] = snapshot.generation, _names(snapshot.policy)
+                known = self._names[domain] = snapshot.generation, _name_logged_rules(snapshot.policy)
             return known[1]
 
 
-def _names(policy: Policy) -> dict[int, _Spoken]:
-    found = dict(_spoken(policy.operator, policy.operator_numbers, Kind.OPERATOR_RULE, None))
+def _name_logged_rules(policy: Policy) -> dict[int, _Spoken]:
+    found = dict(_name_rules(policy.operator, policy.operator_numbers, Kind.OPERATOR_RULE, None))
     for tenant in policy.tenants:
-        found |= dict(_spoken(tenant.acl.listed, tenant.rule_numbers, Kind.RULE, str(tenant.id)))
+        found |= dict(_name_rules(tenant.acl.listed, tenant.rule_numbers, Kind.RULE, str(tenant.id)))
     return found
 
 
-def _spoken(
+def _name_rules(
     rules: Iterable[Rule], numbers: Mapping[str, int], kind: Kind, tenant: str | None
 ) -> Iterable[tuple[int, _Spoken]]:
     for rule in rules:

@@ -138,7 +138,7 @@ def _compile_edge(unit: Unit, pop: Pop, policy: Policy, known: _Known) -> Progra
         pop.settings.edge.check_heavy(len(heavy.rows))
         flows = FlowTable.join_tables((base.rows, heavy.rows))
         program = Program.of(pop.domain, Tier.EDGE, 0, flows, base.ports)
-    _prove(known.proof, policy, heavy, program, is_known=program is known.program)
+    _prove_program(known.proof, policy, heavy, program, is_known=program is known.program)
     known.base, known.program, known.said = base, program, EdgeReport(base.lines, heavy, base.over)
     return program
 
@@ -243,7 +243,7 @@ def _note(unit: Unit, pop: Pop, family: Family, kept: Kept, body: bytes, *, is_f
         unit.events.append("pop.rebuilt", pop.domain, said)
 
 
-def _prove(proof: EdgeProof, policy: Policy, heavy: Heavy, program: Program, *, is_known: bool) -> None:
+def _prove_program(proof: EdgeProof, policy: Policy, heavy: Heavy, program: Program, *, is_known: bool) -> None:
     try:
         proof.check(policy, heavy.rows, None if is_known else program.flows)
     except NotEquivalent as error:

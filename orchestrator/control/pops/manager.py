@@ -374,7 +374,7 @@ class ServerManager:
             if not is_due or known is None or known.goal is None:
                 return
             try:
-                self._compile(domain, known, known.goal, name)
+                self._compile_server(domain, known, known.goal, name)
             except Exception as error:  # what is committed stays so, and other servers get theirs
                 known.compilers[name] = ServerCompiler(key, known.tenants)
                 with self._changed:
@@ -404,7 +404,7 @@ class ServerManager:
             with self._changed:
                 del self._untold[0]
 
-    def _compile(self, domain: str, known: _Domain, goal: Goal, name: str) -> None:
+    def _compile_server(self, domain: str, known: _Domain, goal: Goal, name: str) -> None:
         number = next((each.number for each in goal.pop.servers if each.name == name), None)
         if number is None:  # it left after this was noted
             return

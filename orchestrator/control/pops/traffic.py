@@ -65,7 +65,7 @@ def pop_traffic(unit: Unit, name: str) -> PopTraffic:
     }
     permits = [(*rule_of[number], counted) for number, counted in counts.heavy.items() if number in rule_of]
     heavy = {rule: counted for rule, action, counted in permits if action is Action.PERMIT}
-    gone = _sum(counted for number, counted in counts.heavy.items() if number not in rule_of)
+    gone = _sum_counts(counted for number, counted in counts.heavy.items() if number not in rule_of)
     server_of = {tenant.id: pop.places.get(tenant.number) for tenant in policy.tenants if tenant.prefixes}
     names = {each.number: each.name for each in pop.servers}
     return PopTraffic(
@@ -84,7 +84,7 @@ def pop_traffic(unit: Unit, name: str) -> PopTraffic:
         tenants={
             tenant: TenantTraffic(
                 names.get(number) if number is not None else None,
-                _sum(counted for rule, counted in heavy.items() if rule.tenant == tenant),
+                _sum_counts(counted for rule, counted in heavy.items() if rule.tenant == tenant),
                 _server_counts(unit, tenant),
             )
             for tenant, number in server_of.items()
@@ -96,10 +96,10 @@ def _server_counts(unit: Unit, tenant: TenantId) -> Counted:
     """Return the firewall servers' counts of a tenant, by its ingress list."""
     hits = unit.hits.totals(tenant, Tier.SERVER)
     lines = (*hits.rules.values(), hits.ingress_default, hits.ingress_return)
-    return _sum(Counted(each.packets, each.bytes) for each in lines)
+    return _sum_counts(Counted(each.packets, each.bytes) for each in lines)
 
 
-def _sum(counted: Iterable[Counted]) -> Counted:
+def _sum_counts(counted: Iterable[Counted]) -> Counted:
     total = Counted()
     for each in counted:
         total += each
