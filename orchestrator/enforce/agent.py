@@ -177,8 +177,10 @@ class Agent:
         self._keeper = Keeper(state, kept)
         self._reporter = Reporter(service, domain, credentials.enforcer, self._take_over)
         self._counts = CountReporter(service, domain, credentials.enforcer, self._take_over)
-        self._loop = Loop(name, self._point, self._counts, timing=settings.timing)
-        self._watch = Watch(_Programs(service), self._of, self._aim, known=kept, patience=settings.membership.patience)
+        self._loop = Loop(name, self._note_point, self._counts, timing=settings.timing)
+        self._watch = Watch(
+            _Programs(service), self._of, self._aim_at, known=kept, patience=settings.membership.patience
+        )
         self._first = kept or Program.of(self._of, Tier.SERVER, 0, FlowTable.of(()), ())
         self._keeping = Chore("keep-program", self._keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
         self._lookout = Lookout(service, domain, credentials.enforcer, self._take_over)
@@ -274,7 +276,7 @@ class Agent:
         except Missing as error:  # a full disk costs the next start this epoch, which gets a later one anyway
             log.warning("state.not_kept", error=str(error))
 
-    def _aim(self, goal: Goal) -> None:
+    def _aim_at(self, goal: Goal) -> None:
         self._trouble.pop("program", None)
         self._keeper.jot(goal)
         if not self._keeper.has(goal):  # it does not follow on what is kept: whole then, for nobody else remembers it
@@ -285,7 +287,7 @@ class Agent:
             convoy.advance((convoy.Member(work, self._loop.take_over),))
         self._keeping.poke()
 
-    def _point(self, point: Point) -> None:
+    def _note_point(self, point: Point) -> None:
         self._say("filter", point.error)
         self._held = point.generation if point.state is PointState.ENFORCED else None
         if self._trying is not None:
@@ -434,13 +436,13 @@ def load_between(before: LoadCounters, now: LoadCounters, trouble: str | None) -
     ticks = max(now.ticks - before.ticks, 1)
     busy = ticks - max(now.idle_ticks - before.idle_ticks, 0)
     return Load(
-        packets_pps=_rate(now.packets - before.packets, seconds),
-        bits_bps=_rate(8 * (now.bytes - before.bytes), seconds),
+        packets_pps=_compute_rate(now.packets - before.packets, seconds),
+        bits_bps=_compute_rate(8 * (now.bytes - before.bytes), seconds),
         cpu_permille=min(max(busy * _PERMILLE // ticks, 0), _PERMILLE),
         connections=now.connections,
         trouble=trouble,
     )
 
 
-def _rate(moved: int, seconds: float) -> int:
+def _compute_rate(moved: int, seconds: float) -> int:
     return min(max(round(moved / seconds), 0), _HIGHEST)

@@ -116,7 +116,7 @@ class Controller:
             settings.tier,
             self._lookout.seen,
         )
-        self._watch = Watch(service, domain, self._aim, known=kept, patience=settings.membership.patience)
+        self._watch = Watch(service, domain, self._aim_at, known=kept, patience=settings.membership.patience)
         self._launcher = Launcher(settings.listen, self._fleet)
 
     @property
@@ -188,7 +188,7 @@ class Controller:
     def _is_busy(self) -> bool:
         return self._fleet.is_busy()
 
-    def _aim(self, goal: Goal) -> None:
+    def _aim_at(self, goal: Goal) -> None:
         self._fleet.aim(goal, partial(self._keeper.jot, goal))
         self._keeping.poke()
 

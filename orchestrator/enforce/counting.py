@@ -228,14 +228,14 @@ class Tally:
         whole = self._journal > SMALLEST_JOURNAL + 2 * int(np.count_nonzero(there))
         if whole:
             self._journal = 0
-        chunk = encode_chunk(self.marks.take(there), _NO_KEYS) if whole else self._chunk(gone)
+        chunk = encode_chunk(self.marks.take(there), _NO_KEYS) if whole else self._encode_dirty(gone)
         letter = Letter(join_counts(self.grown), tuple(self._notes.values()), chunk, whole)
         self._dirty = np.zeros(len(self.marks), bool)
         for each in (self._gone, self.grown, self._notes):
             each.clear()
         return letter
 
-    def _chunk(self, gone: U64) -> bytes:
+    def _encode_dirty(self, gone: U64) -> bytes:
         return encode_chunk(self.marks.take(self._dirty), np.setdiff1d(gone, self.marks.key[self._dirty]))
 
     def _begin(self, now: Reading) -> None:

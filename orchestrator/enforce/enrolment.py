@@ -203,18 +203,18 @@ class _Applicant:
                 raise BadInput(
                     "the token says whose certificate to believe: give the service's https:// address", place="url"
                 )
-            return self._credentials(self._ask(None, None))
+            return self._make_credentials(self._ask_office(None, None))
         pin, url = self.token.pin, self.membership.url
         authority = pinned_authority(url, pin, self.connect) if pin is not None else None
         believed = client_context(authority) if authority else self.identity.trust(self.membership.authority)
         if authority is None and not self._has_authority(believed):
-            return self._credentials(self._ask(believed, None))
-        found = self._ask(believed, self.identity.request(self.membership.name))
+            return self._make_credentials(self._ask_office(believed, None))
+        found = self._ask_office(believed, self.identity.request(self.membership.name))
         write_file(self.identity.state.authority_file, (found.authority or authority or "").encode(), 0o600)
         self.identity.adopt(found.certificate)
-        return self._credentials(found, pinned=authority is not None)
+        return self._make_credentials(found, pinned=authority is not None)
 
-    def _ask(self, trust: ssl.SSLContext | None, request: str | None) -> Enrolment:
+    def _ask_office(self, trust: ssl.SSLContext | None, request: str | None) -> Enrolment:
         office = self.connect(self.membership.url, trust)
         try:
             return office.enrol(
@@ -227,7 +227,7 @@ class _Applicant:
         finally:
             office.close()
 
-    def _credentials(self, found: Enrolment, *, pinned: bool = False) -> Credentials:
+    def _make_credentials(self, found: Enrolment, *, pinned: bool = False) -> Credentials:
         name = found.name or self.membership.name
         return Credentials(found.domain, found.enforcer, found.token, found.epoch, name, pinned)
 

@@ -109,7 +109,7 @@ class Fleet:
             for key in gone:
                 self.devices.pop(key, None)
             for key in wanted.keys() - self.members.keys():
-                self._join(wanted[key])
+                self._add_host(wanted[key])
         for member in left:
             log.info("host.left", host=member.host.name)
             member.loop.stop()
@@ -152,7 +152,7 @@ class Fleet:
                 return
             self._channels[channel.datapath_id] = channel
             if member is not None:
-                self._attach(member, channel)
+                self._attach_channel(member, channel)
         if member is None:
             log.warning("switch.unknown", datapath=f"{channel.datapath_id:016x}")
             self._on_stranger()
@@ -176,11 +176,11 @@ class Fleet:
 
     def ports_changed(self, channel: Channel) -> None:
         """A switch's ports have other names or numbers."""
-        self._pass_on(channel, Loop.ports_changed)
+        self._pass_event_on(channel, Loop.ports_changed)
 
     def switch_demoted(self, channel: Channel) -> None:
         """Another controller leads a switch."""
-        self._pass_on(channel, Loop.give_way)
+        self._pass_event_on(channel, Loop.give_way)
 
     def seen(self, channel: Channel, message: bytes) -> None:
         """A switch shows us a packet that a rule with `log` decided."""
@@ -189,7 +189,7 @@ class Fleet:
         if member is not None and shown is not None:
             self._seen(member.host.name, *shown)
 
-    def _pass_on(self, channel: Channel, event: Callable[[Loop, Switch], None]) -> None:
+    def _pass_event_on(self, channel: Channel, event: Callable[[Loop, Switch], None]) -> None:
         with self._lock:
             device = self.devices.get(channel.datapath_id)
             if device is not None and device.channel is channel:
@@ -197,7 +197,7 @@ class Fleet:
 
     # --------------------------------------------------------------------------------------------------- with the lock
 
-    def _join(self, host: Host) -> None:
+    def _add_host(self, host: Host) -> None:
         log.info("host.joined", host=host.name, datapath=f"{host.datapath_id:016x}")
         member = _Member(host, Loop(host.name, self._report, self._counting, timing=self._timing))
         self.members[host.datapath_id] = member
@@ -206,7 +206,7 @@ class Fleet:
             member.loop.aim(self._goal)
         channel = self._find_true_channel(host)
         if channel is not None:
-            self._attach(member, channel)
+            self._attach_channel(member, channel)
         member.loop.start()
 
     def _find_true_channel(self, host: Host) -> Channel | None:
@@ -225,7 +225,7 @@ class Fleet:
         self._channels[host.datapath_id], self._twins[host.datapath_id] = true[0], true[1:]
         return true[0]
 
-    def _attach(self, member: _Member, channel: Channel) -> None:
+    def _attach_channel(self, member: _Member, channel: Channel) -> None:
         device = Switch(channel, uplink=member.host.uplink, tier=self._tier)
         self.devices[channel.datapath_id] = device
         member.loop.attach(device)

@@ -80,11 +80,11 @@ def leg_guard(legs: Legs, beside: Iterable[str] = (), *, run: Run = run) -> Guar
     It is the agent's own and says nothing of tenants, so it needs no program: it stands before forwarding is switched
     on, beside whatever filters here. It is looked at again now and then, and written anew where somebody changed it.
     """
-    chains = tuple(_chains(legs, (*legs.names, *beside))) if legs.names else ()
+    chains = tuple(_write_chains(legs, (*legs.names, *beside))) if legs.names else ()
     return GuardTable(GUARD_TABLE, chains, run)
 
 
-def _chains(legs: Legs, among: tuple[str, ...]) -> Iterator[str]:
+def _write_chains(legs: Legs, among: tuple[str, ...]) -> Iterator[str]:
     own, all_ways = set_of_names(legs.names), set_of_names(among)
     yield from (
         "chain here {",

@@ -90,7 +90,7 @@ class Identity:
         A new key is made where there is none, or where it has a certificate that we no longer need to ask for: it is
         being renewed, or has ended.
         """
-        key = self._pending()
+        key = self._find_pending()
         if key is None:
             key = new_key()
             write_key(self.state.pending_file, key)
@@ -106,7 +106,7 @@ class Identity:
             raise BadInput("the service has signed another key than ours", place="certificate")
         write_file(self.state.identity_file, encoded_key(key) + certificate.encode(), 0o600)
 
-    def _pending(self) -> PrivateKey | None:
+    def _find_pending(self) -> PrivateKey | None:
         try:
             key = read_key(self.state.pending_file)
         except (Missing, BadInput):
@@ -143,7 +143,7 @@ class Identity:
             told = self.state.authority_file.read_text() if self.state.authority_file.exists() else ""
         except OSError as error:
             raise Missing(f"cannot be read: {error.strerror}", place=str(believed)) from None
-        is_ours = told and set(_all(given)) & set(_all(told))
+        is_ours = told and set(_parse_authorities(given)) & set(_parse_authorities(told))
         return given + told if is_ours and told != given else given
 
     def show(self, context: ssl.SSLContext) -> None:
@@ -152,7 +152,7 @@ class Identity:
         load_chain(context, self.state.identity_file, self.state.identity_file)
 
 
-def _all(pem: str) -> list[x509.Certificate]:
+def _parse_authorities(pem: str) -> list[x509.Certificate]:
     return parsed_certificates(pem.encode(), "authority")
 
 

@@ -44,7 +44,7 @@ class Keeper:
             self.goal = goal
             try:
                 if self._kept is None:
-                    self._write(goal)
+                    self._write_program(goal)
                 else:
                     self._is_loose = self._follows(goal, flush=False) or self._is_loose
             except Missing:  # the disk is full, say: `keep` finds out, and says so
@@ -65,7 +65,7 @@ class Keeper:
                 return
             if self._kept is None or not same(self._kept, goal.program):
                 if not self._follows(goal, flush=True):
-                    self._write(goal)
+                    self._write_program(goal)
                 return
         if was_loose:  # others may write meanwhile
             self._state.flush_deltas()
@@ -76,7 +76,7 @@ class Keeper:
             self._kept = None
             self._state.drop_program()
 
-    def _write(self, goal: Goal) -> None:
+    def _write_program(self, goal: Goal) -> None:
         self._state.keep_program(goal.program)
         self._kept = goal.program
 

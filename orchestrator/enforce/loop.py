@@ -105,7 +105,7 @@ class Loop:
 
     def aim(self, goal: Goal) -> None:
         """The device is to hold this from now on."""
-        self._happen(goal=goal, retry_at=0.0, failures=0)
+        self._change_standing(goal=goal, retry_at=0.0, failures=0)
 
     def take(self, goal: Goal) -> Work | None:
         """Set a goal; return the step to it if it is small and possible now.
@@ -115,7 +115,7 @@ class Loop:
         with self._changed:
             self._standing = standing = replace(self._standing, goal=goal, retry_at=0.0, failures=0)
             is_near = gap.small_step(standing.held, goal.program, goal.trail) is not None
-            if is_near and not self.is_acting and self._next() is Act.ADVANCE:
+            if is_near and not self.is_acting and self._choose_step() is Act.ADVANCE:
                 return self._begin_step(Act.ADVANCE)
             self._changed.notify()
             return None
@@ -131,7 +131,7 @@ class Loop:
         with self._changed:
             self._epoch = epoch
             if self._standing.role is Role.STANDBY:
-                self._happen(role=Role.UNCLAIMED)
+                self._change_standing(role=Role.UNCLAIMED)
 
     def attach(self, device: Device) -> None:
         """There is a connection; it replaces an earlier one."""
@@ -161,9 +161,9 @@ class Loop:
     def _forget(self, device: Device | None, **changes: object) -> None:
         """Forget everything known of the device."""
         events = self._standing.events + 1
-        self._happen(device=device, held=None, retry_at=0.0, failures=0, events=events, **changes)
+        self._change_standing(device=device, held=None, retry_at=0.0, failures=0, events=events, **changes)
 
-    def _happen(self, **changes: object) -> None:
+    def _change_standing(self, **changes: object) -> None:
         with self._changed:
             self._standing = replace(self._standing, **changes)  # type: ignore[arg-type]  # fields of Standing
             self._changed.notify()
@@ -181,14 +181,14 @@ class Loop:
                 if self._handed is not None:
                     work, self._handed = self._handed, None
                     return work
-                step = Rest() if self.is_acting else self._next()
+                step = Rest() if self.is_acting else self._choose_step()
                 if isinstance(step, Act):
                     return self._begin_step(step)
                 self._held_up = self.is_acting
                 self._changed.wait(None if step.until == NEVER else max(0.0, step.until - self._clock()))
         return None
 
-    def _next(self) -> Act | Rest:
+    def _choose_step(self) -> Act | Rest:
         return next_step(self._standing, self._clock())
 
     def _begin_step(self, act: Act) -> Work:
@@ -218,14 +218,14 @@ class Loop:
         finally:
             with self._changed:
                 self.is_acting = False
-                if self._held_up or isinstance(self._next(), Act):
+                if self._held_up or isinstance(self._choose_step(), Act):
                     self._held_up = False
                     self._changed.notify()
 
     def _do(self, act: Act, standing: Standing) -> Work:
         device, goal = standing.device, standing.goal
         if device is None:
-            self._happen(absent_at=NEVER)
+            self._change_standing(absent_at=NEVER)
             self._tell(replace(self._point, state=PointState.DISCONNECTED, error=None))
         elif act is Act.CLAIM:
             self._claim(standing, device)
@@ -389,7 +389,7 @@ def _change_rows(
     changing = device.change(change, stamp)
     clock.lap("plan")
     found = yield from changing
-    _refuse(gap.changed_otherwise(found, stamp))
+    _refuse_mismatch(gap.changed_otherwise(found, stamp))
     clock.lap("wire")
     return found
 
@@ -404,7 +404,7 @@ def _apply_change(device: Device, change: Delta, program: Program, clock: StageC
     clock.lap("wire")
     cookies = gap.touched_cookies(change)
     observed = device.observe(cookies)
-    _refuse(gap.mismatch(observed, gap.expected_rows(program, cookies, device.resolve), stamp))
+    _refuse_mismatch(gap.mismatch(observed, gap.expected_rows(program, cookies, device.resolve), stamp))
     clock.lap("readback")
 
 
@@ -418,6 +418,6 @@ def _recount_change(device: Device, change: Delta, last: Hits | None) -> Change:
     return Change(last, gone, Marks.new_marks(fresh, added.take(~added.are_groups()).cookie))
 
 
-def _refuse(trouble: gap.Mismatch | None) -> None:
+def _refuse_mismatch(trouble: gap.Mismatch | None) -> None:
     if trouble is not None:
         raise Drifted(trouble.text)

@@ -79,7 +79,7 @@ def _with_ports(earlier: Point, later: Point) -> Point:
     return later if later.ports is not None else replace(later, ports=earlier.ports)
 
 
-def _later(_earlier: Letter, later: Letter) -> Letter:
+def _take_later(_earlier: Letter, later: Letter) -> Letter:
     return later
 
 
@@ -100,7 +100,7 @@ class Mailbox(Generic[Letter]):
         idle_s: float | None = None,
         more_coming: Callable[[], bool] = lambda: False,
         must_go: Callable[[Letter], bool] = lambda _: False,
-        join: Callable[[Letter, Letter], Letter] = _later,
+        join: Callable[[Letter, Letter], Letter] = _take_later,
     ) -> None:
         self._join = join
         self._send = send
@@ -156,7 +156,7 @@ class Mailbox(Generic[Letter]):
             except (TryAgain, Unauthenticated) as error:
                 failures += 1
                 log.warning("report.failed", error=str(error), failures=failures)
-                self._keep(letters)
+                self._put_back(letters)
                 self._pause(PATIENCE.delay_s(failures, error))
             except AclflowError as error:
                 log.warning("report.not_taken", error=str(error), hosts=sorted(letters))
@@ -181,7 +181,7 @@ class Mailbox(Generic[Letter]):
     def _is_complete(self) -> bool:
         return self._stopping or not self._due or not self._more_coming()
 
-    def _keep(self, letters: Mapping[str, Letter]) -> None:
+    def _put_back(self, letters: Mapping[str, Letter]) -> None:
         with self._changed:
             if not self._stopping:
                 for host, letter in letters.items():

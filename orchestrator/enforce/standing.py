@@ -181,10 +181,10 @@ def next_step(standing: Standing, now: float) -> Act | Rest:
         return Act.CLAIM
     if standing.role is Role.STANDBY or standing.goal is None:
         return Rest()
-    return _as_master(standing, now)
+    return _next_as_master(standing, now)
 
 
-def _as_master(standing: Standing, now: float) -> Act | Rest:
+def _next_as_master(standing: Standing, now: float) -> Act | Rest:
     if standing.held is None or now >= standing.observe_at:
         return Act.OBSERVE
     if not standing.is_reached:

@@ -86,7 +86,7 @@ class StateDir:
 
         Raises BadInput when the file is there but says nothing sensible.
         """
-        text = self._read("credentials.json")
+        text = self._read_file("credentials.json")
         if text is None:
             return None
         try:
@@ -136,7 +136,7 @@ class StateDir:
 
     def hosts(self) -> tuple[Host, ...]:
         """The hosts of the domain when last asked for."""
-        text = self._read("hosts.json")
+        text = self._read_file("hosts.json")
         try:
             return tuple(map(Host.of, json.loads(text))) if text else ()
         except (ValueError, TypeError, KeyError) as error:
@@ -149,7 +149,7 @@ class StateDir:
 
     def refused_serials(self) -> frozenset[str]:
         """The serials of switches' certificates that were revoked when last asked for."""
-        text = self._read("refused.json")
+        text = self._read_file("refused.json")
         try:
             return frozenset(map(str, json.loads(text))) if text else frozenset()
         except (ValueError, TypeError) as error:
@@ -163,7 +163,7 @@ class StateDir:
     def program(self) -> Program | None:
         """Return the last program stored; None where there is none that is whole."""
         try:
-            data = self._read("program")
+            data = self._read_file("program")
             return self._replay_deltas(decode_program(_open_sealed(data))) if data else None
         except AclflowError as error:
             log.warning("state.damaged", file="program", error=str(error))
@@ -232,7 +232,7 @@ class StateDir:
         The last may be cut off, as by a loss of power. Raises BadInput for one that is damaged before others: then what
         was in force is not known any more.
         """
-        journal = self._read("deltas") or b""
+        journal = self._read_file("deltas") or b""
         at = 0
         while at < len(journal):
             behind = at + 4 + int.from_bytes(journal[at : at + 4], "big")
@@ -251,7 +251,7 @@ class StateDir:
             at = behind
         return program
 
-    def _read(self, name: str) -> bytes | None:
+    def _read_file(self, name: str) -> bytes | None:
         try:
             return (self._path / name).read_bytes()
         except FileNotFoundError:

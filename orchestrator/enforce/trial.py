@@ -137,7 +137,7 @@ def _alley() -> Iterator[tuple[socket.socket, socket.socket]]:
         with IPRoute() as routes:
             _remove(routes)
             try:
-                _build(routes)
+                _build_links(routes)
                 with _raw_socket(_IN) as sender, _raw_socket(_OUT) as catcher:
                     yield sender, catcher
             finally:
@@ -146,14 +146,14 @@ def _alley() -> Iterator[tuple[socket.socket, socket.socket]]:
         raise Missing(f"packets cannot be sent through this VNF to try it: {error}") from None
 
 
-def _build(routes: IPRoute) -> None:
+def _build_links(routes: IPRoute) -> None:
     for name, peer in ((_IN, _ENTRY), (_EXIT, _OUT)):
         routes.link("add", ifname=name, kind="veth", peer={"ifname": peer})
     for name in (_IN, _OUT):
-        _set_kernel(f"net/ipv6/conf/{name}", _SILENT)
+        _set_kernel_settings(f"net/ipv6/conf/{name}", _SILENT)
     for name in (_ENTRY, _EXIT):
-        _set_kernel(f"net/ipv6/conf/{name}", _ROUTED6)
-        _set_kernel(f"net/ipv4/conf/{name}", {"rp_filter": "0", "forwarding": "1"})
+        _set_kernel_settings(f"net/ipv6/conf/{name}", _ROUTED6)
+        _set_kernel_settings(f"net/ipv4/conf/{name}", {"rp_filter": "0", "forwarding": "1"})
     places = {name: routes.link_lookup(ifname=name)[0] for name in (_IN, _ENTRY, _EXIT, _OUT)}
     for name, place in places.items():
         if name in _MACS:
@@ -186,7 +186,7 @@ def _raw_socket(interface: str) -> socket.socket:
     return made
 
 
-def _set_kernel(where: str, settings: dict[str, str]) -> None:
+def _set_kernel_settings(where: str, settings: dict[str, str]) -> None:
     for name, value in settings.items():
         with suppress(FileNotFoundError):  # a kernel without that IP version
             Path("/proc/sys", where, name).write_text(value)

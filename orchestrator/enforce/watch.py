@@ -128,7 +128,7 @@ class Watch:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         if known is not None and known.domain == domain:
-            self._remember(known)
+            self._remember_program(known)
 
     def start(self) -> None:
         """Begin: first with what is remembered."""
@@ -143,7 +143,7 @@ class Watch:
         """
         self._stopping.set()
 
-    def _remember(self, known: Program) -> None:
+    def _remember_program(self, known: Program) -> None:
         try:
             self._copy = Copy.of(known)
             self._goal = Goal(known, remembered=True)
@@ -177,13 +177,13 @@ class Watch:
             if self._stopping.is_set():
                 return
             if answer is not None:
-                self._take(answer, time.monotonic())
+                self._take_answer(answer, time.monotonic())
             elif self._goal is not None and self._goal.remembered:
                 # The service has nothing newer: what we remembered is what is wanted.
-                self._tell(Goal(self._goal.program))
+                self._pass_goal_on(Goal(self._goal.program))
             yield
 
-    def _take(self, answer: Received, arrived_at: float) -> None:
+    def _take_answer(self, answer: Received, arrived_at: float) -> None:
         before = self._copy
         if isinstance(answer, Edits) and before is not None:
             answer = before.write_out(answer)
@@ -197,11 +197,11 @@ class Watch:
         if self._copy is before:
             return
         if isinstance(answer, Delta) and self._goal is not None:
-            self._tell(self._goal.followed_by(self._copy.program, answer, arrived_at))
+            self._pass_goal_on(self._goal.followed_by(self._copy.program, answer, arrived_at))
         else:
-            self._tell(Goal(self._copy.program, arrived_at=arrived_at))
+            self._pass_goal_on(Goal(self._copy.program, arrived_at=arrived_at))
 
-    def _tell(self, goal: Goal) -> None:
+    def _pass_goal_on(self, goal: Goal) -> None:
         self._goal = goal
         log.debug("program.received", generation=goal.program.generation, flows=len(goal.program.blocks))
         self._aim(goal)

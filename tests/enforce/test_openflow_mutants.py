@@ -143,7 +143,7 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "complaints overheard": (messages, "errors_in", lambda answers: []),
     "stamps of other tables": (OwnRows, "are_stamps", lambda self, flows: flows.cookie >> 48 == 0xAC1F),
     "stamp kept beside the new": (flowmods, "bundled_delete", lambda *args, **named: b""),
-    "blamed on another flow": (bundle, "_name", lambda flow: "flow"),
+    "blamed on another flow": (bundle, "_name_flow", lambda flow: "flow"),
     "fragments hidden": (driver.OpenFlowDriver, "_show_fragments", lambda self: None),
     "foreign flows overlooked": (flowdesc, "request", only_our_flows),
 }  # fmt: skip
@@ -183,7 +183,7 @@ MUTANTS_BY_ROW: dict[str, tuple[Any, str, Any]] = {
     "absent ports kept": (driver, "resolve_row", lambda row, numbers: row),
     "complaints overheard": (messages, "errors_in", lambda answers: []),
     "stamp kept beside the new": (flowmods, "bundled_delete", lambda *args, **named: b""),
-    "blamed on another flow": (bundle, "_name", lambda flow: "flow"),
+    "blamed on another flow": (bundle, "_name_flow", lambda flow: "flow"),
     "committed in spite of complaints": (SmallChange, "discard", SmallChange.close),
 }  # fmt: skip
 

@@ -57,7 +57,7 @@ class Answerer:
 
     def send(self, frames: Iterable[bytes]) -> None:
         """Send frames that nobody asked for. Raises OSError."""
-        with _socket(self.services.port, 0) as port:
+        with _open_socket(self.services.port, 0) as port:
             for frame in frames:
                 port.send(frame)
 
@@ -74,7 +74,7 @@ class Answerer:
     def _serve(self, index: int) -> None:
         """Answer until the port is another, or to stop. Raises OSError."""
         with ExitStack() as held:
-            ports = [held.enter_context(_socket(self.services.port, kind)) for kind in ETHERTYPES.values()]
+            ports = [held.enter_context(_open_socket(self.services.port, kind)) for kind in ETHERTYPES.values()]
             while not self._stopping.is_set():
                 ready, _, _ = select.select(ports, (), (), _LOOK_S)
                 for port in ready:
@@ -103,7 +103,7 @@ def _send(port: socket.socket, frame: bytes) -> None:
             raise
 
 
-def _socket(port: str, kind: int) -> socket.socket:
+def _open_socket(port: str, kind: int) -> socket.socket:
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     try:
         made.bind((port, kind))

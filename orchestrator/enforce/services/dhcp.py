@@ -44,7 +44,7 @@ def answer(question: Question, services: HostServices) -> bytes | None:
         return None
     given = 0 if said == NAK or options[_TYPE] == bytes([INFORM]) else caller.address
     fields = (2, 1, 6, 0, number, 0, flags, 0 if said == NAK else held, given, 0, 0, hardware, b"", b"")
-    body = b"".join(_options(said, options, services, caller.address, leases=bool(given)))
+    body = b"".join(_write_options(said, options, services, caller.address, leases=bool(given)))
     target = _EVERYBODY if said == NAK or flags & _BROADCAST_FLAG or not (held or given) else held or given
     payload = (_HEAD.pack(*fields) + _COOKIE + body + bytes([_END])).ljust(_LEAST, b"\0")
     return udp_frame(caller, (SERVICES_IPV4, target), (SERVER_PORT, CLIENT_PORT), payload)
@@ -70,25 +70,25 @@ def _reply_type(options: Mapping[int, bytes], held: int, address: int) -> int | 
             return None
 
 
-def _options(
+def _write_options(
     said: int, asked: Mapping[int, bytes], services: HostServices, address: int, *, leases: bool
 ) -> Iterator[bytes]:
-    yield _option(_TYPE, bytes([said]))
-    yield _option(_SERVER, SERVICES_IPV4.to_bytes(4, "big"))
+    yield _write_option(_TYPE, bytes([said]))
+    yield _write_option(_SERVER, SERVICES_IPV4.to_bytes(4, "big"))
     if _CLIENT_ID in asked:  # RFC 6842
-        yield _option(_CLIENT_ID, asked[_CLIENT_ID])
+        yield _write_option(_CLIENT_ID, asked[_CLIENT_ID])
     if said == NAK:
         return
     if leases:
-        yield _option(_LEASE, services.lease_s.to_bytes(4, "big"))
+        yield _write_option(_LEASE, services.lease_s.to_bytes(4, "big"))
     subnet = services.subnet_of(address)
-    yield _option(_MASK, subnet.prefix.mask.to_bytes(4, "big"))
-    yield _option(_ROUTER, subnet.router_of(address).to_bytes(4, "big"))
-    yield _option(_DNS, SERVICES_IPV4.to_bytes(4, "big"))
-    yield _option(_MTU, services.mtu.to_bytes(2, "big"))
+    yield _write_option(_MASK, subnet.prefix.mask.to_bytes(4, "big"))
+    yield _write_option(_ROUTER, subnet.router_of(address).to_bytes(4, "big"))
+    yield _write_option(_DNS, SERVICES_IPV4.to_bytes(4, "big"))
+    yield _write_option(_MTU, services.mtu.to_bytes(2, "big"))
 
 
-def _option(number: int, value: bytes) -> bytes:
+def _write_option(number: int, value: bytes) -> bytes:
     return bytes([number, len(value)]) + value
 
 

@@ -39,20 +39,20 @@ def answer(question: Question, services: HostServices) -> bytes | None:
     if not _is_for_us(kind, known):
         return None
     said = ADVERTISE if kind == SOLICIT and _RAPID not in known else REPLY
-    body = [_option(_SERVER_ID, SERVER_ID)]
+    body = [_write_option(_SERVER_ID, SERVER_ID)]
     if _CLIENT_ID in known:
-        body.append(_option(_CLIENT_ID, known[_CLIENT_ID]))
+        body.append(_write_option(_CLIENT_ID, known[_CLIENT_ID]))
     if kind == SOLICIT and said == REPLY:
-        body.append(_option(_RAPID, b""))
+        body.append(_write_option(_RAPID, b""))
     address = question.caller.address
     if kind == CONFIRM:
         is_right = all(each == address for each in _addresses(options))
-        body.append(_option(_STATUS, struct.pack("!H", 0 if is_right else _NOT_ON_LINK)))
+        body.append(_write_option(_STATUS, struct.pack("!H", 0 if is_right else _NOT_ON_LINK)))
     elif kind in (RELEASE, DECLINE):
-        body.append(_option(_STATUS, struct.pack("!H", 0)))
+        body.append(_write_option(_STATUS, struct.pack("!H", 0)))
     elif kind != INFORMATION_REQUEST:
         body += _give_address(options, address, services.lease_s)
-    body.append(_option(_DNS, SERVICES_IPV6.to_bytes(16, "big")))
+    body.append(_write_option(_DNS, SERVICES_IPV6.to_bytes(16, "big")))
     payload = bytes([said]) + transaction + b"".join(body)
     return udp_frame(question.caller, (ROUTER_IPV6, question.source), (SERVER_PORT, CLIENT_PORT), payload)
 
@@ -78,18 +78,18 @@ def _give_address(options: list[tuple[int, bytes]], address: int, lease_s: int) 
         if number == _IA_NA and len(value) >= 12 and not is_given:
             is_given = True
             head = value[:4] + struct.pack("!II", lease_s // 2, lease_s * 4 // 5)
-            held = [_option(_IA_ADDRESS, address.to_bytes(16, "big") + struct.pack("!II", lease_s, lease_s))]
+            held = [_write_option(_IA_ADDRESS, address.to_bytes(16, "big") + struct.pack("!II", lease_s, lease_s))]
             held += (  # an address that it has and must not have is over at once
-                _option(_IA_ADDRESS, each.to_bytes(16, "big") + bytes(8))
+                _write_option(_IA_ADDRESS, each.to_bytes(16, "big") + bytes(8))
                 for each in _addresses([(number, value)])
                 if each != address
             )
-            yield _option(_IA_NA, head + b"".join(held))
+            yield _write_option(_IA_NA, head + b"".join(held))
         elif number in (_IA_NA, _IA_TA) and len(value) >= 4:
             head = value[:4] + (bytes(8) if number == _IA_NA else b"")
-            yield _option(number, head + _option(_STATUS, struct.pack("!H", _NO_ADDRESSES)))
+            yield _write_option(number, head + _write_option(_STATUS, struct.pack("!H", _NO_ADDRESSES)))
         elif number == _IA_PD and len(value) >= 4:
-            yield _option(number, value[:4] + bytes(8) + _option(_STATUS, struct.pack("!H", _NO_PREFIXES)))
+            yield _write_option(number, value[:4] + bytes(8) + _write_option(_STATUS, struct.pack("!H", _NO_PREFIXES)))
 
 
 def _addresses(options: list[tuple[int, bytes]]) -> Iterator[int]:
@@ -102,7 +102,7 @@ def _addresses(options: list[tuple[int, bytes]]) -> Iterator[int]:
                     yield int.from_bytes(body[:16], "big")
 
 
-def _option(number: int, value: bytes) -> bytes:
+def _write_option(number: int, value: bytes) -> bytes:
     return _OPTION.pack(number, len(value)) + value
 
 

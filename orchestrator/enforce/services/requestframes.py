@@ -101,7 +101,7 @@ def _read_six(port: int, mac: int, packet: bytes) -> Question | None:
     return Question(caller, UDP, source, to_port, hops, body[_UDP.size : length])
 
 
-def _frame(caller: Caller, packet: bytes) -> bytes:
+def _make_frame(caller: Caller, packet: bytes) -> bytes:
     mark = (CALLER_MAC | caller.port).to_bytes(6, "big")
     return ETHERNET.pack(caller.mac_bytes, mark, ETHERTYPES[caller.family]) + packet
 
@@ -112,8 +112,12 @@ def udp_frame(caller: Caller, ends: tuple[int, int], ports: tuple[int, int], pay
     `ends` and `ports` are source and destination.
     """
     head = _UDP.pack(*ports, _UDP.size + len(payload), 0)
-    body = head[:6] + _checksum(_pseudo(caller.family, ends, UDP, len(head) + len(payload)) + head + payload) + payload
-    return _frame(caller, _ip(caller.family, ends, UDP, body, hops=64))
+    body = (
+        head[:6]
+        + _checksum(_make_pseudo_header(caller.family, ends, UDP, len(head) + len(payload)) + head + payload)
+        + payload
+    )
+    return _make_frame(caller, _make_ip_packet(caller.family, ends, UDP, body, hops=64))
 
 
 def icmpv6_frame(caller: Caller, ends: tuple[int, int], message: bytes) -> bytes:
@@ -121,12 +125,12 @@ def icmpv6_frame(caller: Caller, ends: tuple[int, int], message: bytes) -> bytes
 
     The message's checksum is zero so far.
     """
-    checksum = _checksum(_pseudo(Family.IPV6, ends, ICMPV6, len(message)) + message)
+    checksum = _checksum(_make_pseudo_header(Family.IPV6, ends, ICMPV6, len(message)) + message)
     body = message[:2] + checksum + message[4:]
-    return _frame(caller, _ip(Family.IPV6, ends, ICMPV6, body, hops=255))
+    return _make_frame(caller, _make_ip_packet(Family.IPV6, ends, ICMPV6, body, hops=255))
 
 
-def _ip(family: Family, ends: tuple[int, int], protocol: int, body: bytes, *, hops: int) -> bytes:
+def _make_ip_packet(family: Family, ends: tuple[int, int], protocol: int, body: bytes, *, hops: int) -> bytes:
     source, destination = ends
     if family is Family.IPV6:
         head = struct.pack("!IHBB", 6 << 28, len(body), protocol, hops)
@@ -135,7 +139,7 @@ def _ip(family: Family, ends: tuple[int, int], protocol: int, body: bytes, *, ho
     return head[:10] + _checksum(head) + head[12:] + body
 
 
-def _pseudo(family: Family, ends: tuple[int, int], protocol: int, length: int) -> bytes:
+def _make_pseudo_header(family: Family, ends: tuple[int, int], protocol: int, length: int) -> bytes:
     if family is Family.IPV6:
         return b"".join(end.to_bytes(16, "big") for end in ends) + struct.pack("!I3xB", length, protocol)
     return struct.pack("!IIxBH", *ends, protocol, length)

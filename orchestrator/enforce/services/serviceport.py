@@ -58,7 +58,7 @@ class ServicesKernel:
                     f"the interface '{self.port}' has the MAC address {link.get_attr('IFLA_ADDRESS')}, not the "
                     f"services' {_MAC}: `aclflow host configure` sets it"
                 )
-            return tuple(self._repairs(kernel, index, is_up=bool(link["flags"] & _UP)))
+            return tuple(self._repair_kernel(kernel, index, is_up=bool(link["flags"] & _UP)))
 
     def missing(self) -> list[str]:
         """Say in words what the services lack; changes nothing."""
@@ -69,7 +69,7 @@ class ServicesKernel:
             lacks = [
                 f"{self.port} has no address {RESOLVER[family]}, or no way back from it"
                 for family in Family
-                if RESOLVER[family] not in _addresses(kernel, index, family)
+                if RESOLVER[family] not in _list_addresses(kernel, index, family)
                 or not (_has_neighbour(kernel, index, family) and _has_route(kernel, index, family))
                 or not _has_rule(kernel, family)
             ]
@@ -81,23 +81,23 @@ class ServicesKernel:
             index = next(iter(kernel.link_lookup(ifname=self.port)), None)
             for family in Family:
                 while _has_rule(kernel, family):
-                    kernel.rule("del", **_rule(family))
+                    kernel.rule("del", **_make_rule(family))
                 if index is not None:
-                    _forget(kernel, index, family)
+                    _forget_service(kernel, index, family)
 
-    def _repairs(self, kernel: IPRoute, index: int, *, is_up: bool) -> Iterator[str]:
+    def _repair_kernel(self, kernel: IPRoute, index: int, *, is_up: bool) -> Iterator[str]:
         for name, value in _SETTINGS.items():
             path = self.system / name.format(port=self.port)
             with suppress(FileNotFoundError):  # a kernel without that IP version
                 if path.read_text(encoding="ascii").strip() != value:
-                    self._write(path, value)
+                    self._write_setting(path, value)
                     yield str(path.relative_to(self.system))
         if not is_up:
             kernel.link("set", index=index, state="up")
             yield f"{self.port} was down"
         for family in Family:
             socket_family, next_hop = family.socket_family, NEXT_HOPS[family]
-            if RESOLVER[family] not in _addresses(kernel, index, family):
+            if RESOLVER[family] not in _list_addresses(kernel, index, family):
                 flags = {"flags": _NO_DAD} if family is Family.IPV6 else {}
                 kernel.addr("replace", index=index, address=RESOLVER[family], prefixlen=family.bits, **flags)
                 yield f"address {RESOLVER[family]}"
@@ -107,20 +107,20 @@ class ServicesKernel:
                 )
                 yield f"neighbour {next_hop}"
             if not _has_route(kernel, index, family):
-                kernel.route("replace", **_route(index, family))
+                kernel.route("replace", **_make_route(index, family))
                 yield f"route back, IPv{family.value}"
             if not _has_rule(kernel, family):
-                kernel.rule("add", **_rule(family))
+                kernel.rule("add", **_make_rule(family))
                 yield f"rule of {RESOLVER[family]}"
 
-    def _write(self, path: Path, value: str) -> None:
+    def _write_setting(self, path: Path, value: str) -> None:
         try:
             path.write_text(value, encoding="ascii")
         except OSError as error:
             raise Missing(f"the kernel's setting cannot be changed: {error.strerror}", place=str(path)) from None
 
 
-def _addresses(kernel: IPRoute, index: int, family: Family) -> set[str]:
+def _list_addresses(kernel: IPRoute, index: int, family: Family) -> set[str]:
     return {each.get_attr("IFA_ADDRESS") for each in kernel.get_addr(family=family.socket_family, index=index)}
 
 
@@ -147,7 +147,7 @@ def _has_rule(kernel: IPRoute, family: Family) -> bool:
     )
 
 
-def _route(index: int, family: Family) -> dict[str, object]:
+def _make_route(index: int, family: Family) -> dict[str, object]:
     whole = "0.0.0.0/0" if family is Family.IPV4 else "::/0"
     return {
         "family": family.socket_family, "dst": whole, "gateway": NEXT_HOPS[family], "oif": index, "table": TABLE,
@@ -155,16 +155,16 @@ def _route(index: int, family: Family) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _rule(family: Family) -> dict[str, object]:
+def _make_rule(family: Family) -> dict[str, object]:
     return {
         "family": family.socket_family, "src": RESOLVER[family], "src_len": family.bits, "table": TABLE,
         "priority": _RULE_AT,
     }  # fmt: skip
 
 
-def _forget(kernel: IPRoute, index: int, family: Family) -> None:
+def _forget_service(kernel: IPRoute, index: int, family: Family) -> None:
     steps: tuple[tuple[str, dict[str, object]], ...] = (
-        ("route", _route(index, family)),
+        ("route", _make_route(index, family)),
         ("neigh", {"dst": NEXT_HOPS[family], "ifindex": index, "family": family.socket_family}),
         ("addr", {"index": index, "address": RESOLVER[family], "prefixlen": family.bits}),
     )

@@ -58,7 +58,7 @@ class Arrivals:
         if unheard != self._unheard:
             self._since = self._again_at = now
         self._unheard, self._heard = unheard, here - unheard
-        return {port: self._rank_of(port) for port in here}
+        return {port: self._rank_port(port) for port in here}
 
     def hears_one(self, received: Mapping[int, int]) -> bool:
         """Tell whether one sent its first frame."""
@@ -71,7 +71,7 @@ class Arrivals:
         self._again_at = now + min(_SELDOM_S, max(_LOOK_AGAIN_S, (now - self._since) / 100))
         return True
 
-    def _rank_of(self, port: int) -> Rank:
+    def _rank_port(self, port: int) -> Rank:
         if port in self._unheard:
             return Rank.UNHEARD
         return Rank.ARRIVED if port in self._arrived_at else Rank.SETTLED

@@ -45,7 +45,7 @@ class RowMonitor:
 
     def start(self) -> None:
         """Begin. Raises Missing where `ovs-ofctl` is not installed."""
-        self._process = self._follow()
+        self._process = self._start_monitor()
         self._thread = threading.Thread(target=self._run, name="uplink-rows", daemon=True)
         self._thread.start()
 
@@ -57,7 +57,7 @@ class RowMonitor:
         if self._thread is not None:
             self._thread.join(1.0)
 
-    def _follow(self) -> subprocess.Popen[bytes]:
+    def _start_monitor(self) -> subprocess.Popen[bytes]:
         command = self.rows.switch.monitor_command(self.rows.bridge, Table.LOCAL)
         try:
             return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -75,7 +75,7 @@ class RowMonitor:
             self.changed()
             while not self._stopping.wait(_AGAIN_S):
                 try:
-                    self._process = self._follow()
+                    self._process = self._start_monitor()
                     break
                 except Missing as error:
                     log.warning("uplink.monitor", error=str(error))
@@ -126,12 +126,12 @@ class KernelMonitor:
             body = at + _HEADER.size
             if kind in _LINKS or (kind in _ROUTES and data[body + _PROTOCOL_AT] == ROUTE_PROTOCOL):
                 return True
-            if kind in _NEIGHBOURS and _INDEX.unpack_from(data, body + _INDEX_AT)[0] == self._index():
+            if kind in _NEIGHBOURS and _INDEX.unpack_from(data, body + _INDEX_AT)[0] == self._find_index():
                 return True
             at += max(length + 3 & ~3, _HEADER.size)
         return False
 
-    def _index(self) -> int:
+    def _find_index(self) -> int:
         with suppress(OSError):
             return socket.if_nametoindex(self.port)
         return 0

@@ -66,9 +66,9 @@ class RoutedUplink:
 
     def guard(self, run: Run = run) -> GuardTable:
         """The table of nftables around the port."""
-        return GuardTable(GUARD_TABLE, tuple(self._chains()), run)
+        return GuardTable(GUARD_TABLE, tuple(self._write_chains()), run)
 
-    def _chains(self) -> Iterator[str]:
+    def _write_chains(self) -> Iterator[str]:
         port, fabric = f'"{self.port}"', set_of_names(self.fabric)
         others = set_of_names((*self.fabric, *self.beside))
         yield from (

@@ -108,7 +108,7 @@ class UplinkKeeper:
             said = ", ".join(map(str, outside[:5])) + (" and others" if len(outside) > 5 else "")
             trouble += (f"{said}: outside of the ranges that endpoints may have, so not announced (--range)",)
         announced = prefixes.difference(outside)
-        ranks = self._rank(frozenset(delivered.values()))
+        ranks = self._rank_ports(frozenset(delivered.values()))
         change = self.kernel.follow({prefix: ranks[delivered[prefix]] for prefix in announced})
         if guarded:
             change = KernelChange(change.added, change.removed, ("the guard's table", *change.repaired))
@@ -118,7 +118,7 @@ class UplinkKeeper:
         """Tell whether an endpoint sent its first frame. To be asked often."""
         return self._arrivals.is_time(self.clock()) and self._arrivals.hears_one(self._count_received())
 
-    def _rank(self, ports: frozenset[int]) -> Mapping[int, Rank]:
+    def _rank_ports(self, ports: frozenset[int]) -> Mapping[int, Rank]:
         received = self._count_received() if self._arrivals.asks(ports) else {}
         return self._arrivals.rank(ports, received, self.clock())
 
@@ -153,9 +153,9 @@ class _Journal:
         try:
             step = self.keeper.step()
         except AclflowError as error:
-            self._tell((str(error),))
+            self._log_trouble((str(error),))
             return
-        self._tell(step.trouble)
+        self._log_trouble(step.trouble)
         if step.change:
             log.info(
                 "uplink.changed",
@@ -165,7 +165,7 @@ class _Journal:
                 repaired=list(step.change.repaired),
             )
 
-    def _tell(self, trouble: tuple[str, ...]) -> None:
+    def _log_trouble(self, trouble: tuple[str, ...]) -> None:
         if trouble != self._said:
             for text in trouble:
                 log.warning("uplink.trouble", trouble=text)

@@ -60,8 +60,8 @@ class KernelState:
     @property
     def prefixes(self) -> frozenset[Prefix]:
         """The prefixes routed to the port, and so announced."""
-        right = {_right(route.prefix, self.index, rank) for route in self.routes for rank in Rank}
-        return _prefixes(self.routes & right)
+        right = {_make_route(route.prefix, self.index, rank) for route in self.routes for rank in Rank}
+        return _list_prefixes(self.routes & right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class UplinkKernel:
     def look(self) -> KernelState:
         """Read everything back. Raises Refused where the kernel does not let us."""
         with _explain_errors(), IPRoute(strict_check=True) as kernel:
-            return _state(kernel, self.port)
+            return _read_state(kernel, self.port)
 
     def follow(self, ranked: Mapping[Prefix, Rank]) -> KernelChange:
         """Make the kernel route to exactly these prefixes; return the repairs.
@@ -99,9 +99,11 @@ class UplinkKernel:
         there (yet) or has another MAC address than the gateway's: then nothing is routed to it.
         """
         with _explain_errors(), IPRoute(strict_check=True) as kernel:
-            seen = _state(kernel, self.port)
-            trouble = self._trouble(seen)
-            wanted = frozenset(() if trouble else (_right(prefix, seen.index, ranked[prefix]) for prefix in ranked))
+            seen = _read_state(kernel, self.port)
+            trouble = self._describe_trouble(seen)
+            wanted = frozenset(
+                () if trouble else (_make_route(prefix, seen.index, ranked[prefix]) for prefix in ranked)
+            )
             removed = seen.routes - wanted
             replaced = frozenset(route for route in removed if route.prefix in ranked and not trouble)
             for route in removed - replaced:
@@ -109,24 +111,24 @@ class UplinkKernel:
             if trouble:
                 raise Unreachable(trouble)
             repaired = (*self._set_up(kernel, seen), *_fix_neighbours(kernel, seen))
-            held = _state(kernel, self.port).routes if repaired else seen.routes - removed
+            held = _read_state(kernel, self.port).routes if repaired else seen.routes - removed
             added = wanted - held
             for route in added:
-                _add(kernel, route)
+                _add_route(kernel, route)
             for route in replaced:
                 _forget(kernel, route)
-            return KernelChange(_prefixes(added), _prefixes(removed), repaired)
+            return KernelChange(_list_prefixes(added), _list_prefixes(removed), repaired)
 
     def close(self) -> None:
         """Take routes and neighbours away; settings stay."""
         with _explain_errors(), IPRoute(strict_check=True) as kernel:
-            seen = _state(kernel, self.port)
+            seen = _read_state(kernel, self.port)
             for route in seen.routes:
                 _forget(kernel, route)
             for family in seen.neighbours:
                 kernel.neigh("del", dst=NEXT_HOPS[family], ifindex=seen.index, family=family.socket_family)
 
-    def _trouble(self, seen: KernelState) -> str:
+    def _describe_trouble(self, seen: KernelState) -> str:
         if seen.index is None:
             return f"there is no interface '{self.port}' here: does the switch run, and has it that port?"
         if seen.mac != _GATEWAY:
@@ -160,9 +162,9 @@ class UplinkKernel:
         return True
 
 
-def _state(kernel: IPRoute, port: str) -> KernelState:
+def _read_state(kernel: IPRoute, port: str) -> KernelState:
     index = next(iter(kernel.link_lookup(ifname=port)), None)
-    routes = frozenset(_routes(kernel))
+    routes = frozenset(_read_routes(kernel))
     if index is None:
         return KernelState(None, False, "", frozenset(), routes)
     [link] = kernel.get_links(index)
@@ -177,7 +179,7 @@ def _state(kernel: IPRoute, port: str) -> KernelState:
     return KernelState(index, bool(link["flags"] & _UP), link.get_attr("IFLA_ADDRESS"), neighbours, routes)
 
 
-def _routes(kernel: IPRoute) -> Iterator[KernelRoute]:
+def _read_routes(kernel: IPRoute) -> Iterator[KernelRoute]:
     for family in Family:
         for route in kernel.get_routes(family=family.socket_family, table=_MAIN_TABLE, proto=ROUTE_PROTOCOL):
             address = route.get_attr("RTA_DST") or format_address(family, 0)
@@ -189,11 +191,11 @@ def _routes(kernel: IPRoute) -> Iterator[KernelRoute]:
             )
 
 
-def _right(prefix: Prefix, index: int | None, rank: Rank) -> KernelRoute:
+def _make_route(prefix: Prefix, index: int | None, rank: Rank) -> KernelRoute:
     return KernelRoute(prefix, index or 0, NEXT_HOPS[prefix.family], rank)
 
 
-def _prefixes(routes: Iterable[KernelRoute]) -> frozenset[Prefix]:
+def _list_prefixes(routes: Iterable[KernelRoute]) -> frozenset[Prefix]:
     return frozenset(route.prefix for route in routes)
 
 
@@ -210,7 +212,7 @@ def _fix_neighbours(kernel: IPRoute, seen: KernelState) -> Iterator[str]:
         yield f"neighbour {NEXT_HOPS[family]}"
 
 
-def _add(kernel: IPRoute, route: KernelRoute) -> None:
+def _add_route(kernel: IPRoute, route: KernelRoute) -> None:
     kernel.route(
         "replace",
         family=route.prefix.family.socket_family,

@@ -75,8 +75,8 @@ def look_around(
     """The namespace that this is called in, whose filter is of one plane."""
     ours = _OURS[plane]
     conf = root / "sys/net/ipv4/conf"
-    everywhere = _number(conf / "all/rp_filter")
-    checks = [max(everywhere, _number(conf / interface / "rp_filter")) for interface in interfaces]
+    everywhere = _read_number(conf / "all/rp_filter")
+    checks = [max(everywhere, _read_number(conf / interface / "rp_filter")) for interface in interfaces]
     legacy = [
         f"{name.partition('_')[0]}tables {table}"
         for name in _LEGACY
@@ -85,12 +85,12 @@ def look_around(
     ]
     return Around(
         source_check=max(checks, key=_STRICTNESS.index, default=0),
-        forwards_ipv6=_number(root / "sys/net/ipv6/conf/all/forwarding") == 1,
-        bystanders=(*legacy, *_nftables(tables(), ours)),
+        forwards_ipv6=_read_number(root / "sys/net/ipv6/conf/all/forwarding") == 1,
+        bystanders=(*legacy, *_list_bystanders(tables(), ours)),
     )
 
 
-def _nftables(tables: Iterable[tuple[str, str]], ours: Sequence[str]) -> list[str]:
+def _list_bystanders(tables: Iterable[tuple[str, str]], ours: Sequence[str]) -> list[str]:
     return [
         f"nft {family} {name}"
         for family, name in tables
@@ -101,17 +101,17 @@ def _nftables(tables: Iterable[tuple[str, str]], ours: Sequence[str]) -> list[st
 def _legacy_tables(path: Path) -> list[str]:
     """Tables of the older iptables. Where they may not be read, there may be any."""
     try:
-        return _words(path)
+        return _read_words(path)
     except PermissionError:
         return [f"(unknown: {path} is root's to read)"]
 
 
-def _number(path: Path) -> int:
-    text = "".join(_words(path))
+def _read_number(path: Path) -> int:
+    text = "".join(_read_words(path))
     return int(text) if text.isdigit() else 0
 
 
-def _words(path: Path) -> list[str]:
+def _read_words(path: Path) -> list[str]:
     try:
         return path.read_text().split()
     except FileNotFoundError:  # that version of IP, or that kind of filter, is not there
@@ -186,7 +186,7 @@ class BpfFront:
 
         None while it is closed, or when it would have to be opened anew.
         """
-        self._look_again()
+        self._look_for_bystanders()
         held = self._kernel.read()
         if held is None or held.source_check != self._source_check:
             return cache_table(())
@@ -215,7 +215,7 @@ class BpfFront:
         """Return how sources are checked against interfaces: by the kernel, or by declared legs."""
         return BY_LEG if self._legs.names else self._around.source_check
 
-    def _look_again(self) -> None:
+    def _look_for_bystanders(self) -> None:
         before, self._around = self._around, self._look()
         if self._around.bystanders and self._around != before:
             log.warning("flow_cache.stays_closed", would_pass_by=list(self._around.bystanders))

@@ -67,18 +67,18 @@ class KernelClassifier(KernelProgram):
         None while it is closed, where an interface lacks it, or if another process opened it.
         """
         loaded = self._find_program()
-        if loaded is None or self._held is None or not self._is_everywhere(loaded):
+        if loaded is None or self._held is None or not self._is_attached_everywhere(loaded):
             return None
         serial, held = self._held
-        chosen = self._chosen(loaded)
+        chosen = self._read_chosen(loaded)
         return held if chosen is not None and layout.serial_of(chosen) == serial else None
 
     def _half(self, loaded: libbpf.Loaded) -> int:
         """The half that is in use; the second if none is."""
-        chosen = self._chosen(loaded)
+        chosen = self._read_chosen(loaded)
         return 1 if chosen is None else layout.half_of(chosen)
 
-    def _chosen(self, loaded: libbpf.Loaded) -> bytes | None:
+    def _read_chosen(self, loaded: libbpf.Loaded) -> bytes | None:
         current = libbpf.inner(loaded.maps[_ROOT], ONLY)
         if current is None:
             return None

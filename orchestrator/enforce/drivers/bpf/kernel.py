@@ -45,7 +45,7 @@ class KernelCache(KernelProgram):
         None while it is closed, or where an interface lacks it. Raises Drifted.
         """
         loaded = self._find_program()
-        if loaded is None or not self._is_everywhere(loaded):
+        if loaded is None or not self._is_attached_everywhere(loaded):
             return None
         current = libbpf.inner(loaded.maps[_ROOT], ONLY)
         if current is None:

@@ -123,7 +123,7 @@ _SIGNATURES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 @cache
-def _library() -> ctypes.CDLL:
+def _load_library() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(_LIBRARY, use_errno=True)
     except OSError:
@@ -137,7 +137,7 @@ def _library() -> ctypes.CDLL:
 
 def _call(name: str, *arguments: Any, fine: tuple[int, ...] = ()) -> Any:
     """Call it; None for an error number that is `fine`."""
-    result = getattr(_library(), name)(*arguments)
+    result = getattr(_load_library(), name)(*arguments)
     pointer = _SIGNATURES[name][0] is c_void_p
     if (pointer and result) or (not pointer and (result is None or result >= 0)):
         return result
@@ -174,11 +174,11 @@ def load_programs(path: Path) -> LoadedPrograms:
     try:
         _call("bpf_object__load", opened)
         programs, maps, program, found = {}, {}, None, None
-        while found := _library().bpf_object__next_map(opened, found):
-            maps[_library().bpf_map__name(found).decode()] = os.dup(_call("bpf_map__fd", found))
-        while program := _library().bpf_object__next_program(opened, program):
+        while found := _load_library().bpf_object__next_map(opened, found):
+            maps[_load_library().bpf_map__name(found).decode()] = os.dup(_call("bpf_map__fd", found))
+        while program := _load_library().bpf_object__next_program(opened, program):
             descriptor = os.dup(_call("bpf_program__fd", program))
-            programs[_library().bpf_program__name(program).decode()] = descriptor
+            programs[_load_library().bpf_program__name(program).decode()] = descriptor
             for each in maps.values():
                 _call("bpf_prog_bind_map", descriptor, each, None)
         return LoadedPrograms(programs, maps)
@@ -200,8 +200,8 @@ def load(path: Path, kept: Mapping[str, int]) -> Loaded:
         _call("bpf_object__load", opened)
         program = os.dup(_call("bpf_program__fd", _call("bpf_object__next_program", opened, None)))
         maps, found = {}, None
-        while found := _library().bpf_object__next_map(opened, found):
-            maps[_library().bpf_map__name(found).decode()] = os.dup(_call("bpf_map__fd", found))
+        while found := _load_library().bpf_object__next_map(opened, found):
+            maps[_load_library().bpf_map__name(found).decode()] = os.dup(_call("bpf_map__fd", found))
         for descriptor in maps.values():
             _call("bpf_prog_bind_map", program, descriptor, None)
         return Loaded(program, maps)
@@ -365,7 +365,7 @@ def processors() -> int:
 
 def attach(interface: int, program: int, priority: int, *, egress: bool = False) -> None:
     """Attach a program to an interface's ingress (or egress), replacing one of this priority."""
-    hook, options = _at(interface, priority, egress)
+    hook, options = _make_hook(interface, priority, egress)
     _call("bpf_tc_hook_create", byref(hook), fine=(errno.EEXIST,))
     options.prog_fd, options.flags = program, _REPLACE
     _call("bpf_tc_attach", byref(hook), byref(options))
@@ -373,18 +373,18 @@ def attach(interface: int, program: int, priority: int, *, egress: bool = False)
 
 def detach(interface: int, priority: int, *, egress: bool = False) -> None:
     """Take away what has this priority at an interface; nothing there is fine."""
-    hook, options = _at(interface, priority, egress)
+    hook, options = _make_hook(interface, priority, egress)
     _call("bpf_tc_detach", byref(hook), byref(options), fine=_NONE_THERE)
 
 
 def attached_program(interface: int, priority: int, *, egress: bool = False) -> int | None:
     """The id of the program with this priority at an interface."""
-    hook, options = _at(interface, priority, egress)
+    hook, options = _make_hook(interface, priority, egress)
     found = _call("bpf_tc_query", byref(hook), byref(options), fine=_NONE_THERE)
     return None if found is None else int(options.prog_id)
 
 
-def _at(interface: int, priority: int, egress: bool = False) -> tuple[_Hook, _Options]:
+def _make_hook(interface: int, priority: int, egress: bool = False) -> tuple[_Hook, _Options]:
     hook = _Hook(ctypes.sizeof(_Hook), interface, _EGRESS if egress else _INGRESS)
     return hook, _Options(ctypes.sizeof(_Options), handle=1, priority=priority)
 

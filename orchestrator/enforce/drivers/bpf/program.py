@@ -95,7 +95,7 @@ class KernelProgram:
         self.close()
         for number in self._find_attached():
             libbpf.detach(number, self._kind.priority)
-        self._let_go()
+        self._close_loaded()
 
     # -------------------------------------------------------------------------------------------------------- inside
 
@@ -110,7 +110,7 @@ class KernelProgram:
         """The program, with places for the counters of some cookies."""
         loaded = self._ready()
         if len(set(cookies) - self._places.keys()) > self._room:
-            loaded = self._replace(self.load({}))  # no place is left for them: all begin again
+            loaded = self._replace_loaded(self.load({}))  # no place is left for them: all begin again
         self._attach(loaded.program)
         return loaded
 
@@ -136,7 +136,7 @@ class KernelProgram:
             if found.get(number) != mine:
                 libbpf.attach(number, program, self._kind.priority)
 
-    def _is_everywhere(self, loaded: libbpf.Loaded) -> bool:
+    def _is_attached_everywhere(self, loaded: libbpf.Loaded) -> bool:
         mine, found = libbpf.identity(loaded.program), self._find_attached()
         return all(found.get(number) == mine for number in self._here())
 
@@ -149,12 +149,12 @@ class KernelProgram:
             here = self._here()
             found = self._loaded_as({program for number, program in self._find_attached().items() if number in here})
             if found:
-                self._take(found[0])
+                self._take_loaded(found[0])
             for other in found[1:]:
                 other.close()
         return self._loaded
 
-    def _take(self, loaded: libbpf.Loaded) -> None:
+    def _take_loaded(self, loaded: libbpf.Loaded) -> None:
         self._loaded = loaded
         owners = np.frombuffer(libbpf.first_values(loaded.maps["owners"], MOST_COUNTERS, 8), "<u8").tolist()
         self._places = {cookie: place for place, cookie in enumerate(owners) if cookie}
@@ -169,15 +169,15 @@ class KernelProgram:
             new.close()
             self._is_ours = True
             return known
-        return self._replace(new)
+        return self._replace_loaded(new)
 
-    def _replace(self, new: libbpf.Loaded) -> libbpf.Loaded:
-        self._let_go()
-        self._take(new)
+    def _replace_loaded(self, new: libbpf.Loaded) -> libbpf.Loaded:
+        self._close_loaded()
+        self._take_loaded(new)
         self._is_ours = True
         return new
 
-    def _let_go(self) -> None:
+    def _close_loaded(self) -> None:
         if self._loaded is not None:
             self._loaded.close()
         self._loaded, self._is_ours, self._places = None, False, {}

@@ -125,7 +125,7 @@ class FakeConnections:
         if packet.later_fragment:
             return Seen(State.INVALID)
         known = self._known.get(ends_of(packet))
-        if known is not None and not (_opens(packet) and len(known.closed) == 2):
+        if known is not None and not (_opens_connection(packet) and len(known.closed) == 2):
             return _follow(known, packet)
         return Seen(State.NEW, packet) if _may_begin(packet) else Seen(State.INVALID)
 
@@ -162,7 +162,7 @@ class FakeConnections:
         return Seen(State.RELATED, known.first, is_reply=not _is_reply(known, quoted), label=known.label)
 
 
-def _opens(packet: Packet) -> bool:
+def _opens_connection(packet: Packet) -> bool:
     return packet.protocol == TCP and packet.tcp_flags & (SYN | ACK | RST | FIN) == SYN
 
 

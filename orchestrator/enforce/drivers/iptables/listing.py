@@ -75,7 +75,7 @@ def normal_rule(rule: str) -> tuple[str, str]:
     """A rule, without its chain, in normal words; and its comment."""
     comment = ""
     found = []
-    words = _words(rule)
+    words = _split_words(rule)
     for word in words:
         found.append(word)
         if word in _VALUES:
@@ -85,14 +85,14 @@ def normal_rule(rule: str) -> tuple[str, str]:
     return " ".join(found), comment
 
 
-def _words(rule: str) -> Iterator[str]:
+def _split_words(rule: str) -> Iterator[str]:
     try:
         return iter(shlex.split(rule) if '"' in rule or "\\" in rule or "'" in rule else rule.split())
     except ValueError:  # an odd quote, in somebody else's rule
         return iter(rule.split())
 
 
-def _protocol(value: str) -> str:
+def _number_protocol(value: str) -> str:
     if value.isdigit():
         return value
     try:
@@ -104,7 +104,7 @@ def _protocol(value: str) -> str:
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132}
 
 
-def _address(value: str) -> str:
+def _normalize_address(value: str) -> str:
     try:
         return str(Prefix.parse(value))
     except AclflowError:
@@ -115,17 +115,17 @@ def _quote_value(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _numbers(value: str) -> str:
+def _normalize_numbers(value: str) -> str:
     return _quote_value(_NUMBER.sub(lambda number: str(int(number[0], 0)), value))
 
 
 _VALUES = {
-    "-p": _protocol,
-    "-s": _address,
-    "-d": _address,
-    "--ctorigsrc": _address,
-    "--ctorigdst": _address,
-    "--u32": _numbers,
+    "-p": _number_protocol,
+    "-s": _normalize_address,
+    "-d": _normalize_address,
+    "--ctorigsrc": _normalize_address,
+    "--ctorigdst": _normalize_address,
+    "--u32": _normalize_numbers,
     "--comment": _quote_value,
     "--nflog-prefix": _quote_value,
 }

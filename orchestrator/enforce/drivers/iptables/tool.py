@@ -51,7 +51,7 @@ class IptablesTool:
         stamps: set[Stamp | None] = set()
         for family, program in self._programs.items():
             table = read_saved(self._run((f"{program}-save", "-c", "-t", "filter"), ""))
-            written = _stamp(table)
+            written = _read_stamp(table)
             stamps.add(written)
             for name, text in _ours(table):
                 objects[Key(FILTERS[Plane.IPTABLES][family], name)] = text
@@ -64,11 +64,11 @@ class IptablesTool:
         """Replace both. Refused, with nothing changed, for a text that iptables does not take."""
         texts = {family: _restoring(family, before, after, stamp) for family in self._programs}
         for family, text in texts.items():
-            self._restore(family, text, "--test")
+            self._run_restore(family, text, "--test")
         for family, text in texts.items():
-            self._restore(family, text)
+            self._run_restore(family, text)
 
-    def _restore(self, family: Family, text: str, *options: str) -> None:
+    def _run_restore(self, family: Family, text: str, *options: str) -> None:
         self._run((f"{self._programs[family]}-restore", "--noflush", "-w", _LOCK_WAIT_S, *options), text)
 
     def normal(self, name: str, text: str) -> str:  # noqa: ARG002  # all objects are chains
@@ -101,7 +101,7 @@ def _counts(where: str, rules: Sequence[SavedRule]) -> Iterator[Count]:
             yield Count(f"{where} {place}", rule.comment, rule.packets, rule.bytes)
 
 
-def _stamp(table: SavedTable) -> Stamp | None:
+def _read_stamp(table: SavedTable) -> Stamp | None:
     rules = table.chains.get(STAMP_CHAIN, [])
     return read_stamp(rules[0].comment) if len(rules) == 1 else None
 

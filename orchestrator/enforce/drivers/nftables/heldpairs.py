@@ -47,7 +47,7 @@ class _Held:
         """All of it as a column."""
         if self.added or self.gone:
             width = self.keys.shape[1]
-            come, gone = (_column(keys, width) for keys in (self.added, self.gone))
+            come, gone = (_join_keys(keys, width) for keys in (self.added, self.gone))
             left = np.setdiff1d(_whole(np.concatenate([self.keys, come])), _whole(gone))
             self.keys = _key_bytes(left, width)
             self.added, self.gone = set(), set()
@@ -90,7 +90,7 @@ class HeldPairs:
         self._table.remove()
         self._table.close()
         self._table = fresh
-        self._know({kind: pairs.get(kind, join_keys((), kind)) for kind in PAIR_SETS}, label)
+        self._keep_known({kind: pairs.get(kind, join_keys((), kind)) for kind in PAIR_SETS}, label)
 
     def change(self, added: Change, removed: Change, label: bytes | None) -> None:
         """Add and remove elements and set the label, in one transaction unless large.
@@ -138,9 +138,9 @@ class HeldPairs:
         known = {kind: keys for kind, keys in found.items() if keys is not None}
         label = self._table.label()
         if len(known) == len(PAIR_SETS) and generation == self._table.generation():
-            self._know(known, label)
+            self._keep_known(known, label)
 
-    def _know(self, found: Change, label: bytes | None) -> None:
+    def _keep_known(self, found: Change, label: bytes | None) -> None:
         self._held = {kind: _Held(_key_bytes(np.unique(_whole(keys)), kind.key_bytes)) for kind, keys in found.items()}
         self.label = label
         self._generation = self._table.generation()
@@ -155,5 +155,5 @@ def _key_bytes(whole: npt.NDArray[np.void], width: int) -> Keys:
     return np.frombuffer(whole.tobytes(), np.uint8).reshape(-1, width)
 
 
-def _column(keys: set[bytes], width: int) -> Keys:
+def _join_keys(keys: set[bytes], width: int) -> Keys:
     return np.frombuffer(b"".join(keys), np.uint8).reshape(-1, width)

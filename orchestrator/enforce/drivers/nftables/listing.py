@@ -50,7 +50,7 @@ def read_table(text: str) -> ListedTable:
         raise Drifted(f"nft printed what cannot be read: {text[:200]!r}")
     table, where = ListedTable(), f"{head[1]} {head[3]}"
     for name, handle, body in _taken_apart(lines[1:-1], table.strange):
-        text, counts = _chain(where, body) if name.startswith("chain ") else _set(f"{where} {handle}", body)
+        text, counts = _read_chain(where, body) if name.startswith("chain ") else _read_set(f"{where} {handle}", body)
         table.objects[name] = text
         table.counts += counts
     return table
@@ -59,7 +59,7 @@ def read_table(text: str) -> ListedTable:
 def normal_object(name: str, text: str) -> str:
     """An object's text, as the compiler writes it, in normal form."""
     lines = text.splitlines()
-    return (_chain("", lines) if name.startswith("chain ") else _set("", lines))[0]
+    return (_read_chain("", lines) if name.startswith("chain ") else _read_set("", lines))[0]
 
 
 def _taken_apart(lines: Sequence[str], strange: list[str]) -> Iterator[tuple[str, str, list[str]]]:
@@ -79,7 +79,7 @@ def _taken_apart(lines: Sequence[str], strange: list[str]) -> Iterator[tuple[str
         yield head[1], head[2] or "", body
 
 
-def _chain(where: str, lines: Sequence[str]) -> tuple[str, list[Count]]:
+def _read_chain(where: str, lines: Sequence[str]) -> tuple[str, list[Count]]:
     text: list[str] = []
     counts: list[Count] = []
     for line in lines:
@@ -95,7 +95,7 @@ def _chain(where: str, lines: Sequence[str]) -> tuple[str, list[Count]]:
     return "\n".join(text), counts
 
 
-def _set(where: str, lines: Sequence[str]) -> tuple[str, list[Count]]:
+def _read_set(where: str, lines: Sequence[str]) -> tuple[str, list[Count]]:
     joined = " ".join(lines)
     _, _, inside = joined.partition("elements = {")
     found = [listed_element(each) for each in elements(inside.rpartition("}")[0])]

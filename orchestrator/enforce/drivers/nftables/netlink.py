@@ -71,14 +71,14 @@ def message(kind: int, flags: int, family: int, body: bytes, sequence: int = 0) 
 
 def batch(messages: Sequence[bytes]) -> bytes:
     """Messages as one transaction, the last of them acknowledged; numbered from 1 on."""
-    numbered = [_edge(_BEGIN, 0)]
+    numbered = [_pack_edge(_BEGIN, 0)]
     for place, each in enumerate(messages, 1):
         flags = struct.unpack_from("=H", each, 6)[0] | (ACK if place == len(messages) else 0)
         numbered.append(each[:6] + struct.pack("=HI", flags, place) + each[12:])
-    return b"".join([*numbered, _edge(_END, len(messages) + 1)])
+    return b"".join([*numbered, _pack_edge(_END, len(messages) + 1)])
 
 
-def _edge(kind: int, sequence: int) -> bytes:
+def _pack_edge(kind: int, sequence: int) -> bytes:
     return _HEADER.pack(_HEADER.size, kind, REQUEST, sequence, 0, 0, 0, socket.htons(_SUBSYSTEM))
 
 
@@ -110,7 +110,7 @@ class Netlink:
                     refused = refused or -struct.unpack_from("=i", body)[0]
                     if sequence in (0, last):
                         if refused:
-                            raise _error(refused)
+                            raise _make_error(refused)
                         return
         except OSError as error:
             raise self._forget_answers(error) from None
@@ -121,11 +121,11 @@ class Netlink:
         Raises as `commit`.
         """
         try:
-            yield from self._answers(kind, flags, family, body)
+            yield from self._exchange_messages(kind, flags, family, body)
         except OSError as error:
             raise self._forget_answers(error) from None
 
-    def _answers(self, kind: int, flags: int, family: int, body: bytes) -> Iterator[tuple[int, bytes]]:
+    def _exchange_messages(self, kind: int, flags: int, family: int, body: bytes) -> Iterator[tuple[int, bytes]]:
         self._socket.send(message(kind, flags | (0 if flags & DUMP else ACK), family, body, sequence=1))
         while True:
             for found, _sequence, inside in replies(self._socket.recv(_RECEIVED_BYTES)):
@@ -134,7 +134,7 @@ class Netlink:
                 if found == _ERROR:
                     code = -struct.unpack_from("=i", inside)[0]
                     if code:
-                        raise _error(code)
+                        raise _make_error(code)
                     return
                 yield found & 0xFF, inside[4:]
 
@@ -197,7 +197,7 @@ def replies(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         place += (length + 3) & ~3
 
 
-def _error(code: int) -> Exception:
+def _make_error(code: int) -> Exception:
     if code == errno.ENOENT:
         return NotThere("nf_tables: no such table, set or element")
     if code == errno.EPERM:

@@ -97,13 +97,13 @@ class PairTable:
         """Make the table without pairs, unless it is there and correct."""
         if not self.is_right():
             self.remove()
-            self._netlink().commit([each for family in Family for each in _table(self.name, family)])
+            self._open_netlink().commit([each for family in Family for each in _table(self.name, family)])
 
     def is_there(self) -> bool:
         """Whether there is a table of this name, right or not."""
         for family in Family:
             try:
-                if list(self._netlink().ask(GETTABLE, 0, _FAMILIES[family], text(1, self.name))):
+                if list(self._open_netlink().ask(GETTABLE, 0, _FAMILIES[family], text(1, self.name))):
                     return True
             except NotThere:
                 continue
@@ -111,20 +111,20 @@ class PairTable:
 
     def is_right(self) -> bool:
         """Return whether sets and rules of both IP versions are exactly as `create` makes them."""
-        return all(self._rules(family) == [_rule_body(kind) for kind in _of(family)] for family in Family)
+        return all(self._rules(family) == [_rule_body(kind) for kind in _sets_of_family(family)] for family in Family)
 
     def remove(self) -> None:
         """Take the table away; none there is fine."""
         for family in Family:
             try:
-                self._netlink().commit([message(DELTABLE, 0, _FAMILIES[family], text(1, self.name))])
+                self._open_netlink().commit([message(DELTABLE, 0, _FAMILIES[family], text(1, self.name))])
             except NotThere:
                 continue
 
     def load(self, kind: PairSet, keys: Keys) -> None:
         """Add many elements, some batches of them after another. Raises as `Netlink.commit`."""
         for messages in _batches(self.name, NEWSETELEM, CREATE, kind, keys):
-            self._netlink().commit(messages)
+            self._open_netlink().commit(messages)
 
     def change(
         self,
@@ -152,7 +152,7 @@ class PairTable:
         if labels:
             parts = [*parts[:-1], [*(parts[-1] if parts else ()), *labels]]
         for part in parts:
-            self._netlink().commit(part)
+            self._open_netlink().commit(part)
         return len(parts)
 
     def add_one(self, kind: PairSet, key: bytes) -> None:
@@ -162,7 +162,7 @@ class PairTable:
             start = len(whole) - _END_BYTES - kind.key_bytes
             self._one[kind] = whole[:start], whole[start + kind.key_bytes :]
         before, behind = self._one[kind]
-        self._netlink().send(before + key + behind, 1)
+        self._open_netlink().send(before + key + behind, 1)
 
     def label(self) -> bytes | None:
         """The label; None where there is none, or more than one."""
@@ -171,11 +171,11 @@ class PairTable:
 
     def generation(self) -> int:
         """A number that every transaction of anybody in this network namespace moves on by one."""
-        return self._netlink().generation()
+        return self._open_netlink().generation()
 
     def holds(self, kind: PairSet, keys: Keys) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which of some elements are there, asked one by one."""
-        return np.array([self._holds(kind, key.tobytes()) for key in keys], np.bool_)
+        return np.array([self._has_pair(kind, key.tobytes()) for key in keys], np.bool_)
 
     def elements(self, kind: PairSet, most: int) -> Keys | None:
         """All that a set holds, in no order; None if it is more than `most`.
@@ -185,10 +185,10 @@ class PairTable:
         body = text(1, self.name) + text(2, kind.name)
         found: list[Keys] = []
         try:
-            for _, answer in self._netlink().ask(GETSETELEM, DUMP, _FAMILIES[kind.family], body):
+            for _, answer in self._open_netlink().ask(GETSETELEM, DUMP, _FAMILIES[kind.family], body):
                 found += [_read_elements(data, kind) for name, data in attributes(answer) if name == 3 and data]
                 if sum(map(len, found)) > most:
-                    self._netlink().reopen()
+                    self._open_netlink().reopen()
                     return None
         except NotThere:
             pass
@@ -202,16 +202,16 @@ class PairTable:
 
     # -------------------------------------------------------------------------------------------------------- inside
 
-    def _netlink(self) -> Netlink:
+    def _open_netlink(self) -> Netlink:
         if self._link is None:
             self._link = Netlink()
         return self._link
 
-    def _holds(self, kind: PairSet, key: bytes) -> bool:
+    def _has_pair(self, kind: PairSet, key: bytes) -> bool:
         element = nest_attributes(3, nest_attributes(1, nest_attributes(1, attribute(1, key))))
         body = text(1, self.name) + text(2, kind.name) + element
         try:
-            return bool(list(self._netlink().ask(GETSETELEM, 0, _FAMILIES[kind.family], body)))
+            return bool(list(self._open_netlink().ask(GETSETELEM, 0, _FAMILIES[kind.family], body)))
         except NotThere:
             return False
 
@@ -219,23 +219,27 @@ class PairTable:
         """Return the chain's rules, and the names of missing or foreign sets."""
         body = text(1, self.name) + text(2, CHAIN)
         try:
-            rules = [dict(attributes(answer)) for _, answer in self._netlink().ask(
+            rules = [dict(attributes(answer)) for _, answer in self._open_netlink().ask(
                 GETRULE, DUMP, _FAMILIES[family], body)]  # fmt: skip
-            sets = [dict(attributes(answer)) for _, answer in self._netlink().ask(
+            sets = [dict(attributes(answer)) for _, answer in self._open_netlink().ask(
                 GETSET, DUMP, _FAMILIES[family], text(1, self.name))]  # fmt: skip
         except NotThere:
             return []
-        names = {each[2] for each in sets if each.get(1) == _zero(self.name)}
-        strange = names ^ {_zero(kind.name) for kind in _sets(family)}
-        mine = [each[4] for each in rules if (each.get(1), each.get(2)) == (_zero(self.name), _zero(CHAIN))]
+        names = {each[2] for each in sets if each.get(1) == _end_with_zero(self.name)}
+        strange = names ^ {_end_with_zero(kind.name) for kind in _list_sets(family)}
+        mine = [
+            each[4]
+            for each in rules
+            if (each.get(1), each.get(2)) == (_end_with_zero(self.name), _end_with_zero(CHAIN))
+        ]
         return [*mine, *sorted(strange)]
 
 
-def _zero(name: str) -> bytes:
+def _end_with_zero(name: str) -> bytes:
     return name.encode() + b"\0"
 
 
-def _of(family: Family) -> list[PairSet]:
+def _sets_of_family(family: Family) -> list[PairSet]:
     return [kind for kind in PAIR_SETS if kind.family is family]
 
 
@@ -243,20 +247,20 @@ def _table(table: str, family: Family) -> Iterator[bytes]:
     """The messages that make one IP version's table."""
     number_of = _FAMILIES[family]
     yield message(NEWTABLE, CREATE, number_of, text(1, table) + number(2, 0))
-    for place, kind in enumerate(_sets(family), 1):
+    for place, kind in enumerate(_list_sets(family), 1):
         body = text(1, table) + text(2, kind.name) + number(3, 0) + number(4, _type(kind)) + number(5, kind.key_bytes)
         yield message(NEWSET, CREATE, number_of, body + number(10, place))
     hook = nest_attributes(4, number(1, _FORWARD), number(2, _PRIORITY))
     yield message(
         NEWCHAIN, CREATE, number_of, text(1, table) + text(3, CHAIN) + hook + number(5, 1) + text(7, "filter")
     )
-    for kind in _of(family):
+    for kind in _sets_of_family(family):
         body = text(1, table) + text(2, CHAIN) + attribute(4 | NESTED, _rule_body(kind))
         yield message(NEWRULE, CREATE | APPEND, number_of, body)
 
 
-def _sets(family: Family) -> list[PairSet]:
-    return [*_of(family), *([LABEL] if family is LABEL.family else [])]
+def _list_sets(family: Family) -> list[PairSet]:
+    return [*_sets_of_family(family), *([LABEL] if family is LABEL.family else [])]
 
 
 def _type(kind: PairSet) -> int:
@@ -278,14 +282,14 @@ def _rule_body(kind: PairSet) -> bytes:
     """Return the expressions of a set's rule, as the kernel lists them without the counter."""
     both = kind.family.bits // 4
     behind = both // 4
-    loads = [_payload(0, _NETWORK_HEADER, _SOURCE_AT[kind.family], both)]
+    loads = [_pack_payload(0, _NETWORK_HEADER, _SOURCE_AT[kind.family], both)]
     if kind.names_service:
-        loads.append(_expression("meta", number(2, _L4PROTO), _register(1, behind)))
-        loads.append(_payload(behind + 1, _TRANSPORT_HEADER, 2, 2))
-    lookup = _expression("lookup", text(1, kind.name), _register(2, 0), number(5, 0))
-    mark = _immediate(_register(1, 0), attribute(1, struct.pack("=I", PAIRED)))
-    verdict = _immediate(number(1, _VERDICT_REGISTER), attribute(2, number(1, _ACCEPT)))
-    store = _expression("meta", number(2, _META_MARK), _register(3, 0))
+        loads.append(_pack_expression("meta", number(2, _L4PROTO), _register(1, behind)))
+        loads.append(_pack_payload(behind + 1, _TRANSPORT_HEADER, 2, 2))
+    lookup = _pack_expression("lookup", text(1, kind.name), _register(2, 0), number(5, 0))
+    mark = _pack_immediate(_register(1, 0), attribute(1, struct.pack("=I", PAIRED)))
+    verdict = _pack_immediate(number(1, _VERDICT_REGISTER), attribute(2, number(1, _ACCEPT)))
+    store = _pack_expression("meta", number(2, _META_MARK), _register(3, 0))
     return b"".join([*loads, lookup, mark, store, verdict])
 
 
@@ -297,16 +301,16 @@ def _register(kind: int, word: int) -> bytes:
     return number(kind, 1 + word // 4 if word % 4 == 0 else _FIRST_WORD + word)
 
 
-def _expression(name: str, *inside: bytes) -> bytes:
+def _pack_expression(name: str, *inside: bytes) -> bytes:
     return attribute(1, text(1, name) + attribute(2, b"".join(inside)))
 
 
-def _payload(word: int, base: int, offset: int, length: int) -> bytes:
-    return _expression("payload", _register(1, word), number(2, base), number(3, offset), number(4, length))
+def _pack_payload(word: int, base: int, offset: int, length: int) -> bytes:
+    return _pack_expression("payload", _register(1, word), number(2, base), number(3, offset), number(4, length))
 
 
-def _immediate(register: bytes, data: bytes) -> bytes:
-    return _expression("immediate", register, attribute(2, data))
+def _pack_immediate(register: bytes, data: bytes) -> bytes:
+    return _pack_expression("immediate", register, attribute(2, data))
 
 
 def _batches(table: str, verb: int, flags: int, kind: PairSet, keys: Keys) -> Iterator[list[bytes]]:
@@ -343,9 +347,9 @@ def _read_elements(data: bytes, kind: PairSet) -> Keys:
     whole = np.frombuffer(data[: len(data) // stride * stride], np.uint8).reshape(-1, stride)
     heads = whole[:, :12]
     if len(data) % stride or (heads != heads[0]).any():
-        return np.array([_key(each) for _, each in attributes(data)], np.uint8).reshape(-1, kind.key_bytes)
+        return np.array([_read_key(each) for _, each in attributes(data)], np.uint8).reshape(-1, kind.key_bytes)
     return whole[:, 12 : 12 + kind.key_bytes].copy()
 
 
-def _key(element: bytes) -> list[int]:
+def _read_key(element: bytes) -> list[int]:
     return list(dict(attributes(dict(attributes(element))[1]))[1])

@@ -40,20 +40,20 @@ class Peers:
 
         Raises Missing where there is no such interface, Refused.
         """
-        gone, come = _ways(removed.rows()), _ways(added.rows())
+        gone, come = _read_ways(removed.rows()), _read_ways(added.rows())
         if not gone and not come:
             return
-        with _kernel() as route:
+        with _open_kernel() as route:
             for key in gone.keys() - come.keys():
                 _take_away(route, *key)
             for key, address in come.items():
                 _take_away(route, *key)
-                self._make(route, *key, address)
+                self._add_route(route, *key, address)
 
     def read(self) -> FlowTable:
         """The ways that there are: rule and route both."""
         found: dict[int, list[Address]] = {}
-        with _kernel() as route:
+        with _open_kernel() as route:
             places = route.link_lookup(ifname=REHOME)
             for version, family in _FAMILIES.items():
                 rules = {(rule.get_attr("FRA_FWMARK"), rule.get_attr("FRA_TABLE")) for rule in _ours(route, family)}
@@ -62,10 +62,10 @@ class Peers:
                     number = table - _TABLES
                     is_ours = 0 < number <= _MOST and (MISDIRECTED | number, table) in rules
                     if is_ours and gateway is not None and each.get_attr("RTA_OIF") in places:
-                        found.setdefault(number, []).append(_address(version, gateway))
+                        found.setdefault(number, []).append(_read_address(version, gateway))
         return FlowTable.of(row for number, addresses in found.items() for row in Peer(number, tuple(addresses)).rows())
 
-    def _make(self, route: IPRoute, number: int, version: int, address: Address) -> None:
+    def _add_route(self, route: IPRoute, number: int, version: int, address: Address) -> None:
         places = route.link_lookup(ifname=REHOME)
         if not places:
             raise Missing(f"servers meet at the interface '{REHOME}', which is not here")
@@ -78,7 +78,7 @@ class Peers:
 
 
 @contextmanager
-def _kernel() -> Iterator[IPRoute]:
+def _open_kernel() -> Iterator[IPRoute]:
     try:
         with IPRoute() as route:
             yield route
@@ -104,12 +104,12 @@ def _ours(route: IPRoute, family: int) -> Iterator[Any]:
     return (rule for rule in route.get_rules(family=family) if rule.get_attr("FRA_PRIORITY") == _PRIORITY)
 
 
-def _ways(rows: Iterable[Flow]) -> dict[tuple[int, int], Address]:
+def _read_ways(rows: Iterable[Flow]) -> dict[tuple[int, int], Address]:
     mine = (row for row in rows if row.table == PEERS)
     return {
         (int.from_bytes(row.match[1:], "big"), row.match[0]): ipaddress.ip_address(row.instructions) for row in mine
     }
 
 
-def _address(version: int, words: str) -> Address:
+def _read_address(version: int, words: str) -> Address:
     return ipaddress.IPv4Address(words) if version == 4 else ipaddress.IPv6Address(words)

@@ -173,12 +173,12 @@ class _Step:
                 declared, elements = _apart(text)
                 yield f"add {self._name_object(name)} {{ {'; '.join(declared)}; }}"
                 yield f"add element {self.table} {name.partition(' ')[2]} {{ {', '.join(elements)} }}"
-        yield from self._rules(self.added)
+        yield from self._write_rules(self.added)
 
     def changes(self) -> Iterator[str]:
         """The chains that lead elsewhere now."""
         yield from (f"flush {self._name_object(name)}" for name in self.changed)
-        yield from self._rules(self.changed)
+        yield from self._write_rules(self.changed)
 
     def removals(self) -> Iterator[str]:
         """Yield objects that nothing refers to any more.
@@ -190,7 +190,7 @@ class _Step:
         yield from (f"delete {self._name_object(name)}" for name in self.gone if name.startswith("map "))
         yield from (f"delete {self._name_object(name)}" for name in chains)
 
-    def _rules(self, objects: Table) -> Iterator[str]:
+    def _write_rules(self, objects: Table) -> Iterator[str]:
         for name, text in objects.items():
             if name.startswith("chain "):
                 rule = f"add rule {self.table} {name.partition(' ')[2]}"

@@ -100,17 +100,17 @@ class ServedDriver:
         must not wait for it.
         """
         try:
-            self._peers.write(_rows_of_peers(delta.removed), _rows_of_peers(delta.added))
+            self._peers.write(_select_peer_rows(delta.removed), _select_peer_rows(delta.added))
         finally:
             self._write(delta, stamp)
 
     def _write(self, delta: Delta, stamp: Stamp) -> None:
         """Change pairs and tables, and write the stamp."""
-        added, removed = _pairs_in(delta.added), _pairs_in(delta.removed)
+        added, removed = _read_pairs(delta.added), _read_pairs(delta.removed)
         known = self.pairs.read() is not None
         tables = self._of_tables(delta)
         if known and not len(tables.removed) and not len(tables.added) and self._tables is not None:
-            self.pairs.change(added, removed, _label(stamp, self._tables))
+            self.pairs.change(added, removed, _pack_label(stamp, self._tables))
             return
         if known:
             self.pairs.change(added, {}, None)
@@ -121,18 +121,18 @@ class ServedDriver:
         if known:
             if removed:
                 wait_for_packets()
-            self.pairs.change({}, removed, _label(stamp, stamp))
+            self.pairs.change({}, removed, _pack_label(stamp, stamp))
         else:
-            self.pairs.anew(added, _label(stamp, stamp))
+            self.pairs.anew(added, _pack_label(stamp, stamp))
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """As `apply`, and read back: where only pairs change, by asking for those alone."""
         added, removed = delta.added.rows(), delta.removed.rows()
-        if self._tables is None or not self.pairs.is_known or not _only_pairs((*added, *removed)):
+        if self._tables is None or not self.pairs.is_known or not _are_pairs((*added, *removed)):
             yield LASTING
             last = self.hits()
             return replace(wholly(self, delta, stamp), last=last)
-        self.pairs.change(_pairs_in(delta.added), _pairs_in(delta.removed), _label(stamp, self._tables))
+        self.pairs.change(_read_pairs(delta.added), _read_pairs(delta.removed), _pack_label(stamp, self._tables))
         wanted = tuple(replace(row, tenant=0) for row in added)
         asked = {row.key: replace(row, tenant=0) for row in (*added, *removed)}
         found = tuple(row for row in asked.values() if self.pairs.has(_PAIR_TABLES[row.table], row.match))
@@ -176,17 +176,17 @@ def served_driver(commands: Run = run, legs: Legs = NO_LEGS) -> ServedDriver:
     return ServedDriver(commands, legs)
 
 
-def _pairs_in(rows: FlowTable) -> Mapping[PairSet, Keys]:
+def _read_pairs(rows: FlowTable) -> Mapping[PairSet, Keys]:
     return {kind: keys for kind in PAIR_SETS if len(keys := keys_of(rows, kind))}
 
 
-def _rows_of_peers(rows: FlowTable) -> FlowTable:
+def _select_peer_rows(rows: FlowTable) -> FlowTable:
     return rows.take(rows.table == PEERS)
 
 
-def _only_pairs(rows: Sequence[Flow]) -> bool:
+def _are_pairs(rows: Sequence[Flow]) -> bool:
     return all(row.table in _PAIR_TABLES for row in rows)
 
 
-def _label(stamp: Stamp, tables: Stamp) -> bytes:
+def _pack_label(stamp: Stamp, tables: Stamp) -> bytes:
     return _LABEL.pack(stamp.generation, stamp.digest, tables.digest)

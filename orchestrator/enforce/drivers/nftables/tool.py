@@ -93,10 +93,10 @@ class NftTool:
 
     def write(self, before: Objects, after: Objects, stamp: Stamp) -> None:
         """Write only the difference if nft takes it, else new tables in place of old."""
-        new = _tables(after)
+        new = _sort_into_tables(after)
         for table in new.values():
             scripts.check(table)
-        if self._name is None or not self._change_object(self._name, _tables(before), new, stamp):
+        if self._name is None or not self._change_object(self._name, _sort_into_tables(before), new, stamp):
             fresh = next(name for name in scripts.NAMES if name != self._name)
             self._run(("nft", "-f", "-"), scripts.whole(fresh, new, stamp))
             self._name = fresh
@@ -129,7 +129,7 @@ def nftables_driver(run: Run = run, legs: Legs = NO_LEGS) -> FilterDriver:
     return FilterDriver(NftTool(run), legs)
 
 
-def _tables(objects: Objects) -> scripts.Tables:
+def _sort_into_tables(objects: Objects) -> scripts.Tables:
     return {
         family: {key.name: text for key, text in objects.items() if key.filter is mine}
         for family, mine in _MINE.items()

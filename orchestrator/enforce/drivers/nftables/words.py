@@ -55,7 +55,7 @@ def listed_rule(line: str) -> ListedRule:
         return ListedRule(line, "", 0, 0, "")
     comment = found["comment"]
     words = [
-        *([tests] if (tests := _tests(found["tests"])) else []),
+        *([tests] if (tests := _normalize_tests(found["tests"])) else []),
         *(["counter"] if found["counter"] else []),
         *([found["verdict"]] if found["verdict"] else []),
         *([f'comment "{comment}"'] if comment is not None else []),
@@ -65,7 +65,7 @@ def listed_rule(line: str) -> ListedRule:
 
 
 @lru_cache(maxsize=1 << 16)
-def _tests(text: str) -> str:
+def _normalize_tests(text: str) -> str:
     try:
         return _Tests(text).written()
     except (_Unusual, IndexError):
@@ -102,18 +102,18 @@ class _Tests:
         tests = [f"{names[field]} {self._found[field]}" for field in _ORDER if field in self._found]
         return " ".join([*tests, *([self._lookup] if self._lookup else [])])
 
-    def _have(self, field: str, value: str) -> None:
+    def _note_field(self, field: str, value: str) -> None:
         if self._found.setdefault(field, value) != value:
             raise _Unusual
 
-    def _of(self, family: str) -> None:
+    def _note_family(self, family: str) -> None:
         if self._family not in ("", family):
             raise _Unusual
         self._family = family
 
-    def _implies(self, protocol: str) -> None:
+    def _note_protocol(self, protocol: str) -> None:
         if protocol != "th":
-            self._have("l4proto", str(PROTOCOLS[protocol]))
+            self._note_field("l4proto", str(PROTOCOLS[protocol]))
 
     def _test(self, place: int) -> int:
         """Take the test that begins at a word; where the next one does."""
@@ -121,22 +121,22 @@ class _Tests:
         first, second, value = words[place], words[place + 1], words[place + 2] if place + 2 < len(words) else ""
         if first == "@th,0,32":
             ports = int(second, 0)
-            self._have("sport", str(ports >> 16))
-            self._have("dport", str(ports & 0xFFFF))
+            self._note_field("sport", str(ports >> 16))
+            self._note_field("dport", str(ports & 0xFFFF))
             return place + 2
         if (first, second) == ("tcp", "flags"):
-            self._implies("tcp")
+            self._note_protocol("tcp")
             return self._flags(place + 2)
         if not value or value in _RELATIONS:
             raise _Unusual
         if first in ("ip", "ip6") and second in ("saddr", "daddr") and value[0] not in "@{":
-            self._of(first)
-            self._have(second, _value(value))
+            self._note_family(first)
+            self._note_field(second, _value(value))
         elif (first, second) == ("meta", "l4proto") and value.isdigit():
-            self._have("l4proto", value)
+            self._note_field("l4proto", value)
         elif second in _FIELDS.get(first, ()):
-            self._implies(first)
-            self._have(second, _value(value))
+            self._note_protocol(first)
+            self._note_field(second, _value(value))
         else:
             raise _Unusual
         return place + 3
@@ -152,7 +152,7 @@ class _Tests:
             mask, value, following = _join_flags(words[place + 2]), _join_flags(words[place]), place + 3
         else:
             raise _Unusual
-        self._have("flags", f"& {mask:#04x} == {value:#04x}")
+        self._note_field("flags", f"& {mask:#04x} == {value:#04x}")
         return following
 
     def _vmap(self, place: int) -> int:
@@ -169,7 +169,7 @@ class _Tests:
         fields = [_field(part.split()) for part in " ".join(key).split(" . ")]
         for _, protocol in fields:
             if protocol:
-                self._implies(protocol)
+                self._note_protocol(protocol)
         self._lookup = f"{' . '.join(field for field, _ in fields)} vmap {words[-1]}"
         return len(words)
 
@@ -229,14 +229,14 @@ def listed_element(text: str) -> ListedElement:
     found = _ELEMENT.match(text)
     if found is None:
         return ListedElement(text, "", 0, 0)
-    key, comment = " . ".join(_part(part) for part in found["key"].split(" . ")), found["comment"]
+    key, comment = " . ".join(_normalize_part(part) for part in found["key"].split(" . ")), found["comment"]
     words = [key, *([f'comment "{comment}"'] if comment is not None else [])]
     if found["verdict"]:
         words.append(f": {found['verdict']}")
     return ListedElement(" ".join(words), comment or "", int(found["packets"] or 0), int(found["bytes"] or 0))
 
 
-def _part(value: str) -> str:
+def _normalize_part(value: str) -> str:
     return str(PROTOCOLS[value]) if value in PROTOCOLS else _value(value)
 
 

@@ -77,16 +77,16 @@ class Bundle:
             self,
             "_deletes",
             (
-                self._flows(Command.DELETE_STRICT, flows_out, first),
-                self._groups(GroupCommand.DELETE, groups_out, first + len(flows_out)),
+                self._add_flows(Command.DELETE_STRICT, flows_out, first),
+                self._add_groups(GroupCommand.DELETE, groups_out, first + len(flows_out)),
             ),
         )
         object.__setattr__(
             self,
             "_adds",
             (
-                self._groups(GroupCommand.ADD_OR_MODIFY, groups_in, then),
-                self._flows(Command.ADD, flows_in, then + len(groups_in)),
+                self._add_groups(GroupCommand.ADD_OR_MODIFY, groups_in, then),
+                self._add_flows(Command.ADD, flows_in, then + len(groups_in)),
             ),
         )
 
@@ -119,10 +119,10 @@ class Bundle:
         found = (part.flow(xid) for part in (*self._deletes, *self._adds))
         return next((flow for flow in found if flow is not None), None)
 
-    def _flows(self, command: Command, rows: FlowTable, first: int) -> _Part:
+    def _add_flows(self, command: Command, rows: FlowTable, first: int) -> _Part:
         return _Part(rows, flowmods.bundle_flows(command, rows, bundle=self.number, first_xid=first), first)
 
-    def _groups(self, command: GroupCommand, rows: FlowTable, first: int) -> _Part:
+    def _add_groups(self, command: GroupCommand, rows: FlowTable, first: int) -> _Part:
         return _Part(rows, groupmods.bundle_groups(command, rows, bundle=self.number, first_xid=first), first)
 
 
@@ -147,11 +147,11 @@ def explain_errors(errors: Sequence[ErrorMessage], flow_of: Callable[[int], Flow
         flow = flow_of(error.xid)
         if flow is not None:
             others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-            return Refused(f"the switch refused it, {error}{others}", place=_name(flow))
+            return Refused(f"the switch refused it, {error}{others}", place=_name_flow(flow))
     return Refused(f"the switch refused the change, {errors[0]}")
 
 
-def _name(flow: Flow) -> str:
+def _name_flow(flow: Flow) -> str:
     if flow.table == GROUPS:
         return f"group {int.from_bytes(flow.match, 'big')}"
     return f"flow {flow.cookie:#018x} in table {flow.table} at priority {flow.priority}"

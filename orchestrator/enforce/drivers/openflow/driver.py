@@ -233,17 +233,17 @@ class OpenFlowDriver:
 
     def _show_fragments(self) -> None:
         """Have the switch match fragments, if it does not. Raises Refused if it cannot."""
-        before = self._config()
+        before = self._read_config()
         if before.fragments is Fragments.NX_MATCH:
             return
         wanted = SwitchConfig(Fragments.NX_MATCH, before.miss_send_bytes)
         xids = self._channel.reserve(2)
         _refuse(self._exchange(xids, messages.set_config(xids[0], wanted)), "the switch cannot match fragments")
-        after = self._config()
+        after = self._read_config()
         if after != wanted:
             raise Refused(f"the switch cannot match fragments: it stays at {after.fragments.name.lower()}")
 
-    def _config(self) -> SwitchConfig:
+    def _read_config(self) -> SwitchConfig:
         xids = self._channel.reserve(2)
         answers = self._exchange(xids, messages.get_config_request(xids[0]))
         return messages.read_config(messages.only(answers, Type.GET_CONFIG_REPLY, xids[0]))
@@ -252,7 +252,7 @@ class OpenFlowDriver:
         """All flows, or (at least) those of some cookies and the stamp."""
         if cookies is None or len(cookies) >= MANY_COOKIES:
             xids = self._channel.reserve(2)
-            return self._decode(xids, flowdesc.request(xids[0]))
+            return self._read_flows(xids, flowdesc.request(xids[0]))
         wanted = np.unique(cookies).tolist()
         xids = self._channel.reserve(len(wanted) + 2)
         requests = [
@@ -261,7 +261,7 @@ class OpenFlowDriver:
         ]
         stamps = self._own.stamps
         stamp = flowdesc.request(xids[len(wanted)], table=stamps.table, cookie=stamps.cookie, cookie_mask=stamps.mask)
-        return self._decode(xids, *requests, stamp)
+        return self._read_flows(xids, *requests, stamp)
 
     def _read_groups(self) -> FlowTable:
         """Every group, whoever made it."""
@@ -293,7 +293,7 @@ class OpenFlowDriver:
         """The upper bits of the cookies that stand for groups."""
         return np.uint64(Cookie(self._tier, Kind.GROUP).pack() >> 48)
 
-    def _decode(self, xids: range, *requests: bytes) -> FlowStats:
+    def _read_flows(self, xids: range, *requests: bytes) -> FlowStats:
         answers = self._exchange(xids, *requests)
         _refuse(answers, "the switch does not show its flows")
         return flowdesc.decode(messages.multipart_replies(answers, xids))

@@ -104,12 +104,12 @@ def entries(replies: Sequence[bytes]) -> list[Flow]:
     Raises Drifted for other bytes.
     """
     try:
-        return [flow for reply in replies for flow in _entries(memoryview(reply)[MULTIPART_BODY:])]
+        return [flow for reply in replies for flow in _read_entries(memoryview(reply)[MULTIPART_BODY:])]
     except struct.error:
         raise Drifted(_GARBLED) from None
 
 
-def _entries(data: memoryview) -> Iterator[Flow]:
+def _read_entries(data: memoryview) -> Iterator[Flow]:
     at = 0
     while at < len(data):
         length, table, priority, cookie, match_size = _ENTRY.unpack_from(data, at)
@@ -147,7 +147,7 @@ def decode(replies: Sequence[bytes]) -> FlowStats:
         cookie=head["cookie"].astype(np.uint64),
         tenant=np.zeros(len(starts), np.uint32),
         match_length=match_length.astype(np.uint8),
-        match=_matches(data, starts + _HEAD.itemsize, match_length),
+        match=_gather_matches(data, starts + _HEAD.itemsize, match_length),
         instructions=indices,
         instruction_set=instruction_set,
     )
@@ -189,7 +189,7 @@ def _round_sizes(sizes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     return (sizes + 7) // 8 * 8
 
 
-def _matches(data: U8, starts: npt.NDArray[np.intp], lengths: npt.NDArray[np.intp]) -> U8:
+def _gather_matches(data: U8, starts: npt.NDArray[np.intp], lengths: npt.NDArray[np.intp]) -> U8:
     width = int(lengths.max(initial=0))
     if not width:
         return np.zeros((len(starts), 0), np.uint8)

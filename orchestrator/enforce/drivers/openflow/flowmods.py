@@ -92,16 +92,16 @@ def bundle_flows(command: Command, flows: FlowTable, *, bundle: int, first_xid: 
 def bundled_row(command: Command, flow: Flow, *, bundle: int, xid: int) -> bytes:
     """Encode the bundle-add message for one row: add it, or delete its key."""
     if command is Command.ADD:
-        return _message(command, flow, bundle, xid, flags=RESET_COUNTS)
-    return _message(command, Flow(flow.table, flow.priority, flow.match, b"", 0), bundle, xid)
+        return _pack_message(command, flow, bundle, xid, flags=RESET_COUNTS)
+    return _pack_message(command, Flow(flow.table, flow.priority, flow.match, b"", 0), bundle, xid)
 
 
 def bundled_delete(table: int, cookie: int, cookie_mask: int, *, bundle: int, xid: int) -> bytes:
     """Encode a message that deletes a table's entries by cookie under a mask."""
-    return _message(Command.DELETE, Flow(table, 0, b"", b"", cookie), bundle, xid, cookie_mask)
+    return _pack_message(Command.DELETE, Flow(table, 0, b"", b"", cookie), bundle, xid, cookie_mask)
 
 
-def _message(command: Command, flow: Flow, bundle: int, xid: int, cookie_mask: int = 0, flags: int = 0) -> bytes:
+def _pack_message(command: Command, flow: Flow, bundle: int, xid: int, cookie_mask: int = 0, flags: int = 0) -> bytes:
     match = flow.match + bytes(-(4 + len(flow.match)) % 8)
     size = _ROW.size + len(match) + len(flow.instructions)
     head = _ROW.pack(

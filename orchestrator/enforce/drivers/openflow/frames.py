@@ -132,7 +132,7 @@ def fragment_header(next_header: int, offset_and_flags: int) -> bytes:
 def tcp(source_port: int, destination_port: int, flags: int, payload: bytes, pseudo: Pseudo) -> bytes:
     """A TCP segment."""
     head = struct.pack("!HHIIHHHH", source_port, destination_port, 1, 1, 5 << 12 | flags, 8192, 0, 0)
-    return _with_checksum(head + payload, 16, pseudo, TCP)
+    return _put_checksum(head + payload, 16, pseudo, TCP)
 
 
 def udp(source_port: int, destination_port: int, payload: bytes, pseudo: Pseudo) -> bytes:
@@ -141,7 +141,7 @@ def udp(source_port: int, destination_port: int, payload: bytes, pseudo: Pseudo)
     A checksum that comes out as zero is sent as all ones, for zero means none.
     """
     head = struct.pack("!HHHH", source_port, destination_port, 8 + len(payload), 0)
-    whole = _with_checksum(head + payload, 6, pseudo, UDP)
+    whole = _put_checksum(head + payload, 6, pseudo, UDP)
     return whole if whole[6:8] != b"\0\0" else whole[:6] + b"\xff\xff" + whole[8:]
 
 
@@ -158,7 +158,7 @@ def icmp(kind: int, code: int, rest: bytes, pseudo: Pseudo | None = None) -> byt
     `rest` is all behind the checksum.
     """
     head = struct.pack("!BBH", kind, code, 0)
-    return _with_checksum(head + rest, 2, pseudo or (lambda _protocol, _length: b""), ICMPV6)
+    return _put_checksum(head + rest, 2, pseudo or (lambda _protocol, _length: b""), ICMPV6)
 
 
 def arp(operation: int, sender_mac: int, sender: int, target_mac: int, target: int) -> bytes:
@@ -197,7 +197,7 @@ def checksum(data: bytes) -> int:
     return ~total & 0xFFFF
 
 
-def _with_checksum(whole: bytes, at: int, pseudo: Pseudo, protocol: int) -> bytes:
+def _put_checksum(whole: bytes, at: int, pseudo: Pseudo, protocol: int) -> bytes:
     value = checksum(pseudo(protocol, len(whole)) + whole)
     return whole[:at] + value.to_bytes(2, "big") + whole[at + 2 :]
 

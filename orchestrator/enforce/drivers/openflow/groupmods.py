@@ -49,11 +49,11 @@ _DESCRIPTION = struct.Struct("!HBxIH6x")
 
 def bundle_groups(command: GroupCommand, rows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
     """A bundle-add message for every row, all of which are groups, in their order."""
-    data = [_message(command, row, bundle, xid) for xid, row in enumerate(rows.rows(), first_xid)]
+    data = [_pack_message(command, row, bundle, xid) for xid, row in enumerate(rows.rows(), first_xid)]
     return Encoded(np.arange(len(data)), lambda: iter(data))
 
 
-def _message(command: GroupCommand, row: Flow, bundle: int, xid: int) -> bytes:
+def _pack_message(command: GroupCommand, row: Flow, bundle: int, xid: int) -> bytes:
     number = int.from_bytes(row.match, "big")
     kind, buckets, properties = groups.taken_apart(row.instructions)
     body = buckets + properties if command is GroupCommand.ADD_OR_MODIFY else b""
@@ -77,12 +77,12 @@ def decode(replies: Sequence[bytes], tier: Tier) -> FlowTable:
     Raises Drifted for other bytes.
     """
     try:
-        return FlowTable.of(row for reply in replies for row in _rows(reply[MULTIPART_BODY:], tier))
+        return FlowTable.of(row for reply in replies for row in _read_rows(reply[MULTIPART_BODY:], tier))
     except struct.error:
         raise Drifted("the switch's description of groups is cut off or garbled") from None
 
 
-def _rows(data: bytes, tier: Tier) -> Iterator[Flow]:
+def _read_rows(data: bytes, tier: Tier) -> Iterator[Flow]:
     at = 0
     while at < len(data):
         length, kind, number, size = _DESCRIPTION.unpack_from(data, at)

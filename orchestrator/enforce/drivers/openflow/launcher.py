@@ -178,7 +178,7 @@ class Launcher:
         self._guests: dict[threading.Thread, _Guest] = {}
         self.stopping = threading.Event()
         self._threads = (
-            threading.Thread(target=self._accept, name="openflow-accept", daemon=True),
+            threading.Thread(target=self._accept_streams, name="openflow-accept", daemon=True),
             threading.Thread(target=self._watch, name="openflow-watchdog", daemon=True),
         )
 
@@ -221,7 +221,7 @@ class Launcher:
 
     def _end_those(self, are: Callable[[Stream], bool], why: str) -> None:
         """End the connections of switches whose certificates are taken no more."""
-        for _, guest in self._serving():
+        for _, guest in self._list_serving():
             connection = guest.connection
             if connection is not None and are(connection.stream):
                 log.warning("switch.revoked", address=connection.address[0], certificate=why)
@@ -235,17 +235,17 @@ class Launcher:
         for thread in self._threads:
             thread.join()
         self._listener.close()
-        for thread, guest in self._serving():
+        for thread, guest in self._list_serving():
             guest.connection.close() if guest.connection is not None else _end(guest.sock)
             thread.join()
         self._manager.close()
         logging.getLogger(compat.PROJECT).removeHandler(self._faults)
 
-    def _serving(self) -> list[tuple[threading.Thread, _Guest]]:
+    def _list_serving(self) -> list[tuple[threading.Thread, _Guest]]:
         with self._lock:
             return list(self._guests.items())
 
-    def _accept(self) -> None:
+    def _accept_streams(self) -> None:
         while not self.stopping.is_set():
             try:
                 sock, address = self._listener.accept()
@@ -342,12 +342,12 @@ class Launcher:
         period_s = min(WATCH_PERIOD_S, self._patience_s / 3)
         silences: dict[Connection, _Silence] = {}
         while not self.stopping.wait(period_s):
-            guests = [guest for _, guest in self._serving()]
+            guests = [guest for _, guest in self._list_serving()]
             self._end_late(guests)
             there = [guest.connection for guest in guests if guest.connection is not None]
             silences = {each: silences.get(each, _Silence()).after(each.stream.heard, period_s) for each in there}
             for connection, silence in silences.items():
-                self._check(connection, silence.seconds)
+                self._check_silence(connection, silence.seconds)
 
     def _end_late(self, guests: Sequence[_Guest]) -> None:
         """End the connections that have not shaken hands in time, whatever they were doing instead."""
@@ -357,7 +357,7 @@ class Launcher:
                 log.warning("switch.no_handshake", address=guest.address, seconds=round(now - guest.since_s, 1))
                 _end(guest.sock)
 
-    def _check(self, connection: Connection, silent_s: float) -> None:
+    def _check_silence(self, connection: Connection, silent_s: float) -> None:
         if silent_s >= self._patience_s + connection.stream.unanswered_bytes / PATIENT_BYTES_PER_S:
             log.warning("switch.silent", address=connection.address[0], seconds=round(silent_s, 1))
             connection.close()

@@ -46,9 +46,9 @@ def changes(wanted: Iterable[Meter], there: Mapping[int, Meter], xids: Sequence[
     """Yield messages that add or change meters to the wanted ones; one each."""
     for xid, meter in zip(xids, wanted, strict=False):
         if meter.number not in there:
-            yield _mod(MeterCommand.ADD, meter, xid)
+            yield _pack_mod(MeterCommand.ADD, meter, xid)
         elif there[meter.number] != meter:
-            yield _mod(MeterCommand.MODIFY, meter, xid)
+            yield _pack_mod(MeterCommand.MODIFY, meter, xid)
 
 
 def deletion(number: int, xid: int) -> bytes:
@@ -93,6 +93,6 @@ def rows_in_force(rows: FlowTable, there: Mapping[int, Meter]) -> FlowTable:
     return rows.take(~gone)
 
 
-def _mod(command: MeterCommand, meter: Meter, xid: int) -> bytes:
+def _pack_mod(command: MeterCommand, meter: Meter, xid: int) -> bytes:
     band = _BAND.pack(_DROP, _BAND.size, meter.rate, meter.burst)
     return message(Type.METER_MOD, xid, _MOD.pack(command, _PACKETS_AND_BURST, meter.number) + band)

@@ -58,8 +58,8 @@ class SmallChange:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_goes", (*self.removed, *self.own.removed))
         object.__setattr__(self, "_comes", (*self.added, *self.own.added))
-        counted = tuple(dict.fromkeys(map(_question, self.removed)))
-        shown = tuple(dict.fromkeys(map(_question, (*self.removed, *self.added))))
+        counted = tuple(dict.fromkeys(map(_make_question, self.removed)))
+        shown = tuple(dict.fromkeys(map(_make_question, (*self.removed, *self.added))))
         first = self.xids[0]
         asked = first + len(self._goes) + len(self._comes) + 3
         commit = asked + len(counted)
@@ -122,7 +122,7 @@ class SmallChange:
         return self._comes[place] if 0 <= place < len(self._comes) else None
 
 
-def _question(row: Flow) -> _Question:
+def _make_question(row: Flow) -> _Question:
     return row.table, row.match, row.cookie
 
 

@@ -264,9 +264,9 @@ class TlsStream(Stream):
                 wanted = select.POLLIN
             except ssl.SSLWantWriteError:
                 wanted = select.POLLOUT
-            self._wait(wanted, deadline)
+            self._wait_for_stream(wanted, deadline)
 
-    def _wait(self, wanted: int, deadline: float) -> None:
+    def _wait_for_stream(self, wanted: int, deadline: float) -> None:
         waiter = select.poll()
         try:
             waiter.register(self._tls, wanted)

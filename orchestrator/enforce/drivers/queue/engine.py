@@ -122,7 +122,7 @@ class Engine:
             _Recently(
                 "queue.overload", "were dropped: more came than are judged", partial(_lost, machine, setup.queues)
             ),
-            _Recently("queue.unread", "could not be read, and were dropped", self._unread),
+            _Recently("queue.unread", "could not be read, and were dropped", self._count_unread),
         )
         self._builder = threading.Thread(target=self._build_behind, name="rebuild-lists", daemon=True)
         for thread in (*self._workers, self._builder):
@@ -185,7 +185,7 @@ class Engine:
         said += sorted({f"rows are searched in C: {place.because}" for place in places if place.because})
         return "; ".join(said) or None
 
-    def _unread(self) -> int:
+    def _count_unread(self) -> int:
         return sum(worker.unread for worker in self._workers)
 
     def stop(self) -> None:
@@ -238,12 +238,12 @@ class _Worker(threading.Thread):
             try:
                 batch = self._queue.receive(_LISTEN_S)
                 if batch is not None:
-                    self._judge(batch)
+                    self._judge_batch(batch)
             except AclflowError as error:
-                self._fail(error)
+                self._reopen_queue(error)
         self._queue.close()
 
-    def _judge(self, batch: Batch) -> None:
+    def _judge_batch(self, batch: Batch) -> None:
         lists = self._engine.begin(self._number)
         try:
             verdicts = np.full(len(batch.ids), DROP, np.uint32)
@@ -251,17 +251,17 @@ class _Worker(threading.Thread):
             try:
                 judged = lists.limit(lists.judge(batch.packets), self._engine.buckets)
                 verdicts[judged.permitted] = self._engine.setup.permit
-                self._count(judged, batch, len(lists.permits))
+                self._count_batch(judged, batch, len(lists.permits))
             except Exception as error:  # noqa: BLE001 -- whatever it is, the packets must be answered
                 verdicts[:] = DROP
                 log.warning("queue.not_judged", queue=self._number, packets=len(batch.ids), error=repr(error))
             self._queue.answer(batch, verdicts)
             if judged is not None:
-                self._report(lists, judged, batch)
+                self._report_batch(lists, judged, batch)
         finally:
             self._engine.end(self._number)
 
-    def _count(self, judged: Judged, batch: Batch, numbers: int) -> None:
+    def _count_batch(self, judged: Judged, batch: Batch, numbers: int) -> None:
         if numbers > self.counters.shape[1]:
             grown = np.zeros((2, 2 * numbers), np.int64)
             grown[:, : self.counters.shape[1]] = self.counters
@@ -272,13 +272,13 @@ class _Worker(threading.Thread):
             np.add.at(self.counters[1], rows, lengths[packets])
         self.unread += judged.unread
 
-    def _report(self, lists: Lists, judged: Judged, batch: Batch) -> None:
+    def _report_batch(self, lists: Lists, judged: Judged, batch: Batch) -> None:
         try:
             self._engine.reports.report(lists, judged, batch)
         except Exception as error:  # noqa: BLE001 -- a report that fails must not end the judging
             log.warning("queue.not_reported", queue=self._number, error=repr(error))
 
-    def _fail(self, error: AclflowError) -> None:
+    def _reopen_queue(self, error: AclflowError) -> None:
         self.fault = str(error)
         log.warning("queue.lost", queue=self._number, error=self.fault)
         self._queue.close()

@@ -75,7 +75,7 @@ class QueueTool:
         suffix = f"-{variant}" if variant else ""
         self._programs = {family: f"{name}{suffix}" for family, name in _PROGRAMS.items()}
         self._run, self._led = machine.run, led
-        self._target = f"-j NFQUEUE {_option(setup.queues)}"
+        self._target = f"-j NFQUEUE {_spell_queues(setup.queues)}"
         self.engine = Engine(machine, setup)
         self._held: dict[Key, str] = {}
         self._rows: dict[Key, QueueRow] = {}
@@ -156,10 +156,10 @@ class QueueTool:
 
     def _leads(self, table: SavedTable, hook: Hook) -> bool:
         """Whether a hook begins with our rules."""
-        wanted = self._hook_rules(hook)
+        wanted = self._make_hook_rules(hook)
         return [rule.words for rule in table.chains.get(hook.value, [])[: len(wanted)]] == wanted
 
-    def _hook_rules(self, hook: Hook) -> list[str]:
+    def _make_hook_rules(self, hook: Hook) -> list[str]:
         return [f"{_SIDES[hook]} {interface} {self._target}" for interface in self._led.interfaces]
 
     def _restore(self, family: Family, saved: SavedTable, rules: Sequence[str]) -> None:
@@ -167,7 +167,7 @@ class QueueTool:
         lines = ["*filter", f":{FORWARD} DROP [0:0]", f"-F {FORWARD}"]
         for hook in self._led.hooks if rules else ():
             there = [rule.words for rule in saved.chains.get(hook.value, [])]
-            wanted = self._hook_rules(hook)
+            wanted = self._make_hook_rules(hook)
             lines += [f"-D {hook.value} {rule}" for rule in there if rule in wanted]
             lines += [f"-I {hook.value} {place} {rule}" for place, rule in enumerate(wanted, 1)]
         lines += [f"-A {FORWARD} {rule.replace(QUEUE, self._target)}" for rule in rules]
@@ -210,7 +210,7 @@ def queue_driver(
     return QueueDriver(QueueTool(machine or LinuxMachine(), setup, led, variant), legs)
 
 
-def _option(queues: Sequence[int]) -> str:
+def _spell_queues(queues: Sequence[int]) -> str:
     return f"--queue-num {queues[0]}" if len(queues) == 1 else f"--queue-balance {queues[0]}:{queues[-1]}"
 
 

@@ -68,7 +68,7 @@ def restore_table(before: Table, text: str, *, is_flushed: bool) -> Table:
         raise Refused("iptables-restore: not the text of one filter table")
     table = Table.fresh() if is_flushed else copy.deepcopy(before)
     for line in lines[1:-1]:
-        _take(table, line)
+        _take_line(table, line)
     for name, rules in table.chains.items():
         for rule in rules:
             led_to = [word for option, word in zip(rule.words, rule.words[1:], strict=False) if option in ("-j", "-g")]
@@ -77,7 +77,7 @@ def restore_table(before: Table, text: str, *, is_flushed: bool) -> Table:
     return table
 
 
-def _take(table: Table, line: str) -> None:
+def _take_line(table: Table, line: str) -> None:
     word, _, rest = line.partition(" ")
     if word.startswith(":"):
         name, policy = word[1:], rest.split()[0]

@@ -104,11 +104,11 @@ class Table:
         tracked.
         """
         journey = Journey(came_by=came_by, seen=seen, spent=self.spent)
-        verdict = self._walk("FORWARD", packet, hidden_protocol, journey, size) or self.policies["FORWARD"]
+        verdict = self._walk_chain("FORWARD", packet, hidden_protocol, journey, size) or self.policies["FORWARD"]
         journey.accepted = verdict == "ACCEPT"
         return journey
 
-    def _walk(self, chain: str, packet: Packet, hidden: int, journey: Journey, size: int) -> str | None:
+    def _walk_chain(self, chain: str, packet: Packet, hidden: int, journey: Journey, size: int) -> str | None:
         for rule in self.chains[chain]:
             journey.lines += 1
             line = _Line(rule.words, packet, hidden, journey)
@@ -128,7 +128,7 @@ class Table:
                 return line.target
             if line.target == "RETURN":
                 return None
-            found = self._walk(line.target, packet, hidden, journey, size)
+            found = self._walk_chain(line.target, packet, hidden, journey, size)
             if found is not None or line.goto:
                 return found
         return None
@@ -174,15 +174,15 @@ class _Line:
             return self._fragment(word)
         if word in ("-s", "-d", "-i"):
             return self._comes_from(word)
-        return self._is_protocol(next(self._words)) if word == "-p" else self._behind_the_header(word)
+        return self._is_protocol(next(self._words)) if word == "-p" else self._match_behind_header(word)
 
     def _fragment(self, word: str) -> bool | None:
         """The matches that ask for fragments; other modules answer by their options."""
         if word == "--fragfirst":
             return False  # a first fragment is a whole packet to a policy
         if word == "-m":
-            return self._module(next(self._words))
-        _insist(self._packet.family is Family.IPV4, "-f is IPv4's")
+            return self._match_module(next(self._words))
+        _insist_on(self._packet.family is Family.IPV4, "-f is IPv4's")
         return self._packet.later_fragment
 
     def _comes_from(self, word: str) -> bool:
@@ -212,20 +212,20 @@ class _Line:
 
     def _is_protocol(self, name: str) -> bool:
         number = PROTOCOLS.get(name) or int(name)
-        _insist(number != 0, "iptables takes protocol 0 for every protocol")
+        _insist_on(number != 0, "iptables takes protocol 0 for every protocol")
         return self._protocol == number
 
-    def _module(self, name: str) -> bool | None:
+    def _match_module(self, name: str) -> bool | None:
         if name == "frag":
             return self._packet.later_fragment
-        _insist(name in MODULES, f"no match {name}")
+        _insist_on(name in MODULES, f"no match {name}")
         return None
 
-    def _behind_the_header(self, word: str) -> bool:
+    def _match_behind_header(self, word: str) -> bool:
         if word.startswith("--ct"):
             return self._is_tracked(word, next(self._words))
         packet = self._packet
-        _insist(packet.family is Family.IPV4 or word != "--u32", "u32 is IPv4's")
+        _insist_on(packet.family is Family.IPV4 or word != "--u32", "u32 is IPv4's")
         value = next(self._words)
         test = re.sub(r"0x[0-9a-f]+|\d+", lambda number: str(int(number[0], 0)), value)
         if word == "--u32" and test == ZERO_PROTOCOL:
@@ -234,10 +234,10 @@ class _Line:
             if word == "--tcp-flags":
                 next(self._words)
             return False
-        _insist(not packet.later_fragment, "a later fragment has no header to look at")
-        return self._u32(test) if word == "--u32" else self._header(word, value)
+        _insist_on(not packet.later_fragment, "a later fragment has no header to look at")
+        return self._match_u32(test) if word == "--u32" else self._match_header(word, value)
 
-    def _header(self, word: str, value: str) -> bool:
+    def _match_header(self, word: str, value: str) -> bool:
         packet = self._packet
         if word in ("--sport", "--dport"):
             low, colon, high = value.partition(":")
@@ -246,18 +246,18 @@ class _Line:
         if word == "--tcp-flags":
             mask, wanted = (sum(FLAGS[name] for name in each.split(",")) for each in (value, next(self._words)))
             return packet.tcp_flags & mask == wanted
-        _insist(word in ("--icmp-type", "--icmpv6-type"), f"no option {word}")
+        _insist_on(word in ("--icmp-type", "--icmpv6-type"), f"no option {word}")
         if value == "any":
             return True
         kind, slash, code = value.partition("/")
-        _insist(word != "--icmp-type" or kind != "255", "iptables takes ICMP type 255 for every type")
+        _insist_on(word != "--icmp-type" or kind != "255", "iptables takes ICMP type 255 for every type")
         has_kind, has_code = slot_values(packet)
         return has_kind == int(kind) and (not slash or has_code == int(code))
 
-    def _u32(self, test: str) -> bool:
+    def _match_u32(self, test: str) -> bool:
         packet = self._packet
         match = re.fullmatch(r"0>>22&60@(?:12>>16&(\d+)=(\d+)|0>>(24|16)=(\d+))", test)
-        _insist(match is not None, f"no such test: {test}")
+        _insist_on(match is not None, f"no such test: {test}")
         assert match is not None
         if match[1]:
             return packet.tcp_flags & int(match[1]) == int(match[2])
@@ -273,6 +273,6 @@ def _queues(words: list[str]) -> Queues:
     return Queues(int(first), int(last or first), QUEUES[-1] in words)
 
 
-def _insist(holds: bool, otherwise: str) -> None:
+def _insist_on(holds: bool, otherwise: str) -> None:
     if not holds:
         raise Refused(f"iptables: {otherwise}")

@@ -75,13 +75,13 @@ def _list_lines(named: str, table: Table) -> Iterator[str]:
 
 def _listed_elements(held: Set) -> Iterator[str]:
     for each in held.elements:
-        key, comment, rest = _split(each.text, ' comment "')
+        key, comment, rest = _split_at(each.text, ' comment "')
         before, colon, verdict = (rest or key).partition(" : ")
-        counter = f" {_counter(each)}" if held.is_counting else ""
+        counter = f" {_write_counter(each)}" if held.is_counting else ""
         yield f"{key if comment else before}{counter}{comment}{before if comment else ''}{colon}{verdict}"
 
 
-def _split(text: str, at: str) -> tuple[str, str, str]:
+def _split_at(text: str, at: str) -> tuple[str, str, str]:
     before, found, behind = text.partition(at)
     return before, found, behind if found else ""
 
@@ -91,11 +91,11 @@ def _listed_rules(chain: Chain) -> Iterator[str]:
         hook, priority, policy = chain.hook
         yield f"type filter hook {hook} priority {priority}; policy {policy};"
     for rule in chain.rules:
-        words = [_counter(rule) if word == "counter" else word for word in rule.text.split(" ")]
+        words = [_write_counter(rule) if word == "counter" else word for word in rule.text.split(" ")]
         yield f"{' '.join(words)} # handle {rule.handle}"
 
 
-def _counter(counted: Counted) -> str:
+def _write_counter(counted: Counted) -> str:
     return f"counter packets {counted.packets} bytes {counted.bytes}"
 
 
@@ -132,11 +132,11 @@ class _Script:
             self._place += 1
             words = line.split()
             if words[0] == "table":
-                self._table(FAMILIES[words[1]], words)
+                self._read_table(FAMILIES[words[1]], words)
             else:
-                self._command(words, line)
+                self._run_command(words, line)
 
-    def _table(self, family: Family, words: list[str]) -> None:
+    def _read_table(self, family: Family, words: list[str]) -> None:
         key = family, words[2]
         if key not in self.made.tables:
             self._tables += 1
@@ -171,7 +171,7 @@ class _Script:
             if not depth:
                 return self._lines[start + 1 : self._place - 1]
 
-    def _command(self, words: list[str], line: str) -> None:
+    def _run_command(self, words: list[str], line: str) -> None:
         verb, kind, family, name = *words[:3], words[4] if len(words) > 4 else ""
         key = FAMILIES[family], words[3]
         table = self.made.tables.get(key)

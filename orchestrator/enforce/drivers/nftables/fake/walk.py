@@ -131,7 +131,7 @@ class _Walk:
         for rule in chain.rules:
             self.journey.rules += 1
             try:
-                verdict = self._rule(rule)
+                verdict = self._walk_rule(rule)
             except _Break:
                 continue
             if verdict is None:
@@ -145,7 +145,7 @@ class _Walk:
                 return found
         return None
 
-    def _rule(self, rule: Rule) -> Verdict | None:
+    def _walk_rule(self, rule: Rule) -> Verdict | None:
         words, place = rule.words, 0
         verdict: Verdict | None = None
         counted, comment = False, None
@@ -211,7 +211,7 @@ class _Walk:
         """
         values = []
         while True:
-            value, place = self._operand(words, place)
+            value, place = self._load_operand(words, place)
             values.append(value)
             if words[place : place + 1] != ["."]:
                 break
@@ -220,7 +220,7 @@ class _Walk:
         if words[place - 2 : place] == ["ct", "state"]:
             return place + 1, bool(values[0] & number(word)), None
         if word == "vmap":
-            element = self._find(words[place + 1], tuple(values))
+            element = self._find_element(words[place + 1], tuple(values))
             return place + 2, element is not None, element.verdict if element is not None else None
         (value,) = values
         place, held = self._compare(words, place, value)
@@ -230,9 +230,9 @@ class _Walk:
         """Compare a value with a word; where that ends, and whether it held."""
         word = words[place]
         if word == "!=" and words[place + 1].startswith("@"):
-            return place + 2, self._find(words[place + 1], (value,)) is None
+            return place + 2, self._find_element(words[place + 1], (value,)) is None
         if word.startswith("@"):
-            return place + 1, self._find(word, (value,)) is not None
+            return place + 1, self._find_element(word, (value,)) is not None
         if word in ("==", "!=", ">=", "!"):
             other = number(words[place + 1])
             held = {"==": value == other, "!=": value != other, ">=": value >= other, "!": not value & other}[word]
@@ -240,7 +240,7 @@ class _Walk:
         low, high = interval(word)
         return place + 1, low <= value <= high
 
-    def _find(self, name: str, values: tuple[int, ...]) -> Element | None:
+    def _find_element(self, name: str, values: tuple[int, ...]) -> Element | None:
         self.journey.lookups += 1
         where = self.table.set(name.removeprefix("@"))
         found = where.find(values)
@@ -250,7 +250,7 @@ class _Walk:
                 self.journey.comments.append(found.comment)
         return found
 
-    def _operand(self, words: list[str], place: int) -> tuple[int, int]:
+    def _load_operand(self, words: list[str], place: int) -> tuple[int, int]:
         if words[place].startswith("@th,"):
             name, place = words[place], place + 1
         elif words[place] == "ct":
@@ -269,9 +269,9 @@ class _Walk:
         mask = -1
         if words[place : place + 1] == ["&"]:
             mask, place = number(words[place + 1]), place + 2
-        return self._load(name) & mask, place
+        return self._load_field(name) & mask, place
 
-    def _load(self, name: str) -> int:
+    def _load_field(self, name: str) -> int:
         packet = self.packet
         six = packet.family is Family.IPV6
         protocol = self.hidden_protocol if six and packet.later_fragment else packet.protocol
@@ -288,9 +288,9 @@ class _Walk:
             return _LATER_OFFSET
         if packet.later_fragment or name == "frag frag-off":
             raise _Break
-        return self._transport(name, protocol)
+        return self._load_transport(name, protocol)
 
-    def _transport(self, name: str, protocol: int) -> int:
+    def _load_transport(self, name: str, protocol: int) -> int:
         packet = self.packet
         if name.startswith("@th,"):
             return 0

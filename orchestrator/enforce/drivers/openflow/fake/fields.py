@@ -72,22 +72,22 @@ Match = Mapping[str, Bits]
 """Field name -> bits. Registers stand one by one, however they were written."""
 
 
-def _need(field: str, *values: int) -> Need:
+def _make_need(field: str, *values: int) -> Need:
     return Need(field, frozenset(values))
 
 
-_ARP = (_need("eth_type", 0x0806, 0x8035),)
-_IPV4 = (_need("eth_type", 0x0800),)
-_IPV6 = (_need("eth_type", 0x86DD),)
+_ARP = (_make_need("eth_type", 0x0806, 0x8035),)
+_IPV4 = (_make_need("eth_type", 0x0800),)
+_IPV6 = (_make_need("eth_type", 0x86DD),)
 IP_TYPES = (0x0800, 0x86DD)
-_IP = (_need("eth_type", *IP_TYPES),)
-_NOT_LATER = _need("ip_frag", 0, 1)
-_TCP, _UDP, _SCTP = ((*_IP, _need("ip_proto", number), _NOT_LATER) for number in (6, 17, 132))
-_ICMP = (*_IPV4, _need("ip_proto", 1))
-_ICMPV6 = (*_IPV6, _need("ip_proto", 58))
-_ND = (*_ICMPV6, _need("icmpv6_type", 135, 136), _need("icmpv6_code", 0))
-_SOLICITED = (*_ND, _need("icmpv6_type", 135))
-_ADVERTISED = (*_ND, _need("icmpv6_type", 136))
+_IP = (_make_need("eth_type", *IP_TYPES),)
+_NOT_LATER = _make_need("ip_frag", 0, 1)
+_TCP, _UDP, _SCTP = ((*_IP, _make_need("ip_proto", number), _NOT_LATER) for number in (6, 17, 132))
+_ICMP = (*_IPV4, _make_need("ip_proto", 1))
+_ICMPV6 = (*_IPV6, _make_need("ip_proto", 58))
+_ND = (*_ICMPV6, _make_need("icmpv6_type", 135, 136), _make_need("icmpv6_code", 0))
+_SOLICITED = (*_ND, _make_need("icmpv6_type", 135))
+_ADVERTISED = (*_ND, _make_need("icmpv6_type", 136))
 
 FIELDS = (
     Field("conj_id", NICIRA, 37, 4, 32),
@@ -184,7 +184,7 @@ def read_match(data: bytes) -> Match:
             raise Complaint(Reason.BAD_FIELD)
         field, masked = known
         body = data[at + 4 : at + 4 + data[at + 3]]
-        _add(match, field, _read_bits(field, body, masked))
+        _add_match(match, field, _read_bits(field, body, masked))
         at += 4 + len(body)
     return match
 
@@ -205,7 +205,7 @@ def _read_bits(field: Field, body: bytes, masked: bool) -> Bits:
     return Bits(value, mask)
 
 
-def _add(match: dict[str, Bits], field: Field, bits: Bits) -> None:
+def _add_match(match: dict[str, Bits], field: Field, bits: Bits) -> None:
     if not is_there(field, {name: each.value for name, each in match.items()}):
         raise Complaint(Reason.BAD_PREREQUISITE)
     if field.of_connection and not _is_of_connection(match):
@@ -250,7 +250,7 @@ def write_match(match: Match) -> bytes:
     hidden = () if values.get("ct_nw_proto") else ("ct_nw_proto", "ct_tp_src", "ct_tp_dst")
     found = {field: bits for field, bits in found.items() if field.name not in hidden}
     shown = (field for field in found if not field.name.startswith("nd_") or is_there(field, values))
-    return b"".join(_write(field, found[field]) for field in sorted(shown, key=_RANK.__getitem__))
+    return b"".join(_write_oxm(field, found[field]) for field in sorted(shown, key=_RANK.__getitem__))
 
 
 def _with_packet_registers(match: Match) -> dict[Field, Bits]:
@@ -267,7 +267,7 @@ def _with_packet_registers(match: Match) -> dict[Field, Bits]:
     return found
 
 
-def _write(field: Field, bits: Bits) -> bytes:
+def _write_oxm(field: Field, bits: Bits) -> bytes:
     exact = bits.mask == field.whole
     header = field.oxm_class << 16 | field.number << 9 | (0 if exact else 0x100) | field.size * (1 if exact else 2)
     data = header.to_bytes(4, "big") + bits.value.to_bytes(field.size, "big")

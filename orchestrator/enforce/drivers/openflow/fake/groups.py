@@ -80,10 +80,10 @@ def read_group_mod(raw: bytes) -> GroupMod:
     if kind != SELECT:
         raise Complaint(Reason.BAD_GROUP_TYPE)
     data, properties = raw[24 : 24 + size], raw[24 + size :]
-    return GroupMod(command, number, Group(number, kind, _buckets(data), data, properties))
+    return GroupMod(command, number, Group(number, kind, _read_buckets(data), data, properties))
 
 
-def _buckets(data: bytes) -> tuple[tuple[Action, ...], ...]:
+def _read_buckets(data: bytes) -> tuple[tuple[Action, ...], ...]:
     found = []
     numbers: set[int] = set()
     at = 0

@@ -106,9 +106,9 @@ class Journey:
         elif isinstance(action, SetField):
             self._values[action.field] = self._values.get(action.field, 0) & ~action.mask | action.value & action.mask
         elif isinstance(action, CopyField):
-            self._copy(action)
+            self._copy_field(action)
         elif isinstance(action, Multipath):
-            self._hash(action)
+            self._hash_fields(action)
         elif isinstance(action, Resubmit):
             self._visit(action.table)
         elif isinstance(action, Report):
@@ -119,14 +119,14 @@ class Journey:
     def _track(self, action: Track) -> None:
         """Look up a copy's connection and go on with it, or remember the connection."""
         if action.mark is not None:
-            self._remember(action)
+            self._remember_connection(action)
         if action.table is not None:
             before = dict(self._values)
-            self._values |= tracking.fields_of(self._look_up(action.zone))
+            self._values |= tracking.fields_of(self._look_up_connection(action.zone))
             self._visit(action.table)
             self._values = before
 
-    def _look_up(self, zone: int) -> Found:
+    def _look_up_connection(self, zone: int) -> Found:
         quoted = tracking.quoted_way(self._frame, self._headers.transport_at, self._values)
         if quoted is not None:
             return tracking.look_up_error(quoted, self._find_connection(tracking.connection(zone, quoted)))
@@ -140,7 +140,7 @@ class Journey:
     def _find_connection(self, connection: Connection) -> Known | None:
         return self._known.get(connection, self._connections.get(connection))
 
-    def _remember(self, action: Track) -> None:
+    def _remember_connection(self, action: Track) -> None:
         connection = tracking.connection(action.zone, tracking.way_of(self._values))
         before = tracking.look_up(self._values, self._find_connection(connection)).known
         known = tracking.begin_connection(self._values, action, before)
@@ -154,13 +154,13 @@ class Journey:
             self._do(action)
         self._values = before
 
-    def _copy(self, action: CopyField) -> None:
+    def _copy_field(self, action: CopyField) -> None:
         ones = (1 << action.bits) - 1
         moved = (self._values.get(action.source, 0) >> action.source_at & ones) << action.target_at
         kept = self._values.get(action.target, 0) & ~(ones << action.target_at)
         self._values[action.target] = kept | moved
 
-    def _hash(self, action: Multipath) -> None:
+    def _hash_fields(self, action: Multipath) -> None:
         kept = self._values.get(action.register, 0) >> action.bits << action.bits
         found = multipath.hash_fields(action.fields, action.basis, self._values) % action.modulo
         self._values[action.register] = kept | found

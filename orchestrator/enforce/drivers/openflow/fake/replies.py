@@ -60,7 +60,7 @@ def multipart(request: bytes, kind: Multipart, items: Sequence[bytes]) -> bytes:
 def flow_description(entry: Entry, now: float) -> bytes:
     """An entry with its counters."""
     match = struct.pack("!HH", 1, 4 + len(entry.match_bytes)) + entry.match_bytes
-    rest = _pad_bytes(match) + _statistics(entry, now) + entry.instructions.data
+    rest = _pad_bytes(match) + _pack_statistics(entry, now) + entry.instructions.data
     head = struct.pack("!HxxBxHHHHHQ", 24 + len(rest), entry.table, entry.priority, 0, 0, entry.flags, 0, entry.cookie)
     return head + rest
 
@@ -79,7 +79,7 @@ def port_descriptions(ports: Mapping[str, int]) -> list[bytes]:
     ]
 
 
-def _statistics(entry: Entry, now: float) -> bytes:
+def _pack_statistics(entry: Entry, now: float) -> bytes:
     duration, idle = now - entry.created, now - entry.used
     values = (
         (_DURATION, struct.pack("!II", int(duration), int(duration % 1 * 1e9))),

@@ -63,7 +63,7 @@ def _write_icmpv6(data: bytearray, headers: Headers, values: Mapping[str, int], 
     for name in ("icmpv6_type", "icmpv6_code"):
         _put(data, headers, values, name)
     after = bytes(data[at:])
-    if headers.end - at >= _FIRST_OPTION and _differ(headers, values, "nd_reserved", "nd_options_type"):
+    if headers.end - at >= _FIRST_OPTION and _has_changed(headers, values, "nd_reserved", "nd_options_type"):
         _renew_checksum(data, headers, at)
     elif after != before:
         _mend(data, at + _CHECKSUM_AT[ICMPV6], before, after)
@@ -77,7 +77,7 @@ def _write_discovery(data: bytearray, headers: Headers, values: Mapping[str, int
         data[option] = bytes((kind,))
     if option is not None and option.start + 8 <= headers.end:
         name = _ADDRESS_OPTIONS.get(bytes(data[option.start : option.start + 2]))
-        if name is not None and _differ(headers, values, "nd_target", "nd_sll", "nd_tll"):
+        if name is not None and _has_changed(headers, values, "nd_target", "nd_sll", "nd_tll"):
             data[option.start + 2 : option.start + 8] = frames.mac_bytes(values.get(name, 0))
     for each in ("nd_reserved", "nd_target"):
         _put(data, headers, values, each)
@@ -95,7 +95,7 @@ def _renew_checksum(data: bytearray, headers: Headers, at: int) -> None:
     data[place] = frames.checksum(frames.pseudo_v6(*addresses)(ICMPV6, len(message)) + message).to_bytes(2, "big")
 
 
-def _differ(headers: Headers, values: Mapping[str, int], *names: str) -> bool:
+def _has_changed(headers: Headers, values: Mapping[str, int], *names: str) -> bool:
     return any(values.get(name, 0) != headers.values.get(name, 0) for name in names)
 
 

@@ -71,15 +71,15 @@ class Session:
             Type.ERROR: lambda _: b"",
             Type.ECHO_REPLY: lambda _: b"",
             Type.ECHO_REQUEST: lambda raw: replies.answer(raw, Type.ECHO_REPLY, raw[8:]),
-            Type.FEATURES_REQUEST: self._features,
-            Type.GET_CONFIG_REQUEST: self._get_config,
+            Type.FEATURES_REQUEST: self._reply_features,
+            Type.GET_CONFIG_REQUEST: self._reply_config,
             Type.SET_CONFIG: self._set_config,
             Type.BARRIER_REQUEST: lambda raw: replies.answer(raw, Type.BARRIER_REPLY),
             Type.ROLE_REQUEST: self._change_role,
-            Type.MULTIPART_REQUEST: self._describe,
-            Type.FLOW_MOD: self._do_at_once,
-            Type.GROUP_MOD: self._do_at_once,
-            Type.METER_MOD: self._meter_mod,
+            Type.MULTIPART_REQUEST: self._reply_description,
+            Type.FLOW_MOD: self._change_at_once,
+            Type.GROUP_MOD: self._change_at_once,
+            Type.METER_MOD: self._change_meter,
             Type.BUNDLE_CONTROL: self._control_bundle,
             Type.BUNDLE_ADD: self._add_to_bundle,
         }
@@ -96,7 +96,7 @@ class Session:
             length = max(HEADER.unpack_from(view, at)[2], HEADER.size)
             if at + length > len(view):
                 break
-            answers.append(self._handle(bytes(view[at : at + length])))
+            answers.append(self._handle_message(bytes(view[at : at + length])))
             at += length
         self._rest = self._rest[at:]
         return b"".join(answers)
@@ -108,7 +108,7 @@ class Session:
         self.switch.role_watchers.remove(self._lose_mastery)
         self.switch.report_watchers.remove(self._tell_report)
 
-    def _handle(self, raw: bytes) -> bytes:
+    def _handle_message(self, raw: bytes) -> bytes:
         version, kind, _, _ = HEADER.unpack_from(raw)
         if version != messages.VERSION and kind != Type.HELLO:
             return replies.error(raw, Reason.BAD_VERSION)
@@ -124,11 +124,11 @@ class Session:
         except (struct.error, IndexError):
             return replies.error(raw, Reason.BAD_LENGTH)
 
-    def _features(self, raw: bytes) -> bytes:
+    def _reply_features(self, raw: bytes) -> bytes:
         body = struct.pack("!QIBBxxII", self.switch.datapath_id, 0, TABLES, 0, 0, 0)
         return replies.answer(raw, Type.FEATURES_REPLY, body)
 
-    def _get_config(self, raw: bytes) -> bytes:
+    def _reply_config(self, raw: bytes) -> bytes:
         config = SwitchConfig(self.switch.fragments, self._miss_send_bytes)
         return replies.answer(raw, Type.GET_CONFIG_REPLY, config.pack())
 
@@ -154,16 +154,20 @@ class Session:
         if role is Role.MASTER:
             for tell in list(self.switch.role_watchers):
                 tell(role, self)
-        return replies.answer(raw, Type.ROLE_REPLY, struct.pack("!IHHQ", self._role, 0xFFFF, 0, self._generation()))
+        return replies.answer(
+            raw, Type.ROLE_REPLY, struct.pack("!IHHQ", self._role, 0xFFFF, 0, self._find_generation())
+        )
 
-    def _generation(self) -> int:
+    def _find_generation(self) -> int:
         return (1 << 64) - 1 if self.switch.generation is None else self.switch.generation
 
     def _lose_mastery(self, _role: Role, winner: object) -> None:
         """Somebody is master now; if it was us before, we are told."""
         if winner is not self and self._role is Role.MASTER:
             self._role = Role.SLAVE
-            self._push(messages.message(Type.ROLE_STATUS, 0, struct.pack("!IBxxxQ", Role.SLAVE, 0, self._generation())))
+            self._push(
+                messages.message(Type.ROLE_STATUS, 0, struct.pack("!IBxxxQ", Role.SLAVE, 0, self._find_generation()))
+            )
 
     def _tell_ports(self) -> None:
         """Send port status messages for all ports, which show every change."""
@@ -176,11 +180,11 @@ class Session:
         if self._role is not Role.SLAVE:
             self._push(replies.packet_in(entry, frame))
 
-    def _meter_mod(self, raw: bytes) -> bytes:
+    def _change_meter(self, raw: bytes) -> bytes:
         self.switch.meters = groups.change_meters(self.switch.meters, raw)
         return b""
 
-    def _describe(self, raw: bytes) -> bytes:
+    def _reply_description(self, raw: bytes) -> bytes:
         (kind,) = struct.unpack_from("!H", raw, 8)
         if kind == Multipart.PORT_DESC:
             return replies.multipart(raw, kind, replies.port_descriptions(self.switch.ports))
@@ -196,7 +200,7 @@ class Session:
         now = self.switch.clock()
         return replies.multipart(raw, kind, [replies.flow_description(entry, now) for entry in meant])
 
-    def _do_at_once(self, raw: bytes) -> bytes:
+    def _change_at_once(self, raw: bytes) -> bytes:
         undo: Undo = []
         self._read_change(raw)(undo)
         return b""
@@ -340,7 +344,7 @@ class TcpLink:
         self._socket = socket.create_connection(address, timeout=timeout_s)
         self._socket.settimeout(None)
         self._writing = threading.Lock()
-        self._session = Session(switch, push=self._write)
+        self._session = Session(switch, push=self._write_bytes)
         self._thread = threading.Thread(target=self._serve, name="fake-switch", daemon=True)
         self._thread.start()
 
@@ -357,12 +361,12 @@ class TcpLink:
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
-            self._write(self._session.hello())
+            self._write_bytes(self._session.hello())
             while data := self._socket.recv(1 << 16):
-                self._write(self._session.feed(data))
+                self._write_bytes(self._session.feed(data))
         self._session.close()
         self._socket.close()
 
-    def _write(self, data: bytes) -> None:
+    def _write_bytes(self, data: bytes) -> None:
         with self._writing:
             self._socket.sendall(data)

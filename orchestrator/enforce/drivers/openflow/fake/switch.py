@@ -143,7 +143,7 @@ class FakeSwitch:
 
     def delete_strict(self, what: FlowFilter, priority: int, undo: Undo) -> None:
         """Delete the entry of a key, if its cookie matches."""
-        for number in self._numbers(what.table):
+        for number in self._list_tables(what.table):
             entry = self.tables[number].find(priority, what.match)
             if entry is not None and not (entry.cookie ^ what.cookie) & what.cookie_mask:
                 self._take_out(entry, undo)
@@ -169,9 +169,9 @@ class FakeSwitch:
 
     def meant(self, what: FlowFilter) -> list[Entry]:
         """The entries that a filter means."""
-        return [entry for number in self._numbers(what.table) for entry in self.tables[number] if what.means(entry)]
+        return [entry for number in self._list_tables(what.table) for entry in self.tables[number] if what.means(entry)]
 
-    def _numbers(self, table: int) -> list[int]:
+    def _list_tables(self, table: int) -> list[int]:
         return [number for number in sorted(self.tables) if table in (ALL_TABLES, number)]
 
     def _take_out(self, entry: Entry, undo: Undo) -> None:

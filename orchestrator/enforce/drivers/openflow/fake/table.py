@@ -95,13 +95,13 @@ class FlowTable:
 
     def find(self, priority: int, match: Match) -> Entry | None:
         """The entry with exactly this key."""
-        shape, values = _shape(match)
+        shape, values = _split_match(match)
         group = self._groups.get(shape)
         return group.by_values.get(values, {}).get(priority) if group else None
 
     def put(self, entry: Entry) -> Entry | None:
         """Put an entry in; what had its key before, if anything."""
-        shape, values = _shape(entry.match)
+        shape, values = _split_match(entry.match)
         group = self._groups.setdefault(shape, _Group(shape))
         by_priority = group.by_values.setdefault(values, {})
         old = by_priority.get(entry.priority)
@@ -114,7 +114,7 @@ class FlowTable:
 
     def remove(self, entry: Entry) -> None:
         """Take an entry out."""
-        shape, values = _shape(entry.match)
+        shape, values = _split_match(entry.match)
         group = self._groups[shape]
         by_priority = group.by_values[values]
         del by_priority[entry.priority]
@@ -147,7 +147,7 @@ class FlowTable:
         best: Entry | None = None
         rival: Entry | None = None
         clauses: list[Entry] = []
-        for group in self._groups_by_priority():
+        for group in self._sort_groups():
             if best is not None and group.top < best.priority:
                 break
             values = tuple([packet.get(name, 0) & mask for name, mask in group.shape])
@@ -162,7 +162,7 @@ class FlowTable:
             raise Ambiguous(f"{best} and cookie {rival.cookie:#018x} both match {dict(packet)}")
         return best, clauses
 
-    def _groups_by_priority(self) -> list[_Group]:
+    def _sort_groups(self) -> list[_Group]:
         if self._order is None:
             for group in self._groups.values():
                 group.renew()
@@ -199,6 +199,6 @@ def covers(wide: Match, narrow: Match) -> bool:
     )
 
 
-def _shape(match: Match) -> tuple[Shape, tuple[int, ...]]:
+def _split_match(match: Match) -> tuple[Shape, tuple[int, ...]]:
     terms = sorted(match.items())
     return tuple((name, bits.mask) for name, bits in terms), tuple(bits.value for _, bits in terms)

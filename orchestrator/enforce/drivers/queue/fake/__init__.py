@@ -134,7 +134,7 @@ class FakeQueue:
         """See `PacketQueue.receive`."""
         with self._turn:
             self._turn.wait_for(lambda: self._coming or self.broken, patience_s)
-            self._check()
+            self._check_open()
             most = min(self._batching.most, len(self._coming))
             taken = [self._coming.popleft() for _ in range(most)]
         if not taken:
@@ -144,7 +144,7 @@ class FakeQueue:
 
     def answer(self, batch: Batch, verdicts: U32) -> None:
         """See `PacketQueue.answer`."""
-        self._check()
+        self._check_open()
         with self._turn:
             for number, verdict in zip(batch.ids.tolist(), verdicts.tolist(), strict=True):
                 self._waiting.pop(number).end(verdict)
@@ -158,6 +158,6 @@ class FakeQueue:
             self._waiting.clear()
             self._coming.clear()
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self.broken:
             raise Unreachable(f"NFQUEUE {self._number}: no such device")
